@@ -9,6 +9,9 @@
 //! * [`nvml`]: the NVML functions that a place calls, exported as well.
 //! * [`ptx`]: parsing and executing PTX.
 //!
+//! [`abi`] and [`nvml`] use [`gpu`], which uses [`ptx`], and never the other way round. Inside each of them the files lie
+//! in layers, too (docs/modules.md).
+//!
 //! Device memory is memory of this process at the device address; there is no second address space. Settings are
 //! environment variables, listed at [`config`].
 

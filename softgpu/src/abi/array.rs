@@ -3,12 +3,10 @@
 use super::memcpy::DEFAULT;
 use super::{Out, Res, abi};
 use crate::gpu::array;
-use crate::gpu::context;
 use crate::gpu::copy::copy_3d;
-use crate::gpu::device;
-use crate::gpu::graph::error;
+use crate::gpu::graph_table::error;
 use crate::gpu::stream::{Target, resolve};
-use crate::gpu::tiles;
+use crate::gpu::{context, device, reference, tile_mapping, wait};
 use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, give_need, give_shape, give_sparse, shape, shape_2d};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
@@ -38,8 +36,8 @@ abi! {
         let live = context::current()?;
         array::resolve(array as usize)?;
         // As on hardware: what runs may use it.
-        context::wait_for_device(live.device.ordinal as usize);
-        array::destroy(array as usize)
+        wait::for_device(live.device.ordinal as usize);
+        array::destroy(array as usize, reference::array_ended)
     }
 
     call fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) {
@@ -55,15 +53,15 @@ abi! {
     }
 
     call fn cuArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray) {
-        give_sparse(out, &tiles::layout(array as usize, false, SPARSE)?).map_err(error)
+        give_sparse(out, &tile_mapping::layout(array as usize, false, SPARSE)?).map_err(error)
     }
 
     call fn cuMipmappedArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray) {
-        give_sparse(out, &tiles::layout(mipmap as usize, true, SPARSE)?).map_err(error)
+        give_sparse(out, &tile_mapping::layout(mipmap as usize, true, SPARSE)?).map_err(error)
     }
 
     call fn cuArrayGetMemoryRequirements(out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, on: CUdevice) {
-        let layout = tiles::layout(array as usize, false, DEFERRED)?;
+        let layout = tile_mapping::layout(array as usize, false, DEFERRED)?;
         device::get(on)?;
         give_need(out, &layout).map_err(error)
     }
@@ -71,7 +69,7 @@ abi! {
     call fn cuMipmappedArrayGetMemoryRequirements(
         out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray, on: CUdevice,
     ) {
-        let layout = tiles::layout(mipmap as usize, true, DEFERRED)?;
+        let layout = tile_mapping::layout(mipmap as usize, true, DEFERRED)?;
         device::get(on)?;
         give_need(out, &layout).map_err(error)
     }
@@ -98,8 +96,8 @@ abi! {
     call fn cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) {
         let live = context::current()?;
         array::resolve_mipmap(mipmap as usize)?;
-        context::wait_for_device(live.device.ordinal as usize);
-        array::destroy_mipmap(mipmap as usize)
+        wait::for_device(live.device.ordinal as usize);
+        array::destroy_mipmap(mipmap as usize, reference::array_ended)
     }
 
     stream fn cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds(to: CUarray, at: usize, from: CUdeviceptr, size: usize) |default| {

@@ -1,10 +1,12 @@
 //! Contexts.
 
 use super::{Out, Res, abi};
-use crate::gpu::context::{self, Context, Live};
-use crate::gpu::graph::GRAPHS;
-use crate::gpu::stream::{Kind, Stream, Target};
-use crate::gpu::{device, event, graph, lock, sched, stream};
+use crate::gpu::context::{self, Context};
+use crate::gpu::graph_table::GRAPHS;
+use crate::gpu::live::Live;
+use crate::gpu::stream::{GREATEST_PRIORITY, Target};
+use crate::gpu::stream_state::{Kind, NON_BLOCKING, Stream};
+use crate::gpu::{capture, device, event, lock, sched, teardown, wait};
 use cuda_api::sys::{
     CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
     CUsharedconfig,
@@ -55,7 +57,7 @@ abi! {
         if context::CONTEXTS.is_past(ctx as usize) {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
         }
-        context::destroy(&context::resolve(ctx)?)
+        teardown::destroy(&context::resolve(ctx)?)
     }
 
     call fn cuCtxAttach(out: Out<CUcontext> as *mut CUcontext, flags: c_uint) {
@@ -74,7 +76,7 @@ abi! {
         if top.handle != ctx as usize {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
-        if top.detach()? { context::destroy(&top) } else { Ok(()) }
+        if top.detach()? { teardown::destroy(&top) } else { Ok(()) }
     }
 
     call fn cuCtxRecordEvent(ctx: CUcontext, event: CUevent) {
@@ -140,15 +142,15 @@ abi! {
 
     call fn cuCtxSynchronize() {
         let live = context::current()?;
-        graph::forbid_in(&live)?;
-        live.synchronise()
+        capture::forbid_in(&live)?;
+        wait::synchronise(&live)
     }
 
     call fn cuCtxSynchronize_v2(ctx: CUcontext) {
         let live = live(ctx)?;
         live.check()?;
-        graph::forbid_in(&live)?;
-        live.synchronise()
+        capture::forbid_in(&live)?;
+        wait::synchronise(&live)
     }
 
     call fn cuCtxGetLimit(value: Out<usize> as *mut usize, limit: c_uint as CUlimit) {
@@ -221,7 +223,7 @@ abi! {
     call fn cuCtxGetStreamPriorityRange(least: Out<c_int> as *mut c_int, greatest: Out<c_int> as *mut c_int) {
         context::current()?;
         least.set_if_wanted(0);
-        greatest.set_if_wanted(stream::GREATEST_PRIORITY);
+        greatest.set_if_wanted(GREATEST_PRIORITY);
         Ok(())
     }
 
@@ -271,7 +273,7 @@ fn check_affinity(nothing: bool, count: c_int) -> Res {
 
 /// A private stream, to which work that depends on other work is submitted.
 fn beside(live: &Arc<Live>) -> Target {
-    let stream = Stream::new(0, Kind::Created, stream::NON_BLOCKING, 0, (Arc::downgrade(live), 0));
+    let stream = Stream::new(0, Kind::Created, NON_BLOCKING, 0, 0);
     Target { stream: Arc::new(stream), live: live.clone() }
 }
 
@@ -282,11 +284,11 @@ pub(super) fn record_whole(context: &Context, event: CUevent) -> Res {
     if !event.belongs_to(&live) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    graph::forbid_in(&live)?;
+    capture::forbid_in(&live)?;
     let target = beside(&live);
     live.adopt(target.stream.clone());
-    graph::record(&target, &event, false)?;
-    event.record_after(&target, live.outstanding_in(context.handle))?;
+    capture::record(&target, &event, false)?;
+    event.record_after(&target, wait::outstanding_in(&live, context.handle))?;
     target.stream.abandon();
     Ok(())
 }
@@ -295,7 +297,7 @@ pub(super) fn record_whole(context: &Context, event: CUevent) -> Res {
 pub(super) fn wait_whole(context: &Context, event: CUevent) -> Res {
     let (live, event) = (context.live()?, event::resolve(event)?);
     live.check()?;
-    graph::forbid_in(&live)?;
+    capture::forbid_in(&live)?;
     GRAPHS.check_event(event.handle as u64).map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
     if let Some(done) = event.present() {
         let target = beside(&live);

@@ -3,7 +3,7 @@
 use super::edge::put_text;
 use super::{Out, Text, abi};
 use crate::config;
-use crate::gpu::device;
+use crate::gpu::{context, device, teardown};
 use cuda_api::pci;
 use cuda_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUresult, CUuuid};
 use std::ffi::{c_char, c_int, c_uint};
@@ -83,26 +83,26 @@ abi! {
 
     call fn cuDevicePrimaryCtxRetain(out: Out<CUcontext> as *mut CUcontext, dev: CUdevice) {
         out.check()?;
-        let context = device::get(dev)?.primary();
+        let context = context::primary(device::get(dev)?);
         context.retain();
         out.set(context.handle as CUcontext)
     }
 
     call fn cuDevicePrimaryCtxRelease_v2 / cuDevicePrimaryCtxRelease(dev: CUdevice) {
-        device::get(dev)?.primary().release()
+        teardown::release(context::primary(device::get(dev)?))
     }
 
     call fn cuDevicePrimaryCtxReset_v2 / cuDevicePrimaryCtxReset(dev: CUdevice) {
-        device::get(dev)?.primary().reset();
+        teardown::reset(context::primary(device::get(dev)?));
         Ok(())
     }
 
     call fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) {
-        device::get(dev)?.primary().set_flags(flags)
+        context::primary(device::get(dev)?).set_flags(flags)
     }
 
     call fn cuDevicePrimaryCtxSetFlags [cuDevicePrimaryCtxSetFlags_v2] (dev: CUdevice, flags: c_uint) {
-        let primary = device::get(dev)?.primary();
+        let primary = context::primary(device::get(dev)?);
         // The first version of this function refuses an active context.
         if primary.flags().1 {
             return Err(CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
@@ -113,7 +113,7 @@ abi! {
     call fn cuDevicePrimaryCtxGetState(
         dev: CUdevice, flags: Out<c_uint> as *mut c_uint, active: Out<c_int> as *mut c_int,
     ) {
-        let (set, is_active) = device::get(dev)?.primary().flags();
+        let (set, is_active) = context::primary(device::get(dev)?).flags();
         flags.set(set)?;
         active.set(c_int::from(is_active))
     }

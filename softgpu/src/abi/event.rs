@@ -1,8 +1,9 @@
 //! Events.
 
 use super::{Out, Res, abi};
+use crate::gpu::capture;
 use crate::gpu::event::{self, Event};
-use crate::gpu::graph::{self, GRAPHS};
+use crate::gpu::graph_table::GRAPHS;
 use crate::gpu::stream::{Default, resolve};
 use cuda_api::sys::{CUevent, CUipcEventHandle, CUresult, CUstream};
 use std::ffi::c_uint;
@@ -35,13 +36,13 @@ abi! {
 
     call fn cuEventQuery(event: CUevent) {
         let event = event::resolve(event)?;
-        graph::ask(&event)?;
+        capture::ask(&event)?;
         event.query()
     }
 
     call fn cuEventSynchronize(event: CUevent) {
         let event = event::resolve(event)?;
-        graph::ask(&event)?;
+        capture::ask(&event)?;
         event.synchronise()
     }
 
@@ -72,7 +73,7 @@ abi! {
 
 fn record(event: CUevent, stream: CUstream, default: Default, external: bool) -> Res {
     let (event, target) = (event::resolve(event)?, resolve(stream, default)?);
-    match graph::record(&target, &event, external)? {
+    match capture::record(&target, &event, external)? {
         true => Ok(()),
         false if external => Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
         false => event.record(&target),

@@ -2,8 +2,8 @@
 //! here.
 
 use super::{In, Out, Res, abi, res};
-use crate::gpu::context::{self, Live};
-use crate::gpu::{lock, vmm};
+use crate::gpu::live::Live;
+use crate::gpu::{context, lock, physical, vmm, wait};
 use cuda_api::sys::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUresult,
 };
@@ -25,9 +25,9 @@ abi! {
         out.check()?;
         let asked = asked.get()?;
         res(asked.check())?;
-        let handle = vmm::import(asked.fd).map_err(|_| CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        if vmm::resolve(handle)?.size < asked.bytes {
-            vmm::release(handle)?;
+        let handle = physical::import(asked.fd).map_err(|_| CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        if physical::resolve(handle)?.size < asked.bytes {
+            physical::release(handle)?;
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         lock(&IMPORTED).get_or_insert_default().insert(handle, asked.bytes);
@@ -52,7 +52,7 @@ abi! {
         if asked.flags != 0 || asked.size == 0 || end > bytes {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let size = vmm::resolve(handle)?.size;
+        let size = physical::resolve(handle)?.size;
         let start = vmm::reserve(size, 0, 0)?;
         vmm::map(start, size, 0, handle)?;
         vmm::set_access(start, size, live.device.ordinal as usize, true)?;
@@ -63,7 +63,7 @@ abi! {
     call fn cuDestroyExternalMemory(memory: CUexternalMemory) {
         imported(memory as u64)?;
         lock(&IMPORTED).get_or_insert_default().remove(&(memory as u64));
-        vmm::release(memory as u64)
+        physical::release(memory as u64)
     }
 }
 
@@ -74,7 +74,7 @@ fn imported(handle: u64) -> Res<u64> {
 /// Destroys a buffer; true if there is one at this address.
 pub(super) fn free(live: &Live, address: u64) -> Res<bool> {
     let Some((start, size)) = lock(&BUFFERS).as_mut().and_then(|all| all.remove(&address)) else { return Ok(false) };
-    context::wait_for_device(live.device.ordinal as usize);
+    wait::for_device(live.device.ordinal as usize);
     vmm::unmap(start, size)?;
     vmm::unreserve(start, size)?;
     Ok(true)

@@ -3,7 +3,8 @@
 use super::launch::Config;
 use super::{In, Out, Res, abi};
 use crate::config;
-use crate::gpu::launch::{Attributes, blocks_per_multiprocessor, max_threads};
+use crate::gpu::attributes::Attributes;
+use crate::gpu::launch::{blocks_per_multiprocessor, max_threads};
 use crate::gpu::module::{self, FUNCTIONS};
 use crate::gpu::{context, device};
 use crate::ptx::FunctionInfo;

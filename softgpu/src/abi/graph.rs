@@ -2,10 +2,12 @@
 
 use super::Export;
 use crate::abi::Res;
-use crate::gpu::graph::{self, GRAPHS, INSTANCES, error, resolve, seen};
+use crate::gpu::capture::seen;
+use crate::gpu::graph::{self, INSTANCES, resolve};
+use crate::gpu::graph_table::{GRAPHS, error};
 use crate::gpu::memory_op::Part;
 use crate::gpu::stream::{self, Default, Target};
-use crate::gpu::{condition, context, copy, event, launch, memory, module, process, sched};
+use crate::gpu::{allocation, condition, context, copy, event, launch, module, process, sched, wait};
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
 use cuda_api::sys::{self, CUresult};
@@ -86,7 +88,7 @@ impl Host for Soft {
             // The context of another one may not exist yet.
             return Err(if known { code::ERROR_NOT_SUPPORTED } else { code::ERROR_INVALID_DEVICE });
         }
-        coded(memory::allocate(&live, bytes)).map(|address| (address, live.number))
+        coded(allocation::allocate(&live, bytes)).map(|address| (address, live.number))
     }
 
     fn release(&mut self, address: u64) -> Result<(), Code> {
@@ -139,7 +141,7 @@ impl Host for Soft {
     }
 
     fn fence(&mut self, context: u64) -> Box<dyn FnOnce() + Send> {
-        let marks = context::current().ok().filter(|live| live.number == context).map(|live| live.outstanding());
+        let marks = context::current().ok().filter(|live| live.number == context).map(|live| wait::outstanding(&live));
         Box::new(move || sched::wait(&marks.unwrap_or_default()))
     }
 }

@@ -4,7 +4,8 @@ use super::{Out, Res, abi, context as whole, res};
 use crate::config;
 use crate::gpu::context::{self, Context};
 use crate::gpu::device::{self, Device};
-use crate::gpu::stream;
+use crate::gpu::stream_state::NON_BLOCKING;
+use crate::gpu::{stream, teardown};
 use cuda_api::sys::{
     CUasyncCallback, CUasyncCallbackHandle, CUatomicOperation, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType,
     CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUgreenCtx, CUresult, CUstream,
@@ -86,7 +87,7 @@ abi! {
     }
 
     call fn cuGreenCtxDestroy(green: CUgreenCtx) {
-        context::destroy_green(&find(green)?)
+        teardown::destroy_green(&find(green)?)
     }
 
     call fn cuCtxFromGreenCtx(out: Out<CUcontext> as *mut CUcontext, green: CUgreenCtx) {
@@ -104,7 +105,7 @@ abi! {
     call fn cuGreenCtxStreamCreate(out: Out<CUstream> as *mut CUstream, green: CUgreenCtx, flags: c_uint, priority: c_int) {
         let context = find(green)?;
         out.check()?;
-        if flags != stream::NON_BLOCKING {
+        if flags != NON_BLOCKING {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         out.set(stream::create_in(&context, flags, priority)?.handle as CUstream)

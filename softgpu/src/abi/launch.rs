@@ -2,7 +2,7 @@
 
 use super::edge::In;
 use super::{Res, abi};
-use crate::gpu::graph::{forbid_on, take};
+use crate::gpu::capture::{forbid_on, take};
 use crate::gpu::launch::{Shape, check, launch};
 use crate::gpu::module;
 use crate::gpu::stream::{Default, resolve};

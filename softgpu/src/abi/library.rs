@@ -1,7 +1,7 @@
 //! Libraries and their kernels.
 
 use super::{In, Out, Res, Text, abi};
-use crate::gpu::launch::Attributes;
+use crate::gpu::attributes::Attributes;
 use crate::gpu::module::{self, Kernel, Library};
 use crate::gpu::{code, context, device};
 use cuda_api::sys::{

@@ -2,9 +2,10 @@
 
 use super::memcpy::not_legacy;
 use super::{Out, Res, abi};
+use crate::gpu::graph_table::error;
 use crate::gpu::lock;
 use crate::gpu::stream::{Default, resolve};
-use crate::gpu::{context, device, graph, host, memory};
+use crate::gpu::{capture, context, device, host, memory};
 use cuda_api::code::Code;
 use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream};
 use cuda_model::advice::{self, Advice};
@@ -36,7 +37,7 @@ abi! {
         if !matches!(flags, GLOBAL | HOST) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        graph::forbid_unsafe()?;
+        capture::forbid_unsafe()?;
         let at = host::allocate_managed(&*context::current()?, size as u64)?;
         lock(&ADVICE).forget(at, size as u64);
         out.set(at)
@@ -46,7 +47,7 @@ abi! {
         context::current()?;
         let (range, location) = (check_range(at, size).map_err(|e| e as Code), (location.kind, location.ordinal));
         let exists = |(kind, ordinal)| check_location(Location { kind, ordinal }).is_ok();
-        if advice::check(advice, range, location, exists).map_err(graph::error)? {
+        if advice::check(advice, range, location, exists).map_err(error)? {
             lock(&ADVICE).advise(at, size as u64, advice, location);
         }
         Ok(())
@@ -57,7 +58,7 @@ abi! {
     ) {
         context::current()?;
         check_range(at, size)?;
-        lock(&ADVICE).give(to, attribute, room, at, size as u64).map_err(graph::error)
+        lock(&ADVICE).give(to, attribute, room, at, size as u64).map_err(error)
     }
 
     call fn cuMemRangeGetAttributes(
@@ -65,7 +66,7 @@ abi! {
     ) {
         context::current()?;
         check_range(at, size)?;
-        lock(&ADVICE).give_all((to, rooms, attributes.cast(), n), at, size as u64).map_err(graph::error)
+        lock(&ADVICE).give_all((to, rooms, attributes.cast(), n), at, size as u64).map_err(error)
     }
 
     stream fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
@@ -77,8 +78,8 @@ abi! {
         let target = resolve(stream, default)?;
         check_range(at, size)?;
         check_location(location)?;
-        graph::forbid_on(&target)?;
-        graph::forbid_unsafe()?;
+        capture::forbid_on(&target)?;
+        capture::forbid_unsafe()?;
         lock(&ADVICE).prefetch(at, size as u64, (location.kind, location.ordinal));
         Ok(())
     }
@@ -121,13 +122,13 @@ type Ranges = Vec<(u64, usize, Option<batch::Location>)>;
 
 fn prefetch_all(stream: CUstream, default: Default, ranges: impl FnOnce() -> Result<Ranges, Code>) -> Res {
     let target = not_legacy(stream, default)?;
-    let ranges = ranges().map_err(graph::error)?;
+    let ranges = ranges().map_err(error)?;
     for (at, size, to) in &ranges {
         check_range(*at, *size)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(Location { kind, ordinal }))?;
     }
-    graph::forbid_on(&target)?;
-    graph::forbid_unsafe()?;
+    capture::forbid_on(&target)?;
+    capture::forbid_unsafe()?;
     for (at, size, to) in ranges {
         if let Some(to) = to {
             lock(&ADVICE).prefetch(at, size as u64, to);

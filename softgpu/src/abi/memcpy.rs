@@ -4,8 +4,9 @@ use super::{Res, abi};
 use crate::gpu::array;
 use crate::gpu::context;
 use crate::gpu::copy::{Space, copy_3d, copy_all};
-use crate::gpu::graph::error;
-use crate::gpu::stream::{Default, Kind, Target, resolve};
+use crate::gpu::graph_table::error;
+use crate::gpu::stream::{Default, Target, resolve};
+use crate::gpu::stream_state::Kind;
 use cuda_api::code::{self, Code};
 use cuda_api::copy;
 use cuda_api::sys::{

@@ -1,7 +1,7 @@
 //! Device and page-locked memory.
 
 use super::{Out, Res, abi};
-use crate::gpu::{context, graph, host, memory};
+use crate::gpu::{allocation, capture, context, host, memory, wait};
 use cuda_api::sys::{CUdeviceptr, CUresult};
 use std::ffi::{c_uint, c_void};
 
@@ -11,8 +11,8 @@ const PITCH: usize = 512;
 abi! {
     call fn cuMemAlloc_v2(out: Out<CUdeviceptr> as *mut CUdeviceptr, size: usize) {
         out.check()?;
-        graph::forbid_unsafe()?;
-        out.set(memory::allocate(&*context::current()?, size as u64)?)
+        capture::forbid_unsafe()?;
+        out.set(allocation::allocate(&*context::current()?, size as u64)?)
     }
 
     call fn cuMemAllocPitch_v2(
@@ -27,8 +27,8 @@ abi! {
         }
         let row = width.checked_next_multiple_of(PITCH).ok_or(bad)?;
         let size = row.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        graph::forbid_unsafe()?;
-        out.set(memory::allocate(&*context::current()?, size as u64)?)?;
+        capture::forbid_unsafe()?;
+        out.set(allocation::allocate(&*context::current()?, size as u64)?)?;
         pitch.set(row)
     }
 
@@ -37,14 +37,14 @@ abi! {
             return Ok(());
         }
         let live = context::current()?;
-        graph::forbid_unsafe()?;
+        capture::forbid_unsafe()?;
         if super::graph::free_of_graph(address)? {
-            return live.synchronise();
+            return wait::synchronise(&live);
         }
         if super::external::free(&live, address)? {
             return live.check();
         }
-        memory::free(&live, address)
+        allocation::free(&live, address)
     }
 
     call fn cuMemGetInfo_v2(free: Out<usize> as *mut usize, total: Out<usize> as *mut usize) {
@@ -77,7 +77,7 @@ abi! {
             return Ok(());
         }
         host::check_pinned(address as u64)?;
-        graph::forbid_unsafe()?;
+        capture::forbid_unsafe()?;
         host::free(&*context::current()?, address as u64)
     }
 
@@ -111,7 +111,7 @@ abi! {
 
 fn allocate_host(out: Out<*mut c_void>, size: usize, flags: c_uint) -> Res {
     out.check()?;
-    graph::forbid_unsafe()?;
+    capture::forbid_unsafe()?;
     let live = context::current()?;
     out.set(host::allocate(&live, size as u64, flags)? as *mut c_void)
 }

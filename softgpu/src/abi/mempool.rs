@@ -4,7 +4,7 @@ use super::vmm::{Access, Location};
 use super::{In, Out, Res, abi};
 use crate::gpu::mempool;
 use crate::gpu::stream::resolve;
-use crate::gpu::{context, device, lock, shared_pool};
+use crate::gpu::{context, device, lock, shared_pool, stream_ordered};
 use cuda_api::sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
     CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
@@ -43,7 +43,7 @@ abi! {
             return out.set(0);
         }
         let pool = mempool::current_of(target.live.device.ordinal as usize);
-        out.set(mempool::allocate(pool, &target.live, size as u64)?)
+        out.set(stream_ordered::allocate(pool, &target.live, size as u64)?)
     }
 
     stream fn cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz(
@@ -56,7 +56,7 @@ abi! {
         if let Some(address) = super::graph::capture_alloc(&target, size as u64)? {
             return out.set(address);
         }
-        out.set(mempool::allocate(pool as usize, &target.live, size as u64)?)
+        out.set(stream_ordered::allocate(pool as usize, &target.live, size as u64)?)
     }
 
     stream fn cuMemFreeAsync / cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
@@ -68,7 +68,7 @@ abi! {
         if super::graph::capture_free(&target, address)? || super::graph::free_of_graph(address)? {
             return Ok(());
         }
-        mempool::free(&target, address)
+        stream_ordered::free(&target, address)
     }
 
     call fn cuMemPoolCreate(out: Out<CUmemoryPool> as *mut CUmemoryPool, props: In<Props> as *const CUmemPoolProps) {

@@ -1,7 +1,7 @@
 //! Texture and surface references.
 
 use super::{In, Out, Res, Text, abi};
-use crate::gpu::graph::error;
+use crate::gpu::graph_table::error;
 use crate::gpu::{context, module, reference};
 use crate::ptx::Reference::{self, Surface, Texture};
 use cuda_api::array::{OF_ARRAY, OF_MIPMAP, OF_ROWS, Resource, shape_2d};

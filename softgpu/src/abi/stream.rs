@@ -1,10 +1,11 @@
 //! Streams and host functions.
 
 use super::{Out, Res, abi};
-use crate::gpu::context::{self, Context, Live};
-use crate::gpu::sched;
-use crate::gpu::stream::{self, Default, Kind, Target, resolve};
-use crate::gpu::{event, graph};
+use crate::gpu::context::{self, Context};
+use crate::gpu::live::Live;
+use crate::gpu::stream::{self, Default, Target, resolve};
+use crate::gpu::stream_state::Kind;
+use crate::gpu::{capture, event, sched};
 use cuda_api::sys::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
 use cuda_api::work::{HostCall, Work};
 use std::ffi::{c_int, c_uint, c_void};
@@ -27,15 +28,15 @@ abi! {
 
     stream fn cuStreamQuery / cuStreamQuery_ptsz(stream: CUstream) |default| {
         let target = resolve(stream, default)?;
-        graph::forbid_on(&target)?;
-        graph::forbid_unsafe()?;
+        capture::forbid_on(&target)?;
+        capture::forbid_unsafe()?;
         if target.outstanding().is_empty() { target.live.check() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     }
 
     stream fn cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: CUstream) |default| {
         let target = resolve(stream, default)?;
-        graph::forbid_on(&target)?;
-        graph::forbid_unsafe()?;
+        capture::forbid_on(&target)?;
+        capture::forbid_unsafe()?;
         target.synchronise()
     }
 
@@ -45,7 +46,7 @@ abi! {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (target, event) = (resolve(stream, default)?, event::resolve(event)?);
-        if graph::wait(&target, &event, flags == 1)? {
+        if capture::wait(&target, &event, flags == 1)? {
             return Ok(());
         }
         if flags != 0 {
@@ -89,7 +90,7 @@ abi! {
         if stream as usize == 2 {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        out.set(context.device.primary().handle as CUcontext)?;
+        out.set(context::primary(&context.device).handle as CUcontext)?;
         green.set(super::green::of_context(&context))
     }
 
@@ -113,7 +114,7 @@ abi! {
         }
         let (stream, data) = (stream as usize, data as usize);
         let target = resolve(stream as CUstream, default)?;
-        graph::forbid_on(&target)?;
+        capture::forbid_on(&target)?;
         host_work(&target, move |live| {
             let status = live.error().unwrap_or(CUresult::CUDA_SUCCESS);
             // SAFETY: the program gave function and data to be called like this; they are its own to keep valid.
@@ -127,7 +128,7 @@ abi! {
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (target, data) = (resolve(stream, default)?, data as usize);
         let call = HostCall { function: function as usize as u64, data: data as u64 };
-        if graph::take(&target, false, || Ok(Work::Host(call)))? {
+        if capture::take(&target, false, || Ok(Work::Host(call)))? {
             return Ok(());
         }
         host_work(&target, move |live| {

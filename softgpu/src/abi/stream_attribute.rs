@@ -3,7 +3,8 @@
 
 use super::{Res, abi};
 use crate::gpu::lock;
-use crate::gpu::stream::{Attribute, Stream, resolve};
+use crate::gpu::stream::resolve;
+use crate::gpu::stream_state::{Attribute, Stream};
 use cuda_api::sys::{CUaccessPolicyWindow, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue};
 use std::ffi::c_uint;
 

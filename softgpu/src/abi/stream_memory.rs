@@ -1,7 +1,7 @@
 //! Values written to memory and waited for in stream order.
 
 use super::{In, Res, abi};
-use crate::gpu::graph;
+use crate::gpu::capture;
 use crate::gpu::memory_op::Part;
 use crate::gpu::stream::{Default, resolve};
 use cuda_api::sys::{CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams};
@@ -102,7 +102,7 @@ fn batch_of(stream: CUstream, default: Default, count: c_uint, parts: In<Part>, 
 fn batch(stream: CUstream, default: Default, parts: &[Part]) -> Res {
     let target = resolve(stream, default)?;
     parts.iter().try_for_each(|p| p.check())?;
-    if graph::take(&target, false, || Ok(NodeWork::MemOps(parts.iter().map(Part::words).collect())))? {
+    if capture::take(&target, false, || Ok(NodeWork::MemOps(parts.iter().map(Part::words).collect())))? {
         return Ok(());
     }
     for part in parts {

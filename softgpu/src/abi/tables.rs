@@ -3,7 +3,7 @@
 
 use super::{In, Out, Res, abi};
 use crate::config;
-use crate::gpu::{code, context, device, module, process};
+use crate::gpu::{code, context, device, module, output, process};
 use cuda_api::code::Code;
 use cuda_api::sys::{CUresult, CUuuid};
 use cuda_model::cudart::{self, DeviceIdentity, Host};
@@ -32,7 +32,7 @@ impl Host for Driver {
     }
 
     fn primary_context(&self, ordinal: i32) -> Result<usize, Code> {
-        process::ready().and_then(|()| Ok(device::get(ordinal)?.primary().handle)).map_err(number)
+        process::ready().and_then(|()| Ok(context::primary(device::get(ordinal)?).handle)).map_err(number)
     }
 
     fn load_fatbin(&self, image: *const c_void) -> Result<usize, Code> {
@@ -50,11 +50,11 @@ impl Host for Driver {
     }
 
     fn unknown_table(&self, uuid: &[u8; 16]) {
-        context::complain(&format!("softgpu: unknown private table {}\n", hex(uuid)));
+        output::complain(&format!("softgpu: unknown private table {}\n", hex(uuid)));
     }
 
     fn unknown_slot(&self, uuid: &[u8; 16], slot: usize) {
-        context::complain(&format!("softgpu: unknown slot {slot} of private table {}\n", hex(uuid)));
+        output::complain(&format!("softgpu: unknown slot {slot} of private table {}\n", hex(uuid)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Out, abi};
 use crate::gpu::context;
-use crate::gpu::graph::error;
+use crate::gpu::graph_table::error;
 use crate::gpu::texture::{self, Made};
 use cuda_api::array::{give_resource, give_sampling, give_view, resource, sampling, view};
 use cuda_api::sys::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUsurfObject, CUtexObject};

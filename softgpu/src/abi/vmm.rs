@@ -2,8 +2,9 @@
 
 use super::{In, Out, Res, abi};
 use crate::gpu::device::{self, Device};
+use crate::gpu::graph_table::error;
 use crate::gpu::stream::resolve;
-use crate::gpu::{graph, tiles, vmm};
+use crate::gpu::{physical, tile_mapping, vmm};
 use cuda_api::array::{MapInfo, TILE_POOL};
 use cuda_api::sys::{
     CUarrayMapInfo, CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
@@ -102,11 +103,11 @@ abi! {
         if is_for_tiles && (prop.handle_types != 0 || prop.rdma != 0) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        out.set(vmm::create(prop.check()?, size as u64, prop.handle_types, is_for_tiles)?)
+        out.set(physical::create(prop.check()?, size as u64, prop.handle_types, is_for_tiles)?)
     }
 
     call fn cuMemRelease(handle: CUmemGenericAllocationHandle) {
-        vmm::release(handle)
+        physical::release(handle)
     }
 
     call fn cuMemMap(
@@ -142,7 +143,7 @@ abi! {
 
     stream fn cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) |default| {
         let target = resolve(stream, default)?;
-        tiles::map(&target, &MapInfo::list(list, count).map_err(graph::error)?)
+        tile_mapping::map(&target, &MapInfo::list(list, count).map_err(error)?)
     }
 
     call fn cuMemGetAccess(
@@ -165,13 +166,13 @@ abi! {
         if option > 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        size.set(vmm::GRANULARITY as usize)
+        size.set(physical::GRANULARITY as usize)
     }
 
     call fn cuMemGetAllocationPropertiesFromHandle(
         prop: Out<Prop> as *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle,
     ) {
-        let physical = vmm::resolve(handle)?;
+        let physical = physical::resolve(handle)?;
         prop.set(Prop {
             kind: PINNED,
             handle_types: physical.handle_types,
@@ -192,7 +193,7 @@ abi! {
         out.check()?;
         none(flags)?;
         posix(kind)?;
-        out.set(vmm::export(handle)?)
+        out.set(physical::export(handle)?)
     }
 
     call fn cuMemImportFromShareableHandle(
@@ -202,7 +203,7 @@ abi! {
         out.check()?;
         posix(kind)?;
         let descriptor = c_int::try_from(descriptor as usize).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        out.set(vmm::import(descriptor)?)
+        out.set(physical::import(descriptor)?)
     }
 
     call fn cuMemRetainAllocationHandle(

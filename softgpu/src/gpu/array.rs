@@ -1,11 +1,11 @@
 //! Arrays and mipmapped arrays. They are not in the table of addresses: nothing reaches them but copies, and kernels through
 //! texture and surface objects. Their bytes lie in packed order.
 
-use super::context::Live;
 use super::device::Device;
+use super::live::Live;
 use super::table::Table;
 use super::tiles::{LevelTiles, Tiling};
-use super::{memory, os, reference};
+use super::{os, pool};
 use crate::result::Res;
 use cuda_api::array::{CUBEMAP, GATHER, LAYERED, SURFACE, Shape, WITHOUT_MEMORY};
 use cuda_api::code;
@@ -30,9 +30,9 @@ struct Storage {
 impl Storage {
     fn new(device: &Arc<Device>, bytes: u64) -> Res<Arc<Storage>> {
         let bytes = bytes.next_multiple_of(64 << 10);
-        let base = memory::block(device, bytes)?;
+        let base = pool::block(device, bytes)?;
         // What was never written is no promise of zeros.
-        memory::poison(base, bytes);
+        pool::poison(base, bytes);
         Ok(Arc::new(Storage { base, bytes, device: device.clone() }))
     }
 }
@@ -150,24 +150,24 @@ pub(crate) fn create_mipmap(live: &Live, shape: Shape, levels: u32) -> Res<Arc<M
     }))
 }
 
-/// Destroys an array. A level exists as long as its mipmapped array, as on hardware.
-pub(crate) fn destroy(handle: usize) -> Res {
+/// Destroys an array. A level exists as long as its mipmapped array, as on hardware. Calls `ended` with the handle, if it is gone.
+pub(crate) fn destroy(handle: usize, ended: impl Fn(usize)) -> Res {
     if resolve(handle)?.mipmap != 0 {
         return Ok(());
     }
     ARRAYS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    reference::array_ended(handle);
+    ended(handle);
     Ok(())
 }
 
-/// Destroys a mipmapped array and its levels.
-pub(crate) fn destroy_mipmap(handle: usize) -> Res {
+/// Destroys a mipmapped array and its levels. Calls `ended` with the handle of each.
+pub(crate) fn destroy_mipmap(handle: usize, ended: impl Fn(usize)) -> Res {
     let mipmap = MIPMAPS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     for level in &mipmap.levels {
         ARRAYS.remove(level.handle);
-        reference::array_ended(level.handle);
+        ended(level.handle);
     }
-    reference::array_ended(handle);
+    ended(handle);
     Ok(())
 }
 

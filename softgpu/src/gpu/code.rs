@@ -1,6 +1,6 @@
 //! Extracts the PTX from what programs load.
 
-use super::context;
+use super::output;
 use crate::config;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
@@ -68,5 +68,5 @@ fn newest(entries: &[Entry], sm: u32) -> Option<&Entry> {
 
 /// Reports on stderr why code was refused: a program often reports only a number.
 pub(crate) fn complain(message: &str) {
-    context::complain(&format!("softgpu: code refused: {message}\n"));
+    output::complain(&format!("softgpu: code refused: {message}\n"));
 }

@@ -6,7 +6,8 @@
 //! their synchronous forms.
 
 use super::array::{self, Keeper};
-use super::graph;
+use super::capture;
+use super::graph_table::error;
 use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
@@ -138,8 +139,8 @@ fn of_array(e: &CopyEnd, c: &Copy3) -> Res<Side> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let array = array::resolve(e.array as usize)?;
-    array.shape.check(e, c).map_err(graph::error)?;
-    let [pitch, rows, _] = array.shape.rows().map_err(graph::error)?;
+    array.shape.check(e, c).map_err(error)?;
+    let [pitch, rows, _] = array.shape.rows().map_err(error)?;
     let slice = pitch * rows;
     let address = array.base + e.z * slice + e.y * pitch + e.x;
     let tiles = array.tiles.clone().map(|tiles| (tiles, [e.x, e.y, e.z]));
@@ -203,7 +204,7 @@ pub(crate) fn perform(c: &Copy3) -> Res {
 /// Submits a described copy to the stream of `target`, or to its capture; `waits` for the synchronous forms.
 pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
     let (to, from, shape) = sides(&c)?;
-    if graph::take(target, waits, || check(&c).map(|()| GraphWork::Copy(c)))? {
+    if capture::take(target, waits, || check(&c).map(|()| GraphWork::Copy(c)))? {
         return Ok(());
     }
     copy(target, to, from, shape, waits, None)
@@ -211,7 +212,7 @@ pub(crate) fn copy_3d(target: &Target, c: Copy3, waits: bool) -> Res {
 
 /// The copies of a batch, which cannot be captured.
 pub(crate) fn copy_all(target: &Target, items: &[Item]) -> Result<(), Fault<CUresult>> {
-    graph::refuse(target)?;
+    capture::refuse(target)?;
     for (i, item) in items.iter().enumerate() {
         let one = || {
             let (to, from, shape) = sides(&item.copy)?;
@@ -387,7 +388,7 @@ pub(crate) fn perform_fill(what: &Fill) -> Res {
 /// Submits a fill to the stream of `target`, or to its capture; `waits` for the synchronous forms.
 pub(crate) fn fill(target: &Target, what: Fill, waits: bool) -> Res {
     let Some(kind) = filled(&what)? else { return Ok(()) };
-    if graph::take(target, waits, || Ok(GraphWork::Fill(what.into())))? {
+    if capture::take(target, waits, || Ok(GraphWork::Fill(what.into())))? {
         return Ok(());
     }
     let waits =

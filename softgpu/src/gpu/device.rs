@@ -1,6 +1,5 @@
 //! Devices: identity, attributes, memory in use.
 
-use super::context::Context;
 use crate::config;
 use crate::result::Res;
 use cuda_api::sys::{CUdevice, CUresult};
@@ -38,7 +37,6 @@ pub(crate) struct Device {
     used: AtomicU64,
     /// Kernels running now.
     pub running: AtomicUsize,
-    primary: OnceLock<Arc<Context>>,
 }
 
 /// The devices of this process, in order.
@@ -127,13 +125,7 @@ impl Device {
             total: config.memory,
             used: AtomicU64::new(0),
             running: AtomicUsize::new(0),
-            primary: OnceLock::new(),
         }
-    }
-
-    /// The primary context, active or not.
-    pub fn primary(self: &Arc<Self>) -> &Arc<Context> {
-        self.primary.get_or_init(|| Context::primary(self.clone()))
     }
 
     /// Takes `bytes` from the device's memory.

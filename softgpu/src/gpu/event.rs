@@ -1,10 +1,11 @@
 //! Events: a mark in a stream, with a time.
 
-use super::context::{self, Live};
-use super::sched::{self, Mark, Work};
+use super::live::Live;
+use super::mark::Mark;
+use super::sched::{self, Work};
 use super::stream::Target;
 use super::table::Table;
-use super::{lock, os};
+use super::{context, lock, os};
 use crate::result::Res;
 use cuda_api::sys::{CUevent, CUresult};
 use std::os::fd::{AsRawFd, OwnedFd};

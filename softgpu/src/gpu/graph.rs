@@ -1,110 +1,27 @@
-//! Captures as streams see them, and instances of graphs: nodes run as their edges allow, each in a separate queue, so
-//! that independent ones run in random order.
+//! Instances of graphs: nodes run as their edges allow, each in a separate queue, so that independent ones run in random
+//! order.
 
-use super::context::Live;
-use super::event::Event;
+use super::event::{self, Event};
+use super::graph_table::GRAPHS;
 use super::launch::{self, Shape};
+use super::live::Live;
+use super::mark::Mark;
 use super::memory_op::Part;
 use super::module::{self, Function};
-use super::sched::{self, Mark, Work};
-use super::stream::{Kind, Target};
+use super::sched::{self, Work};
+use super::stream::Target;
 use super::table::Table;
-use super::{condition, copy, lock, memory};
+use super::{allocation, condition, copy, lock, memory, wait};
 use crate::result::Res;
-use cuda_api::code::{self, Code};
 use cuda_api::sys::{CUfunction, CUresult};
 use cuda_api::work::{At, Copy3, HostCall, Kernel, Spec, SpecNode, Work as NodeWork, attribute_id, order};
-use cuda_model::graph::{Shared, Stream};
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
-/// Handles of graphs start with 0x4c here, so that they cannot be mistaken for the recorder's.
-pub(crate) static GRAPHS: LazyLock<Shared> = LazyLock::new(|| Shared::new(1 << 60));
 /// Instances by handle.
 pub(crate) static INSTANCES: LazyLock<Table<Instance>> = LazyLock::new(|| Table::new(8));
-
-/// Adds the result codes of captures to those of ordinary calls.
-pub(crate) fn error(rc: Code) -> CUresult {
-    use CUresult as E;
-    match rc {
-        code::ERROR_INVALID_VALUE => E::CUDA_ERROR_INVALID_VALUE,
-        code::ERROR_ILLEGAL_STATE => E::CUDA_ERROR_ILLEGAL_STATE,
-        code::ERROR_NOT_SUPPORTED => E::CUDA_ERROR_NOT_SUPPORTED,
-        code::ERROR_STREAM_CAPTURE_UNSUPPORTED => E::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-        code::ERROR_STREAM_CAPTURE_INVALIDATED => E::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-        code::ERROR_STREAM_CAPTURE_MERGE => E::CUDA_ERROR_STREAM_CAPTURE_MERGE,
-        code::ERROR_STREAM_CAPTURE_ISOLATION => E::CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
-        code::ERROR_STREAM_CAPTURE_IMPLICIT => E::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-        code::ERROR_CAPTURED_EVENT => E::CUDA_ERROR_CAPTURED_EVENT,
-        _ => E::CUDA_ERROR_UNKNOWN,
-    }
-}
-
-/// A stream as captures see it.
-pub(crate) fn seen(target: &Target) -> Stream {
-    Stream {
-        key: target.stream.number,
-        context: target.live.number,
-        legacy: target.stream.kind == Kind::Legacy,
-        blocking: target.stream.blocking(),
-    }
-}
-
-/// Adds work to the capture of a stream; true if there is one. A call that `waits` cannot be captured.
-pub(crate) fn take(target: &Target, waits: bool, work: impl FnOnce() -> Res<NodeWork<u64>>) -> Res<bool> {
-    if !GRAPHS.capturing() {
-        return Ok(false);
-    }
-    let stream = seen(target);
-    if waits {
-        GRAPHS.forbid_on(&stream).and_then(|()| GRAPHS.forbid_unsafe()).map_err(error)?;
-        return Ok(false);
-    }
-    if !GRAPHS.in_capture(&stream).map_err(error)? {
-        return Ok(false);
-    }
-    GRAPHS.captured(&stream, work()?).map_err(error)
-}
-
-/// For calls on a stream that cannot be captured.
-pub(crate) fn forbid_on(target: &Target) -> Res {
-    if GRAPHS.capturing() { GRAPHS.forbid_on(&seen(target)).map_err(error) } else { Ok(()) }
-}
-
-/// For batches of copies, which cannot be captured: the call is refused, and the capture stays valid.
-pub(crate) fn refuse(target: &Target) -> Res {
-    let captured = GRAPHS.capturing() && GRAPHS.in_capture(&seen(target)).map_err(error)?;
-    if captured { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
-}
-
-/// For calls that captures may forbid.
-pub(crate) fn forbid_unsafe() -> Res {
-    if GRAPHS.capturing() { GRAPHS.forbid_unsafe().map_err(error) } else { Ok(()) }
-}
-
-/// For waits for a whole context.
-pub(crate) fn forbid_in(live: &Live) -> Res {
-    if GRAPHS.capturing() { GRAPHS.forbid_in(live.number).map_err(error) } else { Ok(()) }
-}
-
-/// Records an event in a stream; true if this was handled by its capture.
-pub(crate) fn record(target: &Target, event: &Event, external: bool) -> Res<bool> {
-    // Also after the last capture: the event is no longer one of a capture's.
-    GRAPHS.record_event(event.handle as u64, &seen(target), external).map_err(error)
-}
-
-/// Makes a stream wait for an event; true if this was handled by captures.
-pub(crate) fn wait(target: &Target, event: &Event, external: bool) -> Res<bool> {
-    GRAPHS.wait_event(event.handle as u64, &seen(target), external, event.mark().is_some()).map_err(error)
-}
-
-/// Checks a query of an event by the host.
-pub(crate) fn ask(event: &Event) -> Res {
-    forbid_unsafe()?;
-    GRAPHS.check_event(event.handle as u64).map_err(error)
-}
 
 /// The work of a node, with resolved handles.
 #[derive(Clone)]
@@ -177,8 +94,8 @@ fn op(work: &NodeWork<u32>) -> Res<Op> {
         NodeWork::Host(h) => Op::Host(*h),
         NodeWork::Child(g) => Op::Child(*g),
         NodeWork::Empty | NodeWork::MemAlloc(_) | NodeWork::MemFree(_) => Op::Nothing,
-        NodeWork::EventWait(e) => Op::Wait(super::event::resolve(*e as _)?),
-        NodeWork::EventRecord(e) => Op::Record(super::event::resolve(*e as _)?),
+        NodeWork::EventWait(e) => Op::Wait(event::resolve(*e as _)?),
+        NodeWork::EventRecord(e) => Op::Record(event::resolve(*e as _)?),
         NodeWork::Conditional(c) => Op::Conditional { handle: c.handle, kind: c.kind, bodies: c.bodies.clone() },
         NodeWork::MemOps(parts) => Op::Words(parts.iter().map(Part::of).collect::<Res<_>>()?),
     })
@@ -350,10 +267,10 @@ impl All {
 
 /// Frees memory of a graph when the work submitted before has completed.
 pub(crate) fn release(live: &Arc<Live>, address: u64) -> Res {
-    memory::mark_freed(address)?;
-    let before = live.outstanding();
+    allocation::mark_freed(address)?;
+    let before = wait::outstanding(live);
     let work = move |_: &Live| {
-        memory::release_device(&mut memory::write(), address);
+        allocation::release_device(&mut memory::write(), address);
         Ok(())
     };
     sched::submit().push(fresh_queue(), live, Work::Always(Box::new(work)), before);

@@ -9,8 +9,7 @@
 //! block's payload begins with the offsets of the next and the previous free block. Offset 0 means none. Kernels can write
 //! over all this; every offset and length read is checked, and damage makes `malloc` fail and `free` do nothing.
 
-use super::context::Live;
-use super::memory::{self, Kind};
+use super::device::Device;
 use super::{lock, os};
 use crate::ptx::DeviceHeap;
 use crate::result::Res;
@@ -61,17 +60,21 @@ pub(crate) struct Heap {
 impl Heap {
     /// Places a heap of `size` bytes (rounded up to pages) in the context's slot and makes it empty. Something else there is
     /// `OUT_OF_MEMORY`: anywhere else it could not be moved to another process.
-    pub fn place(live: &Live, size: u64) -> Res<Heap> {
+    pub fn place(device: &Device, slot: Option<u32>, size: u64) -> Res<Heap> {
         let size = size.max(4096).checked_next_multiple_of(4096).filter(|n| *n < STEP - (64 << 20));
         let size = size.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        live.device.take(size)?;
-        let slot = live.slot.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        device.take(size)?;
+        let slot = slot.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let placed = slot.and_then(|slot| os::exactly(FIRST + u64::from(slot) * STEP, size));
-        let base = placed.inspect_err(|_| live.device.give(size))?;
+        let base = placed.inspect_err(|_| device.give(size))?;
         let heap = Heap { base, size, turn: Mutex::new(()) };
         heap.format();
-        memory::write().add(base, size, Kind::Heap, live.device.ordinal as usize, Some(live));
         Ok(heap)
+    }
+
+    /// Its address and size.
+    pub fn range(&self) -> (u64, u64) {
+        (self.base, self.size)
     }
 
     fn format(&self) {

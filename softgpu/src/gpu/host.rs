@@ -1,10 +1,10 @@
 //! Page-locked host memory: allocated here, or registered memory of the program. The device sees it at its host
 //! address.
 
-use super::context::Live;
+use super::live::Live;
 use super::memory::{self, Kind, Memory};
-use super::os;
 use super::retire::Then;
+use super::{os, wait};
 use crate::config;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
@@ -98,7 +98,7 @@ fn free_if(live: &Live, address: u64, fits: impl Fn(&Kind) -> bool) -> Res {
     if !begins(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    live.synchronise()?;
+    wait::synchronise(live)?;
     let mut memory = memory::write();
     // Looked at again: another thread may have freed it meanwhile.
     if !begins(&memory) {
@@ -144,7 +144,7 @@ pub(crate) fn unregister(live: &Live, address: u64) -> Res {
     if !registered(&memory::read()) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     }
-    live.synchronise()?;
+    wait::synchronise(live)?;
     let mut memory = memory::write();
     if !registered(&memory) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);

@@ -1,46 +1,15 @@
 //! Launches: limits are checked at the call, execution is in stream order, faults are recorded.
 
-use super::context::{self, Live};
-use super::device;
-use super::memory;
+use super::live::Live;
 use super::module::Function;
+use super::sched::Work;
 use super::stream::Target;
-use super::texture;
-use super::{lock, sched::Work};
-use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Image, Launch, Objects};
+use super::{allocation, condition, device, lock, memory, output, texture};
+use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Launch, Objects};
 use crate::result::Res;
 use cuda_api::sys::CUresult;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
-
-/// The attributes that `cuFuncSetAttribute` and similar functions set.
-#[derive(Debug)]
-pub(crate) struct Attributes {
-    /// Maximum dynamic shared memory, in bytes.
-    pub max_dynamic_shared: AtomicI32,
-    /// Preferred part of the cache for shared memory, in percent; -1 for no preference. Only reported.
-    pub carveout: AtomicI32,
-    /// Those of clusters: the attributes from [`Attributes::FIRST_OF_CLUSTERS`] on.
-    pub clusters: [AtomicI32; 6],
-}
-
-impl Attributes {
-    /// `CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET`.
-    pub const FIRST_OF_CLUSTERS: u32 = 10;
-
-    /// The defaults for each function of an image.
-    pub fn fresh(image: &Image) -> Vec<Arc<Attributes>> {
-        let of = |info: &FunctionInfo| {
-            let dynamic = device::SHARED_PER_BLOCK.saturating_sub(info.static_shared) as i32;
-            Arc::new(Attributes {
-                max_dynamic_shared: AtomicI32::new(dynamic),
-                carveout: AtomicI32::new(-1),
-                clusters: Default::default(),
-            })
-        };
-        image.functions.iter().map(of).collect()
-    }
-}
 
 /// The shape of a launch.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +98,7 @@ impl Drop for Running {
     /// Set only if the interpreter panicked.
     fn drop(&mut self) {
         memory::write().retired.kernel_ends(self.context);
-        context::complain("softgpu: the interpreter failed\n");
+        output::complain("softgpu: the interpreter failed\n");
     }
 }
 
@@ -155,24 +124,25 @@ pub(crate) fn run_node(live: &Live, function: &Function, shape: &Shape, params: 
 /// Runs a kernel to its end.
 fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], references: Arc<Objects>) -> Res {
     // Code that allocates had the heap made when it was loaded.
-    let heap: Arc<dyn DeviceHeap> = if live.has_heap() { live.heap()? } else { Arc::new(NoHeap) };
+    let heap: Arc<dyn DeviceHeap> = if live.has_heap() { allocation::heap(live)? } else { Arc::new(NoHeap) };
     let output = live.output.clone();
     let fifo = lock(&live.limits).printf;
     let (running, ranges) = Running::begin(live);
+    let code = lock(&live.code).clone();
     let env = Env {
         ranges,
-        code: lock(&live.code).clone(),
         objects: texture::of_context(live.number),
         references,
         heap,
         output: Arc::new(move |text: &[u8]| output.print(text, fifo)),
-        set_condition: super::condition::set,
+        set_condition: condition::set,
         cancel: live.cancel.clone(),
         threads: *THREADS,
         clock_hz: 1_980_000_000,
     };
     let launch = Launch {
         program: &function.program,
+        code: &code,
         function: function.index,
         grid: shape.grid,
         block: shape.block,
@@ -190,7 +160,7 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
 }
 
 fn report(function: &Function, code: CUresult, what: &str) -> CUresult {
-    context::complain(&format!("softgpu: kernel {}: {what}\n", function.info().name));
+    output::complain(&format!("softgpu: kernel {}: {what}\n", function.info().name));
     code
 }
 
@@ -209,25 +179,6 @@ fn fail(live: &Live, function: &Function, fault: Fault) -> Res {
         Fault::Timeout => (CUresult::CUDA_ERROR_LAUNCH_TIMEOUT, "timeout".to_owned()),
     };
     Err(report(function, code, &what))
-}
-
-/// The error of a context's failure number: faults of kernels and other failures of work.
-pub(crate) fn fault_from_number(number: u32) -> Option<CUresult> {
-    use CUresult as E;
-    let codes = [
-        E::CUDA_ERROR_ILLEGAL_ADDRESS,
-        E::CUDA_ERROR_ASSERT,
-        E::CUDA_ERROR_LAUNCH_FAILED,
-        E::CUDA_ERROR_MISALIGNED_ADDRESS,
-        E::CUDA_ERROR_INVALID_PC,
-        E::CUDA_ERROR_ILLEGAL_INSTRUCTION,
-        E::CUDA_ERROR_LAUNCH_TIMEOUT,
-        E::CUDA_ERROR_OUT_OF_MEMORY,
-    ];
-    if number == 0 {
-        return None;
-    }
-    Some(codes.into_iter().find(|code| *code as u32 == number).unwrap_or(E::CUDA_ERROR_UNKNOWN))
 }
 
 /// Blocks of `threads` threads and `dynamic` bytes of shared memory that a multiprocessor holds at once.

@@ -3,14 +3,11 @@
 //! One table for the process, under one lock. Calls read it to check pointers, copies hold it while they run (in pieces),
 //! kernels take a snapshot. The lock comes after the scheduler's: nothing is submitted while it is held.
 
-use super::context::{self, Live};
-use super::pool::Pool;
+use super::live::Live;
+use super::physical::{Mapping, Reservation};
+use super::pool::{Pool, UNIT};
 use super::retire::Retired;
-use super::vmm::{Mapping, Reservation};
-use super::{os, retire};
 use crate::ptx::Ranges;
-use crate::result::Res;
-use cuda_api::sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -191,7 +188,7 @@ impl Memory {
         let mut list: Vec<(u64, u64)> = Vec::with_capacity(self.allocs.len());
         for (base, alloc) in self.allocs.iter().filter(|(_, alloc)| alloc.usable_by(live, peers)) {
             let size = if matches!(alloc.kind, Kind::Device | Kind::Pooled(_) | Kind::Freed) {
-                alloc.size.next_multiple_of(super::pool::UNIT)
+                alloc.size.next_multiple_of(UNIT)
             } else {
                 alloc.size
             };
@@ -204,120 +201,9 @@ impl Memory {
         self.snapshots.insert(live.number, Snapshot { generation, peers, ranges: ranges.clone() });
         ranges
     }
-}
 
-/// `cuMemAlloc` in `live`'s context.
-pub(crate) fn allocate(live: &Live, size: u64) -> Res<u64> {
-    if size == 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    /// Forgets what was computed for a context that was destroyed.
+    pub fn forget_context(&mut self, number: u64) {
+        self.snapshots.remove(&number);
     }
-    allocate_as(live, size, live.device.ordinal as usize, Kind::Device)
-}
-
-/// Device memory of some kind.
-pub(crate) fn allocate_as(live: &Live, size: u64, device: usize, kind: Kind) -> Res<u64> {
-    let owner = super::device::all().get(device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
-    let mut memory = write();
-    let address = memory.pools.entry(device).or_default().allocate(owner, size)?;
-    memory.add(address, size, kind, device, Some(live));
-    Ok(address)
-}
-
-/// Marks an allocation as freed in a stream: it cannot be freed again, and work before the free may still use it.
-pub(crate) fn mark_freed(address: u64) -> Res {
-    let mut memory = write();
-    let bad = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let alloc = memory.allocs.get_mut(&address).ok_or(bad)?;
-    let pool = match alloc.kind {
-        Kind::Pooled(pool) => Some((pool, alloc.size)),
-        Kind::Device => None,
-        _ => return Err(bad),
-    };
-    alloc.kind = Kind::Freed;
-    // The lock of a pool comes before this one.
-    drop(memory);
-    if let Some((pool, size)) = pool {
-        super::mempool::freed(pool, size);
-    }
-    Ok(())
-}
-
-/// `cuMemFree`: the address must be the start of a `cuMemAlloc` allocation. Waits for the work of its device, as the real
-/// one does.
-pub(crate) fn free(live: &Live, address: u64) -> Res {
-    if matches!(read().allocs.get(&address).map(|alloc| &alloc.kind), Some(Kind::Pooled(_))) {
-        // Of pools the program has to make sure itself that nothing uses the memory.
-        mark_freed(address)?;
-        release_device(&mut write(), address);
-        return Ok(());
-    }
-    if matches!(read().allocs.get(&address).map(|alloc| &alloc.kind), Some(Kind::Managed)) {
-        return super::host::free_managed(live, address);
-    }
-    let device = device_of_start(&read(), address)?;
-    context::wait_for_device(device);
-    live.check()?;
-    let mut memory = write();
-    // Looked at again: another thread may have freed it meanwhile.
-    device_of_start(&memory, address)?;
-    release_device(&mut memory, address);
-    Ok(())
-}
-
-/// Device of the `cuMemAlloc` allocation that starts at `address`.
-fn device_of_start(memory: &Memory, address: u64) -> Res<usize> {
-    let alloc = memory.allocs.get(&address).filter(|alloc| matches!(alloc.kind, Kind::Device));
-    alloc.map(|alloc| alloc.device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-}
-
-/// Frees device memory.
-pub(crate) fn release_device(memory: &mut Memory, address: u64) {
-    let Some(alloc) = memory.remove(address) else {
-        return;
-    };
-    let Some(device) = super::device::all().get(alloc.device) else {
-        return;
-    };
-    let gone = match super::shared_pool::forget(device, address) {
-        Some(len) => Some((address, len)),
-        None => memory.pools.entry(alloc.device).or_default().free(device, address, alloc.size),
-    };
-    if let Some((at, len)) = gone {
-        memory.retired.take_away(at, len, retire::Then::Unmap);
-    }
-}
-
-/// Frees the memory of a context that was destroyed.
-pub(crate) fn end_context(live: &Live) {
-    let mut memory = write();
-    let mine: Vec<u64> = memory.allocs.iter().filter(|(_, a)| a.owner == live.number).map(|(base, _)| *base).collect();
-    for base in mine {
-        match memory.allocs.get(&base).map(|alloc| &alloc.kind) {
-            Some(Kind::Device | Kind::Pooled(_) | Kind::Freed) => release_device(&mut memory, base),
-            Some(Kind::Pinned(_) | Kind::Managed | Kind::ManagedVariable) => super::host::release(&mut memory, base),
-            Some(Kind::Heap) => {
-                if let Some(alloc) = memory.remove(base) {
-                    // At once, for the next context may want the place: only this one's kernels could use it.
-                    os::unmap(base, alloc.size);
-                    live.device.give(alloc.size);
-                }
-            }
-            _ => drop(memory.remove(base)),
-        }
-    }
-    memory.snapshots.remove(&live.number);
-    drop(memory);
-    super::lock(&live.place).end(&live.device);
-}
-
-/// Fills freed memory with a pattern that is unlikely to pass for data.
-pub(crate) fn poison(address: u64, len: u64) {
-    // SAFETY: the bytes lie in a block of the allocator that nothing uses any more.
-    unsafe { std::ptr::write_bytes(address as *mut u8, 0xDB, len as usize) };
-}
-
-/// Whole pages for the driver's own blocks.
-pub(crate) fn block(device: &super::device::Device, len: u64) -> Res<u64> {
-    device.take(len)?;
-    os::anywhere(len).inspect_err(|_| device.give(len))
 }

@@ -1,12 +1,5 @@
-//! Pools of stream-ordered allocations, implemented in the simplest way: memory is allocated at the call and freed when
-//! the stream reaches the free. Later uses are therefore detected.
+//! Pools of stream-ordered allocations: their settings, and how much of them is used.
 
-use super::context::Live;
-use super::memory::{self, Kind};
-use super::pool::UNIT;
-use super::sched::Work;
-use super::shared_pool::{self, Lender};
-use super::stream::Target;
 use super::table::Table;
 use super::{device, lock};
 use crate::result::Res;
@@ -15,6 +8,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 /// Granularity in which a pool appears to reserve device memory.
 const GROWTH: u64 = 32 << 20;
+
+/// The process of a pool and its handle there.
+pub(crate) type Lender = [u64; 2];
 
 /// A pool.
 pub(crate) struct Pool {
@@ -35,6 +31,17 @@ pub(crate) struct State {
     pub used: [u64; 2],
     pub reserved: [u64; 2],
     destroyed: bool,
+}
+
+impl State {
+    /// Counts an allocation of so many bytes as used.
+    pub fn count(&mut self, size: u64) {
+        let raise = |level: &mut [u64; 2], to: u64| *level = [to, level[1].max(to)];
+        let used = self.used[0] + size;
+        raise(&mut self.used, used);
+        let reserved = self.reserved[0].max(used.next_multiple_of(GROWTH));
+        raise(&mut self.reserved, reserved);
+    }
 }
 
 /// Pools by handle.
@@ -94,46 +101,11 @@ pub(crate) fn destroy(handle: usize) -> Res {
     Ok(())
 }
 
-/// `cuMemAllocFromPoolAsync`.
-pub(crate) fn allocate(handle: usize, live: &Live, size: u64) -> Res<u64> {
-    let pool = resolve(handle)?;
-    if size == 0 || pool.lender.is_some() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let room = size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let mut state = lock(&pool.state);
-    if state.most != 0 && state.used[0] + room > state.most {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    let address = if pool.is_exportable {
-        shared_pool::allocate(live, size, pool.device, handle)?
-    } else {
-        memory::allocate_as(live, size, pool.device, Kind::Pooled(handle))?
-    };
-    let raise = |level: &mut [u64; 2], to: u64| *level = [to, level[1].max(to)];
-    let used = state.used[0] + size;
-    raise(&mut state.used, used);
-    let reserved = state.reserved[0].max(used.next_multiple_of(GROWTH));
-    raise(&mut state.reserved, reserved);
-    Ok(address)
-}
-
 /// Counts an allocation of a pool as unused, after it was freed.
 pub(crate) fn freed(handle: usize, size: u64) {
     if let Some(pool) = POOLS.get(handle) {
         lock(&pool.state).used[0] -= size;
     }
-}
-
-/// `cuMemFreeAsync`, also of memory of `cuMemAlloc`.
-pub(crate) fn free(target: &Target, address: u64) -> Res {
-    memory::mark_freed(address)?;
-    let work = move |_: &Live| {
-        memory::release_device(&mut memory::write(), address);
-        Ok(())
-    };
-    target.submit(Work::Always(Box::new(work)), Vec::new());
-    Ok(())
 }
 
 /// At a synchronization, pools keep no more than their threshold.

@@ -4,13 +4,13 @@
 //! current, otherwise on first use there; so addresses follow the order of loading, lazy or eager, as measured on
 //! hardware.
 
-use super::context::{self, Live};
-use super::launch::Attributes;
+use super::attributes::Attributes;
+use super::live::Live;
 use super::memory::{self, Kind};
 use super::place::Room;
 use super::reference::{self, Reference};
 use super::table::Table;
-use super::{code, host, lock, texture};
+use super::{allocation, code, context, host, lock, sched, texture, wait};
 use crate::ptx::{self, CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
 use crate::result::Res;
 use cuda_api::sys::{CUfunction, CUresult};
@@ -139,9 +139,9 @@ pub(crate) struct OfLibrary {
 
 /// Places code in a context. Waits for running kernels, as the real driver does.
 pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -> Res<Arc<Module>> {
-    live.synchronise()?;
+    wait::synchronise(live)?;
     if image.uses_heap {
-        live.heap()?;
+        allocation::heap(live)?;
     }
     let (attributes, of_library) = match library {
         Some(library) => (library.attributes, Some(library.managed)),
@@ -199,13 +199,13 @@ fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
 
 /// Rebuilds the map of code addresses.
 fn renew_code(live: &Arc<Live>) {
-    let mut programs = Vec::new();
+    let mut modules = Vec::new();
     MODULES.each(|module| {
         if module.belongs_to(live) {
-            programs.push(module.program.clone());
+            modules.push(module.program.code.clone());
         }
     });
-    *lock(&live.code) = Arc::new(CodeMap::new(programs));
+    *lock(&live.code) = Arc::new(CodeMap::new(modules));
 }
 
 /// The module of a handle, in the current context.
@@ -221,7 +221,7 @@ pub(crate) fn unload(handle: usize) -> Res {
     if module.of_library {
         return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
-    live.synchronise()?;
+    wait::synchronise(&live)?;
     module.remove(&live);
     Ok(())
 }
@@ -352,7 +352,7 @@ pub(crate) fn unload_library(handle: usize) -> Res {
     KERNELS.remove_if(|kernel| std::ptr::eq(kernel.library.as_ptr(), Arc::as_ptr(&library)));
     for module in std::mem::take(&mut *lock(&library.modules)).into_values() {
         if let Some(live) = module.live.upgrade() {
-            super::sched::wait(&live.outstanding());
+            sched::wait(&wait::outstanding(&live));
             module.remove(&live);
         }
     }

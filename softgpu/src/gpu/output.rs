@@ -7,6 +7,7 @@
 
 use super::{lock, os};
 use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::Mutex;
 
 /// Bytes of the buffer that a text takes beside itself. What the real one takes is not documented.
@@ -58,6 +59,12 @@ impl Output {
         os::print(&Vec::from(ring).concat(), false);
         os::print(failed.as_bytes(), true);
     }
+}
+
+/// Text of assertions and faults goes to stderr, whose buffer is the system's.
+pub(crate) fn complain(text: &str) {
+    // A closed stderr cannot be reported.
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

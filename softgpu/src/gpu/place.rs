@@ -7,8 +7,8 @@
 //! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/migration.md, "Address reproducibility").
 
 use super::device::Device;
-use super::memory;
-use super::pool::BLOCK;
+use super::pool::{self, BLOCK};
+use super::retire::{Retired, Then};
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 
@@ -70,7 +70,7 @@ impl Area {
         let need = items.iter().try_fold(0u64, |sum, (size, align)| sum.checked_add(*size)?.checked_add((*align).max(ALIGN)));
         let len = need.and_then(|n| n.max(1).checked_add(displaced)?.checked_next_multiple_of(BLOCK));
         let len = len.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let base = memory::block(device, len)?;
+        let base = pool::block(device, len)?;
         let mut chunk = Chunk { base, len, from: base + displaced, used: Vec::new() };
         let taken = chunk.take(items);
         self.0.push(chunk);
@@ -81,9 +81,9 @@ impl Area {
         self.0.iter_mut().for_each(|chunk| chunk.used.retain(|(start, _)| *start != first));
     }
 
-    fn end(&mut self, device: &Device) {
+    fn end(&mut self, device: &Device, retired: &mut Retired) {
         for chunk in self.0.drain(..) {
-            memory::write().retired.take_away(chunk.base, chunk.len, super::retire::Then::Unmap);
+            retired.take_away(chunk.base, chunk.len, Then::Unmap);
             device.give(chunk.len);
         }
     }
@@ -126,9 +126,9 @@ impl Place {
     }
 
     /// Releases all ranges with the context.
-    pub fn end(&mut self, device: &Device) {
-        self.code.end(device);
-        self.variables.end(device);
+    pub fn end(&mut self, device: &Device, retired: &mut Retired) {
+        self.code.end(device, retired);
+        self.variables.end(device, retired);
     }
 }
 

@@ -2,7 +2,7 @@
 //! whole blocks.
 
 use super::device::Device;
-use super::memory;
+use super::os;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::collections::BTreeMap;
@@ -33,13 +33,13 @@ impl Pool {
     /// Allocates `size` bytes.
     pub fn allocate(&mut self, device: &Device, size: u64) -> Res<u64> {
         if size > SMALL {
-            return memory::block(device, blocks(size)?);
+            return block(device, blocks(size)?);
         }
         let need = units(size)?;
         if let Some(address) = self.cut(need) {
             return Ok(address);
         }
-        let base = memory::block(device, BLOCK)?;
+        let base = block(device, BLOCK)?;
         self.blocks.insert(base, BTreeMap::from([(0, BLOCK)]));
         self.cut(need).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
@@ -66,7 +66,7 @@ impl Pool {
             return Some((address, len));
         }
         let len = units(size).ok()?;
-        memory::poison(address, len);
+        poison(address, len);
         let (&base, free) = self.blocks.range_mut(..=address).next_back()?;
         put_back(free, address - base, len);
         if free.get(&0) == Some(&BLOCK) {
@@ -76,6 +76,18 @@ impl Pool {
         }
         None
     }
+}
+
+/// Fills freed memory with a pattern that is unlikely to pass for data.
+pub(crate) fn poison(address: u64, len: u64) {
+    // SAFETY: the bytes lie in a block of the allocator that nothing uses any more.
+    unsafe { std::ptr::write_bytes(address as *mut u8, 0xDB, len as usize) };
+}
+
+/// Whole pages for the driver's own blocks.
+pub(crate) fn block(device: &Device, len: u64) -> Res<u64> {
+    device.take(len)?;
+    os::anywhere(len).inspect_err(|_| device.give(len))
 }
 
 /// Adds a free piece and merges it with its neighbours.

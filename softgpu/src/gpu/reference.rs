@@ -1,10 +1,10 @@
 //! Texture and surface references: variables of a module that kernels name. Settings are kept as they are set
 //! ([`cuda_model::reference`]); what the reference sees with them is put where launches look ([`super::texture::bind`]).
 
-use super::context::{self, Live};
-use super::graph::error;
+use super::graph_table::error;
+use super::live::Live;
 use super::table::Table;
-use super::{array, lock, texture};
+use super::{array, context, lock, texture};
 use crate::ptx;
 use crate::result::Res;
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape, channel};

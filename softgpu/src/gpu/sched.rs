@@ -9,12 +9,13 @@
 //! thread that takes work makes sure that there is a watcher. So there are as many threads as pieces of work that
 //! really run concurrently, and one more, however many streams have work.
 
-use super::context::Live;
+use super::live::Live;
 use super::lock;
+use super::mark::Mark;
 use crate::config;
 use crate::result::Res;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,25 +27,6 @@ const MAX_WORKERS: usize = 256;
 const IDLE: Duration = Duration::from_secs(2);
 /// Poll interval for conditions on memory.
 const POLL: Duration = Duration::from_micros(50);
-
-/// The completion of a piece of work.
-#[derive(Debug, Default)]
-pub(crate) struct Mark {
-    done: AtomicBool,
-    nanoseconds: AtomicU64,
-}
-
-impl Mark {
-    /// Whether the work has completed.
-    pub fn done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// When it ended, in nanoseconds of the process's clock; meaningful once done.
-    pub fn nanoseconds(&self) -> u64 {
-        self.nanoseconds.load(Ordering::Acquire)
-    }
-}
 
 /// A condition that becomes true over time and is polled.
 pub(crate) type Condition = Box<dyn Fn(&Live) -> Res<bool> + Send>;
@@ -286,8 +268,7 @@ fn worker() {
         if kernel {
             running.fetch_sub(1, Ordering::Relaxed);
         }
-        op.mark.nanoseconds.store(clock(), Ordering::Release);
-        op.mark.done.store(true, Ordering::Release);
+        op.mark.complete(clock());
         if let Some(queue) = state.queues.get_mut(&number) {
             queue.busy = false;
             if queue.ops.is_empty() {

@@ -1,8 +1,8 @@
 //! Pools shared by processes: each allocation of such a pool is a separate memory file, which other processes find by
 //! process and descriptor.
 
-use super::context::Live;
 use super::device::{self, Device};
+use super::live::Live;
 use super::memory::{self, Kind};
 use super::os::{self, Protection};
 use super::{lock, mempool};
@@ -19,9 +19,6 @@ const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const BLOCK: u64 = 2 << 20;
 /// First word of the data of a pointer.
 const MAGIC: u64 = 0x5f67_7570_6f6f_6c31;
-
-/// The process of a pool and its handle there.
-pub(crate) type Lender = [u64; 2];
 
 /// `CUmemPoolPtrExportData`: mark, process, pool, descriptor, bytes, where the pointer is in it.
 pub(crate) type Data = [u64; 8];

@@ -1,21 +1,36 @@
 //! Streams: order of work, and the rules between the legacy default stream and the others.
 
-use super::context::{self, Context, Live};
-use super::sched::{self, Mark, Work};
+use super::context::{self, Context};
+use super::graph_table::GRAPHS;
+use super::live::Live;
+use super::mark::Mark;
+use super::mempool;
+use super::sched::{self, Work};
+use super::stream_state::{Kind, NON_BLOCKING, Stream};
 use super::table::Table;
-use super::{graph, lock, mempool};
 use crate::result::Res;
 use cuda_api::sys::{CUresult, CUstream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
 
-/// The flag of streams that do not synchronise with the legacy stream.
-pub(crate) const NON_BLOCKING: u32 = 1;
 /// Greatest priority (numerically lowest); the least is 0.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
 
+/// A stream that the program made.
+pub(crate) struct Created {
+    pub stream: Arc<Stream>,
+    live: Weak<Live>,
+}
+
+impl Created {
+    /// Whether it is a stream of this context.
+    pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
+        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
+    }
+}
+
 /// Streams by handle.
-pub(crate) static STREAMS: LazyLock<Table<Stream>> = LazyLock::new(|| Table::new(1));
+pub(crate) static STREAMS: LazyLock<Table<Created>> = LazyLock::new(|| Table::new(1));
 
 /// The meaning of the NULL stream in a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,95 +39,6 @@ pub(crate) enum Default {
     Legacy,
     /// The stream of the calling thread.
     PerThread,
-}
-
-/// A `CUstreamAttrValue`.
-pub(crate) type Attribute = [u8; 64];
-
-/// Which of the three kinds a stream is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// The legacy default stream: waits for all blocking streams, and they for it.
-    Legacy,
-    /// The default stream of one thread, by the thread's number.
-    PerThread(u64),
-    /// Made by the program.
-    Created,
-}
-
-/// A stream of a live context.
-pub(crate) struct Stream {
-    /// Handle of a created stream, else 0.
-    pub handle: usize,
-    /// Unique in the process; returned by `cuStreamGetId`.
-    pub number: u64,
-    pub kind: Kind,
-    pub flags: u32,
-    priority: i32,
-    /// The context that it was made in, for those that the program made.
-    pub context: usize,
-    /// Its green context has been destroyed.
-    pub orphaned: AtomicBool,
-    /// The attributes that were set, by number.
-    pub attributes: Mutex<Vec<(u32, Attribute)>>,
-    live: Weak<Live>,
-    /// Last work submitted; changed only during a submission.
-    last: Mutex<Option<Arc<Mark>>>,
-    destroyed: AtomicBool,
-}
-
-impl Stream {
-    /// A stream with the given handle.
-    pub fn new(handle: usize, kind: Kind, flags: u32, priority: i32, (live, context): (Weak<Live>, usize)) -> Stream {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Stream {
-            handle,
-            number,
-            kind,
-            flags,
-            priority,
-            context,
-            orphaned: AtomicBool::new(false),
-            attributes: Mutex::default(),
-            live,
-            last: Mutex::new(None),
-            destroyed: AtomicBool::new(false),
-        }
-    }
-
-    /// The value that was set last, or the initial one.
-    pub fn priority(&self) -> i32 {
-        /// `CU_STREAM_ATTRIBUTE_PRIORITY`
-        const PRIORITY: u32 = 8;
-        let set = lock(&self.attributes).iter().find(|(id, _)| *id == PRIORITY).map(|(_, v)| [v[0], v[1], v[2], v[3]]);
-        set.map_or(self.priority, i32::from_le_bytes)
-    }
-
-    /// Whether it synchronizes with the legacy stream.
-    pub fn blocking(&self) -> bool {
-        self.flags & NON_BLOCKING == 0
-    }
-
-    /// Mark of the last work submitted, if it has not ended.
-    pub fn pending(&self) -> Option<Arc<Mark>> {
-        lock(&self.last).clone().filter(|mark| !mark.done())
-    }
-
-    /// Whether it is a stream of this context.
-    pub fn belongs_to(&self, live: &Arc<Live>) -> bool {
-        std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
-    }
-
-    /// Marks it as destroyed: it gets no more work.
-    pub fn abandon(&self) {
-        self.destroyed.store(true, Ordering::Release);
-    }
-
-    /// Whether it is destroyed and its work has completed.
-    pub fn finished(&self) -> bool {
-        self.destroyed.load(Ordering::Acquire) && self.pending().is_none()
-    }
 }
 
 /// A stream with its context: what most calls want.
@@ -137,7 +63,7 @@ impl Target {
         }
         after.extend(self.live.awaited(&self.stream));
         let mark = submission.push(self.stream.number, &self.live, work, after);
-        *lock(&self.stream.last) = Some(mark.clone());
+        self.stream.set_last(mark.clone());
         mark
     }
 
@@ -177,8 +103,9 @@ pub(crate) fn resolve(handle: CUstream, default: Default) -> Res<Target> {
         (0, Default::Legacy) | (1, _) => Kind::Legacy,
         (0, Default::PerThread) | (2, _) => Kind::PerThread(thread_number()),
         (handle, _) => {
-            let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-            let live = stream.live.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+            let created = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+            let live = created.live.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+            let stream = created.stream.clone();
             if stream.orphaned.load(Ordering::Acquire) {
                 return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
             }
@@ -204,8 +131,11 @@ pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Arc
     }
     let live = context.live()?;
     let priority = priority.clamp(GREATEST_PRIORITY, 0);
-    let stream = STREAMS
-        .insert_with(|handle| Stream::new(handle, Kind::Created, flags, priority, (Arc::downgrade(&live), context.handle)));
+    let created = STREAMS.insert_with(|handle| Created {
+        stream: Arc::new(Stream::new(handle, Kind::Created, flags, priority, context.handle)),
+        live: Arc::downgrade(&live),
+    });
+    let stream = created.stream.clone();
     live.adopt(stream.clone());
     Ok(stream)
 }
@@ -216,7 +146,7 @@ pub(crate) fn destroy(handle: CUstream) -> Res {
     if target.stream.kind != Kind::Created || STREAMS.remove(target.stream.handle).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    graph::GRAPHS.forget_stream(target.stream.number);
+    GRAPHS.forget_stream(target.stream.number);
     target.stream.abandon();
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! ([`super::reference`]) lies beside them.
 
 use super::array::{self, Array};
-use super::context::Live;
+use super::live::Live;
 use super::lock;
 use crate::ptx::{Channel, Level, Object, Objects, Outside, Sampler, Tiled};
 use crate::result::Res;

@@ -1,28 +1,27 @@
-//! Arrays without their own memory: the memory mapped to their tiles, in stream order.
+//! Arrays without their own memory: their tiles, and the memory that is mapped to them.
+//!
 //! Tiles have 64 KiB and the standard block shapes of graphics APIs; within a tile the rows are contiguous. Unmapped
 //! parts of a sparse array read as zeros and ignore writes; an array that is mapped as a whole must be mapped before it
 //! is accessed.
 
-use super::array::{self, Array};
-use super::stream::Target;
-use super::vmm::{self, Physical};
-use super::{graph, sched::Work};
+use super::graph_table::error;
+use super::physical::Physical;
 use crate::ptx::{Spot, Tiled};
 use crate::result::Res;
-use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, MapInfo, OF_LEVEL, OF_TAIL, ONE_TAIL, SPARSE, SURFACE, Shape, Tiles};
+use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, OF_LEVEL, OF_TAIL, ONE_TAIL, SPARSE, SURFACE, Shape, Tiles};
 use cuda_api::sys::CUresult;
 use std::sync::{Arc, PoisonError, RwLock};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// Bytes of a tile.
-const TILE: u64 = 64 << 10;
+pub(crate) const TILE: u64 = 64 << 10;
 /// Where levels begin in a tail.
 const TAIL_STEP: u64 = 256;
 /// Maximum number of tiles of an array.
 const MOST_TILES: u64 = 1 << 26;
 
 /// The memory of a tile: what keeps it, and where it is.
-type Backing = Option<(Arc<Physical>, u64)>;
+pub(crate) type Backing = Option<(Arc<Physical>, u64)>;
 
 /// An array without its own memory.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ impl Tiling {
     pub fn new(levels: &[Shape]) -> Res<Arc<Tiling>> {
         let shape = levels.first().ok_or(BAD)?;
         let layered = shape.flags & (LAYERED | CUBEMAP) != 0;
-        let element = shape.element().map_err(graph::error)?;
+        let element = shape.element().map_err(error)?;
         let deferred = shape.flags & DEFERRED != 0;
         // No lines, and nothing for surfaces (measured, 580 driver).
         if shape.flags & SPARSE != 0 && (deferred || shape.height == 0 || shape.flags & SURFACE != 0) {
@@ -61,7 +60,7 @@ impl Tiling {
         let (mut used, mut tail_bytes, mut tail_level) = (0, 0u64, None);
         let mut parts = Vec::new();
         for (n, level) in levels.iter().enumerate() {
-            let [row, rows, slices] = level.rows().map_err(graph::error)?;
+            let [row, rows, slices] = level.rows().map_err(error)?;
             let sizes = [level.width, rows, if layered { 1 } else { slices }];
             // An array that is no mipmapped one can be a tail, too (measured, 580 driver).
             let small = (0..3).any(|d| sizes[d] < u64::from(tile[d]));
@@ -108,8 +107,13 @@ impl Tiling {
         }
     }
 
+    /// Changes the memory of a tile.
+    pub fn set(&self, tile: u64, backing: Backing) {
+        self.tiles.write().unwrap_or_else(PoisonError::into_inner)[tile as usize] = backing;
+    }
+
     /// The tiles of a request, in the order of their memory.
-    fn named(&self, t: &Tiles, element: u64) -> Vec<u64> {
+    pub fn named(&self, t: &Tiles, element: u64) -> Vec<u64> {
         match t.part {
             OF_LEVEL => {
                 let x = u64::from(t.at[0]) * element;
@@ -152,73 +156,6 @@ fn tile_of(element: u64, volume: bool) -> [u32; 3] {
     let (width, height) =
         if volume { (bits.div_ceil(3), (bits - bits.div_ceil(3)).div_ceil(2)) } else { (bits.div_ceil(2), bits / 2) };
     [1 << width, 1 << height, 1 << (bits - width - height)]
-}
-
-/// The whole array that a level belongs to cannot be asked through it.
-fn whole(array: &Array) -> Res<&LevelTiles> {
-    array.tiles.as_deref().filter(|_| array.mipmap == 0).ok_or(BAD)
-}
-
-/// How an array, or a mipmapped one, is laid out that was made with a flag.
-pub(crate) fn layout(handle: usize, mipmapped: bool, flag: u32) -> Res<Layout> {
-    let made_so = |shape: &Shape, layout: Layout| if shape.flags & flag != 0 { Ok(layout) } else { Err(BAD) };
-    if mipmapped {
-        let mipmap = array::resolve_mipmap(handle).map_err(|_| BAD)?;
-        let first = &mipmap.levels[0];
-        return made_so(&first.shape, first.tiles.as_ref().ok_or(BAD)?.tiling.layout);
-    }
-    let array = array::resolve(handle).map_err(|_| BAD)?;
-    made_so(&array.shape, whole(&array)?.tiling.layout)
-}
-
-/// `cuMemMapArrayAsync`: nothing of the list is done if anything of it is wrong.
-pub(crate) fn map(target: &Target, list: &[MapInfo]) -> Res {
-    graph::forbid_on(target)?;
-    graph::forbid_unsafe()?;
-    let ordinal = target.live.device.ordinal;
-    let mut changes: Vec<(Arc<Tiling>, u64, Backing)> = Vec::new();
-    for info in list {
-        let (handle, mipmapped) = info.array();
-        let (first, levels) = if mipmapped {
-            let mipmap = array::resolve_mipmap(handle as usize)?;
-            (mipmap.levels[0].clone(), mipmap.levels.len())
-        } else {
-            let array = array::resolve(handle as usize)?;
-            whole(&array)?;
-            (array, 1)
-        };
-        let tiling = &first.tiles.as_ref().ok_or(BAD)?.tiling;
-        let (tiles, bytes) = info.tiles(&first.shape, levels as u32, &tiling.layout).map_err(graph::error)?;
-        if info.device() != ordinal as u32 || first.device != ordinal as usize {
-            return Err(BAD);
-        }
-        let memory = match info.memory() {
-            None => None,
-            Some(handle) => {
-                let physical = vmm::resolve(handle)?;
-                let end = tiles.first().and_then(|t| t.offset.checked_add(bytes)).ok_or(BAD)?;
-                if !physical.is_for_tiles || physical.device.ordinal != ordinal || end > physical.size {
-                    return Err(BAD);
-                }
-                Some((physical.view()?, physical))
-            }
-        };
-        let element = first.shape.element().map_err(graph::error)?;
-        for t in &tiles {
-            let backing = |n: u64| memory.as_ref().map(|(view, physical)| (physical.clone(), view + t.offset + n * TILE));
-            changes.extend((0..).zip(tiling.named(t, element)).map(|(n, tile)| (tiling.clone(), tile, backing(n))));
-        }
-    }
-    target.submit(
-        Work::Run(Box::new(move |_| {
-            for (tiling, tile, backing) in changes {
-                tiling.tiles.write().unwrap_or_else(PoisonError::into_inner)[tile as usize] = backing;
-            }
-            Ok(())
-        })),
-        Vec::new(),
-    );
-    Ok(())
 }
 
 #[cfg(test)]

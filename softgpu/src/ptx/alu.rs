@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use super::ast::Ty;
-use super::grid::Cta;
-use super::lanes::{B2, Bin, Exec, Flow, Handler, Instr, LANES, Lane, T3, Tern, U1, Un, Word, handler, store};
-use super::warp::Warp;
+use super::lanes::{B2, Bin, Exec, Lane, T3, Tern, U1, Un, Word, handler, store};
+use super::machine::{Cta, Flow, Handler, Instr, Warp};
+use super::operand::LANES;
 
 /// Operation generic over its operand type.
 macro_rules! unary {

@@ -5,23 +5,12 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use super::ast::Ty;
 use super::falu::add_small;
 use super::float::{Bf16, Half};
-use super::grid::Cta;
-use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, Word, lanes, store};
-use super::mem::{Elem, Generic, MemError, SHARED_WINDOW, Space, addresses, check_global, window};
-use super::warp::Warp;
-
-/// New value from the old one and two operands, as bits.
-type Update = fn(u64, u64, u64) -> u64;
-
-/// What an atomic instruction does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtomSpec {
-    pub(crate) update: Update,
-    /// Bytes of the operand: 2, 4 or 8.
-    pub(crate) size: u32,
-    /// The address is in shared space.
-    pub(crate) shared: bool,
-}
+use super::lanes::{Exec, Word, store};
+use super::machine::{Cta, Flow, Instr, Warp};
+use super::mem::{Elem, Generic, Space, addresses, check_global};
+use super::operand::{LANES, NONE, Src, lanes};
+use super::spec::{AtomSpec, Update};
+use super::window::{MemError, SHARED_WINDOW, window};
 
 /// A 16-bit sum in each half.
 fn pair(old: u64, b: u64, add: fn(u16, u16) -> u16) -> u64 {

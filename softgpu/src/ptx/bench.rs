@@ -4,7 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
-use super::{CodeMap, DeviceHeap, Env, Image, Launch, Placement, Program, Ranges, run};
+use super::env::{DeviceHeap, Env};
+use super::grid::{Launch, run};
+use super::image::Image;
+use super::machine::CodeMap;
+use super::program::{Placement, Program};
+use super::window::Ranges;
 
 struct NoHeap;
 impl DeviceHeap for NoHeap {
@@ -35,7 +40,6 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     let addresses = [a.as_ptr() as u64, b.as_ptr() as u64, c.as_ptr() as u64];
     let env = Env {
         ranges: Arc::new(Ranges::new(addresses.map(|start| (start, start + bytes)))),
-        code: Arc::new(CodeMap::new([program.clone()])),
         objects: Arc::default(),
         references: Arc::default(),
         heap: Arc::new(NoHeap),
@@ -49,6 +53,7 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     params.extend_from_slice(&n.to_le_bytes());
     let launch = Launch {
         program: &program,
+        code: &CodeMap::new([program.code.clone()]),
         function: 0,
         grid: [n / 16, n / 16, 1],
         block: [16, 16, 1],

@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use super::Fault;
-use super::code::CallSite;
-use super::grid::Cta;
-use super::lanes::{Exec, Flow, Instr, LANES, Word, lanes, store};
-use super::mem::{MemError, read_text};
+use super::error::Fault;
+use super::lanes::{Exec, Word, store};
+use super::machine::{Cta, Flow, Instr, Warp};
+use super::mem::{read_bytes, read_text};
+use super::operand::{LANES, lanes};
 use super::printf;
-use super::warp::Warp;
+use super::spec::CallSite;
+use super::window::MemError;
 
 /// Maximum length of a format or text of device code (bytes).
 const MAX_TEXT: usize = 1 << 16;
@@ -122,7 +123,7 @@ impl printf::Source for Arguments<'_, '_, '_> {
     fn word(&mut self, size: u64) -> Result<u64, MemError> {
         let address = self.args.wrapping_add(size - 1) & !(size - 1);
         self.args = address.wrapping_add(size);
-        let bytes = super::mem::read_bytes(self.w, self.c, self.lane, address, size)?;
+        let bytes = read_bytes(self.w, self.c, self.lane, address, size)?;
         Ok(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 

@@ -3,25 +3,10 @@
 use super::alu::{Cut8, Cut8Signed, Cut16, Cut16Signed, Extend32, Extend64, Low32};
 use super::ast::Ty;
 use super::float::{Bf16, Half, Round, Small, flush, int_odd, int64, integral, narrow32};
-use super::grid::Cta;
-use super::lanes::{Exec, Flow, Handler, Instr, LANES, U1, Un, Word, handler, lanes, store};
-use super::warp::Warp;
-
-/// A conversion: everything its modifiers say.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct CvtSpec {
-    pub(crate) to: Ty,
-    pub(crate) from: Ty,
-    pub(crate) round: Round,
-    /// Round a float to an integral value (`.rni` and the like).
-    pub(crate) integral: bool,
-    pub(crate) sat: bool,
-    pub(crate) relu: bool,
-    pub(crate) ftz: bool,
-    /// Rows of source and destination hold 64 bits.
-    pub(crate) wide_src: bool,
-    pub(crate) wide_dst: bool,
-}
+use super::lanes::{Exec, U1, Un, Word, handler, store};
+use super::machine::{Cta, Flow, Handler, Instr, Warp};
+use super::operand::{LANES, lanes};
+use super::spec::CvtSpec;
 
 #[derive(Clone, Copy)]
 enum Value {

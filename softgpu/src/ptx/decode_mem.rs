@@ -1,18 +1,18 @@
 //! Decoding of memory accesses, atomics, control flow, calls and synchronisation.
 
 use super::ast::{Operand, Ty, VarSpace};
-use super::atomics::{self, Atom, AtomSpec};
+use super::atomics::{self, Atom};
 use super::builtin::{self, CallBuiltin};
-use super::code::{CallSite, Slot, Target};
-use super::decode::{Decoder, Op, Place, Problem, Reg};
-use super::image::Symbol;
-use super::lanes::{Handler, Instr, NONE, Src, U1, handler};
-use super::mem::{
-    Fence, Generic, Global, IsSpace, LOCAL_WINDOW, Load, LoadParam, LoadVec, Local, PARAM_WINDOW, SHARED_WINDOW, Shared, Store,
-    StoreVec,
-};
-use super::sync::{Bar, BarKind, BarSpec, Collective, SyncKind, SyncSpec};
-use super::warp::{Bra, BraIndexed, Call, CallIndirect, Exit, Rest, Ret, Trap};
+use super::control::{Bra, BraIndexed, Call, CallIndirect, Exit, Rest, Ret, Trap};
+use super::decoder::{Decoder, Op, Place, Problem, Reg};
+use super::lanes::{U1, handler};
+use super::machine::{Handler, Instr};
+use super::mem::{Fence, Generic, Global, IsSpace, Load, LoadParam, LoadVec, Local, Shared, Store, StoreVec};
+use super::operand::{NONE, Src};
+use super::spec::{AtomSpec, BarKind, BarSpec, CallSite, Slot, SyncKind, SyncSpec};
+use super::symbol::{Symbol, Target};
+use super::sync::{Bar, Collective};
+use super::window::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 
 /// Picks the instance for an element type and register width.
 macro_rules! by_elem {
@@ -95,50 +95,77 @@ fn count_of(o: &Op<'_>) -> usize {
     }
 }
 
+/// Decodes memory instructions; false if it is none.
+pub(crate) fn memory(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Problem> {
+    match o.name {
+        "ld" | "ldu" => {
+            decoder.ld(o)?;
+            if o.has("acquire") {
+                decoder.plain(handler::<Fence>());
+            }
+        }
+        "st" => {
+            if o.has("release") {
+                decoder.plain(handler::<Fence>());
+            }
+            decoder.st(o)?;
+        }
+        "atom" => decoder.atom(o, true)?,
+        "red" => decoder.atom(o, false)?,
+        "membar" | "fence" => decoder.plain(handler::<Fence>()),
+        // Hints to caches and to the launch of dependent kernels, which never overlap here.
+        "prefetch" | "prefetchu" | "applypriority" | "griddepcontrol" | "pmevent" => {}
+        "cvta" => decoder.cvta(o)?,
+        "isspacep" => {
+            let window = match space_of(o) {
+                Some(VarSpace::Global) => 0,
+                Some(VarSpace::Shared) => SHARED_WINDOW,
+                Some(VarSpace::Local) => LOCAL_WINDOW,
+                Some(VarSpace::Param) => PARAM_WINDOW,
+                Some(VarSpace::Const) | None => return Err("no such form of the instruction".into()),
+            };
+            let mut instr = decoder.instr(handler::<IsSpace>());
+            instr.d = decoder.pred(o.arg(0)?)?;
+            instr.s[0] = decoder.src(o.arg(1)?, Ty::U64)?;
+            instr.imm = window.cast_signed();
+            decoder.emit(instr);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Decodes control flow and synchronisation; false if it is none.
+pub(crate) fn control(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Problem> {
+    match o.name {
+        "bra" => {
+            let label = decoder.name_of(o.arg(0)?).ok_or("target is not a label")?;
+            decoder.branch_to(label)?;
+            decoder.plain(handler::<Bra>());
+        }
+        "brx" => {
+            let mut instr = decoder.instr(handler::<BraIndexed>());
+            instr.s[0] = decoder.src(o.arg(0)?, Ty::U32)?;
+            let list = decoder.name_of(o.arg(1)?).ok_or("list of targets is not a name")?;
+            (instr.x, instr.d) = decoder.branch_list(list)?;
+            decoder.emit(instr);
+        }
+        "call" => decoder.call(o)?,
+        "ret" => decoder.plain(handler::<Ret>()),
+        "exit" => decoder.plain(handler::<Exit>()),
+        "trap" | "brkpt" => decoder.plain(handler::<Trap>()),
+        "nanosleep" => decoder.plain(handler::<Rest>()),
+        "bar" | "barrier" => decoder.barrier(o)?,
+        "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => decoder.collective(o)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 impl Decoder<'_> {
     fn plain(&mut self, exec: Handler) {
         let instr = self.instr(exec);
         self.emit(instr);
-    }
-
-    /// Decodes memory instructions; false if it is none.
-    pub(crate) fn decode_memory(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
-        match o.name {
-            "ld" | "ldu" => {
-                self.ld(o)?;
-                if o.has("acquire") {
-                    self.plain(handler::<Fence>());
-                }
-            }
-            "st" => {
-                if o.has("release") {
-                    self.plain(handler::<Fence>());
-                }
-                self.st(o)?;
-            }
-            "atom" => self.atom(o, true)?,
-            "red" => self.atom(o, false)?,
-            "membar" | "fence" => self.plain(handler::<Fence>()),
-            // Hints to caches and to the launch of dependent kernels, which never overlap here.
-            "prefetch" | "prefetchu" | "applypriority" | "griddepcontrol" | "pmevent" => {}
-            "cvta" => self.cvta(o)?,
-            "isspacep" => {
-                let window = match space_of(o) {
-                    Some(VarSpace::Global) => 0,
-                    Some(VarSpace::Shared) => SHARED_WINDOW,
-                    Some(VarSpace::Local) => LOCAL_WINDOW,
-                    Some(VarSpace::Param) => PARAM_WINDOW,
-                    Some(VarSpace::Const) | None => return Err("no such form of the instruction".into()),
-                };
-                let mut instr = self.instr(handler::<IsSpace>());
-                instr.d = self.pred(o.arg(0)?)?;
-                instr.s[0] = self.src(o.arg(1)?, Ty::U64)?;
-                instr.imm = window.cast_signed();
-                self.emit(instr);
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     fn ld(&mut self, o: &Op<'_>) -> Result<(), Problem> {
@@ -305,33 +332,6 @@ impl Decoder<'_> {
         let add = super::alu::binary("add", Ty::U64).ok_or("no addition")?;
         self.emit_op(add, d, &[s, shift]);
         Ok(())
-    }
-
-    /// Decodes control flow and synchronisation; false if it is none.
-    pub(crate) fn decode_control(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
-        match o.name {
-            "bra" => {
-                let label = self.name_of(o.arg(0)?).ok_or("target is not a label")?;
-                self.branch_to(label)?;
-                self.plain(handler::<Bra>());
-            }
-            "brx" => {
-                let mut instr = self.instr(handler::<BraIndexed>());
-                instr.s[0] = self.src(o.arg(0)?, Ty::U32)?;
-                let list = self.name_of(o.arg(1)?).ok_or("list of targets is not a name")?;
-                (instr.x, instr.d) = self.branch_list(list)?;
-                self.emit(instr);
-            }
-            "call" => self.call(o)?,
-            "ret" => self.plain(handler::<Ret>()),
-            "exit" => self.plain(handler::<Exit>()),
-            "trap" | "brkpt" => self.plain(handler::<Trap>()),
-            "nanosleep" => self.plain(handler::<Rest>()),
-            "bar" | "barrier" => self.barrier(o)?,
-            "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => self.collective(o)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     fn call(&mut self, o: &Op<'_>) -> Result<(), Problem> {

@@ -7,11 +7,14 @@ use super::alu::{
 };
 use super::ast::{Number, Operand, Ty};
 use super::builtin::{Clock, ReadClock};
-use super::cvt::{self, Convert, CvtSpec, PackSmall};
-use super::decode::{Decoder, Op, Problem, Reg};
+use super::cvt::{self, Convert, PackSmall};
+use super::decoder::{Decoder, Op, Problem, Reg};
 use super::falu;
 use super::float::Round;
-use super::lanes::{B2, Handler, NONE, Src, T3, U1, handler};
+use super::lanes::{B2, T3, U1, handler};
+use super::machine::Handler;
+use super::operand::{NEGATED, NONE, Src};
+use super::spec::CvtSpec;
 
 /// Rounding direction among the modifiers, and whether it rounds to an integral value.
 fn rounding(o: &Op<'_>) -> (Option<Round>, bool) {
@@ -36,84 +39,84 @@ fn missing() -> Problem {
     "no such form of the instruction".into()
 }
 
-impl Decoder<'_> {
-    /// Decodes the instruction if it is one of these; false if it is not.
-    pub(crate) fn decode_alu(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
-        match o.name {
-            "mov" => self.mov(o)?,
-            "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" | "copysign" => {
-                self.binary(o)?
-            }
-            "addc" | "subc" => self.carry(o)?,
-            "not" | "cnot" | "neg" | "abs" | "brev" | "popc" | "clz" | "bfind" => self.unary(o)?,
-            "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" => self.float_unary(o)?,
-            "mad" | "fma" | "madc" => self.mad(o)?,
-            "mad24" | "mul24" => self.mul24(o)?,
-            "sad" | "bfe" => self.ternary(o)?,
-            "bfi" => {
-                let ty = o.ty()?;
-                let exec = if ty.size() == 8 { handler::<Bfi<u64>>() } else { handler::<Bfi<u32>>() };
-                let d = self.dst(o.arg(0)?, ty)?;
-                let s = [
-                    self.src(o.arg(1)?, ty)?,
-                    self.src(o.arg(2)?, ty)?,
-                    self.src(o.arg(3)?, Ty::U32)?,
-                    self.src(o.arg(4)?, Ty::U32)?,
-                ];
-                self.emit_op(exec, d, &s);
-            }
-            "prmt" => {
-                let exec = match o.mods.last().copied() {
-                    Some("f4e") => handler::<T3<PrmtF4e>>(),
-                    Some("b4e") => handler::<T3<PrmtB4e>>(),
-                    Some("rc8") => handler::<T3<PrmtRc8>>(),
-                    Some("ecl") => handler::<T3<PrmtEcl>>(),
-                    Some("ecr") => handler::<T3<PrmtEcr>>(),
-                    Some("rc16") => handler::<T3<PrmtRc16>>(),
-                    _ => handler::<T3<Prmt>>(),
-                };
-                self.three(o, exec)?;
-            }
-            "shf" => {
-                let exec = match (o.has("l"), o.has("wrap")) {
-                    (true, true) => handler::<T3<ShfLWrap>>(),
-                    (true, false) => handler::<T3<ShfLClamp>>(),
-                    (false, true) => handler::<T3<ShfRWrap>>(),
-                    (false, false) => handler::<T3<ShfRClamp>>(),
-                };
-                self.three(o, exec)?;
-            }
-            "lop3" => self.lop3(o)?,
-            "dp4a" | "dp2a" => self.dot_product(o)?,
-            "vabsdiff4" if !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
-                let exec = if o.has("add") { handler::<T3<Vabsdiff4Add>>() } else { handler::<T3<Vabsdiff4>>() };
-                self.three(o, exec)?;
-            }
-            "bmsk" => {
-                let exec = if o.has("wrap") { handler::<B2<BmskWrap>>() } else { handler::<B2<Bmsk>>() };
-                self.two(o, exec)?;
-            }
-            "szext" if o.has("clamp") => {
-                let exec = if o.ty()?.signed() { handler::<B2<SzextClampSigned>>() } else { handler::<B2<SzextClamp>>() };
-                self.two(o, exec)?;
-            }
-            "selp" => {
-                let ty = o.ty()?;
-                let exec = if ty.size() == 8 { handler::<Selp<u64>>() } else { handler::<Selp<u32>>() };
-                let d = self.dst(o.arg(0)?, ty)?;
-                let s = [self.src(o.arg(1)?, ty)?, self.src(o.arg(2)?, ty)?, Src(self.pred(o.arg(3)?)?)];
-                self.emit_op(exec, d, &s);
-            }
-            "slct" => self.slct(o)?,
-            "setp" => self.setp(o)?,
-            "set" => self.set(o)?,
-            "testp" => self.testp(o)?,
-            "cvt" => self.cvt(o)?,
-            _ => return Ok(false),
+/// Decodes the instruction if it is one of these; false if it is not.
+pub(crate) fn arithmetic(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Problem> {
+    match o.name {
+        "mov" => decoder.mov(o)?,
+        "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" | "copysign" => {
+            decoder.binary(o)?
         }
-        Ok(true)
+        "addc" | "subc" => decoder.carry(o)?,
+        "not" | "cnot" | "neg" | "abs" | "brev" | "popc" | "clz" | "bfind" => decoder.unary(o)?,
+        "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" => decoder.float_unary(o)?,
+        "mad" | "fma" | "madc" => decoder.mad(o)?,
+        "mad24" | "mul24" => decoder.mul24(o)?,
+        "sad" | "bfe" => decoder.ternary(o)?,
+        "bfi" => {
+            let ty = o.ty()?;
+            let exec = if ty.size() == 8 { handler::<Bfi<u64>>() } else { handler::<Bfi<u32>>() };
+            let d = decoder.dst(o.arg(0)?, ty)?;
+            let s = [
+                decoder.src(o.arg(1)?, ty)?,
+                decoder.src(o.arg(2)?, ty)?,
+                decoder.src(o.arg(3)?, Ty::U32)?,
+                decoder.src(o.arg(4)?, Ty::U32)?,
+            ];
+            decoder.emit_op(exec, d, &s);
+        }
+        "prmt" => {
+            let exec = match o.mods.last().copied() {
+                Some("f4e") => handler::<T3<PrmtF4e>>(),
+                Some("b4e") => handler::<T3<PrmtB4e>>(),
+                Some("rc8") => handler::<T3<PrmtRc8>>(),
+                Some("ecl") => handler::<T3<PrmtEcl>>(),
+                Some("ecr") => handler::<T3<PrmtEcr>>(),
+                Some("rc16") => handler::<T3<PrmtRc16>>(),
+                _ => handler::<T3<Prmt>>(),
+            };
+            decoder.three(o, exec)?;
+        }
+        "shf" => {
+            let exec = match (o.has("l"), o.has("wrap")) {
+                (true, true) => handler::<T3<ShfLWrap>>(),
+                (true, false) => handler::<T3<ShfLClamp>>(),
+                (false, true) => handler::<T3<ShfRWrap>>(),
+                (false, false) => handler::<T3<ShfRClamp>>(),
+            };
+            decoder.three(o, exec)?;
+        }
+        "lop3" => decoder.lop3(o)?,
+        "dp4a" | "dp2a" => decoder.dot_product(o)?,
+        "vabsdiff4" if !o.has("sat") && o.types().iter().all(|t| *t == Ty::U32) => {
+            let exec = if o.has("add") { handler::<T3<Vabsdiff4Add>>() } else { handler::<T3<Vabsdiff4>>() };
+            decoder.three(o, exec)?;
+        }
+        "bmsk" => {
+            let exec = if o.has("wrap") { handler::<B2<BmskWrap>>() } else { handler::<B2<Bmsk>>() };
+            decoder.two(o, exec)?;
+        }
+        "szext" if o.has("clamp") => {
+            let exec = if o.ty()?.signed() { handler::<B2<SzextClampSigned>>() } else { handler::<B2<SzextClamp>>() };
+            decoder.two(o, exec)?;
+        }
+        "selp" => {
+            let ty = o.ty()?;
+            let exec = if ty.size() == 8 { handler::<Selp<u64>>() } else { handler::<Selp<u32>>() };
+            let d = decoder.dst(o.arg(0)?, ty)?;
+            let s = [decoder.src(o.arg(1)?, ty)?, decoder.src(o.arg(2)?, ty)?, Src(decoder.pred(o.arg(3)?)?)];
+            decoder.emit_op(exec, d, &s);
+        }
+        "slct" => decoder.slct(o)?,
+        "setp" => decoder.setp(o)?,
+        "set" => decoder.set(o)?,
+        "testp" => decoder.testp(o)?,
+        "cvt" => decoder.cvt(o)?,
+        _ => return Ok(false),
     }
+    Ok(true)
+}
 
+impl Decoder<'_> {
     /// Two 32-bit sources.
     fn two(&mut self, o: &Op<'_>, exec: Handler) -> Result<(), Problem> {
         let d = self.dst32(o.arg(0)?)?;
@@ -311,7 +314,7 @@ impl Decoder<'_> {
         let ty = o.ty()?;
         if ty == Ty::Pred && o.name == "not" {
             let d = self.pred(o.arg(0)?)?;
-            let a = self.pred(o.arg(1)?)? ^ super::lanes::NEGATED;
+            let a = self.pred(o.arg(1)?)? ^ NEGATED;
             self.emit_op(handler::<PredOp>(), d, &[Src(a), Src(a)]);
             return Ok(());
         }

@@ -2,70 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Fault;
 use super::ast::{Operand, Ty};
-use super::decode::{Decoder, Op, Problem};
-use super::grid::Cta;
-use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, handler, lanes, store};
-use super::mem::{Elem, MemError, check_global};
+use super::decoder::{Decoder, Op, Problem};
+use super::error::Fault;
+use super::lanes::{Exec, handler, store};
+use super::machine::{Cta, Flow, Instr, Warp};
+use super::mem::{Elem, check_global};
+use super::operand::{LANES, NONE, Src, lanes};
+use super::spec::{Beyond, Query, SurfSpec, TexKind, TexSpec};
 use super::texture::{Fetch, Object, Spot, face};
-use super::warp::Warp;
-
-/// What a texture instruction does.
-#[derive(Clone, Debug)]
-pub(crate) struct TexSpec {
-    kind: TexKind,
-    /// Whether the coordinates are a direction from the middle of a cube.
-    cube: bool,
-    /// Coordinates without the layer.
-    at: Vec<Src>,
-    layer: Option<Src>,
-    /// Four destinations.
-    to: [u32; 4],
-}
-
-#[derive(Clone, Copy, Debug)]
-enum TexKind {
-    Sample {
-        lod: Option<Src>,
-    },
-    /// Integer coordinates.
-    Fetch,
-    /// Of so many channels.
-    Gather(usize),
-    /// Width, height, depth, layers or levels.
-    Query(Query),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Query {
-    Width,
-    Height,
-    Depth,
-    Layers,
-    Levels,
-}
-
-/// What a surface instruction does.
-#[derive(Clone, Debug)]
-pub(crate) struct SurfSpec {
-    at: Vec<Src>,
-    layer: Option<Src>,
-    outside: Beyond,
-    /// Bytes of a register's value: 1, 2, 4 or 8.
-    bytes: u64,
-    /// What registers are loaded or stored.
-    registers: Vec<u32>,
-    stores: bool,
-}
-
-/// What happens beyond the edges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beyond {
-    Trap,
-    Clamp,
-    Zero,
-}
+use super::window::MemError;
 
 /// Dimensions of a geometry, and whether it has layers.
 fn geometry(o: &Op<'_>) -> Result<(usize, bool), Problem> {
@@ -82,19 +28,19 @@ fn geometry(o: &Op<'_>) -> Result<(usize, bool), Problem> {
     found.map(|(_, g)| *g).ok_or_else(|| "textures of this geometry".into())
 }
 
-impl Decoder<'_> {
-    /// Decodes texture and surface instructions; false if it is none.
-    pub(crate) fn decode_texture(&mut self, o: &Op<'_>) -> Result<bool, Problem> {
-        match o.name {
-            "tex" => self.tex(o)?,
-            "tld4" => self.tld4(o)?,
-            "txq" | "suq" => self.query(o)?,
-            "suld" | "sust" => self.surface(o)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+/// Decodes texture and surface instructions; false if it is none.
+pub(crate) fn texture(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Problem> {
+    match o.name {
+        "tex" => decoder.tex(o)?,
+        "tld4" => decoder.tld4(o)?,
+        "txq" | "suq" => decoder.query(o)?,
+        "suld" | "sust" => decoder.surface(o)?,
+        _ => return Ok(false),
     }
+    Ok(true)
+}
 
+impl Decoder<'_> {
     /// Object and coordinates of `[object, {x, y, …}]`.
     fn sampled(&mut self, operand: &Operand, o: &Op<'_>, ty: Ty) -> Result<(Src, Option<Src>, Vec<Src>), Problem> {
         let Operand::Sample { object, at } = operand else { return Err("no coordinates".into()) };

@@ -7,7 +7,8 @@ use super::float::{
     Bf16, Ftz, Half, NAN32, RM, RN, RP, RZ, Round, Small, Two, add_odd, add32, add64, div32, div64, fma_odd, fma32, fma64, mul32,
     mul64, round, sqrt32, sqrt64,
 };
-use super::lanes::{B2, Bin, Cmp, Handler, Lane, Set, Setp, T3, Tern, U1, Un, handler};
+use super::lanes::{B2, Bin, Cmp, Lane, Set, Setp, T3, Tern, U1, Un, handler};
+use super::machine::Handler;
 
 /// f32 with or without flushing of subnormals.
 pub(crate) trait Single: Lane<Word = u32> {

@@ -3,8 +3,6 @@
 //! Method: operations on narrow formats are done in f64 and rounded to odd there. 53 bits hold at least two more than any
 //! narrow format, so the final rounding, in whatever direction, sees what the exact value would have shown it.
 
-use super::lanes::Lane;
-
 /// Rounding direction of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
@@ -51,47 +49,6 @@ pub(crate) struct Ftz(pub(crate) f32);
 pub(crate) fn flush(x: f32) -> f32 {
     if x.abs() < f32::MIN_POSITIVE { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x }
 }
-
-impl Lane for Ftz {
-    type Word = u32;
-    #[inline(always)]
-    fn of(word: u32) -> Self {
-        Ftz(flush(f32::from_bits(word)))
-    }
-    #[inline(always)]
-    fn word(self) -> u32 {
-        flush(self.0).to_bits()
-    }
-}
-
-macro_rules! small_lane {
-    ($t:ident) => {
-        impl Lane for $t {
-            type Word = u32;
-            #[inline(always)]
-            fn of(word: u32) -> Self {
-                $t(word as u16)
-            }
-            #[inline(always)]
-            fn word(self) -> u32 {
-                u32::from(self.0)
-            }
-        }
-        impl Lane for Two<$t> {
-            type Word = u32;
-            #[inline(always)]
-            fn of(word: u32) -> Self {
-                Two($t(word as u16), $t((word >> 16) as u16))
-            }
-            #[inline(always)]
-            fn word(self) -> u32 {
-                u32::from(self.0.0) | u32::from(self.1.0) << 16
-            }
-        }
-    };
-}
-small_lane!(Half);
-small_lane!(Bf16);
 
 /// A 16-bit format.
 pub(crate) trait Small: Copy {

@@ -4,16 +4,16 @@
 //! Then the thread takes more, twice as many each round, and runs them in turn, so that grids that synchronize as a
 //! whole progress.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use super::lanes::{LANES, Row};
-use super::mem::Ranges;
+use super::env::Env;
+use super::error::Fault;
+use super::machine::{BARRIERS, Barrier, CodeMap, Cta, SharedSymbols, Warp};
+use super::operand::{LANES, Row};
 use super::program::Program;
 use super::special::{self, Place};
-use super::sync::Barrier;
-use super::warp::{SharedSymbols, SliceEnd, Warp};
-use super::{Env, Fault, Launch, RunStats};
+use super::warp::SliceEnd;
 
 /// Instructions a warp issues before the next one's turn.
 const SLICE: u32 = 4096;
@@ -22,41 +22,40 @@ const TURN_ALONE: u64 = 1 << 16;
 const TURN_SHARED: u64 = 1 << 13;
 /// CTAs that one CPU thread keeps in flight.
 const MAX_RESIDENT: usize = 8192;
-/// Barriers of a CTA.
-const BARRIERS: usize = 16;
 /// Architectural limits of a launch.
 const MAX_THREADS: u64 = 1024;
 const MAX_SHARED: u64 = 227 << 10;
 /// Bytes of the workspace that cooperative groups use to synchronise a grid.
 const WORKSPACE: usize = 256;
 
-/// What the warps of a CTA share.
-pub(crate) struct Cta<'a> {
-    pub(crate) env: &'a Env,
-    /// Module of the kernel.
-    pub(crate) program: &'a Program,
-    pub(crate) params: &'a [u8],
-    pub(crate) shared: Vec<u8>,
-    pub(crate) barriers: [Barrier; BARRIERS],
-    /// Some thread arrived or exited since barriers were last looked at.
-    pub(crate) barrier_changed: bool,
-    /// Threads that have not exited.
-    live: u32,
-    pub(crate) number: [u32; 3],
-    workspace: (u64, u64),
+/// A kernel launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The module of the kernel.
+    pub program: &'a Arc<Program>,
+    /// Functions of all loaded modules, for indirect calls.
+    pub code: &'a CodeMap,
+    /// Index into `Image::functions`.
+    pub function: usize,
+    /// CTAs in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory (bytes).
+    pub dynamic_shared: u32,
+    /// Parameter buffer, with the layout of `FunctionInfo::params`.
+    pub params: &'a [u8],
+    /// Whether grid-wide synchronization is allowed (a cooperative launch).
+    pub cooperative: bool,
 }
 
-impl Cta<'_> {
-    /// The accessible range that holds `address`.
-    pub(crate) fn find_range(&self, address: u64) -> Option<(u64, u64)> {
-        let ranges: &Ranges = &self.env.ranges;
-        ranges.find(address).or((self.workspace.0 <= address && address < self.workspace.1).then_some(self.workspace))
-    }
-
-    pub(crate) fn exited(&mut self, threads: u32) {
-        self.live -= threads;
-        self.barrier_changed = true;
-    }
+/// Statistics of a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// Instructions executed, counted per thread.
+    pub thread_instructions: u64,
+    /// Instructions issued, each for up to 32 threads.
+    pub warp_instructions: u64,
 }
 
 /// A CTA in flight.
@@ -146,7 +145,8 @@ impl<'a> Grid<'a> {
         let [gx, gy, _] = launch.grid.map(u64::from);
         let cta = [number % gx, number / gx % gy, number / gx / gy].map(|n| n as u32);
         let threads: u32 = launch.block.iter().product();
-        let function = &launch.program.functions()[launch.function];
+        let module = &*launch.program.code;
+        let function = &module.functions[launch.function];
         let place = |warp| Place {
             grid: launch.grid,
             block: launch.block,
@@ -160,12 +160,13 @@ impl<'a> Grid<'a> {
         let warps = (0..threads.div_ceil(LANES as u32))
             .map(|w| {
                 let lanes = (threads - w * 32).min(32);
-                Warp::new(launch.program, function, &self.shared_symbols, u32::MAX >> (32 - lanes), special::rows(&place(w)))
+                Warp::new(module, function, &self.shared_symbols, u32::MAX >> (32 - lanes), special::rows(&place(w)))
             })
             .collect();
         let cta = Cta {
             env: self.env,
-            program: launch.program,
+            module,
+            modules: launch.code,
             params: launch.params,
             shared: vec![0; self.shared_bytes as usize],
             barriers: [Barrier::default(); BARRIERS],

@@ -1,12 +1,13 @@
 //! A parsed and decoded module, not yet placed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use super::PtxError;
 use super::ast::{InitItem, Local, Number, RawFunction, RawModule, Reference, VarDecl, VarSpace};
-use super::code::{Function, Target};
 use super::decode::{self, Decoded};
+use super::error::PtxError;
+use super::machine::Function;
 use super::parse::parse;
+use super::symbol::{Symbol, Symbols, Target};
 
 /// Alignment of dynamic shared memory (bytes).
 const DYNAMIC_ALIGN: u32 = 16;
@@ -22,7 +23,7 @@ pub struct Image {
     pub uses_heap: bool,
     /// Whether it prints.
     pub prints: bool,
-    /// Code of each function.
+    /// Code of each function; none once the module is linked, when the program has it.
     pub(crate) code: Vec<Function>,
     shared: Vec<SharedVar>,
     /// For each function, the shared variables that it and what it calls may use.
@@ -126,21 +127,6 @@ pub(crate) struct SharedLayout {
     pub(crate) offsets: Vec<u32>,
     /// Static and dynamic size; `None` if beyond 32 bits.
     pub(crate) bytes: Option<u32>,
-}
-
-/// The meaning of a module-level name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Symbol {
-    Address(Target),
-    Shared(usize),
-}
-
-/// Names of the module, and the variables with static storage that functions declare inside.
-#[derive(Default)]
-pub(crate) struct Symbols {
-    pub(crate) names: HashMap<String, Symbol>,
-    /// By function (index of the text, bodies or not), scope and name.
-    pub(crate) inner: HashMap<(usize, usize, String), Symbol>,
 }
 
 impl Image {

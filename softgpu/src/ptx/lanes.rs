@@ -1,95 +1,13 @@
-//! Registers as rows of 32 lanes, decoded instructions, and the generic loops that execute them.
+//! The generic loops that execute instructions, and the types of the values in registers.
 //!
 //! Every operation is a zero-sized type; `handler` creates a function pointer for it, compiled twice on x86-64: for
 //! the baseline and for AVX2 with FMA, selected once by the processor's features.
 
 use std::marker::PhantomData;
 
-use super::grid::Cta;
-use super::warp::Warp;
-
-/// Threads in a warp.
-pub(crate) const LANES: usize = 32;
-/// `Instr::guard`: executed unconditionally. `Instr::d` and others: no register.
-pub(crate) const NONE: u32 = u32::MAX;
-/// `Instr::guard`: set if the predicate is negated.
-pub(crate) const NEGATED: u32 = 1 << 31;
-
-/// One register of all lanes.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-pub(crate) struct Row<T>(pub(crate) [T; LANES]);
-
-/// What happens after an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
-    /// Go on with the next instruction.
-    Next,
-    /// The handler set `Warp::pc`.
-    Jump,
-    /// The running group changed; choose again.
-    Reschedule,
-    /// `Warp::fault` says why.
-    Fault,
-}
-
-/// Executes one decoded instruction for the lanes of `Warp::mask`.
-///
-/// # Safety
-/// The processor must have the features the function was compiled for, which `handler` sees to.
-pub(crate) type Handler = for<'a> unsafe fn(&mut Warp<'a>, &mut Cta<'a>, &Instr) -> Flow;
-
-/// Where a source operand comes from: the two high bits tell the kind, the rest is an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Src(pub(crate) u32);
-
-impl Src {
-    pub(crate) const CONST: u32 = 1 << 30;
-    pub(crate) const SPECIAL: u32 = 2 << 30;
-    pub(crate) const SHARED: u32 = 3 << 30;
-    /// Mask of the index.
-    pub(crate) const INDEX: u32 = (1 << 30) - 1;
-    pub(crate) const NONE: Src = Src(0);
-
-    pub(crate) fn constant(index: u32) -> Src {
-        Src(index | Src::CONST)
-    }
-
-    pub(crate) fn special(index: u32) -> Src {
-        Src(index | Src::SPECIAL)
-    }
-
-    pub(crate) fn shared(index: u32) -> Src {
-        Src(index | Src::SHARED)
-    }
-}
-
-/// How the address of a memory access is formed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
-    /// 64-bit row `s[0]` plus `imm`.
-    Wide,
-    /// 32-bit row `s[0]`, zero-extended, plus `imm`.
-    Narrow,
-    /// `imm` bytes into the local frame of the running function.
-    Frame,
-}
-
-/// A decoded instruction.
-#[derive(Clone, Debug)]
-pub(crate) struct Instr {
-    pub(crate) exec: Handler,
-    /// Predicate register, with `NEGATED`, or `NONE`.
-    pub(crate) guard: u32,
-    /// Destination register.
-    pub(crate) d: u32,
-    pub(crate) s: [Src; 4],
-    /// Immediate: address offset, branch target, or what the operation says.
-    pub(crate) imm: i64,
-    /// Second destination or index into a side table of the function.
-    pub(crate) x: u32,
-    pub(crate) base: Base,
-}
+use super::float::{Bf16, Ftz, Half, Two, flush};
+use super::machine::{Cta, Flow, Handler, Instr, Warp};
+use super::operand::{LANES, NONE, Src, lanes};
 
 /// An operation of the machine.
 pub(crate) trait Exec {
@@ -217,18 +135,46 @@ impl Lane for f64 {
     }
 }
 
-/// The lanes of a mask, lowest first.
-#[inline(always)]
-pub(crate) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        if mask == 0 {
-            return None;
-        }
-        let lane = mask.trailing_zeros() as usize;
-        mask &= mask - 1;
-        Some(lane)
-    })
+impl Lane for Ftz {
+    type Word = u32;
+    #[inline(always)]
+    fn of(word: u32) -> Self {
+        Ftz(flush(f32::from_bits(word)))
+    }
+    #[inline(always)]
+    fn word(self) -> u32 {
+        flush(self.0).to_bits()
+    }
 }
+
+macro_rules! small_lane {
+    ($t:ident) => {
+        impl Lane for $t {
+            type Word = u32;
+            #[inline(always)]
+            fn of(word: u32) -> Self {
+                $t(word as u16)
+            }
+            #[inline(always)]
+            fn word(self) -> u32 {
+                u32::from(self.0)
+            }
+        }
+        impl Lane for Two<$t> {
+            type Word = u32;
+            #[inline(always)]
+            fn of(word: u32) -> Self {
+                Two($t(word as u16), $t((word >> 16) as u16))
+            }
+            #[inline(always)]
+            fn word(self) -> u32 {
+                u32::from(self.0.0) | u32::from(self.1.0) << 16
+            }
+        }
+    };
+}
+small_lane!(Half);
+small_lane!(Bf16);
 
 /// Stores `out` to register `d` for the lanes of `mask`.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Splits PTX text into tokens with line numbers.
 
-use super::PtxError;
 use super::ast::Number;
+use super::error::PtxError;
 
 /// One token of PTX.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,70 +1,15 @@
-//! Memory: the windows of generic addresses, the checks, loads and stores.
+//! Memory: the checks, loads and stores.
 //!
-//! Generic addresses whose highest byte is 0 are addresses of this process (global, constant and mapped host memory) and
-//! are used only inside `Env::ranges`. Shared, local and kernel-parameter memory have windows above, whose addresses
-//! no process can own. Shared memory belongs to the one CPU thread that runs the CTA and local memory to its warp, so
-//! both are plain vectors.
+//! Shared memory belongs to the one CPU thread that runs the CTA and local memory to its warp, so both are plain vectors.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use super::Fault;
-use super::grid::Cta;
-use super::lanes::{Base, Exec, Flow, Instr, LANES, Word, lanes, store};
-use super::warp::Warp;
-
-/// Generic address of byte 0 of shared memory.
-pub(crate) const SHARED_WINDOW: u64 = 0x0100_0000_0000_0000;
-/// Generic address of byte 0 of a thread's local memory.
-pub(crate) const LOCAL_WINDOW: u64 = 0x0200_0000_0000_0000;
-/// Generic address of byte 0 of the kernel's parameters.
-pub(crate) const PARAM_WINDOW: u64 = 0x0300_0000_0000_0000;
-/// Bits of a generic address that identify the window.
-const WINDOW_SHIFT: u32 = 56;
-
-/// Why an access failed, with its generic address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum MemError {
-    Illegal(u64),
-    Misaligned(u64),
-}
-
-impl From<MemError> for Fault {
-    fn from(error: MemError) -> Fault {
-        match error {
-            MemError::Illegal(address) => Fault::IllegalAddress(address),
-            MemError::Misaligned(address) => Fault::MisalignedAddress(address),
-        }
-    }
-}
-
-/// The address ranges of this process that a launch may touch.
-#[derive(Clone, Debug, Default)]
-pub struct Ranges(Vec<(u64, u64)>);
-
-impl Ranges {
-    /// Takes `[start, end)` pairs in any order; touching and overlapping ones become one.
-    ///
-    /// Every byte of them must stay mapped, readable and writable for as long as a launch uses the value.
-    pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Ranges {
-        let mut all: Vec<_> = ranges.into_iter().filter(|r| r.0 < r.1 && r.1 <= SHARED_WINDOW).collect();
-        all.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(all.len());
-        for (start, end) in all {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        Ranges(merged)
-    }
-
-    /// The range that holds `address`.
-    pub fn find(&self, address: u64) -> Option<(u64, u64)> {
-        let next = self.0.partition_point(|r| r.0 <= address);
-        self.0.get(next.checked_sub(1)?).copied().filter(|r| address < r.1)
-    }
-}
+use super::error::Fault;
+use super::lanes::{Exec, Word, store};
+use super::machine::{Cta, Flow, Instr, Warp};
+use super::operand::{Base, LANES, Src, lanes};
+use super::window::{LOCAL_WINDOW, MemError, PARAM_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, window};
 
 /// A scalar in memory.
 pub(crate) trait Elem: Copy {
@@ -247,12 +192,6 @@ impl Space for Generic {
     }
 }
 
-/// The window that a generic address belongs to; 0 for global memory.
-#[inline(always)]
-pub(crate) fn window(address: u64) -> u64 {
-    address >> WINDOW_SHIFT << WINDOW_SHIFT
-}
-
 /// The addresses an instruction forms, for all lanes.
 #[inline(always)]
 pub(crate) fn addresses(w: &Warp<'_>, i: &Instr) -> [u64; LANES] {
@@ -348,7 +287,7 @@ impl<S: Space, E: Elem, W: Word> Exec for StoreVec<S, E, W> {
         }
         let func = w.frame.func;
         for (k, &s) in (0..).zip(&func.lists[i.x as usize..][..i.d as usize]) {
-            let values = *W::row(w, super::lanes::Src(s));
+            let values = *W::row(w, Src(s));
             for l in lanes(mask) {
                 let value = E::cut(values[l].to_u64());
                 if let Err(error) = S::write(w, c, l, address[l].wrapping_add(k * E::SIZE), value) {
@@ -430,19 +369,4 @@ pub(crate) fn read_text(w: &mut Warp<'_>, c: &Cta<'_>, lane: usize, address: u64
         }
     }
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_merge_and_find() {
-        let ranges = Ranges::new([(0x3000, 0x4000), (0x1000, 0x2000), (0x2000, 0x2800), (5, 5), (1 << 60, 1 << 61)]);
-        assert_eq!(ranges.find(0x27ff), Some((0x1000, 0x2800)));
-        assert_eq!(ranges.find(0x2800), None);
-        assert_eq!(ranges.find(0xfff), None);
-        assert_eq!(ranges.find(0x3000), Some((0x3000, 0x4000)));
-        assert_eq!(ranges.find(1 << 60), None);
-    }
 }

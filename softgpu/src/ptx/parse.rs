@@ -1,7 +1,7 @@
 //! Parser: tokens to a `RawModule`. Syntax errors are errors of the module; unknown instructions are left to decoding.
 
-use super::PtxError;
 use super::ast::{InitItem, Local, Number, Operand, RawFunction, RawInstr, RawModule, Reference, Scope, Ty, VarDecl, VarSpace};
+use super::error::PtxError;
 use super::lex::{Token, tokens};
 
 /// No variable of a module may be larger (bytes): a larger one cannot be placed anyway.

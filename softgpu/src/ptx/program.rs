@@ -1,18 +1,28 @@
-//! A module placed in memory, and the map from code addresses to functions.
+//! A module placed in memory.
 
 use std::sync::Arc;
 
-use super::code::{Function, Target};
-use super::lanes::{LANES, Row};
-use super::{Image, Placement};
+use super::image::Image;
+use super::machine::{CODE_STRIDE, Code};
+use super::operand::{LANES, Row};
+use super::symbol::Target;
 
-/// Bytes of code address space that one function takes.
-pub(crate) const CODE_STRIDE: u64 = 16;
+/// Addresses chosen by the driver.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// Address of each of `Image::globals`.
+    pub globals: Vec<u64>,
+    /// Address of the first function; function `i` lies at `code_base + 16 * i`, so that function pointers stay equal
+    /// where placement is equal. The addresses need not be mapped.
+    pub code_base: u64,
+}
 
 /// A linked module: every address in its code and data is final.
 pub struct Program {
-    /// The module; its code has been patched.
+    /// The module, without its code.
     pub image: Image,
+    /// Its code, with all addresses resolved.
+    pub(crate) code: Arc<Code>,
     /// Where the driver put it.
     pub placement: Placement,
 }
@@ -27,13 +37,15 @@ impl Program {
     /// Resolves the symbols in the code. Globals without an address in `placement` count as placed at 0, where every
     /// access faults.
     pub fn link(mut image: Image, placement: Placement) -> Arc<Program> {
-        for function in &mut image.code {
+        let mut functions = std::mem::take(&mut image.code);
+        for function in &mut functions {
             for &(index, target, addend) in &function.relocs {
                 let address = resolve(&placement, target).wrapping_add_signed(addend);
                 function.consts64[index] = Row([address; LANES]);
             }
         }
-        Arc::new(Program { image, placement })
+        let code = Arc::new(Code { base: placement.code_base, functions });
+        Arc::new(Program { image, code, placement })
     }
 
     /// The initial contents of a global with all addresses in it resolved; the driver writes them to memory.
@@ -62,40 +74,11 @@ impl Program {
     pub fn function_address(&self, function: usize) -> u64 {
         resolve(&self.placement, Target::Function(function))
     }
-
-    pub(crate) fn functions(&self) -> &[Function] {
-        &self.image.code
-    }
 }
 
 fn resolve(placement: &Placement, target: Target) -> u64 {
     match target {
         Target::Global(index) => placement.globals.get(index).copied().unwrap_or(0),
         Target::Function(index) => placement.code_base.wrapping_add(CODE_STRIDE * index as u64),
-    }
-}
-
-/// Which function lies at a code address, over all modules of a context.
-#[derive(Clone, Debug, Default)]
-pub struct CodeMap(Vec<Arc<Program>>);
-
-impl CodeMap {
-    /// Takes the loaded modules, whose code address spaces must not overlap.
-    pub fn new(programs: impl IntoIterator<Item = Arc<Program>>) -> CodeMap {
-        let mut all: Vec<_> = programs.into_iter().collect();
-        all.sort_by_key(|p| p.placement.code_base);
-        CodeMap(all)
-    }
-
-    /// The device function at `address`, if one begins there.
-    pub(crate) fn find(&self, address: u64) -> Option<(&Program, &Function)> {
-        let next = self.0.partition_point(|p| p.placement.code_base <= address);
-        let program = self.0.get(next.checked_sub(1)?)?;
-        let offset = address - program.placement.code_base;
-        let index = usize::try_from(offset / CODE_STRIDE).ok()?;
-        if !offset.is_multiple_of(CODE_STRIDE) || program.image.functions.get(index)?.is_kernel {
-            return None;
-        }
-        Some((program, program.functions().get(index)?))
     }
 }

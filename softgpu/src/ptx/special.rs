@@ -1,6 +1,6 @@
 //! Special registers that are constant during a launch, as rows a warp reads like registers.
 
-use super::lanes::{LANES, Row};
+use super::operand::{LANES, Row};
 
 /// What the values of special registers follow from.
 #[derive(Clone, Copy, Debug)]

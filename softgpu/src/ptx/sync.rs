@@ -3,55 +3,11 @@
 //! A `.sync` operation is executed once all live lanes of its member mask have arrived, possibly at different
 //! instructions: lanes that arrive early wait in the state `Sync`.
 
-use super::Fault;
-use super::code::Function;
-use super::grid::Cta;
-use super::lanes::{Exec, Flow, Instr, LANES, NONE, Src, lanes, store};
-use super::warp::{Group, State, Warp};
-
-/// Kind of an operation across lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SyncKind {
-    ShflUp,
-    ShflDown,
-    ShflBfly,
-    ShflIdx,
-    VoteAll,
-    VoteAny,
-    VoteUni,
-    Ballot,
-    MatchAny,
-    MatchAll,
-    ReduxAdd,
-    ReduxMinU,
-    ReduxMinS,
-    ReduxMaxU,
-    ReduxMaxS,
-    ReduxAnd,
-    ReduxOr,
-    ReduxXor,
-    Elect,
-    WarpBarrier,
-    ActiveMask,
-}
-
-/// Operands of an operation across lanes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SyncSpec {
-    pub(crate) kind: SyncKind,
-    /// Member mask; `None` for operations on whatever lanes are active.
-    pub(crate) members: Option<Src>,
-    /// Value: a register, 64-bit if `wide`, or a predicate if `pred`.
-    pub(crate) a: Src,
-    pub(crate) wide: bool,
-    pub(crate) pred: bool,
-    /// Lane or distance, and clamp with segment mask, of a shuffle.
-    pub(crate) b: Src,
-    pub(crate) c: Src,
-    /// Destination register and predicate; `NONE` if absent.
-    pub(crate) d: u32,
-    pub(crate) p: u32,
-}
+use super::error::Fault;
+use super::lanes::{Exec, store};
+use super::machine::{Cta, Flow, Function, Group, Instr, State, Warp};
+use super::operand::{LANES, NONE, lanes};
+use super::spec::{BarKind, SyncKind, SyncSpec};
 
 /// Operands gathered from all participating lanes.
 struct Gathered {
@@ -246,40 +202,6 @@ impl Exec for Collective {
     }
 }
 
-/// What a CTA barrier instruction does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BarKind {
-    Sync,
-    Arrive,
-    Popc,
-    And,
-    Or,
-}
-
-/// Operands of a CTA barrier instruction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BarSpec {
-    pub(crate) kind: BarKind,
-    pub(crate) id: Src,
-    /// Threads that take part; `None` for all.
-    pub(crate) count: Option<Src>,
-    /// Predicate to reduce.
-    pub(crate) pred: u32,
-    /// Destination: a register for `Popc`, else a predicate.
-    pub(crate) d: u32,
-}
-
-/// State of one barrier of a CTA.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Barrier {
-    pub(crate) arrived: u32,
-    /// Threads that take part, if the instruction said so.
-    pub(crate) count: Option<u32>,
-    /// Predicates reduced so far: how many were true, and of how many.
-    pub(crate) truths: u32,
-    pub(crate) votes: u32,
-}
-
 /// `bar` and `barrier`; `x` indexes `Function::bars`.
 pub(crate) struct Bar;
 impl Exec for Bar {
@@ -308,8 +230,27 @@ impl Exec for Bar {
     }
 }
 
+impl Warp<'_> {
+    /// Releases the lanes waiting at barrier `id`; `bits` gives the result of a reduction for its destination.
+    pub(crate) fn release_barrier(&mut self, id: u32, popc: u32, and: bool, or: bool) {
+        for n in 0..self.groups.len() {
+            let mut group = self.groups[n];
+            if group.state != State::Barrier(id) {
+                continue;
+            }
+            self.frame = group.frame;
+            self.mask = group.mask;
+            let instr = &group.frame.func.code[group.pc as usize];
+            finish_barrier(self, instr, popc, and, or);
+            group.pc += 1;
+            group.state = State::Ready;
+            self.groups[n] = group;
+        }
+    }
+}
+
 /// Stores the result of a reduction for the released lanes `w.mask` of `w.frame`.
-pub(crate) fn finish_barrier(w: &mut Warp<'_>, instr: &Instr, popc: u32, and: bool, or: bool) {
+fn finish_barrier(w: &mut Warp<'_>, instr: &Instr, popc: u32, and: bool, or: bool) {
     let func = w.frame.func;
     let spec = &func.bars[instr.x as usize];
     let all = |holds: bool| if holds { u32::MAX } else { 0 };

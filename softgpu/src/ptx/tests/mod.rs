@@ -107,7 +107,6 @@ impl Machine {
         let output = self.output.clone();
         Env {
             ranges: Arc::new(Ranges::new([self.arena.range()])),
-            code: Arc::new(CodeMap::new([self.program.clone()])),
             objects: Arc::default(),
             references: Arc::default(),
             heap: self.arena.clone(),
@@ -131,6 +130,7 @@ impl Machine {
         }
         let launch = Launch {
             program: &self.program,
+            code: &CodeMap::new([self.program.code.clone()]),
             function,
             grid: [grid, 1, 1],
             block: [block, 1, 1],
