@@ -1,25 +1,10 @@
 //! User objects: counted references that graphs hold for the program.
 
-use super::Graphs;
+use super::tables::{Destructor, Graphs, Object};
 use cuda_api::code::{self, Code};
 use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
-
-/// The destructor, called when the last reference is released.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Destructor {
-    pub(super) function: unsafe extern "C" fn(*mut c_void),
-    /// Its argument.
-    pub(super) data: u64,
-}
-
-/// A user object.
-#[derive(Debug)]
-pub(super) struct Object {
-    references: u64,
-    destructor: Destructor,
-}
 
 /// Runs destructors on a separate thread, because they may take locks that the caller holds.
 pub(super) fn run(due: Vec<Destructor>) {
