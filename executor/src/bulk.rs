@@ -5,9 +5,10 @@
 //! Only the calling thread calls the driver; the others ([`Copiers`]) move bytes.
 
 use crate::gpu::Gpu;
-use crate::pools::{Buffer, Pools, lock};
+use crate::pools::{Buffer, Pools};
 use crate::share;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

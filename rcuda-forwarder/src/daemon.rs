@@ -7,7 +7,7 @@ use crate::conn::Conn;
 use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
 use crate::limits::{Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
-use crate::lock::lock;
+use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;

@@ -17,10 +17,9 @@
 use crate::conn::Ahead;
 use crate::frame::{HEAD, Head, MAX_BODY, NO_TICKET, filled};
 use crate::futex;
-use crate::lock::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed, lock};
 use cuda_api::ops::id::HOST_DONE;
 use executor::bulk::touch as touch_memory;
 use std::io::{self, Read, Write};

@@ -16,12 +16,12 @@ use crate::frame::{
 use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
-use crate::lock::lock;
 use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
 use completion::{Completion, Item};

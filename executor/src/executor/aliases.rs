@@ -2,9 +2,9 @@
 
 use super::state::mappings::Aliases;
 use super::{Executor, short};
-use crate::pools::lock;
 use crate::steer::{ARENA, GRANULE};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::{Alias, VMM, VMM_END};
 use cuda_api::wire::Wire;
 

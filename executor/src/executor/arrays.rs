@@ -13,13 +13,14 @@ use super::checker::HostEnds;
 use super::state::arrays::{Made, Window};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::{Buffer, PIECE, lock};
+use crate::pools::{Buffer, PIECE};
 use cuda_api::arg::stage_stream;
 use cuda_api::array::{
     ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WITHOUT_MEMORY, parts,
 };
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::ops::TensorMapIm2col;
 use cuda_api::wire::Wire;
 use cuda_api::work::{Copy3, CopyEnd};

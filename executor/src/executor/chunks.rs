@@ -2,9 +2,9 @@
 
 use super::state::mappings::Mapped;
 use super::{ContextState, Executor, fresh_number, short};
-use crate::pools::lock;
 use crate::steer::{self, GRANULE};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::Chunk;
 use cuda_api::wire::Wire;
 

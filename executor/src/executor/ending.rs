@@ -2,10 +2,10 @@
 
 use super::state::buffers;
 use super::{CURRENT, ContextState, Executor, Streams, fresh_number, remember_current};
-use crate::pools::lock;
 use crate::steer;
 use cuda_api::code::Code;
 use cuda_api::handle::Kind;
+use cuda_api::lock::lock;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 

@@ -11,10 +11,11 @@ use super::state::copy_nodes::{CopyCall, CopyNode, NewStaging, Shared, Source, W
 use super::state::graphs::{Calls, Node, Turn};
 use super::{ContextState, Executor, short};
 use crate::pending::Pending;
-use crate::pools::{Recorded, lock};
+use crate::pools::Recorded;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::lock::lock;
 use cuda_api::ops::GraphCall;
 use cuda_api::wire::Wire;
 use cuda_api::work::{Copy3, CopyEnd, HOST, Spec};

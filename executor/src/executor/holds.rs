@@ -8,10 +8,10 @@
 use super::state::holds::{GO, Held, Words, write};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::lock::lock;
 use cuda_api::ops::{HOLD, HostCall, MemoryPart, StreamHold, StreamMemory};
 use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;

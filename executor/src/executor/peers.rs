@@ -5,10 +5,10 @@
 //! memory.
 
 use super::{Executor, short};
-use crate::pools::lock;
 use crate::share;
 use crate::steer::{ARENA, DEVICES, GRANULE, own_base};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::{Chunk, Offer, PeerMap, VMM, VMM_END};
 use cuda_api::wire::Wire;
 use std::os::fd::AsRawFd;

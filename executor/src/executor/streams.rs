@@ -3,10 +3,11 @@
 use super::checker::attribute_words;
 use super::{ContextState, Executor, Streams, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::{Recorded, lock};
+use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 use std::sync::Arc;

@@ -7,12 +7,12 @@
 use super::state::arrays::{Pool, Window};
 use super::{ContextState, Executor, handle, short};
 use crate::gpu::Gpu;
-use crate::pools::lock;
 use crate::steer::GRANULE;
 use cuda_api::arg::stage_stream;
 use cuda_api::array::{MapInfo, OF_LEVEL, SPARSE, Shape, TilePool, Tiles, TilesMap};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::wire::Wire;
 
 /// `CU_AD_FORMAT_UNSIGNED_INT32`

@@ -7,8 +7,8 @@ use super::state::arrays::is_window;
 use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
-use crate::pools::lock;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::time::Duration;
 

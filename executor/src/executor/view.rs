@@ -9,10 +9,10 @@
 use super::state::mappings::View;
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
-use crate::pools::lock;
 use crate::share::{self, Name};
 use crate::steer::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
@@ -343,6 +343,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::steer::own_base;
 
     #[test]
     fn neighbours_are_joined() {

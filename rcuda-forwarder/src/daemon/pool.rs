@@ -9,7 +9,7 @@ use crate::conn::Conn;
 use crate::endpoint::GPUS;
 use crate::greet::JobHello;
 use crate::limits::Limits;
-use crate::lock::lock;
+use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
 use std::collections::HashMap;

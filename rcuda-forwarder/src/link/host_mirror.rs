@@ -6,8 +6,8 @@
 
 use crate::frame::NO_TICKET;
 use crate::host_mirror::{Look, Pace};
-use crate::lock::lock;
 use crate::ring::{PushError, Ring};
+use crate::sync::lock;
 use cuda_api::ops::id;
 use executor::host_mirror::{Line, Twins, bytes_of, joined};
 use std::collections::VecDeque;

@@ -5,7 +5,7 @@ use super::replies::Landing;
 use crate::conn::Conn;
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
-use crate::lock::lock;
+use crate::sync::lock;
 use cuda_api::code;
 use nix::poll::PollFlags;
 use std::io::{self, Read};

@@ -1,6 +1,6 @@
 //! The answers that a link expects.
 
-use crate::lock::lock;
+use crate::sync::lock;
 use cuda_api::code::Code;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -7,6 +7,7 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Writer};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;

@@ -1,7 +1,7 @@
 //! Page-locked buffers for transfers.
 
 use crate::gpu::Gpu;
-use crate::pools::lock;
+use cuda_api::lock::lock;
 use std::collections::HashMap;
 use std::sync::Mutex;
 

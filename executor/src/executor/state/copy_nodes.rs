@@ -3,8 +3,8 @@
 use super::buffers::Pinned;
 use super::pinned::PinnedMemory;
 use crate::gpu::graphs::NodeParams;
-use crate::pools::lock;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::work::{Copy3, CopyEnd, HOST};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

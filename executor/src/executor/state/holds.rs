@@ -1,7 +1,7 @@
 //! The held streams of an executor.
 
-use crate::pools::lock;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::HOLD;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

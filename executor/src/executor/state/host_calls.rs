@@ -2,8 +2,9 @@
 
 use super::copy_nodes::CopyCall;
 use crate::gpu::Gpu;
-use crate::pools::{Recorded, lock};
+use crate::pools::Recorded;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

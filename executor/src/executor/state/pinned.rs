@@ -1,7 +1,7 @@
 //! The job's pinned memory at an executor.
 
 use crate::host_mirror::Twins;
-use crate::pools::lock;
+use cuda_api::lock::lock;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
