@@ -205,9 +205,6 @@ fn open(
 /// The error for the job's user, with advice.
 fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
-        GreetError::Refused(text) if *text == GreetError::WrongToken.to_string() => {
-            "wrong token: copy the server's token file to this machine".to_owned()
-        }
         GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
         GreetError::TooSlow => "the server does not answer".to_owned(),
         other => other.to_string(),
