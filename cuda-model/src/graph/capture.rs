@@ -145,8 +145,7 @@ impl Graphs {
             g.captures -= 1;
         }
         if failed && c.own_graph {
-            let objects = self.store.drop_graph(c.graph);
-            self.release_objects(objects);
+            self.drop_graph(c.graph);
         }
     }
 

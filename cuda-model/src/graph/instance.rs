@@ -92,8 +92,7 @@ impl Graphs {
             }
             context = context.max(other);
         }
-        let copy = self.store.copy(graph, Owner::Instance).map_err(invalid)?;
-        self.copy_retains(copy);
+        let copy = self.copy_graph(graph, Owner::Instance).map_err(invalid)?;
         let (_, places) = self.store.spec(copy).map_err(invalid)?;
         let effect = self.store.effect(copy);
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
@@ -117,8 +116,7 @@ impl Graphs {
 
     /// Undoes the preparation of an instance that could not be created.
     pub(super) fn not_made(&mut self, prepared: Prepared) {
-        let held = self.store.drop_graph(prepared.instance.graph);
-        self.release_objects(held);
+        self.drop_graph(prepared.instance.graph);
     }
 
     pub(super) fn instance(&self, handle: u64) -> Result<&Instance, Code> {

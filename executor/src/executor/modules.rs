@@ -11,7 +11,7 @@ use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
 use cuda_api::lock::lock;
-use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
+use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, MAX_PARAM_BYTES, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
 use cuda_api::work::Kernel;
@@ -32,8 +32,6 @@ const EXPLAINED: [Code; 4] =
 const MAX_OPTIONS: usize = 64;
 /// Local memory that a context has from the start: its default stack, in bytes per thread.
 const DEFAULT_LOCAL: u32 = 1024;
-/// A kernel has at most 32764 bytes of parameters.
-const MAX_PARAMS: usize = 32764;
 
 /// Tags the size of the parameters as that of the function that has this handle now.
 fn param_tag(handle: u64) -> u64 {
@@ -351,7 +349,7 @@ impl Executor {
         let mut params = Vec::new();
         loop {
             match self.gpu.function_param(function, params.len()) {
-                Ok(param) if params.len() < MAX_PARAMS => params.push(param),
+                Ok(param) if params.len() < MAX_PARAM_BYTES => params.push(param),
                 Ok(_) => return Err(code::ERROR_UNKNOWN),
                 Err(code::ERROR_INVALID_VALUE) => return Ok(params),
                 Err(rc) => return Err(rc),
