@@ -46,8 +46,8 @@ pub(crate) struct Call {
     pub(crate) reached: OnceLock<Code>,
     /// Whether the job has reported completion.
     pub(crate) done: Mutex<bool>,
-    pub(crate) said: Condvar,
-    pub(crate) owner: Arc<Hosts>,
+    said: Condvar,
+    owner: Arc<Hosts>,
 }
 
 impl Call {
