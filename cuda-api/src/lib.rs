@@ -12,6 +12,7 @@
 //! * [`driver`]: a loaded libcuda: a table of entry points, with gaps where a symbol is missing.
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
+//! * [`mod@lock`]: locks that outlive a panic of their holder, for all crates.
 //! * [`versions`]: which symbol `cuGetProcAddress` selects for a base name and a version.
 //!
 //! What a driver answers without a GPU is in the crate `cuda-model`; module images are in `cuda-image`.
@@ -29,6 +30,7 @@ pub mod few;
 #[cfg(test)]
 mod fuzz;
 pub mod handle;
+pub mod lock;
 pub mod ops;
 pub mod pci;
 pub mod pointer;

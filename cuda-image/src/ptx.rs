@@ -118,9 +118,7 @@ impl<'a> Iterator for Tokens<'a> {
                     return Some(Token::Word(word));
                 }
                 (Class::Slash, Some(b'/')) => self.0.iter().position(|b| *b == b'\n').unwrap_or(self.0.len()),
-                (Class::Slash, Some(b'*')) => {
-                    self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4)
-                }
+                (Class::Slash, Some(b'*')) => self.0[2..].windows(2).position(|w| w == b"*/").map_or(self.0.len(), |p| p + 4),
                 (Class::Quote, _) => string_len(self.0),
                 (Class::Mark | Class::Brace | Class::Slash, _) => {
                     self.0 = &self.0[1..];

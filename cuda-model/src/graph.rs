@@ -6,8 +6,9 @@
 //! place; softgpu's runs them.
 //!
 //! * [`cuda_api::work`]: the work of nodes, and a whole graph in encoded form.
-//! * `model`: graphs, nodes, edges. `capture`: rules of captures. `instance`: instantiated graphs and changes to them.
-//!   `object`: user objects. `memory`: allocations of graphs.
+//! * `model`: graphs, nodes, edges. `tables`: captures, instances, user objects.
+//! * `capture`: rules of captures. `instance`: instantiated graphs and changes to them. `object`: user objects.
+//!   `memory`: allocations of graphs.
 //! * [`api`]: the functions of cuda.h on top of these.
 
 // These functions carry the names that CUDA gives them.
@@ -19,33 +20,17 @@ mod memory;
 mod model;
 mod object;
 pub(crate) mod raw;
+mod tables;
 
-pub use capture::{Mode, exchange_mode};
+pub use capture::exchange_mode;
 pub use raw::pack;
+pub use tables::{Mode, Stream};
 
-use capture::Captures;
 use cuda_api::code::Code;
 use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
-use instance::Instance;
-use memory::Memories;
-use model::{Slab, Store};
-use object::Object;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-/// A stream as captures see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream {
-    /// Unique among the streams of the process, except for legacy streams, which cannot be captured.
-    pub key: u64,
-    /// Its context, in the host's numbering; never 0.
-    pub context: u64,
-    /// The legacy default stream of that context.
-    pub legacy: bool,
-    /// It waits for the legacy stream, and that for it.
-    pub blocking: bool,
-}
+use tables::Graphs;
 
 /// The user of this module: the facts that it provides and the actions that it executes. Errors are returned to the
 /// program.
@@ -219,40 +204,5 @@ impl Shared {
     /// Removes a stream that was destroyed, by its key.
     pub fn forget_stream(&self, key: u64) {
         self.with(|g| g.forget_stream(key));
-    }
-}
-
-/// The conditions of a graph, with their context.
-#[derive(Debug, Default)]
-struct Conditions {
-    context: u64,
-    handles: Vec<u64>,
-}
-
-/// The graphs of a process.
-#[derive(Debug)]
-struct Graphs {
-    store: Store,
-    captures: Captures,
-    instances: HashMap<u64, Instance>,
-    objects: Slab<Object>,
-    memories: Memories,
-    /// Conditions by the graph that is instantiated with them.
-    conditions: HashMap<u64, Conditions>,
-    /// Destructors that are due.
-    due: Vec<object::Destructor>,
-}
-
-impl Graphs {
-    fn new(mark: u64) -> Graphs {
-        Graphs {
-            store: Store::new(mark),
-            captures: Captures::default(),
-            instances: HashMap::new(),
-            objects: Slab::new(cuda_api::handle::Kind::UserObject, mark),
-            memories: Memories::default(),
-            conditions: HashMap::new(),
-            due: Vec::new(),
-        }
     }
 }

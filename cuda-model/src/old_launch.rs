@@ -1,12 +1,11 @@
 //! Launches in the style of CUDA 3: the block, shared memory and parameters of a function are set before the launch.
 
 use cuda_api::code::{self, Code};
+use cuda_api::ops::MAX_PARAM_BYTES;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
-/// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).
-const MOST: usize = 32764;
 
 /// The launch parameters of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,7 +55,7 @@ pub fn set_shared(function: u64, bytes: u32) {
 /// # Errors
 /// `INVALID_VALUE`: more than the limit of a kernel.
 pub fn set_size(function: u64, bytes: u32) -> Result<(), Code> {
-    if bytes as usize > MOST {
+    if bytes as usize > MAX_PARAM_BYTES {
         return Err(INVALID);
     }
     with(function, |k| k.size = bytes as usize);
@@ -69,7 +68,7 @@ pub fn set_size(function: u64, bytes: u32) -> Result<(), Code> {
 /// `INVALID_VALUE`: beyond the limit of a kernel.
 pub fn set_param(function: u64, offset: i32, value: &[u8]) -> Result<(), Code> {
     let offset = usize::try_from(offset).map_err(|_| INVALID)?;
-    let end = offset.checked_add(value.len()).filter(|end| *end <= MOST).ok_or(INVALID)?;
+    let end = offset.checked_add(value.len()).filter(|end| *end <= MAX_PARAM_BYTES).ok_or(INVALID)?;
     with(function, |k| {
         if k.shape.params.len() < end {
             k.shape.params.resize(end, 0);
@@ -110,7 +109,7 @@ mod tests {
         set_param(f, 8, &[1, 2]).unwrap();
         set_param(f, 0, &[9]).unwrap();
         assert_eq!(set_param(f, -1, &[9]), Err(INVALID));
-        assert_eq!(set_param(f, MOST as i32, &[9]), Err(INVALID));
+        assert_eq!(set_param(f, MAX_PARAM_BYTES as i32, &[9]), Err(INVALID));
         set_size(f, 10).unwrap();
         assert_eq!(shape(f), Shape { block: [4, 2, 1], shared: 64, params: vec![9, 0, 0, 0, 0, 0, 0, 0, 1, 2] });
         assert_eq!((grid(3, 2), grid(3, 0)), (Ok([3, 2, 1]), Err(INVALID)));

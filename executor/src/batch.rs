@@ -3,10 +3,7 @@
 //! For each call the body contains its number (u16), the length of its body (u32) and the body. The answer contains for each call that
 //! was carried out its result (i32), the length of its answer (u32) and the answer. The first call that fails ends the batch.
 
-use crate::executor::Executor;
-use crate::pending::Applied;
-use cuda_api::code::{self, Code};
-use cuda_api::ops::id;
+use cuda_api::code::Code;
 use cuda_api::wire::{Short, Wire, take};
 
 /// Adds a call to a body; its own body must be shorter than 4 GiB.
@@ -25,6 +22,17 @@ fn next_part<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], Short> {
     take(from, n as usize)
 }
 
+/// The next call of a body, and its own body.
+pub(crate) fn next_call<'a>(body: &mut &'a [u8]) -> Result<(u16, &'a [u8]), Short> {
+    Ok((u16::get(body)?, next_part(body)?))
+}
+
+/// Adds the result of a call to an answer, with the call's own answer.
+pub(crate) fn add_result(reply: &mut Vec<u8>, rc: Code, answer: &[u8]) {
+    rc.put(reply);
+    part(reply, answer);
+}
+
 /// The results in an answer, in order.
 ///
 /// # Errors
@@ -36,32 +44,6 @@ pub fn results(mut answer: &[u8]) -> Result<Vec<(Code, Vec<u8>)>, Short> {
         all.push((rc, next_part(&mut answer)?.to_vec()));
     }
     Ok(all)
-}
-
-impl Executor {
-    /// Carries out the calls of a batch.
-    pub(crate) fn batch(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
-        let bad = |_: Short| code::ERROR_INVALID_VALUE;
-        let mut answer = Vec::new();
-        while !body.is_empty() {
-            let call = u16::get(&mut body).map_err(bad)?;
-            let one = next_part(&mut body).map_err(bad)?;
-            if call == id::BATCH {
-                return Err(code::ERROR_INVALID_VALUE);
-            }
-            answer.clear();
-            let rc = match self.apply(call, one, &mut answer) {
-                Applied::Done(rc) => rc,
-                Applied::Pending(pending) => pending.wait(self, &mut answer),
-            };
-            rc.put(reply);
-            part(reply, &answer);
-            if rc != code::SUCCESS {
-                break;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //! Only the calling thread calls the driver; the others ([`Copiers`]) move bytes.
 
 use crate::gpu::Gpu;
-use crate::pools::{Buffer, Pools, lock};
+use crate::pools::{Buffer, Pools};
 use crate::share;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -86,19 +87,18 @@ struct Copiers {
 impl Copiers {
     /// None where large copies are left to the driver.
     fn get(threads: Option<usize>) -> Option<&'static Copiers> {
-        static COPIERS: OnceLock<Option<Copiers>> = OnceLock::new();
-        static STARTED: OnceLock<usize> = OnceLock::new();
-        let copiers = COPIERS.get_or_init(|| {
+        static COPIERS: OnceLock<Option<&'static Copiers>> = OnceLock::new();
+        *COPIERS.get_or_init(|| {
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             let threads = threads.unwrap_or(if processors < PROCESSORS { 0 } else { THREADS.min(processors / 2) });
-            (threads > 0).then(|| Copiers { threads, tasks: Mutex::default(), more: Condvar::new() })
-        });
-        let copiers = copiers.as_ref()?;
-        let started = STARTED.get_or_init(|| {
+            if threads == 0 {
+                return None;
+            }
+            // Never freed: the threads end with the process.
+            let copiers: &Copiers = Box::leak(Box::new(Copiers { threads, tasks: Mutex::default(), more: Condvar::new() }));
             let start = |_: &usize| share::spawn_quiet("copy", || copiers.work()).is_ok();
-            (0..copiers.threads).take_while(start).count()
-        });
-        (*started > 0).then_some(copiers)
+            ((0..threads).take_while(start).count() > 0).then_some(copiers)
+        })
     }
 
     fn hand_over(&self, task: Task) {
@@ -271,10 +271,15 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The buffer of a piece that another thread had.
+    fn take_handed(&mut self, number: usize) -> Option<Buffer> {
+        let at = self.handed.iter().position(|(n, _)| *n == number)?;
+        Some(self.handed.swap_remove(at).1)
+    }
+
     /// A thread has copied its piece.
     fn copied_by_thread(&mut self, number: usize) -> Result<(), Code> {
-        let Some(at) = self.handed.iter().position(|(n, _)| *n == number) else { return Ok(()) };
-        let (_, buffer) = self.handed.swap_remove(at);
+        let Some(buffer) = self.take_handed(number) else { return Ok(()) };
         if self.copy.to_device {
             return self.submit(number, buffer);
         }
@@ -288,9 +293,8 @@ impl Drop for Run<'_> {
         // After an error: the threads still use the program's memory.
         while !self.handed.is_empty() {
             let Ok((number, _)) = self.done.recv() else { break };
-            if let Some(at) = self.handed.iter().position(|(n, _)| *n == number) {
-                self.free.push(self.handed.swap_remove(at).1);
-            }
+            let buffer = self.take_handed(number);
+            self.free.extend(buffer);
         }
         for (event, _, buffer) in self.flying.drain(..) {
             self.pools.fly(event, vec![buffer]);
@@ -304,6 +308,7 @@ impl Drop for Run<'_> {
 ///
 /// # Safety
 /// The program says that the range is its memory, which it keeps meanwhile.
+#[inline]
 pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
     /// Smaller pages there are not.
     const PAGE: usize = 4096;

@@ -13,7 +13,7 @@ mod line;
 mod told;
 mod written;
 
-use crate::pools::lock;
+use cuda_api::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::io;

@@ -7,6 +7,7 @@ use crate::gpu::Gpu;
 use crate::steer;
 use cuda_api::code::{self, Code};
 use cuda_api::driver::{LoadError, Loaded};
+use cuda_api::lock::lock;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut all = crate::pools::lock(&OPENED);
+        let mut all = lock(&OPENED);
         if let Some(o) = all.iter_mut().find(|o| o.path == self.path) {
             o.in_use = false;
         }
@@ -142,7 +143,7 @@ impl Drop for Lease {
 /// The GPU and virtual device to which a driver library of this process is bound, if an executor has been opened on it.
 pub fn bound(driver: &Path) -> Option<(u32, u32)> {
     let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
-    crate::pools::lock(&OPENED).iter().find(|o| o.path == path)?.serves
+    lock(&OPENED).iter().find(|o| o.path == path)?.serves
 }
 
 /// The value of `CUDA_VISIBLE_DEVICES` that makes exactly the requested GPU visible.
@@ -172,7 +173,7 @@ fn find<'a>(all: &'a mut Vec<Opened>, path: &Path) -> Result<&'a mut Opened, Ope
 /// The library cannot be loaded, or cannot be made to use the job's addresses.
 pub fn preload(driver: &Path) -> Result<(), OpenError> {
     let path = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.into());
-    find(&mut crate::pools::lock(&OPENED), &path).map(drop)
+    find(&mut lock(&OPENED), &path).map(drop)
 }
 
 /// Loads, patches and starts a driver if it is not yet, with one visible GPU.
@@ -180,7 +181,7 @@ pub(crate) fn lease(o: &Options) -> Result<Lease, OpenError> {
     let hold = |why| OpenError::Hold { device: o.virtual_device, why };
     steer::hold_ranges(o.virtual_device).map_err(hold)?;
     let path = std::fs::canonicalize(&o.driver).unwrap_or_else(|_| o.driver.clone());
-    let mut all = crate::pools::lock(&OPENED);
+    let mut all = lock(&OPENED);
     let opened = find(&mut all, &path)?;
     if opened.in_use {
         return Err(OpenError::Busy { path });

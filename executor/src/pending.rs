@@ -1,7 +1,6 @@
 //! Answers that depend on the GPU's progress.
 
-use crate::executor::Executor;
-use crate::executor::host::Call;
+use crate::executor::{Call, ContextState, Executor};
 use crate::pools::{Buffer, Pools, Recorded};
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
@@ -50,6 +49,13 @@ pub struct Pending {
     pub(crate) call: Option<Arc<Call>>,
 }
 
+impl Executor {
+    /// An answer that is available when the GPU has passed the marks.
+    pub(crate) fn pending(&self, life: &ContextState, marks: Vec<Mark>) -> Pending {
+        Pending { life: life.number, pools: life.pools.clone(), marks, bytes: Vec::new(), call: None }
+    }
+}
+
 /// How long [`Pending::wait`] spins: synchronising shortly after a short launch is the common case.
 const SPIN: Duration = Duration::from_micros(20);
 /// Poll interval for what the driver cannot wait for.
@@ -94,7 +100,7 @@ impl Pending {
             match call.reached() {
                 Some(status) => status.put(reply),
                 None => {
-                    let rc = call.lost(e)?;
+                    let rc = call.lost(e.gpu(), |event| e.show_text(event))?;
                     self.release();
                     return Some(rc);
                 }

@@ -2,8 +2,9 @@
 
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Sizes of buffers: 64 KiB, doubled up to 4 MiB.
@@ -15,10 +16,6 @@ pub(crate) const PIECE: usize = SMALLEST << (CLASSES - 1);
 const COPY_IN_LIMIT: usize = 256 << 20;
 /// The same limit for copies to the host, which need all their buffers when they are submitted.
 const COPY_OUT_LIMIT: usize = 1 << 30;
-
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// If no buffer is returned within this time, another one is allocated in spite of the limit: the earlier copies may wait for a call that
 /// comes after the present one. The time grows by one step for each piece above the limit.

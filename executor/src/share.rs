@@ -3,7 +3,7 @@
 //! Each process that offers something listens at an abstract Unix socket with a random name. A process of the same user (or root) that
 //! knows the name and the sixteen-byte ticket of a descriptor receives it. Both are random, and only the job is told them.
 
-use crate::pools::lock;
+use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

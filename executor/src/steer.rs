@@ -36,6 +36,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const DEVICES: u32 = 32;
 /// Size of a device's range of own allocations, and of its range for the driver's placements.
 pub const ARENA: u64 = 512 << 30;
+/// Granularity of chunks.
+pub(crate) const GRANULE: u64 = 2 << 20;
 const OWN: u64 = 0x2000_0000_0000;
 const PLACED: u64 = 0x3000_0000_0000;
 const SCRATCH: u64 = 0x4800_0000_0000;

@@ -339,7 +339,7 @@ pub fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A lock that nobody holds now: in a model a step, which comes when that is so.
-pub fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
+fn when_free<T>(m: &Mutex<T>) -> &Mutex<T> {
     let Some((shared, who)) = me() else { return m };
     let at = At(&raw const *m);
     let is_free = move || {

@@ -1,7 +1,6 @@
 //! The parameters and results of a round.
 
 use cuda_api::wire::{Short, Wire};
-use cuda_api::wire_struct;
 use std::io::{Read, Write};
 
 /// A connection between the two places.
@@ -38,29 +37,27 @@ impl Wire for Verify {
     }
 }
 
-wire_struct! {
-    /// Statistics of a round.
-    #[derive(Debug, Clone, PartialEq, Default)]
-    pub struct Round {
-        /// Regions that both ends have.
-        pub regions: u64,
-        /// Bytes in them.
-        pub bytes_total: u64,
-        /// Bytes of the pages that were sent.
-        pub bytes_sent: u64,
-        /// Bytes of the pages that the target copied from memory in view; unknown to the source.
-        pub bytes_fetched: u64,
-        /// Why the target could not map all chunks; empty if it could, or at the source.
-        pub not_in_view: String,
-        /// Pages hashed at this end; a page hashed twice counts twice.
-        pub pages_hashed: u64,
-        /// Milliseconds spent on hashing at this end.
-        pub hash_ms: f64,
-        /// Milliseconds from the first page to the last.
-        pub copy_ms: f64,
-        /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not
-        /// verify). It is the same at both ends. Keys differ from round to round, so digests of different rounds cannot
-        /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
-        pub digest: [u8; 32],
-    }
+/// Statistics of a round.
+#[derive(Debug, Clone, PartialEq, Default, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Round {
+    /// Regions that both ends have.
+    pub regions: u64,
+    /// Bytes in them.
+    pub bytes_total: u64,
+    /// Bytes of the pages that were sent.
+    pub bytes_sent: u64,
+    /// Bytes of the pages that the target copied from memory in view; unknown to the source.
+    pub bytes_fetched: u64,
+    /// Why the target could not map all chunks; empty if it could, or at the source.
+    pub not_in_view: String,
+    /// Pages hashed at this end; a page hashed twice counts twice.
+    pub pages_hashed: u64,
+    /// Milliseconds spent on hashing at this end.
+    pub hash_ms: f64,
+    /// Milliseconds from the first page to the last.
+    pub copy_ms: f64,
+    /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not
+    /// verify). It is the same at both ends. Keys differ from round to round, so digests of different rounds cannot
+    /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
+    pub digest: [u8; 32],
 }

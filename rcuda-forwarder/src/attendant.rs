@@ -85,10 +85,10 @@ impl<P: Place> Attendant<P> {
             }
             Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(|()| ControlReply::Ok),
             Control::RoundSource { ticket } => {
-                self.stripes.with(&ticket, |s| self.place.round_source(s)).map(|r| ControlReply::Round(r.into()))
+                self.stripes.with(&ticket, |s| self.place.round_source(s)).map(ControlReply::Round)
             }
             Control::RoundTarget { ticket, verify, near } => {
-                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(|r| ControlReply::Round(r.into()))
+                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
             }
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(Refused::Driver),
             Control::HangUp { ticket } => {

@@ -85,29 +85,6 @@ pub struct GlobalInfo {
     pub bytes: u64,
 }
 
-/// Result of a round, as [`memsync::Round`].
-#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
-pub struct RoundInfo {
-    /// Regions compared.
-    pub regions: u64,
-    /// Their bytes.
-    pub bytes_total: u64,
-    /// Bytes sent.
-    pub bytes_sent: u64,
-    /// Bytes that the target copied from memory that it mapped through descriptors.
-    pub bytes_fetched: u64,
-    /// Why not all chunks could be mapped; empty if they could.
-    pub not_in_view: String,
-    /// Pages hashed.
-    pub pages_hashed: u64,
-    /// Time for hashing in milliseconds.
-    pub hash_ms: f64,
-    /// Time for copying in milliseconds.
-    pub copy_ms: f64,
-    /// Digest of all regions.
-    pub digest: [u8; 32],
-}
-
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub enum ControlReply {
@@ -125,7 +102,7 @@ pub enum ControlReply {
     /// Success.
     Ok,
     /// The round has ended.
-    Round(RoundInfo),
+    Round(memsync::Round),
     /// The result of waiting for the GPU.
     Drained {
         /// All work has completed.
@@ -209,29 +186,13 @@ macro_rules! encoded {
 encoded!(Control);
 encoded!(ControlReply);
 
-impl From<memsync::Round> for RoundInfo {
-    fn from(r: memsync::Round) -> RoundInfo {
-        RoundInfo {
-            regions: r.regions,
-            bytes_total: r.bytes_total,
-            bytes_sent: r.bytes_sent,
-            bytes_fetched: r.bytes_fetched,
-            not_in_view: r.not_in_view,
-            pages_hashed: r.pages_hashed,
-            hash_ms: r.hash_ms,
-            copy_ms: r.copy_ms,
-            digest: r.digest,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn replies() -> Vec<ControlReply> {
         let global = GlobalInfo { module: 1, name: "counter".into(), address: 2, bytes: 3 };
-        let round = RoundInfo {
+        let round = memsync::Round {
             regions: 1,
             bytes_total: 2,
             bytes_sent: 3,

@@ -4,14 +4,13 @@
 
 use crate::channel::Message;
 use crate::conn::Conn;
-use crate::endpoint::GPUS;
 use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
 use crate::limits::{Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
-use crate::lock::lock;
+use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
-use crate::token::{Token, TokenError};
+use crate::token::Token;
 use admission::{Budget, Door, Greeting, Source};
 use faults::Point;
 use log::Limited;
@@ -29,9 +28,12 @@ use std::time::{Duration, Instant};
 
 mod admission;
 mod env;
+mod error;
 mod log;
 mod pool;
 mod socket;
+
+pub use error::ServeError;
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -71,50 +73,6 @@ pub struct ServeOptions {
     pub targets: Vec<Target>,
     /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
-}
-
-/// Why the daemon cannot serve.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// Neither an address nor a socket was given.
-    #[error("nothing to listen on: neither an address nor a Unix socket was given")]
-    Nowhere,
-    /// The token cannot be read or created.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The address cannot be used.
-    #[error("cannot listen on {at}: {source}")]
-    Listen {
-        /// The address or path.
-        at: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The driver cannot be used.
-    #[error("cannot use the CUDA driver {driver}: {why}")]
-    Driver {
-        /// Its path.
-        driver: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// None of the GPUs can be opened.
-    #[error("no worker can open a GPU: {0}")]
-    NoWorker(String),
-    /// More GPUs are to be offered than the driver has.
-    #[error("{wanted} GPUs cannot be lent: the driver has {there}")]
-    Gpus {
-        /// Number of GPUs of the driver.
-        there: u32,
-        /// Number of GPUs requested.
-        wanted: u32,
-    },
-    /// The environment selects GPUs in an unsupported syntax.
-    #[error("CUDA_VISIBLE_DEVICES={0}: a server understands GPU numbers only")]
-    Visible(String),
-    /// A thread or a signal mask could not be set up.
-    #[error("cannot start serving: {0}")]
-    Start(io::Error),
 }
 
 /// A ticket that a worker expects.
@@ -483,25 +441,6 @@ impl State {
         let worker = worker.ok_or("its worker has ended")?;
         worker.send(&Message::Bulk(secret), Some(conn.as_fd())).map_err(|e| e.to_string())
     }
-}
-
-/// The GPUs to offer, as numbers in a worker's driver.
-fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    // This process sees a selection already; a worker selects by the machine's numbers.
-    let all: Vec<u32> = match visible {
-        None => (0..there).collect(),
-        Some(list) => list
-            .split(',')
-            .map(|n| n.trim().parse().map_err(|_| ServeError::Visible(list.to_owned())))
-            .take(there as usize)
-            .collect::<Result<_, _>>()?,
-    };
-    let there = all.len() as u32;
-    let n = wanted.unwrap_or(there.min(GPUS));
-    if n > there || n > GPUS {
-        return Err(ServeError::Gpus { there, wanted: n });
-    }
-    Ok(all[..n as usize].to_vec())
 }
 
 #[cfg(test)]

@@ -53,7 +53,13 @@ fn greetings_of_clients() {
 #[test]
 fn greetings_of_servers() {
     let answer = |status: u8, body: &[u8]| [&[9; 32][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
-    let seeds = [answer(0, &[7; 32]), answer(1, b"wrong token"), answer(2, &[]), b"SSH-2.0-OpenSSH".to_vec()];
+    let seeds = [
+        answer(0, &[7; 32]),
+        answer(1, b"unknown ticket"),
+        answer(2, &[]),
+        answer(3, b"wrong token"),
+        b"SSH-2.0-OpenSSH".to_vec(),
+    ];
     let opening = Opening::Bulk { name: [3; 32] };
     fuzz::run("greetings-of-servers", seeds, LIMIT, |input| {
         let limits = Limits { silence: LONG, end: Instant::now() + LONG };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -126,9 +126,12 @@ pub(crate) enum GreetError {
     /// The peer is a different build.
     #[error("the peer is another build of mrcuda: install the same build at both ends")]
     OtherBuild,
-    /// The secret is wrong.
+    /// The peer's secret is wrong.
     #[error("wrong token")]
     WrongToken,
+    /// The peer says that this end's secret is wrong.
+    #[error("wrong token: copy the server's token file to this machine")]
+    TokenRefused,
     /// The ticket of a data connection is unknown or used up.
     #[error("unknown ticket")]
     UnknownTicket,
@@ -179,6 +182,7 @@ fn keyed(key: &[u8; 32], who: &str, nonces: [&[u8; 32]; 2], role: u8, body: &[u8
 const ACCEPTED: u8 = 0;
 const REFUSED: u8 = 1;
 const BUSY: u8 = 2;
+const WRONG_TOKEN: u8 = 3;
 
 /// Sends an answer: bytes, or the text of a refusal.
 pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
@@ -201,7 +205,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
     let mut head = [0; 5];
     conn.read_exact_by(&mut head, deadline)?;
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > BUSY {
+    if len > BODY || head[0] > WRONG_TOKEN {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];
@@ -209,6 +213,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
     match head[0] {
         ACCEPTED => Ok(body),
         BUSY => Err(GreetError::Busy),
+        WRONG_TOKEN => Err(GreetError::TokenRefused),
         _ => Err(GreetError::Refused(String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect())),
     }
 }
@@ -306,6 +311,7 @@ pub(crate) fn refuse(conn: &Conn, why: &GreetError) {
     // The peer may have disconnected, or not be a client at all, so errors are ignored.
     let _ = match why {
         GreetError::Busy => say(conn, BUSY, &[]),
+        GreetError::WrongToken => say(conn, WRONG_TOKEN, why.to_string().as_bytes()),
         why => say(conn, REFUSED, why.to_string().as_bytes()),
     };
     conn.part(Instant::now() + PARTING);
@@ -397,9 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_token_is_refused_with_words_on_both_sides() {
+    fn a_wrong_token_is_named_on_both_sides() {
         let (here, there) = meet(job(7), [1; 32], [2; 32]);
-        assert!(matches!(&here, Err(GreetError::Refused(text)) if text == "wrong token"), "{here:?}");
+        assert!(matches!(here, Err(GreetError::TokenRefused)), "{here:?}");
         assert!(matches!(there, Err(GreetError::WrongToken)));
     }
 

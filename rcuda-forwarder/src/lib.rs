@@ -26,7 +26,6 @@ mod host_mirror;
 mod inbox;
 mod limits;
 mod link;
-mod lock;
 pub mod orphan;
 mod pipe;
 mod place;
@@ -41,7 +40,7 @@ mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
-pub use control::{Control, ControlReply, GlobalInfo, Refused, RoundInfo};
+pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use fork::NotInherited;

@@ -11,17 +11,18 @@ use crate::endpoint::Endpoint;
 use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening};
 use crate::helper::{self, HelperOptions};
-use crate::lock::lock;
 use crate::pipe::Closed;
-use crate::ring::{self, Consumer, PushError, Ring, Taken};
+use crate::ring::{self, PushError, Ring};
+use crate::sync::lock;
 use crate::threads;
 use crate::token::Token;
 use crate::traffic;
 use cuda_api::code::Code;
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
+use executor::host_mirror::Line;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -30,38 +31,26 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod answers;
+mod common;
 mod host_mirror;
+mod patience;
 mod receive;
+mod replies;
 mod reply;
+mod shared;
 mod socket;
 
+pub use common::Fault;
+pub use patience::Patience;
+pub use replies::{Landing, Lost};
+pub use reply::Reply;
+
 use answers::Answers;
+use common::{Common, Hook};
 use host_mirror::Alike;
-pub use reply::{Landing, Reply};
-use reply::{Replies, Waiter};
+use replies::{Replies, Waiter};
+use shared::{Shared, Source};
 use socket::Socket;
-
-/// The time limits of the job's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// For a connection, which the peer's kernel accepts however busy its programs are.
-    pub connection: Duration,
-    /// For the next message of a server's greeting; also how long a busy server is retried.
-    pub greeting: Duration,
-    /// For a worker to become ready: it may have to be started.
-    pub worker: Duration,
-    /// Without a heartbeat (a worker sends one each second).
-    pub silence: Duration,
-    /// For an orderly close.
-    pub goodbye: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        let s = Duration::from_secs;
-        Patience { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), goodbye: s(5) }
-    }
-}
 
 /// The transport of calls and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,14 +66,6 @@ impl Transport {
     fn of(server: &Endpoint) -> Transport {
         if server.unix_path().is_some() { Transport::Shm } else { Transport::Tcp }
     }
-}
-
-/// The link to the worker is lost, and every call on it fails from now on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the worker is lost: {why}")]
-pub struct Lost {
-    /// The reason.
-    pub why: Arc<str>,
 }
 
 /// Why a link could not be established or a control request failed.
@@ -142,105 +123,6 @@ fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => " (does `mrcuda serve` run there?)",
         _ => "",
-    }
-}
-
-/// A call that was sent without waiting for its result has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
-    /// The call's result.
-    pub code: Code,
-    /// Row or operation.
-    pub id: u16,
-}
-
-type Hook = Box<dyn Fn(Fault) + Send + Sync>;
-type TextHook = Arc<dyn Fn(i32, &[u8]) + Send + Sync>;
-
-/// Text for the job's output that arrived before a hook was set, and the hook.
-#[derive(Default)]
-struct Texts {
-    before: Vec<(i32, Vec<u8>)>,
-    hook: Option<TextHook>,
-}
-
-impl std::fmt::Debug for Texts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Texts").field("before", &self.before.len()).field("hook", &self.hook.is_some()).finish()
-    }
-}
-
-/// The first fault that has not been taken, and the hook for faults.
-#[derive(Default)]
-struct Faults {
-    first: Option<Fault>,
-    hook: Option<Arc<Hook>>,
-}
-
-impl std::fmt::Debug for Faults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Faults").field("first", &self.first).field("hook", &self.hook.is_some()).finish()
-    }
-}
-
-/// Source of answers.
-#[derive(Debug)]
-enum Source {
-    Socket(Socket),
-    Memory(Answers),
-}
-
-/// State shared by the program's threads and ours.
-#[derive(Debug)]
-struct Shared {
-    ring: Ring,
-    /// Carries everything over TCP; with shared memory it only shows that both ends exist.
-    conn: Arc<Conn>,
-    answers: Source,
-    replies: Replies,
-    faults: Mutex<Faults>,
-    texts: Mutex<Texts>,
-    alike: Alike,
-    patience: Patience,
-}
-
-impl Shared {
-    /// Marks the connection as lost. The receiver detects this and fails all waiting threads.
-    fn lose(&self, why: &str) {
-        self.replies.lose(why);
-        self.conn.shutdown();
-    }
-
-    /// Sends the calls in the ring, until stopped or the connection fails.
-    fn send_all(&self) {
-        // SAFETY: called once for each ring, by the sender thread.
-        let mut consumer = unsafe { Consumer::new(&self.ring) };
-        while let Some(sent) = consumer.take(|taken| match taken {
-            Taken::Frames(bytes) => (&*self.conn).write_all(bytes),
-            Taken::Long(head, parts, filling) => {
-                let mut pieces = Vec::with_capacity(parts.len() + 2);
-                pieces.push(&head[..]);
-                pieces.extend_from_slice(parts);
-                pieces.push(filling);
-                self.conn.write_pieces(&pieces)
-            }
-        }) {
-            if let Err(e) = sent {
-                self.lose(&format!("sending failed: {e}"));
-                break;
-            }
-        }
-    }
-
-    fn fault(&self, fault: Fault) {
-        let hook = {
-            let mut f = lock(&self.faults);
-            f.first.get_or_insert(fault);
-            f.hook.clone()
-        };
-        if let Some(hook) = hook {
-            hook(fault);
-        }
     }
 }
 
@@ -323,9 +205,6 @@ fn open(
 /// The error for the job's user, with advice.
 fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
-        GreetError::Refused(text) if *text == GreetError::WrongToken.to_string() => {
-            "wrong token: copy the server's token file to this machine".to_owned()
-        }
         GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
         GreetError::TooSlow => "the server does not answer".to_owned(),
         other => other.to_string(),
@@ -401,23 +280,17 @@ impl Link {
             }
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
-        let shared = Arc::new(Shared { ring, conn, answers, replies, faults, texts, alike, patience });
+        let shared = Arc::new(Shared { common: Common { ring, conn, replies, faults, texts, alike, patience }, answers });
         let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
         let (theirs, warm) = (shared.clone(), shared.clone());
         let other = match transport {
             Transport::Tcp => "mrcuda-send",
             Transport::Shm => "mrcuda-watch",
         };
-        threads::spawn(other, move || match &theirs.answers {
-            Source::Socket(_) => theirs.send_all(),
-            Source::Memory(answers) => theirs.watch(answers),
-        })?;
+        threads::spawn(other, move || theirs.send_all())?;
         // On failure the first calls are only slower.
-        let _ = threads::spawn("mrcuda-warm", move || warm.ring.warm());
-        threads::spawn("mrcuda-receive", move || match &shared.answers {
-            Source::Socket(socket) => shared.receive_all(socket),
-            Source::Memory(answers) => shared.receive_shared(answers),
-        })?;
+        let _ = threads::spawn("mrcuda-warm", move || warm.common.ring.warm());
+        threads::spawn("mrcuda-receive", move || shared.receive_all())?;
         Ok(link)
     }
 
@@ -439,13 +312,21 @@ impl Link {
     /// positions.
     pub fn send(&self, id: u16, parts: &[&[u8]]) -> Result<Range<u64>, Lost> {
         traffic::sent(id, parts);
-        self.shared.before(id).and_then(|()| self.shared.ring.push(id, frame::NO_TICKET, parts)).map_err(|e| self.not_sent(e))
+        self.shared
+            .common
+            .before(id)
+            .and_then(|()| self.shared.common.ring.push(id, frame::NO_TICKET, parts))
+            .map_err(|e| self.not_sent(e))
     }
 
     /// As [`Link::send`], if no call has been sent since `position` and the body is short; otherwise `None`.
     pub fn send_at(&self, position: u64, id: u16, parts: &[&[u8]]) -> Result<Option<Range<u64>>, Lost> {
-        let sent =
-            self.shared.before(id).and_then(|()| self.shared.ring.push_at(position, id, parts)).map_err(|e| self.not_sent(e))?;
+        let sent = self
+            .shared
+            .common
+            .before(id)
+            .and_then(|()| self.shared.common.ring.push_at(position, id, parts))
+            .map_err(|e| self.not_sent(e))?;
         if sent.is_some() {
             traffic::sent(id, parts);
         }
@@ -454,7 +335,7 @@ impl Link {
 
     #[cold]
     fn not_sent(&self, e: PushError) -> Lost {
-        match (e, self.shared.replies.lost()) {
+        match (e, self.shared.common.replies.lost()) {
             (PushError::Gone, Some(lost)) => lost,
             (e, _) => Lost { why: e.to_string().into() },
         }
@@ -503,10 +384,10 @@ impl Link {
         traffic::sent(id, parts);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let waiter = Arc::new(waiter);
-        self.shared.replies.expect(ticket, waiter.clone())?;
-        match self.shared.before(id).and_then(|()| self.shared.ring.push(id, ticket, parts)) {
+        self.shared.common.replies.expect(ticket, waiter.clone())?;
+        match self.shared.common.before(id).and_then(|()| self.shared.common.ring.push(id, ticket, parts)) {
             Ok(span) => Ok(Reply::new(id, waiter, self.shared.clone(), span)),
-            Err(e) if self.shared.replies.forget(ticket) => Err(self.not_sent(e)),
+            Err(e) if self.shared.common.replies.forget(ticket) => Err(self.not_sent(e)),
             // The link was lost in the meantime, and the waiter has received the error.
             Err(_) => Ok(Reply::new(id, waiter, self.shared.clone(), 0..0)),
         }
@@ -530,22 +411,22 @@ impl Link {
 
     /// The position of the next call; unchanged as long as no call is sent.
     pub fn position(&self) -> u64 {
-        self.shared.ring.position()
+        self.shared.common.ring.position()
     }
 
     /// Number of outstanding answers.
     pub fn outstanding(&self) -> usize {
-        self.shared.replies.outstanding()
+        self.shared.common.replies.outstanding()
     }
 
     /// Whether the link is lost.
     pub fn is_lost(&self) -> bool {
-        self.shared.replies.is_lost()
+        self.shared.common.replies.is_lost()
     }
 
     /// Takes the first fault since the last call.
     pub fn take_fault(&self) -> Option<Fault> {
-        lock(&self.shared.faults).first.take()
+        lock(&self.shared.common.faults).first.take()
     }
 
     /// Sets a hook that a thread of the link calls for every fault as soon as it arrives, and at once for one that has
@@ -553,7 +434,7 @@ impl Link {
     pub fn set_fault_hook(&self, hook: impl Fn(Fault) + Send + Sync + 'static) {
         let hook: Arc<Hook> = Arc::new(Box::new(hook));
         let before = {
-            let mut f = lock(&self.shared.faults);
+            let mut f = lock(&self.shared.common.faults);
             f.hook = Some(hook.clone());
             f.first
         };
@@ -566,7 +447,7 @@ impl Link {
     /// the link. Text of device code arrives before the answer of the call at which it appears natively. The hook must
     /// not wait for answers of this link.
     pub fn set_text_hook(&self, hook: impl Fn(i32, &[u8]) + Send + Sync + 'static) {
-        let mut texts = lock(&self.shared.texts);
+        let mut texts = lock(&self.shared.common.texts);
         texts.before.drain(..).for_each(|(to, text)| hook(to, &text));
         texts.hook = Some(Arc::new(hook));
     }
@@ -574,10 +455,10 @@ impl Link {
     /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.
     pub fn close(&self) {
         // The worker does the same before it exits.
-        self.shared.alike.forget_all();
+        self.shared.common.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {
             // A worker that cannot free its memory ends with the connection.
-            let _ = reply.wait_for(self.shared.patience.goodbye);
+            let _ = reply.wait_for(self.shared.common.patience.goodbye);
         }
         self.end();
     }
@@ -587,10 +468,49 @@ impl Link {
         self.end();
     }
 
+    /// Mirrors memory of this process at the worker, at the same address, by whole pages. The worker's copy must be
+    /// zero at first.
+    ///
+    /// # Safety
+    /// The memory stays mapped, readable and writable until [`Link::forget_memory`] or the link's end.
+    ///
+    /// # Errors
+    /// There is no memory or no thread for that.
+    pub unsafe fn keep_alike(&self, at: u64, bytes: u64) -> io::Result<()> {
+        // SAFETY: as the caller says; the link's end forgets all memory.
+        if unsafe { self.shared.common.alike.add(at, bytes) }? {
+            let shared = self.shared.clone();
+            let keep = move || shared.common.alike.keep(&shared.common.ring, || shared.common.replies.is_lost());
+            threads::spawn("mrcuda-alike", keep).inspect_err(|_| self.shared.common.alike.not_started())?;
+        }
+        Ok(())
+    }
+
+    /// As [`Link::forget_memory`]; also waits until no change found in it is being sent.
+    pub fn give_up_memory(&self, at: u64) {
+        self.shared.common.alike.give_up(at);
+    }
+
+    /// Stops mirroring, so the memory may be freed. What the worker does to its copy no longer matters.
+    pub fn forget_memory(&self, at: u64) {
+        self.shared.common.alike.forget(at);
+    }
+
+    /// Sends the job's changes to the worker now.
+    pub fn tell_changes(&self) -> Result<(), Lost> {
+        self.shared.common.alike.tell_changes(&self.shared.common.ring).map(drop).map_err(|e| self.not_sent(e))
+    }
+
+    /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror
+    /// more memory, whose contents are sent first. It may wait for answers, and must not send work.
+    pub fn set_watch(&self, watch: impl Fn(&[Line]) -> bool + Send + Sync + 'static) {
+        self.shared.common.alike.set_watch(Box::new(watch));
+    }
+
     fn end(&self) {
-        self.shared.alike.forget_all();
-        self.shared.lose("the connection was closed");
-        self.shared.ring.stop();
+        self.shared.common.alike.forget_all();
+        self.shared.common.lose("the connection was closed");
+        self.shared.common.ring.stop();
     }
 }
 

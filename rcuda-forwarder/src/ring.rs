@@ -17,11 +17,11 @@
 use crate::conn::Ahead;
 use crate::frame::{HEAD, Head, MAX_BODY, NO_TICKET, filled};
 use crate::futex;
-use crate::lock::lock;
 use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed, lock};
 use cuda_api::ops::id::HOST_DONE;
+use executor::bulk::touch as touch_memory;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -92,13 +92,9 @@ fn first_word(memory: &Memory, position: u64) -> &AtomicU64 {
 /// Reads from each page of the parts.
 #[inline]
 pub(crate) fn touch(parts: &[&[u8]]) {
-    /// The smallest page size.
-    const PAGE: usize = 4096;
     for bytes in parts {
-        for at in (0..bytes.len()).step_by(PAGE).chain(bytes.len().checked_sub(1)) {
-            // SAFETY: inside the slice. Nothing is done with the value, but the compiler must not leave the read out.
-            unsafe { bytes.as_ptr().add(at).read_volatile() };
-        }
+        // SAFETY: the bytes of a slice are readable.
+        unsafe { touch_memory(bytes.as_ptr() as u64, bytes.len(), false) };
     }
 }
 

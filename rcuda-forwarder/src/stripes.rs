@@ -2,7 +2,7 @@
 
 use crate::conn::Conn;
 use crate::control::Refused;
-use crate::lock::lock;
+use crate::sync::lock;
 use memsync::Stream;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,11 +1,13 @@
-//! Atomic words for code whose interleavings are modelled: in tests each access is a step at which other threads may
-//! run (`interleave`); otherwise they are those of the standard library.
+//! Atomic words and locks for code whose interleavings are modelled: in tests each access is a step at which other threads
+//! may run (`interleave`).
 
+#[cfg(not(test))]
+pub(crate) use cuda_api::lock::lock;
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 #[cfg(test)]
-pub(crate) use interleave::{AtomicBool, AtomicU32, AtomicU64};
+pub(crate) use interleave::{AtomicBool, AtomicU32, AtomicU64, lock};
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Optional statistics of the calls and bytes sent to places, and of the answers that the program waits for, by call.
 
-use crate::lock::lock;
+use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

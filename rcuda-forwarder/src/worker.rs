@@ -10,16 +10,18 @@ use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::{Ahead, Conn, Eager};
 use crate::control::{Control, ControlReply, Refused};
-use crate::frame::{ANSWER_HEAD, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled};
+use crate::frame::{
+    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled,
+};
 use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
-use crate::lock::lock;
 use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
 use completion::{Completion, Item};
@@ -306,7 +308,7 @@ impl<P: Place> Worker<P> {
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
-        start("alike", |w| w.keep_alike())?;
+        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late.count(), || w.tell_changes()))?;
         start("daemon", |w| w.listen())?;
         match calls {
             None => self.read(Inbox::new(Eager::new(&self.conn))),
@@ -418,6 +420,12 @@ impl<P: Place> Worker<P> {
     fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
         self.write(&mut lock(&self.out), &[&head.bytes(), body]);
+    }
+
+    /// Sends changes of host memory to the job; returns whether there were any.
+    fn tell_changes(&self) -> bool {
+        let _in_order = lock(&self.telling);
+        host_mirror::tell_changes(&*self.place, |body| self.tell(code::SUCCESS, CHANGES, body))
     }
 
     fn write(&self, out: &mut Out, pieces: &[&[u8]]) {

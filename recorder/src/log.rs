@@ -6,14 +6,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
-/// Locks a mutex even if a holder panicked: the data behind the recorder's locks is consistent between statements.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(test)]
-    let m = interleave::when_free(m);
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
+// The data behind the recorder's locks is consistent between statements. In tests a lock is a step of a model.
+#[cfg(not(test))]
+pub(crate) use cuda_api::lock::lock;
+#[cfg(test)]
+pub(crate) use interleave::lock;
 
 /// Writes one line that the user must see to stderr.
 pub(crate) fn tell(text: &str) {

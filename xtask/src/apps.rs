@@ -1,10 +1,10 @@
 //! `cargo xtask apps`: programs of any folder, natively, in each place and moved, compared. The rules are those of the crate `compare`.
 
-use crate::soak::run::lock;
 use crate::step::step;
 use ::tests::scene::Hardware;
 use ::tests::{Programs, Scene, Server};
 use compare::{Mode, Places, Program, Setup, Summary};
+use cuda_api::lock::lock;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

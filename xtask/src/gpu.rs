@@ -1,8 +1,9 @@
 //! `xtask gpu`: what the bundle runs on a machine with GPUs. One table: are outputs identical?
 
-use crate::soak::run::{self, Plan, References, Subject, lock};
+use crate::soak::run::{self, Plan, References, Subject};
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, programs};
+use cuda_api::lock::lock;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};

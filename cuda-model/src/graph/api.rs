@@ -109,6 +109,14 @@ fn is_single(n: &Node) -> bool {
     is_conditional(n) || matches!(n.work, Work::MemAlloc(_) | Work::MemFree(_))
 }
 
+/// Checks that something may be removed from a graph.
+fn check_removal(g: &Graphs, graph: u64) -> Done {
+    if g.store.is_captured_into(graph) {
+        return Err(INVALID);
+    }
+    if g.store.has_memory(graph) { Err(code::ERROR_NOT_SUPPORTED) } else { Ok(()) }
+}
+
 impl Graphs {
     /// A copy of a graph for a child node of another one.
     fn copy_for_child(&mut self, child: u64, parent: u64) -> Result<u64, Code> {
@@ -117,8 +125,6 @@ impl Graphs {
         if child == parent || self.store.any(child, &is_single) || self.store.is_captured_into(child) {
             return Err(INVALID);
         }
-        let copy = self.store.copy(child, super::model::Owner::Program)?;
-        self.copy_retains(copy);
-        Ok(copy)
+        self.copy_graph(child, super::model::Owner::Program)
     }
 }

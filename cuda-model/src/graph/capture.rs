@@ -2,32 +2,13 @@
 //! here, because they depend on the program's threads, which a driver in another process does not see.
 
 use super::model::{Owner, Store};
-use super::{Graphs, Stream};
+use super::tables::{Capture, Captures, Graphs, Mode, Part, Point, Stream};
 use cuda_api::code::{self, Code};
 use cuda_api::work::{Edge, PROGRAMMATIC, Work};
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
-
-/// `CUstreamCaptureMode`: which calls of which threads a capture forbids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Unsafe calls of every thread.
-    Global,
-    /// Those of the thread that began.
-    ThreadLocal,
-    /// No calls.
-    Relaxed,
-}
-
-impl Mode {
-    /// The mode with this number.
-    pub fn from_number(n: u32) -> Result<Mode, Code> {
-        [Mode::Global, Mode::ThreadLocal, Mode::Relaxed].get(n as usize).copied().ok_or(INVALID)
-    }
-}
 
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
@@ -44,47 +25,6 @@ fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
     NUMBER.try_with(|n| *n).unwrap_or(0)
-}
-
-/// A capture, from begin to end.
-#[derive(Debug)]
-struct Capture {
-    graph: u64,
-    /// Whether the graph was created by the capture.
-    own_graph: bool,
-    /// The stream in which it began and must end.
-    origin: u64,
-    thread: u64,
-    mode: Mode,
-    invalid: bool,
-}
-
-/// A stream that is part of a capture.
-#[derive(Debug)]
-struct Part {
-    capture: u64,
-    /// The predecessors of the next node.
-    after: Vec<(u64, Edge)>,
-    context: u64,
-    blocking: bool,
-    /// The targets of pointers returned to the program.
-    lent: Vec<Box<[u64]>>,
-}
-
-/// An event that was last recorded in a capture.
-#[derive(Debug)]
-struct Point {
-    capture: u64,
-    after: Vec<(u64, Edge)>,
-}
-
-/// All captures of a process.
-#[derive(Debug, Default)]
-pub(super) struct Captures {
-    open: HashMap<u64, Capture>,
-    parts: HashMap<u64, Part>,
-    events: HashMap<u64, Point>,
-    next: u64,
 }
 
 /// State of a stream, as `cuStreamGetCaptureInfo` gives it.
@@ -205,8 +145,7 @@ impl Graphs {
             g.captures -= 1;
         }
         if failed && c.own_graph {
-            let objects = self.store.drop_graph(c.graph);
-            self.release_objects(objects);
+            self.drop_graph(c.graph);
         }
     }
 

@@ -1,8 +1,7 @@
 //! Instances: a frozen copy of each instantiated graph, and the changes that are allowed.
 
-use super::memory::Effect;
 use super::model::{Node, Owner};
-use super::{Conditions, Graphs};
+use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
 use cuda_api::work::{At, Copy3, Fill, Spec, Work};
 use std::collections::{HashMap, HashSet};
@@ -17,24 +16,6 @@ pub(super) const UPLOAD: u64 = 2;
 pub(super) const DEVICE_LAUNCH: u64 = 4;
 /// Nodes have individual priorities.
 const NODE_PRIORITY: u64 = 8;
-
-/// An instantiated graph.
-#[derive(Debug)]
-pub(super) struct Instance {
-    /// The copy, used only by this instance.
-    pub(super) graph: u64,
-    /// The graph that it was instantiated from.
-    source: u64,
-    pub(super) flags: u64,
-    pub(super) context: u64,
-    /// Nodes of the copy, by the node that they were copied from.
-    of: HashMap<u64, u64>,
-    /// Position of each node of the copy.
-    places: HashMap<u64, At>,
-    off: HashSet<u64>,
-    /// The allocations and frees of its launches.
-    pub(super) effect: Effect,
-}
 
 /// A graph that is ready to be instantiated.
 #[derive(Debug)]
@@ -111,8 +92,7 @@ impl Graphs {
             }
             context = context.max(other);
         }
-        let copy = self.store.copy(graph, Owner::Instance).map_err(invalid)?;
-        self.copy_retains(copy);
+        let copy = self.copy_graph(graph, Owner::Instance).map_err(invalid)?;
         let (_, places) = self.store.spec(copy).map_err(invalid)?;
         let effect = self.store.effect(copy);
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
@@ -136,8 +116,7 @@ impl Graphs {
 
     /// Undoes the preparation of an instance that could not be created.
     pub(super) fn not_made(&mut self, prepared: Prepared) {
-        let held = self.store.drop_graph(prepared.instance.graph);
-        self.release_objects(held);
+        self.drop_graph(prepared.instance.graph);
     }
 
     pub(super) fn instance(&self, handle: u64) -> Result<&Instance, Code> {

@@ -2,7 +2,6 @@
 //! it can no longer be used: by a graph or an instance that allocates it, or by the program after a launch that did not
 //! free it. An allocation in a launch is therefore only bookkeeping, done when the launch is submitted.
 
-use super::Graphs;
 use super::model::Store;
 use cuda_api::code::{self, Code};
 use cuda_api::work::{MemAlloc, Work};
@@ -154,15 +153,12 @@ impl Memories {
         }
         Ok(())
     }
-}
 
-impl Graphs {
     /// Removes and returns memory that can no longer be used, for the host to free.
-    pub(super) fn unused(&mut self) -> Vec<u64> {
-        let store = &self.store;
+    pub(super) fn unused(&mut self, store: &Store) -> Vec<u64> {
         let gone = |(a, m): (&u64, &Memory)| (!m.live && !m.coming && !store.allocates(*a)).then_some(*a);
-        let gone: Vec<u64> = self.memories.known.iter().filter_map(gone).collect();
-        gone.iter().for_each(|a| self.memories.forget(*a));
+        let gone: Vec<u64> = self.known.iter().filter_map(gone).collect();
+        gone.iter().for_each(|a| self.forget(*a));
         gone
     }
 }
@@ -171,6 +167,7 @@ impl Graphs {
 mod tests {
     use super::*;
     use crate::graph::model::Owner;
+    use crate::graph::tables::Graphs;
 
     #[test]
     fn memory_lives_as_long_as_something_can_use_it() {
@@ -179,13 +176,13 @@ mod tests {
         let graph = g.store.create(Owner::Program);
         for a in [1, 2] {
             g.memories.made(alloc(a), 1);
-            assert!(g.unused().is_empty(), "its node is being made");
+            assert!(g.memories.unused(&g.store).is_empty(), "its node is being made");
             g.store.add(graph, vec![], Work::MemAlloc(alloc(a)), 1).unwrap();
             g.memories.arrived(a);
         }
         g.store.add(graph, vec![], Work::MemFree(1), 1).unwrap();
         let effect = g.store.effect(graph);
-        assert!(g.store.has_memory(graph) && g.unused().is_empty());
+        assert!(g.store.has_memory(graph) && g.memories.unused(&g.store).is_empty());
         assert_eq!(g.memories.free(2), Err(INVALID), "no launch has allocated it");
         assert_eq!(g.memories.free(3), Ok(false));
         g.memories.check(&effect, false).unwrap();
@@ -194,9 +191,9 @@ mod tests {
         g.memories.check(&effect, true).unwrap();
         assert_eq!([0, 1, 2, 3].map(|a| g.memories.level(0, a).unwrap()), [64, 128, 128, 128]);
         g.store.drop_graph(graph);
-        assert_eq!(g.unused(), [1], "2 is the program's now");
+        assert_eq!(g.memories.unused(&g.store), [1], "2 is the program's now");
         assert_eq!(g.memories.free(2), Ok(true));
-        assert_eq!(g.unused(), [2]);
+        assert_eq!(g.memories.unused(&g.store), [2]);
         assert!(g.memories.is_empty());
         assert_eq!([0, 1, 2, 3].map(|a| g.memories.level(0, a).unwrap()), [0, 128, 0, 128]);
         g.memories.reset(0, 1).unwrap();

@@ -1,25 +1,11 @@
 //! User objects: counted references that graphs hold for the program.
 
-use super::Graphs;
+use super::model::Owner;
+use super::tables::{Destructor, Graphs, Object};
 use cuda_api::code::{self, Code};
 use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
-
-/// The destructor, called when the last reference is released.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Destructor {
-    pub(super) function: unsafe extern "C" fn(*mut c_void),
-    /// Its argument.
-    pub(super) data: u64,
-}
-
-/// A user object.
-#[derive(Debug)]
-pub(super) struct Object {
-    references: u64,
-    destructor: Destructor,
-}
 
 /// Runs destructors on a separate thread, because they may take locks that the caller holds.
 pub(super) fn run(due: Vec<Destructor>) {
@@ -96,12 +82,19 @@ impl Graphs {
         self.release_object(object, count)
     }
 
-    /// Adds the references of a copied graph: it holds what the original holds, including embedded graphs.
-    pub(super) fn copy_retains(&mut self, copy: u64) {
-        let held = self.store.held_inside(copy);
-        for (object, count) in held {
+    /// Copies a graph. The copy holds the user objects that the original holds, including embedded graphs.
+    pub(super) fn copy_graph(&mut self, graph: u64, owner: Owner) -> Result<u64, Code> {
+        let copy = self.store.copy(graph, owner)?;
+        for (object, count) in self.store.held_inside(copy) {
             // It exists, because the original holds it.
             let _ = self.retain_object(object, count);
         }
+        Ok(copy)
+    }
+
+    /// Removes a graph, with its references to user objects.
+    pub(super) fn drop_graph(&mut self, graph: u64) {
+        let held = self.store.drop_graph(graph);
+        self.release_objects(held);
     }
 }

@@ -1,19 +1,12 @@
 //! The program's own mappings: second mappings of chunks, in arenas that are reserved at the first use.
 
-use super::{Executor, GRANULE, short};
-use crate::pools::lock;
-use crate::steer::ARENA;
+use super::state::mappings::Aliases;
+use super::{Executor, short};
+use crate::steer::{ARENA, GRANULE};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::{Alias, VMM, VMM_END};
 use cuda_api::wire::Wire;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Reserved arenas and the mappings in them.
-#[derive(Debug, Default)]
-pub(super) struct Aliases {
-    arenas: BTreeSet<u64>,
-    mapped: BTreeMap<u64, u64>,
-}
 
 impl Executor {
     pub(super) fn map_alias(&self, mut body: &[u8]) -> Result<(), Code> {

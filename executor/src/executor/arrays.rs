@@ -10,20 +10,20 @@
 //! own have none: the contents of their tiles belong to the memory to which these are mapped (`tiles.rs`).
 
 use super::checker::HostEnds;
-use super::tiles::Pool;
+use super::state::arrays::{Made, Window};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::{Buffer, PIECE, lock};
+use crate::pools::{Buffer, PIECE};
 use cuda_api::arg::stage_stream;
 use cuda_api::array::{
-    ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WINDOWS, WITHOUT_MEMORY, parts,
+    ARRAY, ArrayMake, CopyBox, CopyBoxLate, DEVICE, HOST, Layout, ObjectMake, Sampling, WITHOUT_MEMORY, parts,
 };
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::ops::TensorMapIm2col;
 use cuda_api::wire::Wire;
 use cuda_api::work::{Copy3, CopyEnd};
-use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// Maximum number of fillers in the search for a number.
@@ -31,50 +31,6 @@ const MOST_FILLERS: usize = 1 << 16;
 /// How long to wait until the driver frees a number. It takes milliseconds after the GPU has become idle, and more than half a second on
 /// one that nine other processes use (observed, 580 driver).
 const FREE_AGAIN: Duration = Duration::from_secs(3);
-
-/// An array or mipmapped array.
-#[derive(Debug)]
-struct Made {
-    window: u64,
-    live: u64,
-    /// The job's handles of the levels of a mipmapped array.
-    levels: Vec<u64>,
-}
-
-/// The contents of an array, or of memory to which tiles are mapped.
-#[derive(Debug)]
-pub(super) struct Window {
-    pub(super) bytes: u64,
-    /// The driver's arrays, one for each level, and their shape: bytes of a row, rows, slices.
-    pub(super) arrays: Vec<u64>,
-    pub(super) shapes: Vec<[u64; 3]>,
-}
-
-/// The arrays and objects of a place.
-#[derive(Debug, Default)]
-pub(super) struct Arrays {
-    made: HashMap<u64, Made>,
-    pub(super) windows: BTreeMap<u64, Window>,
-    /// Memory to which tiles are mapped.
-    pub(super) pools: HashMap<u64, Pool>,
-    /// Numbers of objects, and whether they are surfaces.
-    objects: HashMap<u64, (u64, bool)>,
-    /// Deadline of the wait for numbers to become free, if there is such a wait.
-    until: Option<Instant>,
-}
-
-/// Returns whether a number refers to contents of arrays.
-pub(super) fn is_window(number: u64) -> bool {
-    number >= WINDOWS
-}
-
-impl Arrays {
-    /// Returns whether a window is free.
-    pub(super) fn has_room(&self, window: u64, bytes: u64) -> bool {
-        let Some(end) = window.checked_add(bytes).filter(|_| bytes > 0 && is_window(window)) else { return false };
-        self.windows.range(..end).next_back().is_none_or(|(at, w)| at + w.bytes <= window)
-    }
-}
 
 impl Executor {
     /// Creates an array; returns its layout if it has no memory.

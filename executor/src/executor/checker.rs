@@ -3,7 +3,7 @@
 //! A worker carries out the calls of a job that it need not trust. The driver interprets many numbers of a call as addresses of this
 //! process or as pointers, so all such values from another process are checked here before the driver sees them:
 //!
-//! * An address is *device memory* if it lies in an arena that the job has at this place ([`Arenas`]), where the process itself has
+//! * An address is *device memory* if it lies in an arena that the job has at this place ([`super::state::mappings::Arenas`]), where the process itself has
 //!   nothing, or in a variable of its code; it is *pinned memory* of the job if it was registered here. Any other address is
 //!   `INVALID_VALUE`, which is what a driver returns for an invalid device pointer.
 //! * A memory type is device or array, or host if it refers to pinned memory. Other host memory is used only by the executor, which
@@ -27,50 +27,11 @@ use cuda_api::ops::{ATTRIBUTE_BYTES, MemoryPart, StreamMemory};
 use cuda_api::sys::CUlaunchAttributeID_enum as Id;
 use cuda_api::wire::Wire;
 use cuda_api::work::{Copy3, CopyEnd, Fill};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(test)]
 mod tests;
 
 const BAD: Code = code::ERROR_INVALID_VALUE;
-
-/// Size of an arena as a power of two: all memory of the job on the device lies in ranges of this size, at multiples of it.
-const ARENA_BITS: u32 = crate::steer::ARENA.trailing_zeros();
-const _: () = assert!(crate::steer::ARENA.is_power_of_two());
-/// The arenas that the job has at this place, a bit for each: addresses below 2^46. It consists of atomics, since every copy reads it.
-#[derive(Debug, Default)]
-pub(super) struct Arenas([AtomicU64; 2]);
-
-impl Arenas {
-    /// The word and the bit of an arena.
-    fn bit(&self, number: u64) -> Option<(&AtomicU64, u64)> {
-        Some((self.0.get((number / 64) as usize)?, 1 << (number % 64)))
-    }
-
-    /// Adds the arena that begins here.
-    pub(super) fn add(&self, address: u64) {
-        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
-            word.fetch_or(bit, Ordering::Release);
-        }
-    }
-
-    /// Removes the arena that begins here.
-    pub(super) fn remove(&self, address: u64) {
-        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
-            word.fetch_and(!bit, Ordering::Release);
-        }
-    }
-
-    /// Returns whether all of some bytes lie in arenas of the job.
-    #[inline]
-    fn contain(&self, address: u64, bytes: u64) -> bool {
-        let Some(last) = address.checked_add(bytes.saturating_sub(1)) else { return false };
-        let has = |number| self.bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
-        let (first, end) = (address >> ARENA_BITS, last >> ARENA_BITS);
-        // Mostly one; there are no more than the two words have bits.
-        has(first) && (first == end || (end < 128 && (first..=end).all(has)))
-    }
-}
 
 /// What may be the host end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

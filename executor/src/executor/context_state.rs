@@ -1,10 +1,9 @@
 //! State with the lifetime of a context: the executor's own code, transfer streams and reference event.
 
-use super::GRANULE;
 use super::own::{Own, warm_up};
 use crate::gpu::Gpu;
 use crate::pools::Pools;
-use crate::steer::own_base;
+use crate::steer::{GRANULE, own_base};
 use cuda_api::code::Code;
 use std::sync::Arc;
 

@@ -1,57 +1,19 @@
 //! Graph instances: built node by node from what the job's process sends, since only that has the program's graphs.
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
-use super::graph_calls::{Calls, Node};
+use super::state::graphs::{Built, Calls, Home, Made, Node};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
-use crate::pools::{Recorded, lock};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use cuda_api::work::{At, Attribute, Edge, HOST, Kernel, Spec, Work, attribute_id};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
-#[derive(Debug, Clone)]
-struct Built {
-    graph: u64,
-    nodes: HashMap<At, u64>,
-    /// For copies from and to the job: the nodes that wait for it.
-    waits: HashMap<At, u64>,
-    calls: Arc<Calls>,
-}
-
-/// A graph for which conditions were created: only this graph can have their nodes.
-#[derive(Debug)]
-struct Home {
-    graph: u64,
-    made: Made,
-    /// The driver's handles of its conditions.
-    conditions: HashSet<u64>,
-}
-
-/// What such a graph contains.
-#[derive(Debug)]
-enum Made {
-    Nothing,
-    /// All nodes; it can be instantiated again.
-    Whole(Spec, Built),
-    /// Only some of its nodes, because building it failed.
-    Part,
-}
-
-/// The instances of a place.
-#[derive(Debug, Default)]
-pub(super) struct Graphs {
-    homes: HashMap<u64, Home>,
-    built: HashMap<u64, Built>,
-    /// Resources of destroyed instances, kept until their last launches are complete.
-    ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
-}
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a separate call does this.
 const UPLOAD: u64 = 2;

@@ -5,116 +5,26 @@
 //! the driver runs these one after the other, so one that waited would hold up others on which the wait depends, and a function of the
 //! program that waits would hold up the copies of other streams.
 
+use super::state::holds::{GO, Held, Words, write};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::lock;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::lock::lock;
 use cuda_api::ops::{HOLD, HostCall, MemoryPart, StreamHold, StreamMemory};
 use cuda_api::wire::Wire;
-use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Number of bytes of words that are page-locked at a time.
 const PAGE: usize = 4096;
-/// Maximum number of reports of the job that may arrive before their holds.
-const MOST_EARLY: usize = 1 << 16;
 /// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal.
 const WAIT: u32 = 1;
-const GO: u32 = 1;
-
-/// A stream that is held, or will be when it gets there.
-#[derive(Debug)]
-struct Held {
-    stream: u64,
-    word: usize,
-    /// Event behind the wait.
-    after: u64,
-    /// Page-locked memory for the bytes that the job sends with its report: address and size. A copy behind the wait reads them.
-    room: Option<(usize, usize)>,
-    why: &'static str,
-}
-
 /// Descriptions of why streams are held, for reports of what a job waits for.
 const ANOTHER_GPU: &str = "waits for another GPU of the job";
 const HOST_WORK: &str = "waits for a copy in the job's own memory";
 const BYTES: &str = "waits for bytes that the job must read";
 const FENCE: &str = "waits for the job to take bytes";
-
-#[derive(Debug, Default)]
-struct Words {
-    pages: Vec<usize>,
-    free: Vec<usize>,
-    held: HashMap<u64, Held>,
-    /// Words that are written but that streams may still have to read.
-    passing: Vec<(usize, u64)>,
-    early: HashSet<u64>,
-}
-
-/// The held streams of an executor.
-#[derive(Debug, Default)]
-pub(super) struct Holds {
-    words: Mutex<Words>,
-    count: AtomicUsize,
-    /// Streams that wait for events of the program, so that an event's current record is kept apart from its next one.
-    watchers: Mutex<Vec<u64>>,
-}
-
-fn write(word: usize, value: u32) {
-    // SAFETY: an aligned word of a page of the executor, which lives until nothing is held; only atomics and the GPU access it.
-    unsafe { AtomicU32::from_ptr(word as *mut u32) }.store(value, Ordering::Release);
-}
-
-impl Holds {
-    /// Number of streams that the job still has to release.
-    pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-
-    /// Handles the job's report, with the bytes for which the stream is held. Waits for nothing.
-    pub(super) fn go(&self, token: u64, bytes: &[u8]) -> Result<(), Code> {
-        let mut w = lock(&self.words);
-        match w.held.remove(&token) {
-            Some(h) => {
-                let room = h.room.unwrap_or_default();
-                // SAFETY: the buffer belongs to the copy behind the wait, which begins when the word is written; while a stream is in the
-                // list its context lives, and the list is locked.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.0 as *mut u8, room.1.min(bytes.len())) };
-                write(h.word, GO);
-                w.passing.push((h.word, h.after));
-                self.count.store(w.held.len(), Ordering::Release);
-                if bytes.len() == room.1 { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
-            }
-            None if token & HOLD != 0 && w.early.len() < MOST_EARLY => {
-                w.early.insert(token);
-                Ok(())
-            }
-            None => Err(code::ERROR_INVALID_VALUE),
-        }
-    }
-
-    /// Releases a stream that would wait for bytes that nothing will send.
-    pub(super) fn give_up(&self, token: u64) {
-        // It is expected that the bytes are too few.
-        let _ = self.go(token, &[]);
-    }
-
-    /// Releases all streams, before the context is destroyed.
-    fn all_go(&self) {
-        let mut w = lock(&self.words);
-        w.held.values().for_each(|h| write(h.word, GO));
-        w.held.clear();
-        w.early.clear();
-        self.count.store(0, Ordering::Release);
-    }
-
-    /// Why a stream is held, or will be.
-    pub(super) fn why(&self, stream: u64) -> Option<&'static str> {
-        lock(&self.words).held.values().find(|h| h.stream == stream).map(|h| h.why)
-    }
-}
 
 impl Executor {
     /// A word that no stream uses.

@@ -1,23 +1,23 @@
 //! Modules and libraries: images, loading in order, variables and their addresses, first use of functions.
 
 use super::checker::check_options;
+use super::globals::Global;
 use super::own::{find_heap, grow_local};
+use super::state::modules::{Heap, Kept, Modules, Unit};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
 use crate::limits::{MOST_IMAGES, tell_once};
-use crate::pools::lock;
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
-use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, Variable};
+use cuda_api::lock::lock;
+use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, MAX_PARAM_BYTES, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
-use cuda_api::wire_struct;
 use cuda_api::work::Kernel;
-use cuda_image::{Image, Index, LoadForm};
-use std::collections::HashMap;
+use cuda_image::{Image, LoadForm};
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Size of the buffer for the compiler's error log.
@@ -32,162 +32,6 @@ const EXPLAINED: [Code; 4] =
 const MAX_OPTIONS: usize = 64;
 /// Local memory that a context has from the start: its default stack, in bytes per thread.
 const DEFAULT_LOCAL: u32 = 1024;
-/// A kernel has at most 32764 bytes of parameters.
-const MAX_PARAMS: usize = 32764;
-
-wire_struct! {
-    /// A variable of a loaded module or library: part of the job's memory.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Global {
-        /// Handle of the module or library.
-        pub module: u64,
-        /// Its name in the code.
-        pub name: String,
-        /// Its device address.
-        pub address: u64,
-        /// Its size in bytes.
-        pub bytes: u64,
-    }
-}
-
-/// The first difference between the variables of two places.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Difference {
-    /// A variable differs in address or identity.
-    #[error("variable {name} of module {module:#x} is at {one:#x} in one place and at {other:#x} in the other")]
-    Address {
-        /// Handle of its module.
-        module: u64,
-        /// Its name.
-        name: String,
-        /// Address in the first place.
-        one: u64,
-        /// Address in the second.
-        other: u64,
-    },
-    /// The lists do not contain the same variables.
-    #[error("variable {name} of module {module:#x} is not the same in both places")]
-    Other {
-        /// Handle of its module in the first place.
-        module: u64,
-        /// Its name in the first place.
-        name: String,
-    },
-    /// One place has more variables.
-    #[error("one place has {one} variables, the other {other}")]
-    Count {
-        /// Number of variables of the first place.
-        one: u64,
-        /// Number of variables of the second place.
-        other: u64,
-    },
-}
-
-/// Compares the addresses of the variables of two places.
-///
-/// # Errors
-/// The first difference: memory of one place must then never be used in the other.
-pub fn compare_globals(a: &[Global], b: &[Global]) -> Result<(), Difference> {
-    for (x, y) in a.iter().zip(b) {
-        let (module, name) = (x.module, x.name.clone());
-        if (x.module, &x.name, x.bytes) != (y.module, &y.name, y.bytes) {
-            return Err(Difference::Other { module, name });
-        }
-        if x.address != y.address {
-            return Err(Difference::Address { module, name, one: x.address, other: y.address });
-        }
-    }
-    if a.len() != b.len() {
-        return Err(Difference::Count { one: a.len() as u64, other: b.len() as u64 });
-    }
-    Ok(())
-}
-
-/// An image with its known properties.
-#[derive(Debug)]
-struct Kept {
-    image: Image,
-    /// Its size, which counts until it is no longer used.
-    bytes: u64,
-    all: Arc<AtomicU64>,
-    /// Maximum size of its decompressed code.
-    most: u64,
-    /// Compute capability of the GPU that it is for: 10 × major + minor.
-    capability: u32,
-    index: OnceLock<Index>,
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// A loaded module or library.
-#[derive(Debug)]
-struct Unit {
-    handle: u64,
-    live: u64,
-    library: bool,
-    /// The driver's library that owns this module.
-    lender: Option<u64>,
-    kept: Arc<Kept>,
-    globals: Vec<Global>,
-}
-
-impl Kept {
-    fn index(&self) -> &Index {
-        self.index.get_or_init(|| self.image.index_within(self.most, Some(self.capability)))
-    }
-}
-
-#[derive(Debug, Default)]
-enum Heap {
-    #[default]
-    Unused,
-    At(u64, u64),
-    /// There is one, and it could not be found.
-    Unknown(Code),
-}
-
-/// Images, and what was loaded from them, in the order of loading.
-#[derive(Debug, Default)]
-pub(super) struct Modules {
-    images: HashMap<[u8; 32], Arc<Kept>>,
-    /// Total size of the images.
-    bytes: Arc<AtomicU64>,
-    /// Whether the job was told that the limit for images, or for the contents of one, is reached.
-    told: AtomicBool,
-    units: Vec<Unit>,
-    /// Handles of functions, kernels and other objects that were obtained from a module, a library or a kernel. A driver follows its
-    /// handles of them, even if the object no longer exists.
-    parts: HashMap<u64, Vec<u64>>,
-    heap: Heap,
-    /// Maximum local memory of a function that was used, in bytes per thread.
-    local: u32,
-}
-
-impl Modules {
-    fn has_heap(&self) -> bool {
-        !matches!(self.heap, Heap::Unused)
-    }
-
-    /// Modules are unloaded with the context, libraries are not; a new context has no heap yet. The caller must unload the returned
-    /// owners of modules.
-    pub(super) fn context_ended(&mut self) -> Vec<u64> {
-        let lenders = self.units.iter().filter_map(|u| u.lender).collect();
-        self.units.retain(|u| u.library);
-        self.parts.retain(|of, _| kind(*of) == Some(Kind::Library));
-        self.heap = Heap::Unused;
-        self.local = 0;
-        lenders
-    }
-
-    /// Removes everything; the caller must unload the returned libraries.
-    pub(super) fn take_libraries(&mut self) -> Vec<u64> {
-        std::mem::take(self).units.into_iter().filter_map(|u| if u.library { Some(u.live) } else { u.lender }).collect()
-    }
-}
 
 /// Tags the size of the parameters as that of the function that has this handle now.
 fn param_tag(handle: u64) -> u64 {
@@ -505,7 +349,7 @@ impl Executor {
         let mut params = Vec::new();
         loop {
             match self.gpu.function_param(function, params.len()) {
-                Ok(param) if params.len() < MAX_PARAMS => params.push(param),
+                Ok(param) if params.len() < MAX_PARAM_BYTES => params.push(param),
                 Ok(_) => return Err(code::ERROR_UNKNOWN),
                 Err(code::ERROR_INVALID_VALUE) => return Ok(params),
                 Err(rc) => return Err(rc),
@@ -582,21 +426,6 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn global(name: &str, address: u64, bytes: u64) -> Global {
-        Global { module: 7, name: name.into(), address, bytes }
-    }
-
-    #[test]
-    fn differences_are_named() {
-        let a = [global("x", 0x1000, 4), global("y", 0x2000, 8)];
-        assert_eq!(compare_globals(&a, &a), Ok(()));
-        let moved = [global("x", 0x1000, 4), global("y", 0x2100, 8)];
-        let difference = Difference::Address { module: 7, name: "y".into(), one: 0x2000, other: 0x2100 };
-        assert_eq!(compare_globals(&a, &moved), Err(difference));
-        assert!(matches!(compare_globals(&a, &[global("x", 0x1000, 5)]), Err(Difference::Other { .. })));
-        assert_eq!(compare_globals(&a, &a[..1]), Err(Difference::Count { one: 2, other: 1 }));
-    }
 
     #[test]
     fn a_log_ends_at_its_nul() {

@@ -4,23 +4,14 @@
 //! where the program has opened it. So pointers have the same meaning in both, and kernels, copies and atomics work on it as on any peer
 //! memory.
 
-use super::{Executor, GRANULE, short};
-use crate::pools::lock;
+use super::{Executor, short};
 use crate::share;
-use crate::steer::{ARENA, DEVICES, own_base};
+use crate::steer::{ARENA, DEVICES, GRANULE, own_base};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::{Chunk, Offer, PeerMap, VMM, VMM_END};
 use cuda_api::wire::Wire;
-use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::sync::Mutex;
-
-/// The offers, by the first address of the chunk, and the imported memory, by the address of its mapping.
-#[derive(Debug, Default)]
-pub(super) struct Peers {
-    offers: Mutex<BTreeMap<u64, Offer>>,
-    imported: Mutex<BTreeMap<u64, u64>>,
-}
 
 /// The key of memory that is offered for a test.
 const TRIAL: u64 = 0;

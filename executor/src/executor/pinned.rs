@@ -5,115 +5,26 @@
 //! shrink. A worker that cannot share the memory has a copy at the same addresses; both sides send each other their changes
 //! ([`crate::host_mirror`]).
 
+use super::state::pinned::{From, Part, inside};
 use super::{Executor, short};
-use crate::host_mirror::{LINE_BYTES, Line, Twins};
+use crate::host_mirror::{LINE_BYTES, Line};
 use crate::limits::{MOST_PINNED, tell_once};
-use crate::pools::lock;
 use crate::steer::RESERVED_END;
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::{HOST, HOST_END, HostPin, VMM};
 use cuda_api::wire::Wire;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::Ordering;
 
 const PAGE: u64 = 4096;
 /// End of user space.
 const END: u64 = 1 << 47;
 /// The range that a driver reserves for itself: no program has host memory there.
 const DRIVERS: Range<u64> = 0x2_0000_0000..0x22_0000_0000;
-/// Copies are made in pieces of this size, which bounds how long the lock is held.
-const PIECE: usize = 1 << 20;
-
-/// A registered block.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    bytes: u64,
-    flags: u32,
-    from: From,
-}
-
-/// Where its memory comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
-    /// It was mapped before.
-    Here,
-    /// The job's file; unmapped when it is unregistered.
-    File,
-    /// Allocated here; unmapped when it is unregistered.
-    Apart,
-}
-
-/// The executor's copies of mirrored memory.
-#[derive(Debug, Default)]
-struct Apart {
-    twins: Twins,
-    /// Number of the job's messages that were applied.
-    taken: u64,
-}
-
-/// The job's pinned memory at this executor.
-#[derive(Debug, Default)]
-pub(crate) struct PinnedMemory {
-    /// The job's file, in a worker.
-    file: OnceLock<OwnedFd>,
-    parts: Mutex<BTreeMap<u64, Part>>,
-    /// Size of the mirrored copies in bytes.
-    own: AtomicU64,
-    /// Whether the job was told that the limit is reached.
-    told: AtomicBool,
-    apart: Mutex<Apart>,
-    /// Whether there are mirrored copies.
-    any_apart: AtomicBool,
-    /// Whether the job has requested mirrored memory at an address that this process uses itself.
-    collided: AtomicBool,
-}
-
-impl PinnedMemory {
-    /// Writes bytes to registered memory; memory that is not, or no longer, registered is skipped.
-    pub(super) fn write(&self, at: u64, bytes: &[u8]) {
-        for (number, piece) in bytes.chunks(PIECE).enumerate() {
-            let to = at + (number * PIECE) as u64;
-            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
-            let copy = || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
-            if !self.while_mapped(to, piece.len(), copy) {
-                return;
-            }
-        }
-    }
-
-    /// Reads bytes of registered memory; returns false if not all of them are registered.
-    pub(super) fn read(&self, at: u64, to: &mut [u8]) -> bool {
-        to.chunks_mut(PIECE).enumerate().all(|(number, piece)| {
-            let (from, bytes) = (at + (number * PIECE) as u64, piece.len());
-            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
-            let copy = || unsafe { std::ptr::copy_nonoverlapping(from as *const u8, piece.as_mut_ptr(), bytes) };
-            self.while_mapped(from, bytes, copy)
-        })
-    }
-
-    /// Runs something that uses a range of registered memory; returns false without running it if not all of the range is registered.
-    fn while_mapped(&self, at: u64, bytes: usize, run: impl FnOnce()) -> bool {
-        // Held meanwhile: memory is removed from the list before it is unmapped.
-        let parts = lock(&self.parts);
-        let whole = inside(&parts, at, bytes as u64) == Some(true);
-        if whole {
-            run();
-        }
-        whole
-    }
-}
-
-/// Returns whether the bytes lie in one of the parts; `None` if they do not begin in one.
-fn inside(parts: &BTreeMap<u64, Part>, at: u64, bytes: u64) -> Option<bool> {
-    let (start, part) = parts.range(..=at).next_back().filter(|(start, p)| at - **start < p.bytes)?;
-    Some(bytes <= part.bytes - (at - start))
-}
-
 /// The whole pages that contain a range.
 fn pages(at: u64, bytes: u64) -> (u64, u64) {
     let start = at & !(PAGE - 1);

@@ -1,25 +1,16 @@
 //! Streams and events: asynchronous waits for them.
 
 use super::checker::attribute_words;
-use super::{Executor, short};
-use crate::executor::context_state::ContextState;
+use super::{ContextState, Executor, Streams, short};
 use crate::pending::{Mark, Pending};
-use crate::pools::{Recorded, lock};
+use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
-
-/// The streams that a synchronisation of the whole context must wait for.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    /// The job's streams: their handles and the driver's values.
-    live: Vec<(u64, u64)>,
-    /// Marks of the work of destroyed streams, which continues.
-    ended: Vec<Arc<Recorded>>,
-}
 
 /// Number of marks of destroyed streams from which on completed ones are removed.
 const MANY: usize = 16;

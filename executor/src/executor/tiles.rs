@@ -4,14 +4,15 @@
 //! each pool has *viewers*: sparse planes of words in which all of the memory is permanently mapped. They show each byte once, in an
 //! order that is the same for all equal drivers and architectures, and moves read and write them like arrays.
 
-use super::arrays::Window;
-use super::{ContextState, Executor, GRANULE, handle, short};
+use super::state::arrays::{Pool, Window};
+use super::{ContextState, Executor, handle, short};
 use crate::gpu::Gpu;
-use crate::pools::lock;
+use crate::steer::GRANULE;
 use cuda_api::arg::stage_stream;
 use cuda_api::array::{MapInfo, OF_LEVEL, SPARSE, Shape, TilePool, Tiles, TilesMap};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
+use cuda_api::lock::lock;
 use cuda_api::wire::Wire;
 
 /// `CU_AD_FORMAT_UNSIGNED_INT32`
@@ -22,23 +23,6 @@ const WORD: u64 = 4;
 const TILE: [u32; 3] = [128, 128, 1];
 /// Maximum memory of a viewer: its number of rows is that of the tallest plane.
 const VIEW: u64 = 1 << 30;
-
-/// Memory to which tiles are mapped.
-#[derive(Debug)]
-pub(super) struct Pool {
-    /// The driver's handle.
-    pub(super) memory: u64,
-    window: u64,
-    viewers: Vec<u64>,
-}
-
-impl Pool {
-    /// Frees everything.
-    pub(super) fn end(self, gpu: &Gpu) -> Result<(), Code> {
-        let ended = self.viewers.iter().try_for_each(|viewer| gpu.destroy_array(*viewer, false));
-        ended.and(gpu.release_memory(self.memory))
-    }
-}
 
 /// Creates a plane of words in which each row of tiles is one granule, and so is contiguous in packed order; returns it with its size.
 fn plane(gpu: &Gpu, tile: [u32; 3], bytes: u64) -> Result<(u64, [u64; 2]), Code> {

@@ -3,60 +3,19 @@
 //! A copy under way owns its buffer, so that no code can access bytes that are still being written.
 
 use super::context_state::LANES;
+use super::state::arrays::is_window;
+use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
-use crate::gpu::Gpu;
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
-use crate::pools::lock;
 use cuda_api::code::{self, Code};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
+use cuda_api::lock::lock;
+use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::time::Duration;
-
-/// Unused page-locked buffers, kept for reuse because freeing them would wait for the job's kernels. By the context's number and the
-/// size.
-static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
-type Spare = HashMap<(u64, usize), Vec<usize>>;
 
 /// Size of a table of pages: 16 bytes for each page from the beginning, and the result for each from the middle on.
 pub(super) const TABLE: usize = 2 << 20;
 /// Maximum number of pages of a table whose second half has a hash for each.
 pub(super) const PAGES_AT_ONCE: usize = TABLE / 2 / size_of::<PageHash>();
-
-/// A page-locked buffer.
-#[derive(Debug)]
-pub struct Pinned {
-    at: usize,
-    len: usize,
-    life: u64,
-}
-
-impl Pinned {
-    /// Its contents.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the driver's allocation of `len` bytes; a copy that writes to it owns the `Pinned` meanwhile.
-        unsafe { std::slice::from_raw_parts(self.at as *const u8, self.len) }
-    }
-
-    /// Its contents, for writing.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.len) }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        lock(&SPARE).get_or_insert_default().entry((self.life, self.len)).or_default().push(self.at);
-    }
-}
-
-/// Frees the buffers of a context that is about to be destroyed.
-pub(super) fn forget_spares(gpu: &Gpu, life: u64) {
-    let mut spare = lock(&SPARE);
-    for ((_, len), buffers) in spare.get_or_insert_default().extract_if(|(l, _), _| *l == life) {
-        buffers.into_iter().for_each(|at| gpu.unpin(at, len));
-    }
-}
 
 /// One piece of a copy between the GPU and a [`Pinned`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,8 +105,7 @@ impl Executor {
     }
 
     fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
-        let spare = lock(&SPARE).get_or_insert_default().get_mut(&(life.number, bytes)).and_then(Vec::pop);
-        let at = match spare {
+        let at = match buffers::spare(life.number, bytes) {
             Some(at) => at,
             None => self.gpu.pin(bytes)?,
         };
@@ -174,7 +132,7 @@ impl Executor {
         let mut code = None;
         move |address, bytes| {
             let inside = |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
-            if super::arrays::is_window(address) {
+            if is_window(address) {
                 return self.window_of(address, bytes).is_some();
             }
             if !inside(last) {
@@ -218,7 +176,7 @@ impl Executor {
                 return Ok(());
             }
             let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
-            if super::arrays::is_window(p.address) {
+            if is_window(p.address) {
                 // SAFETY: inside the buffer, which the flight owns until the copy is complete.
                 return unsafe { self.copy_window(p.address, host as u64, bytes, way == Way::ToHost, stream) };
             }
@@ -322,7 +280,7 @@ impl Executor {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             // Kernels cannot read the contents of arrays through window numbers.
-            there.push(!super::arrays::is_window(address) && is_there(address, bytes));
+            there.push(!is_window(address) && is_there(address, bytes));
             if there.last() == Some(&true) {
                 table.add(address, bytes);
             }

@@ -6,12 +6,13 @@
 //! physical memory alive: what the source unmaps meanwhile can still be read, so neither side waits for the other, and a round that has
 //! read such memory is followed by one without that chunk.
 
+use super::state::mappings::View;
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
-use crate::pools::lock;
 use crate::share::{self, Name};
-use crate::steer::{ARENA, VIEW, own_base};
+use crate::steer::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
@@ -46,24 +47,6 @@ type Tickets = HashMap<[u8; 16], Weak<Executor>>;
 
 /// Executors of this process that offer their memory.
 static SHOWING: Mutex<Option<Tickets>> = Mutex::new(None);
-
-/// The mapped memory of another place.
-#[derive(Debug, Default)]
-pub(super) struct View {
-    /// The offer of that place.
-    offer: Option<Offer>,
-    /// Base of the range where its memory is mapped.
-    base: Option<u64>,
-    /// Mapped chunks, by their address in this place.
-    chunks: BTreeMap<u64, (u64, u64)>,
-}
-
-/// The state of both sides.
-#[derive(Debug, Default)]
-pub(super) struct Views {
-    shown: Mutex<Option<Offer>>,
-    view: Mutex<View>,
-}
 
 /// The socket for requests of chunks. It is separate from that of other offers, so that a place that maps much does not delay others.
 fn door() -> io::Result<Name> {
@@ -115,23 +98,6 @@ pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     all
-}
-
-impl View {
-    /// The address at which a chunk of the source is mapped.
-    fn of(&self, device: u32, address: u64) -> u64 {
-        address.wrapping_add(self.distance(device))
-    }
-
-    fn distance(&self, device: u32) -> u64 {
-        self.base.unwrap_or_default().wrapping_sub(own_base(device))
-    }
-
-    /// The end of the mapped chunk that contains an address.
-    fn end_of(&self, address: u64) -> Option<u64> {
-        let (at, (bytes, _)) = self.chunks.range(..=address).next_back()?;
-        Some(at + bytes).filter(|end| address < *end)
-    }
 }
 
 impl Executor {
@@ -377,6 +343,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::steer::own_base;
 
     #[test]
     fn neighbours_are_joined() {

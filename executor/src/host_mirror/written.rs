@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::line::PAGE;
-use crate::pools::lock;
+use cuda_api::lock::lock;
 
 /// Less memory than this is compared as fast as its tracking is queried.
 const LEAST: u64 = 256 << 10;

@@ -7,7 +7,7 @@
 //! budget: strangers on the network cannot lock out clients of other addresses, nor those of this machine.
 
 use crate::conn::Conn;
-use crate::lock::lock;
+use crate::sync::lock;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

@@ -1,7 +1,7 @@
 //! The daemon's log. Lines that anyone can cause are rate-limited so that they cannot fill a disk; suppressed lines are
 //! counted.
 
-use crate::lock::lock;
+use crate::sync::lock;
 use crate::threads;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,13 +1,15 @@
 //! Worker processes: starts them, keeps one warm for each GPU, and detects their end.
 
 use super::admission::Source;
+use super::env;
+use super::error::ServeError;
 use super::log::Limited;
-use super::{ServeError, env, lent};
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
+use crate::endpoint::GPUS;
 use crate::greet::JobHello;
 use crate::limits::Limits;
-use crate::lock::lock;
+use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
 use std::collections::HashMap;
@@ -98,6 +100,25 @@ pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Re
     let there = there.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()))?;
     let visible = std::env::var(VISIBLE).ok();
     lent(there, visible.as_deref(), wanted)
+}
+
+/// The GPUs to offer, as numbers in a worker's driver.
+pub(super) fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
+    // This process sees a selection already; a worker selects by the machine's numbers.
+    let all: Vec<u32> = match visible {
+        None => (0..there).collect(),
+        Some(list) => list
+            .split(',')
+            .map(|n| n.trim().parse().map_err(|_| ServeError::Visible(list.to_owned())))
+            .take(there as usize)
+            .collect::<Result<_, _>>()?,
+    };
+    let there = all.len() as u32;
+    let n = wanted.unwrap_or(there.min(GPUS));
+    if n > there || n > GPUS {
+        return Err(ServeError::Gpus { there, wanted: n });
+    }
+    Ok(all[..n as usize].to_vec())
 }
 
 /// The properties of a worker that matter to a client.

@@ -1,5 +1,6 @@
 //! Tests of the daemon with real worker processes over a fake place, and links to them.
 
+use super::pool::lent;
 use super::*;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;

@@ -1,13 +1,13 @@
 //! Answers through shared memory: a waiting thread reads them itself while it polls; otherwise the link's receiver
 //! thread does. Another thread watches the socket beside the memory, which is closed when the worker ends.
 
-use super::Shared;
-use super::reply::Waiter;
+use super::common::Common;
+use super::replies::Waiter;
 use crate::conn::Conn;
 use crate::inbox::Inbox;
-use crate::lock::lock;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
+use crate::sync::lock;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -77,7 +77,7 @@ impl Answers {
     }
 }
 
-impl Shared {
+impl Common {
     /// Reads messages while there are any, and until `mine` is answered.
     fn read_some(&self, answers: &Answers, desk: &mut Desk, mine: Option<&Waiter>) {
         while !desk.over && !mine.is_some_and(Waiter::is_here) {

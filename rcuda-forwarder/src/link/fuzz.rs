@@ -1,7 +1,8 @@
 //! Fuzz target for what a worker may send to its client.
 
+use super::Landing;
+use super::common::Common;
 use super::tests::linked;
-use super::{Landing, Shared};
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
 use fuzz::Limit;
@@ -52,13 +53,13 @@ fn messages_of_workers() {
         let first = unsafe { link.request_into(7, &[], landing) }.expect("a link that is there");
         let second = link.request(7, &[]).expect("likewise");
         let input = addressed(input, ticket);
-        let (shared, mut inbox): (&Shared, _) = (&link.shared, Inbox::new(&input[..]));
+        let (shared, mut inbox): (&Common, _) = (&link.shared.common, Inbox::new(&input[..]));
         while let Ok(true) = shared.receive(&mut inbox) {}
         (ticket..ticket + 2).for_each(|ticket| _ = shared.replies.forget(ticket));
         drop((first, second));
         let touched = |at: usize| (8..12).contains(&at) || (16..20).contains(&at);
         assert!(host.iter().enumerate().all(|(at, byte)| *byte == GUARD || touched(at)), "bytes beside the landing");
     });
-    link.shared.conn.shutdown();
+    link.shared.common.conn.shutdown();
     taken.join().expect("it only reads").expect("to the end");
 }

@@ -4,12 +4,10 @@
 //! periodically, since a kernel may be polling the memory. The worker's changes are applied by the thread that receives
 //! answers, so they are visible to every thread that has seen a later answer.
 
-use super::{Link, Lost, Shared};
 use crate::frame::NO_TICKET;
 use crate::host_mirror::{Look, Pace};
-use crate::lock::lock;
-use crate::ring::PushError;
-use crate::threads;
+use crate::ring::{PushError, Ring};
+use crate::sync::lock;
 use cuda_api::ops::id;
 use executor::host_mirror::{Line, Twins, bytes_of, joined};
 use std::collections::VecDeque;
@@ -26,7 +24,7 @@ const MOST_ON_THEIR_WAY: usize = 1 << 16;
 /// In place of a message's number: found, and not sent yet.
 const NOT_YET: u64 = u64::MAX;
 
-type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
+pub(super) type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
 
 /// The mirrored memory of a link.
 #[derive(Default)]
@@ -85,6 +83,42 @@ fn may_look(call: u16) -> bool {
 }
 
 impl Alike {
+    /// Mirrors memory of this process at the worker. Returns whether the caller must start a thread that [keeps](Alike::keep) it
+    /// equal; [`Alike::not_started`] reports that it could not.
+    ///
+    /// # Safety
+    /// The memory stays mapped, readable and writable until [`Alike::forget`] or [`Alike::forget_all`].
+    pub(super) unsafe fn add(&self, at: u64, bytes: u64) -> io::Result<bool> {
+        // SAFETY: as the caller says.
+        unsafe { lock(&self.state).twins.add(at, bytes) }?;
+        self.used.store(true, Ordering::Release);
+        Ok(!self.running.swap(true, Ordering::AcqRel))
+    }
+
+    /// The thread could not be started: the next [`Alike::add`] requests it again.
+    pub(super) fn not_started(&self) {
+        self.running.store(false, Ordering::Release);
+    }
+
+    /// Stops mirroring, so the memory may be freed.
+    pub(super) fn forget(&self, at: u64) {
+        let mut state = lock(&self.state);
+        state.twins.remove(at);
+        self.used.store(!state.twins.is_empty(), Ordering::Release);
+    }
+
+    /// As [`Alike::forget`]; also waits until no change found in it is being sent.
+    pub(super) fn give_up(&self, at: u64) {
+        let _nobody_tells = lock(&self.order);
+        self.forget(at);
+    }
+
+    /// Sets a callback that sees the job's changes before they are sent; it returns true if more memory is mirrored now, whose
+    /// contents are sent first.
+    pub(super) fn set_watch(&self, watch: Watch) {
+        *lock(&self.watch) = Some(watch);
+    }
+
     /// Applies the worker's changes; false if the message is malformed.
     pub(super) fn take_over(&self, message: &[u8]) -> bool {
         let Some((taken, lines)) = message.split_first_chunk() else { return false };
@@ -107,6 +141,55 @@ impl Alike {
         let mut state = lock(&self.state);
         state.twins = Twins::of_job();
         self.used.store(false, Ordering::Release);
+    }
+
+    /// Sends changes before a call whose work may read them.
+    pub(super) fn before(&self, ring: &Ring, call: u16) -> Result<(), PushError> {
+        if !self.used.load(Ordering::Acquire) || !may_look(call) {
+            return Ok(());
+        }
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.tell_changes(ring).map(drop)
+    }
+
+    /// Sends the job's changes to the worker.
+    pub(super) fn tell_changes(&self, ring: &Ring) -> Result<Look, PushError> {
+        let asked = Instant::now();
+        let _in_order = lock(&self.order);
+        let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
+        let mut at_once;
+        loop {
+            let (lines, whole) = lock(&self.state).look();
+            at_once = whole;
+            if lines.is_empty() {
+                break;
+            }
+            // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
+            // registering it takes a while, during which the changed bytes may have changed again.
+            let asked = Instant::now();
+            let more = lock(&self.watch).as_ref().is_some_and(|watch| watch(&lines));
+            looks.push(lines);
+            if !more {
+                break;
+            }
+            waited += asked.elapsed();
+        }
+        let lines = joined(looks, at_once);
+        lock(&self.state).note(&lines);
+        for some in lines.chunks(LINES) {
+            ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
+        }
+        Ok(Look { found: !lines.is_empty(), waited })
+    }
+
+    /// Sends changes periodically, until the link is lost.
+    pub(super) fn keep(&self, ring: &Ring, is_lost: impl Fn() -> bool) {
+        let mut pace = Pace::default();
+        while !is_lost() {
+            let calls = self.calls.load(Ordering::Relaxed);
+            let used = self.used.load(Ordering::Acquire);
+            pace.look(calls, || if used { self.tell_changes(ring).unwrap_or_default() } else { Look::default() });
+        }
     }
 }
 
@@ -141,102 +224,5 @@ impl State {
             same
         });
         self.on_their_way.push_back((number, list));
-    }
-}
-
-impl Shared {
-    /// Sends changes before a call whose work may read them.
-    pub(super) fn before(&self, call: u16) -> Result<(), PushError> {
-        if !self.alike.used.load(Ordering::Acquire) || !may_look(call) {
-            return Ok(());
-        }
-        self.alike.calls.fetch_add(1, Ordering::Relaxed);
-        self.tell_changes().map(drop)
-    }
-
-    /// Sends the job's changes to the worker.
-    fn tell_changes(&self) -> Result<Look, PushError> {
-        let asked = Instant::now();
-        let _in_order = lock(&self.alike.order);
-        let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
-        let mut at_once;
-        loop {
-            let (lines, whole) = lock(&self.alike.state).look();
-            at_once = whole;
-            if lines.is_empty() {
-                break;
-            }
-            // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
-            // registering it takes a while, during which the changed bytes may have changed again.
-            let asked = Instant::now();
-            let more = lock(&self.alike.watch).as_ref().is_some_and(|watch| watch(&lines));
-            looks.push(lines);
-            if !more {
-                break;
-            }
-            waited += asked.elapsed();
-        }
-        let lines = joined(looks, at_once);
-        lock(&self.alike.state).note(&lines);
-        for some in lines.chunks(LINES) {
-            self.ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
-        }
-        Ok(Look { found: !lines.is_empty(), waited })
-    }
-
-    fn keep_alike(&self) {
-        let mut pace = Pace::default();
-        while !self.replies.is_lost() {
-            let calls = self.alike.calls.load(Ordering::Relaxed);
-            let used = self.alike.used.load(Ordering::Acquire);
-            pace.look(calls, || if used { self.tell_changes().unwrap_or_default() } else { Look::default() });
-        }
-    }
-}
-
-impl Link {
-    /// Mirrors memory of this process at the worker, at the same address, by whole pages. The worker's copy must be
-    /// zero at first.
-    ///
-    /// # Safety
-    /// The memory stays mapped, readable and writable until [`Link::forget_memory`] or the link's end.
-    ///
-    /// # Errors
-    /// There is no memory or no thread for that.
-    pub unsafe fn keep_alike(&self, at: u64, bytes: u64) -> io::Result<()> {
-        let alike = &self.shared.alike;
-        // SAFETY: as the caller says; the link's end forgets all memory.
-        unsafe { lock(&alike.state).twins.add(at, bytes) }?;
-        alike.used.store(true, Ordering::Release);
-        if !alike.running.swap(true, Ordering::AcqRel) {
-            let shared = self.shared.clone();
-            threads::spawn("mrcuda-alike", move || shared.keep_alike())
-                .inspect_err(|_| alike.running.store(false, Ordering::Release))?;
-        }
-        Ok(())
-    }
-
-    /// As [`Link::forget_memory`]; also waits until no change found in it is being sent.
-    pub fn give_up_memory(&self, at: u64) {
-        let _nobody_tells = lock(&self.shared.alike.order);
-        self.forget_memory(at);
-    }
-
-    /// Stops mirroring, so the memory may be freed. What the worker does to its copy no longer matters.
-    pub fn forget_memory(&self, at: u64) {
-        let mut state = lock(&self.shared.alike.state);
-        state.twins.remove(at);
-        self.shared.alike.used.store(!state.twins.is_empty(), Ordering::Release);
-    }
-
-    /// Sends the job's changes to the worker now.
-    pub fn tell_changes(&self) -> Result<(), Lost> {
-        self.shared.tell_changes().map(drop).map_err(|e| self.not_sent(e))
-    }
-
-    /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror
-    /// more memory, whose contents are sent first. It may wait for answers, and must not send work.
-    pub fn set_watch(&self, watch: impl Fn(&[Line]) -> bool + Send + Sync + 'static) {
-        *lock(&self.shared.alike.watch) = Some(Box::new(watch));
     }
 }

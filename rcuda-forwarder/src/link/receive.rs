@@ -1,11 +1,11 @@
 //! Receiving: completes answers, passes on faults, detects a worker that is silent or has ended.
 
-use super::reply::Landing;
-use super::{Fault, Shared};
+use super::common::{Common, Fault};
+use super::replies::Landing;
 use crate::conn::Conn;
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
-use crate::lock::lock;
+use crate::sync::lock;
 use cuda_api::code;
 use nix::poll::PollFlags;
 use std::io::{self, Read};
@@ -57,7 +57,7 @@ fn nonsense(what: &str) -> io::Error {
 const MOST_TEXT: usize = 1 << 20;
 const MOST_CHANGES: usize = 2 << 20;
 
-impl Shared {
+impl Common {
     fn text(&self, to: i32, text: Vec<u8>) {
         let mut texts = lock(&self.texts);
         match texts.hook.clone() {

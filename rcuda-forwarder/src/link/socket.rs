@@ -1,13 +1,12 @@
 //! Answers from a socket: a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
 
-use super::Shared;
+use super::common::Common;
 use super::receive::{Patient, silent};
-use super::reply::Waiter;
+use super::replies::Waiter;
 use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
-use crate::lock::lock;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, lock};
 use nix::poll::PollFlags;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -102,7 +101,7 @@ impl Socket {
     }
 }
 
-impl Shared {
+impl Common {
     /// Reads the messages that have arrived, until `mine` is answered. What has been read ahead is processed in any
     /// case, because polling the socket would not show it.
     fn read_messages(&self, socket: &Socket, desk: &mut Desk, mine: Option<&Waiter>) {

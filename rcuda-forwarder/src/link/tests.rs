@@ -7,6 +7,7 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Writer};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;
@@ -435,7 +436,7 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
         let mut line: executor::host_mirror::Line = [0; 10];
         (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
         let link = known.upgrade().unwrap();
-        assert!(link.shared.alike.take_over(&[&0u64.to_le_bytes(), executor::host_mirror::bytes_of(&[line])].concat()));
+        assert!(link.shared.common.alike.take_over(&[&0u64.to_le_bytes(), executor::host_mirror::bytes_of(&[line])].concat()));
         // SAFETY: the pages stay.
         unsafe { link.keep_alike(at + 4096, 4096) }.unwrap();
         true
@@ -457,18 +458,18 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
 
 #[test]
 fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
-    let (replies, told) = (reply::Replies::default(), Arc::new(AtomicUsize::new(0)));
+    let (replies, told) = (Replies::default(), Arc::new(AtomicUsize::new(0)));
     let count = told.clone();
     let then = move |outcome: Result<(Code, Vec<u8>), Lost>| {
         assert!(outcome.is_err());
         count.fetch_add(1, Ordering::Relaxed);
     };
-    replies.expect(1, Arc::new(reply::Waiter::calling(Box::new(then)))).unwrap();
-    replies.expect(2, Arc::new(reply::Waiter::new(None))).unwrap();
+    replies.expect(1, Arc::new(Waiter::calling(Box::new(then)))).unwrap();
+    replies.expect(2, Arc::new(Waiter::new(None))).unwrap();
     assert!(replies.forget(2), "what was never sent is taken back by who asked");
     replies.fail_all();
     assert_eq!((told.load(Ordering::Relaxed), replies.forget(1)), (1, false));
-    assert!(replies.expect(3, Arc::new(reply::Waiter::new(None))).is_err());
+    assert!(replies.expect(3, Arc::new(Waiter::new(None))).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Outcome, Place};
 use crate::channel::Start;
 use crate::control::{ControlReply, GlobalInfo, Refused};
-use crate::lock::lock;
+use crate::sync::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;

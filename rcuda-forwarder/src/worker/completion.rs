@@ -6,8 +6,8 @@
 //! first. A call that followed a copy on the GPU is seen as complete only after the copy was, so its answer cannot
 //! overtake the copy's bytes. Calls that complete at once take part while others are pending.
 
-use crate::lock::lock;
 use crate::place::{Outcome, Place};
+use crate::sync::lock;
 use cuda_api::code::Code;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,12 +1,8 @@
 //! Host memory of the job that this place cannot access: the place has a copy, and sends its changes to the job before
 //! each answer that shows the GPU's progress, and periodically, since the job may poll the memory without a call.
 
-use super::Worker;
-use crate::frame::CHANGES;
 use crate::host_mirror::{Look, Pace};
-use crate::lock::lock;
 use crate::place::Place;
-use cuda_api::code;
 use cuda_api::ops::id;
 use executor::host_mirror::bytes_of;
 use std::time::Duration;
@@ -38,28 +34,24 @@ pub(super) fn shows_progress(call: u16) -> bool {
     )
 }
 
-impl<P: Place> Worker<P> {
-    /// Sends changes to the job; returns whether there were any.
-    pub(super) fn tell_changes(&self) -> bool {
-        let _in_order = lock(&self.telling);
-        let (taken, lines) = self.place.look_apart();
-        for some in lines.chunks(LINES) {
-            let body = [&taken.to_le_bytes(), bytes_of(some)].concat();
-            self.tell(code::SUCCESS, CHANGES, &body);
-        }
-        !lines.is_empty()
+/// Passes changes on in messages; returns whether there were any.
+pub(super) fn tell_changes<P: Place>(place: &P, tell: impl Fn(&[u8])) -> bool {
+    let (taken, lines) = place.look_apart();
+    for some in lines.chunks(LINES) {
+        tell(&[&taken.to_le_bytes(), bytes_of(some)].concat());
     }
+    !lines.is_empty()
+}
 
-    /// Sends changes periodically.
-    pub(super) fn keep_alike(&self) {
-        let mut pace = Pace::default();
-        loop {
-            if self.place.has_apart() {
-                let worked = self.late.count();
-                pace.look(worked, || Look { found: self.tell_changes(), ..Look::default() });
-            } else {
-                std::thread::sleep(NONE);
-            }
+/// Looks for changes periodically. `worked` counts the calls that may lead to changes; `tell` passes changes on, and returns
+/// whether there were any.
+pub(super) fn keep_alike<P: Place>(place: &P, worked: impl Fn() -> u64, tell: impl Fn() -> bool) {
+    let mut pace = Pace::default();
+    loop {
+        if place.has_apart() {
+            pace.look(worked(), || Look { found: tell(), ..Look::default() });
+        } else {
+            std::thread::sleep(NONE);
         }
     }
 }

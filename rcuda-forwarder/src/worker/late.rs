@@ -6,7 +6,7 @@
 //! and leaves the other calls, in order, to this thread.
 
 use crate::frame::Head;
-use crate::lock::lock;
+use crate::sync::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

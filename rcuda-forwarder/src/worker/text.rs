@@ -4,7 +4,7 @@
 //! Both are pipes. One thread sends whatever arrives; before an answer that the job may wait for, the contents of the
 //! pipes are sent first ([`Text::pass_on`]), so that a kernel's text arrives before the wait for the kernel ends.
 
-use crate::lock::lock;
+use crate::sync::lock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fmt::Display;
 use std::fs::File;

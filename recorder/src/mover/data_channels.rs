@@ -6,8 +6,8 @@ use crate::internal_error;
 use crate::moves::Task;
 use crate::place::Place;
 use faults::Faults;
-use memsync::Verify;
-use rcuda_forwarder::{Control, ControlReply, RoundInfo};
+use memsync::{Round, Verify};
+use rcuda_forwarder::{Control, ControlReply};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Wires {
     /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
     /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned.
-    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<RoundInfo, MoveError> {
+    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
         let far = Faults::from_env().tcp_is_far && [&self.source, &self.target].iter().any(|p| p.transport() == "tcp");
         let part = Control::RoundTarget { ticket, verify, near: !far };
@@ -79,7 +79,7 @@ impl Wires {
             return Err(MoveError::NotIdentical("the target holds other bytes than the source".to_owned()));
         }
         // Only the target knows how much it has fetched, and when everything has arrived.
-        Ok(RoundInfo { bytes_sent: from.bytes_sent, ..to })
+        Ok(Round { bytes_sent: from.bytes_sent, ..to })
     }
 }
 
@@ -92,7 +92,7 @@ fn both<T>(from: Result<T, MoveError>, to: Result<T, MoveError>) -> Result<(T, T
 }
 
 /// Requests one end's part of a round; on failure tells the other end to stop.
-fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<RoundInfo, MoveError> {
+fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<Round, MoveError> {
     let round = match place.control(part) {
         Ok(ControlReply::Round(r)) => Ok(r),
         Ok(odd) => Err(MoveError::unexpected(&odd)),

@@ -21,8 +21,8 @@ use executor::DeviceInfo;
 use executor::batch;
 use faults::{Faults, Point};
 use journal::OwnedRecord;
-use memsync::Verify;
-use rcuda_forwarder::{Control, ControlReply, RoundInfo};
+use memsync::{Round, Verify};
+use rcuda_forwarder::{Control, ControlReply};
 use replayer::{Record, Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -265,7 +265,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays the journal's tail and carries out a round.
-    fn round(&mut self, verify: Verify) -> Result<RoundInfo, MoveError> {
+    fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
         self.feed(tail)?;
         self.task.check()?;

@@ -58,9 +58,5 @@ pub(crate) mod tiles;
 pub(crate) mod vmm;
 pub(crate) mod wait;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, even if another thread panicked while it held the lock: every critical section here leaves valid data.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+// Every critical section here leaves valid data.
+pub(crate) use cuda_api::lock::lock;

@@ -5,13 +5,14 @@ use super::left;
 use super::proxy::Proxy;
 use crate::scene::wait_for;
 use crate::server::{self, Server, children, helpers, signal};
+use cuda_api::lock::lock;
 use faults::Point;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long a stopped process stays so.
@@ -149,10 +150,6 @@ impl Drop for Referee {
         // Wakes the listener; if that fails it has ended already.
         let _ = UnixStream::connect(&self.socket);
     }
-}
-
-fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

@@ -2,9 +2,10 @@
 
 use ::tests::scene::{Hardware, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
+use cuda_api::lock::lock;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Moves that count, for a run to be a good one.
@@ -200,11 +201,6 @@ impl References {
             known.expected = (known.expected + wall) / 2;
         }
     }
-}
-
-/// Nothing here is half done when a thread panics.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Arguments with which threads rest between their rounds, and a GPU works then for so many microseconds.

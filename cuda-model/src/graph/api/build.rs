@@ -2,7 +2,7 @@
 
 use super::condition::add_conditional;
 use super::memory::{add_alloc, add_free, sweep};
-use super::{Done, Host, INVALID, add, checked, is_conditional, is_single, kernel, work_of};
+use super::{Done, Host, INVALID, add, check_removal, checked, is_conditional, is_single, kernel, work_of};
 use crate::graph::model::Owner;
 use crate::graph::raw::{self, AnyParams, RawKernel, give_list, nodes};
 use cuda_api::code;
@@ -31,8 +31,7 @@ pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: CUgraph) -> Done {
         if g.store.graph(graph)?.owner != Owner::Program || g.store.is_captured_into(graph) {
             return Err(INVALID);
         }
-        let held = g.store.drop_graph(graph);
-        g.release_objects(held);
+        g.drop_graph(graph);
         Ok(())
     })?;
     sweep(h);
@@ -49,9 +48,7 @@ pub fn cuGraphClone<H: Host>(h: &mut H, to: *mut CUgraph, graph: CUgraph) -> Don
         if g.store.any(graph as u64, &is_single) {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        let copy = g.store.copy(graph as u64, Owner::Program)?;
-        g.copy_retains(copy);
-        Ok(copy)
+        g.copy_graph(graph as u64, Owner::Program)
     })?;
     give(to, copy as CUgraph)
 }
@@ -128,8 +125,7 @@ fn add_child<H: Host>(h: &H, to: *mut CUgraphNode, graph: u64, after: Vec<(u64, 
         };
         let added = g.store.add(graph, after, Work::Child(inside), 0);
         if added.is_err() && !moved {
-            let held = g.store.drop_graph(inside);
-            g.release_objects(held);
+            g.drop_graph(inside);
         }
         added
     })?;
@@ -186,12 +182,7 @@ pub fn cuGraphAddNode_v2<H: Host>(
 pub fn cuGraphDestroyNode<H: Host>(h: &mut H, node: CUgraphNode) -> Done {
     h.shared().with(|g| {
         let graph = g.store.node(node as u64)?.graph;
-        if g.store.is_captured_into(graph) {
-            return Err(INVALID);
-        }
-        if g.store.has_memory(graph) {
-            return Err(code::ERROR_NOT_SUPPORTED);
-        }
+        check_removal(g, graph)?;
         let held = g.store.remove_node(node as u64)?;
         g.release_objects(held);
         Ok(())
@@ -350,12 +341,7 @@ pub fn cuGraphRemoveDependencies_v2<H: Host>(
 ) -> Done {
     let edges = edge_list(from, to, edge_data, count)?;
     h.shared().with(|g| {
-        if g.store.is_captured_into(graph as u64) {
-            return Err(INVALID);
-        }
-        if g.store.has_memory(graph as u64) {
-            return Err(code::ERROR_NOT_SUPPORTED);
-        }
+        check_removal(g, graph as u64)?;
         g.store.disconnect(graph as u64, &edges)
     })
 }

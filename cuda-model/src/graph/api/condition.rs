@@ -1,9 +1,9 @@
 //! Conditions, and the nodes that run one of their graphs, none, or one repeatedly.
 
 use super::{Done, Host, INVALID};
-use crate::graph::Graphs;
 use crate::graph::model::Owner;
 use crate::graph::raw::RawConditional;
+use crate::graph::tables::Graphs;
 use cuda_api::code::Code;
 use cuda_api::pointer::{give, read};
 use cuda_api::sys::{CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphNode};

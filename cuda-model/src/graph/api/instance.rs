@@ -41,8 +41,8 @@ fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64)
     }
 }
 
-/// Creates an instance, in the forms before CUDA 12.
-fn instantiate_old<H: Host>(
+/// Creates an instance, in the form of CUDA 10.
+pub fn cuGraphInstantiate<H: Host>(
     h: &mut H,
     to: *mut CUgraphExec,
     graph: CUgraph,
@@ -59,18 +59,6 @@ fn instantiate_old<H: Host>(
     })
 }
 
-/// Creates an instance, in the form of CUDA 10.
-pub fn cuGraphInstantiate<H: Host>(
-    h: &mut H,
-    to: *mut CUgraphExec,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> Done {
-    instantiate_old(h, to, graph, node, log, size)
-}
-
 /// Creates an instance, in the form of CUDA 11.
 pub fn cuGraphInstantiate_v2<H: Host>(
     h: &mut H,
@@ -80,7 +68,7 @@ pub fn cuGraphInstantiate_v2<H: Host>(
     log: *mut c_char,
     size: usize,
 ) -> Done {
-    instantiate_old(h, to, graph, node, log, size)
+    cuGraphInstantiate(h, to, graph, node, log, size)
 }
 
 /// Creates an instance.
@@ -165,39 +153,28 @@ pub fn cuGraphExecKernelNodeSetParams_v2<H: Host>(
     set_kernel(h, instance, node, raw::kernel_2(p)?)
 }
 
-/// Changes a copy of an instance.
-pub fn cuGraphExecMemcpyNodeSetParams<H: Host>(
-    h: &mut H,
-    instance: CUgraphExec,
-    node: CUgraphNode,
-    p: *const CUDA_MEMCPY3D,
-    _context: CUcontext,
-) -> Done {
-    let work = checked(h, Work::Copy(copy_3d(p)?))?;
-    set(h, instance, node, work)
+macro_rules! sets {
+    ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) $work:expr;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, $($p: $t),*) -> Done {
+            let work = checked(h, $work)?;
+            set(h, instance, node, work)
+        }
+    )*};
 }
-
-/// Changes a fill of an instance.
-pub fn cuGraphExecMemsetNodeSetParams<H: Host>(
-    h: &mut H,
-    instance: CUgraphExec,
-    node: CUgraphNode,
-    p: *const CUDA_MEMSET_NODE_PARAMS,
-    _context: CUcontext,
-) -> Done {
-    let work = checked(h, Work::Fill(raw::fill(p)?))?;
-    set(h, instance, node, work)
-}
-
-/// Changes a host function of an instance.
-pub fn cuGraphExecHostNodeSetParams<H: Host>(
-    h: &mut H,
-    instance: CUgraphExec,
-    node: CUgraphNode,
-    p: *const CUDA_HOST_NODE_PARAMS,
-) -> Done {
-    let work = checked(h, Work::Host(raw::host(p)?))?;
-    set(h, instance, node, work)
+sets! {
+    /// Changes a copy of an instance.
+    cuGraphExecMemcpyNodeSetParams(p: *const CUDA_MEMCPY3D, _context: CUcontext) Work::Copy(copy_3d(p)?);
+    /// Changes a fill of an instance.
+    cuGraphExecMemsetNodeSetParams(p: *const CUDA_MEMSET_NODE_PARAMS, _context: CUcontext) Work::Fill(raw::fill(p)?);
+    /// Changes a host function of an instance.
+    cuGraphExecHostNodeSetParams(p: *const CUDA_HOST_NODE_PARAMS) Work::Host(raw::host(p)?);
+    /// Changes the event that an instance records.
+    cuGraphExecEventRecordNodeSetEvent(event: CUevent) Work::EventRecord(event as u64);
+    /// Changes the event that an instance waits for.
+    cuGraphExecEventWaitNodeSetEvent(event: CUevent) Work::EventWait(event as u64);
+    /// Changes memory operations of an instance.
+    cuGraphExecBatchMemOpNodeSetParams(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) Work::MemOps(raw::mem_ops(p)?);
 }
 
 /// Changes everything in a child graph of an instance.
@@ -207,29 +184,6 @@ pub fn cuGraphExecChildGraphNodeSetParams<H: Host>(h: &mut H, instance: CUgraphE
         g.change_child(instance as u64, node as u64, child as u64)
     })?;
     change(h, instance as u64, changes)
-}
-
-/// Changes the event that an instance records.
-pub fn cuGraphExecEventRecordNodeSetEvent<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, event: CUevent) -> Done {
-    let work = checked(h, Work::EventRecord(event as u64))?;
-    set(h, instance, node, work)
-}
-
-/// Changes the event that an instance waits for.
-pub fn cuGraphExecEventWaitNodeSetEvent<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, event: CUevent) -> Done {
-    let work = checked(h, Work::EventWait(event as u64))?;
-    set(h, instance, node, work)
-}
-
-/// Changes memory operations of an instance.
-pub fn cuGraphExecBatchMemOpNodeSetParams<H: Host>(
-    h: &mut H,
-    instance: CUgraphExec,
-    node: CUgraphNode,
-    p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
-) -> Done {
-    let work = checked(h, Work::MemOps(raw::mem_ops(p)?))?;
-    set(h, instance, node, work)
 }
 
 /// Changes a node of any kind of an instance.
@@ -340,12 +294,10 @@ fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done
         if g.store.has_memory(graph) {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        let copy = g.store.copy(graph, Owner::Program)?;
-        g.copy_retains(copy);
+        let copy = g.copy_graph(graph, Owner::Program)?;
         let taken = g.add_captured(stream, Work::Child(copy));
         if taken != Ok(true) {
-            let held = g.store.drop_graph(copy);
-            g.release_objects(held);
+            g.drop_graph(copy);
         }
         taken.map(drop)
     })

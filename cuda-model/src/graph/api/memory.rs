@@ -14,7 +14,7 @@ pub(super) fn sweep<H: Host>(h: &mut H) {
     if !h.shared().allocating() {
         return;
     }
-    for address in h.shared().with(Graphs::unused) {
+    for address in h.shared().with(|g| g.memories.unused(&g.store)) {
         // Fails only if the context has been destroyed or has failed, and the memory with it.
         let _ = h.release(address);
     }

@@ -1,7 +1,7 @@
 //! User objects, and Graphviz output of graphs.
 
 use super::{Done, Host, INVALID};
-use crate::graph::object::Destructor;
+use crate::graph::tables::Destructor;
 use cuda_api::code;
 use cuda_api::pointer::{give, text};
 use cuda_api::sys::{CUgraph, CUhostFn, CUuserObject};

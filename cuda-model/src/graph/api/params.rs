@@ -60,22 +60,10 @@ pub fn cuGraphMemcpyNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mu
     give_copy_3d(to, &c)
 }
 
-/// Changes a copy node.
-pub fn cuGraphMemcpyNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *const CUDA_MEMCPY3D) -> Done {
-    let work = checked(h, Work::Copy(copy_3d(p)?))?;
-    set_work(h, node as u64, work)
-}
-
 /// Parameters of a fill node.
 pub fn cuGraphMemsetNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_MEMSET_NODE_PARAMS) -> Done {
     let f = work_of(h, node as u64, |w| if let Work::Fill(f) = w { Some(*f) } else { None })?;
     raw::give_fill(to, &f)
-}
-
-/// Changes a fill node.
-pub fn cuGraphMemsetNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *const CUDA_MEMSET_NODE_PARAMS) -> Done {
-    let work = checked(h, Work::Fill(raw::fill(p)?))?;
-    set_work(h, node as u64, work)
 }
 
 /// Parameters of a host node.
@@ -84,32 +72,14 @@ pub fn cuGraphHostNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut 
     raw::give_host(to, &call)
 }
 
-/// Changes a host node.
-pub fn cuGraphHostNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *const CUDA_HOST_NODE_PARAMS) -> Done {
-    let work = checked(h, Work::Host(raw::host(p)?))?;
-    set_work(h, node as u64, work)
-}
-
 /// Event of a record node.
 pub fn cuGraphEventRecordNodeGetEvent<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUevent) -> Done {
     give(to, work_of(h, node as u64, |w| if let Work::EventRecord(e) = w { Some(*e) } else { None })? as CUevent)
 }
 
-/// Changes the event of a record node.
-pub fn cuGraphEventRecordNodeSetEvent<H: Host>(h: &mut H, node: CUgraphNode, event: CUevent) -> Done {
-    let work = checked(h, Work::EventRecord(event as u64))?;
-    set_work(h, node as u64, work)
-}
-
 /// Event of a wait node.
 pub fn cuGraphEventWaitNodeGetEvent<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUevent) -> Done {
     give(to, work_of(h, node as u64, |w| if let Work::EventWait(e) = w { Some(*e) } else { None })? as CUevent)
-}
-
-/// Changes the event of a wait node.
-pub fn cuGraphEventWaitNodeSetEvent<H: Host>(h: &mut H, node: CUgraphNode, event: CUevent) -> Done {
-    let work = checked(h, Work::EventWait(event as u64))?;
-    set_work(h, node as u64, work)
 }
 
 /// Parameters of a node of memory operations.
@@ -119,10 +89,28 @@ pub fn cuGraphBatchMemOpNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to:
     h.shared().with(|g| g.store.node_mut(node as u64).map(|n| n.lent = vec![lent]))
 }
 
-/// Changes a node of memory operations.
-pub fn cuGraphBatchMemOpNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Done {
-    let work = checked(h, Work::MemOps(raw::mem_ops(p)?))?;
-    set_work(h, node as u64, work)
+macro_rules! sets {
+    ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) $work:expr;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<H: Host>(h: &mut H, node: CUgraphNode, $($p: $t),*) -> Done {
+            let work = checked(h, $work)?;
+            set_work(h, node as u64, work)
+        }
+    )*};
+}
+sets! {
+    /// Changes a copy node.
+    cuGraphMemcpyNodeSetParams(p: *const CUDA_MEMCPY3D) Work::Copy(copy_3d(p)?);
+    /// Changes a fill node.
+    cuGraphMemsetNodeSetParams(p: *const CUDA_MEMSET_NODE_PARAMS) Work::Fill(raw::fill(p)?);
+    /// Changes a host node.
+    cuGraphHostNodeSetParams(p: *const CUDA_HOST_NODE_PARAMS) Work::Host(raw::host(p)?);
+    /// Changes the event of a record node.
+    cuGraphEventRecordNodeSetEvent(event: CUevent) Work::EventRecord(event as u64);
+    /// Changes the event of a wait node.
+    cuGraphEventWaitNodeSetEvent(event: CUevent) Work::EventWait(event as u64);
+    /// Changes a node of memory operations.
+    cuGraphBatchMemOpNodeSetParams(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) Work::MemOps(raw::mem_ops(p)?);
 }
 
 /// Changes a node of any kind.

@@ -1,7 +1,8 @@
 //! Calls every operation with memory that is not the job's, and checks what the executor passes to a driver.
 
-use super::{Arenas, BAD, Copy3, CopyEnd, DEVICE, Fill, HOST, Kind, MemoryPart, Resource, StreamMemory, reach, span};
+use super::{BAD, Copy3, CopyEnd, DEVICE, Fill, HOST, Kind, MemoryPart, Resource, StreamMemory, reach, span};
 use crate::executor::Executor;
+use crate::executor::state::mappings::Arenas;
 use crate::gpu::Gpu;
 use crate::{Applied, Options, batch, steer};
 use cuda_api::arg::LEGACY;

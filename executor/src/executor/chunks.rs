@@ -1,0 +1,58 @@
+//! Chunks: physical memory that is mapped in the job's arena.
+
+use super::state::mappings::Mapped;
+use super::{ContextState, Executor, fresh_number, short};
+use crate::steer::{self, GRANULE};
+use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
+use cuda_api::ops::Chunk;
+use cuda_api::wire::Wire;
+
+impl Executor {
+    pub(super) fn map_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
+        let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
+        let base = steer::own_base(self.virtual_device);
+        let inside = address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + steer::ARENA);
+        if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut chunks = lock(&self.chunks);
+        if chunks.range(..address + bytes).next_back().is_some_and(|(at, c)| at + c.bytes > address) {
+            return Err(code::ERROR_ALREADY_MAPPED);
+        }
+        let memory = match self.gpu.create_memory(bytes, self.rdma) {
+            // Some machines report that network cards can access the memory but refuse to create such memory.
+            Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),
+            other => other,
+        }?;
+        let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
+            self.gpu.allow(address, bytes).inspect_err(|_| {
+                // The first error is reported.
+                let _ = self.gpu.unmap(address, bytes);
+            })
+        });
+        if let Err(rc) = mapped {
+            // The first error is reported.
+            let _ = self.gpu.release_memory(memory);
+            return Err(rc);
+        }
+        chunks.insert(address, Mapped { bytes, memory, number: fresh_number() });
+        Ok(())
+    }
+
+    pub(super) fn unmap_chunk(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
+        let op = Chunk::get(&mut body).map_err(short)?;
+        let _going = self.no_transfers(life)?;
+        let mut chunks = lock(&self.chunks);
+        let memory = chunks.get(&op.address).filter(|c| c.bytes == op.bytes).ok_or(code::ERROR_NOT_MAPPED)?.memory;
+        self.gpu.unmap(op.address, op.bytes)?;
+        chunks.remove(&op.address);
+        self.withdraw_chunk(op.address);
+        self.gpu.release_memory(memory)
+    }
+
+    /// Physical memory mapped in the arena, by address.
+    pub fn chunks(&self) -> Vec<Chunk> {
+        lock(&self.chunks).iter().map(|(address, c)| Chunk { address: *address, bytes: c.bytes }).collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! The instances of graphs of a place, and their nodes that call the job.
+
+use super::buffers::Pinned;
+use super::copy_nodes::CopyNode;
+use super::host_calls::Call;
+use crate::gpu::graphs::NodeParams;
+use crate::pools::Recorded;
+use cuda_api::code;
+use cuda_api::lock::lock;
+use cuda_api::work::{At, HOST, Spec, Work};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+/// A node that calls the job.
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    /// It runs a host function.
+    Function(Arc<FunctionNode>),
+    /// It copies from or to the job's memory, or inside it.
+    Copy(Arc<CopyNode>),
+}
+
+/// A node with a host function of the program.
+#[derive(Debug, Default)]
+pub(crate) struct FunctionNode {
+    /// Its actions in the coming launches, in their order.
+    pub(crate) next: Mutex<VecDeque<Turn>>,
+}
+
+/// The action of such a node in one launch. It keeps the node alive until then, even if the instance was destroyed.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) _node: Arc<FunctionNode>,
+    /// `None`: the node is skipped.
+    pub(crate) call: Option<Arc<Call>>,
+}
+
+/// The nodes of an instance that call the job, in the order in which a launch lists their tokens; none for a copy that the driver makes
+/// by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    pub(crate) nodes: Vec<(At, Option<Node>)>,
+    /// The memory of their words.
+    pub(crate) _words: Option<Pinned>,
+    /// The last launch; locked during a launch, so that the queues are in the driver's order.
+    pub(crate) last: Mutex<Option<Arc<Recorded>>>,
+}
+
+/// Entry point of the driver's node of a host function.
+unsafe extern "C" fn reached(data: *mut c_void) {
+    // SAFETY: the node lives as long as the instance, and until its action in every launch is over.
+    let node = unsafe { &*data.cast_const().cast::<FunctionNode>() };
+    let turn = lock(&node.next).pop_front();
+    if let Some(call) = turn.as_ref().and_then(|t| t.call.as_ref()) {
+        call.run(code::SUCCESS);
+    }
+}
+
+impl Node {
+    /// Parameters of the driver's node that makes the call.
+    pub(crate) fn params(&self, context: u64) -> NodeParams {
+        match self {
+            Node::Function(node) => NodeParams::host(reached as *const () as u64, Arc::as_ptr(node) as u64),
+            Node::Copy(node) => node.params(context, true),
+        }
+    }
+}
+
+impl Calls {
+    /// Creates the list of a graph's nodes that call the job; `here`: in the job's own process.
+    pub(crate) fn of(spec: &Spec, here: bool) -> Calls {
+        let node = |work: &Work<u32>| match work {
+            Work::Copy(_) if here => None,
+            Work::Copy(c) => Some(Node::Copy(Arc::new(CopyNode {
+                to_host: c.dst.memory == HOST && c.src.memory != HOST,
+                ..CopyNode::default()
+            }))),
+            _ => Some(Node::Function(Arc::default())),
+        };
+        Calls { nodes: spec.calls().map(|(at, work)| (at, node(work))).collect(), ..Calls::default() }
+    }
+
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &Arc<CopyNode>> {
+        self.nodes.iter().filter_map(|(_, node)| if let Some(Node::Copy(node)) = node { Some(node) } else { None })
+    }
+
+    pub(crate) fn at(&self, at: At) -> Option<&Node> {
+        self.nodes.iter().find(|(a, _)| *a == at)?.1.as_ref()
+    }
+
+    /// The node of a copy that calls the job.
+    pub(crate) fn copy_at(&self, at: At) -> Option<&Arc<CopyNode>> {
+        if let Some(Node::Copy(node)) = self.at(at) { Some(node) } else { None }
+    }
+
+    /// The last launch that made calls, which may still use the nodes' resources.
+    pub(crate) fn last(&self) -> Option<Arc<Recorded>> {
+        lock(&self.last).clone()
+    }
+}
+
+/// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
+#[derive(Debug, Clone)]
+pub(crate) struct Built {
+    pub(crate) graph: u64,
+    pub(crate) nodes: HashMap<At, u64>,
+    /// For copies from and to the job: the nodes that wait for it.
+    pub(crate) waits: HashMap<At, u64>,
+    pub(crate) calls: Arc<Calls>,
+}
+
+/// A graph for which conditions were created: only this graph can have their nodes.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) graph: u64,
+    pub(crate) made: Made,
+    /// The driver's handles of its conditions.
+    pub(crate) conditions: HashSet<u64>,
+}
+
+/// What such a graph contains.
+#[derive(Debug)]
+pub(crate) enum Made {
+    Nothing,
+    /// All nodes; it can be instantiated again.
+    Whole(Spec, Built),
+    /// Only some of its nodes, because building it failed.
+    Part,
+}
+
+/// The instances of a place.
+#[derive(Debug, Default)]
+pub(crate) struct Graphs {
+    pub(crate) homes: HashMap<u64, Home>,
+    pub(crate) built: HashMap<u64, Built>,
+    /// Resources of destroyed instances, kept until their last launches are complete.
+    pub(crate) ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
+}

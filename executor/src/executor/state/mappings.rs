@@ -1,0 +1,105 @@
+//! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
+
+use crate::steer::{ARENA, own_base};
+use cuda_api::ops::Offer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A mapped chunk.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) bytes: u64,
+    /// The driver's handle of the physical memory.
+    pub(crate) memory: u64,
+    /// Number of the memory, unique in the process.
+    pub(crate) number: u64,
+}
+
+/// Size of an arena as a power of two: all memory of the job on the device lies in ranges of this size, at multiples of it.
+const ARENA_BITS: u32 = ARENA.trailing_zeros();
+const _: () = assert!(ARENA.is_power_of_two());
+
+/// The arenas that the job has at this place, a bit for each: addresses below 2^46. It consists of atomics, since every copy reads it.
+#[derive(Debug, Default)]
+pub(crate) struct Arenas([AtomicU64; 2]);
+
+impl Arenas {
+    /// The word and the bit of an arena.
+    fn bit(&self, number: u64) -> Option<(&AtomicU64, u64)> {
+        Some((self.0.get((number / 64) as usize)?, 1 << (number % 64)))
+    }
+
+    /// Adds the arena that begins here.
+    pub(crate) fn add(&self, address: u64) {
+        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
+            word.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// Removes the arena that begins here.
+    pub(crate) fn remove(&self, address: u64) {
+        if let Some((word, bit)) = self.bit(address >> ARENA_BITS) {
+            word.fetch_and(!bit, Ordering::Release);
+        }
+    }
+
+    /// Returns whether all of some bytes lie in arenas of the job.
+    #[inline]
+    pub(crate) fn contain(&self, address: u64, bytes: u64) -> bool {
+        let Some(last) = address.checked_add(bytes.saturating_sub(1)) else { return false };
+        let has = |number| self.bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
+        let (first, end) = (address >> ARENA_BITS, last >> ARENA_BITS);
+        // Mostly one; there are no more than the two words have bits.
+        has(first) && (first == end || (end < 128 && (first..=end).all(has)))
+    }
+}
+
+/// Reserved arenas and the mappings in them.
+#[derive(Debug, Default)]
+pub(crate) struct Aliases {
+    pub(crate) arenas: BTreeSet<u64>,
+    pub(crate) mapped: BTreeMap<u64, u64>,
+}
+
+/// The offers, by the first address of the chunk, and the imported memory, by the address of its mapping.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub(crate) offers: Mutex<BTreeMap<u64, Offer>>,
+    pub(crate) imported: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// The mapped memory of another place.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    /// The offer of that place.
+    pub(crate) offer: Option<Offer>,
+    /// Base of the range where its memory is mapped.
+    pub(crate) base: Option<u64>,
+    /// Mapped chunks, by their address in this place.
+    pub(crate) chunks: BTreeMap<u64, (u64, u64)>,
+}
+
+/// The state of both sides.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    pub(crate) shown: Mutex<Option<Offer>>,
+    pub(crate) view: Mutex<View>,
+}
+
+impl View {
+    /// The address at which a chunk of the source is mapped.
+    pub(crate) fn of(&self, device: u32, address: u64) -> u64 {
+        address.wrapping_add(self.distance(device))
+    }
+
+    pub(crate) fn distance(&self, device: u32) -> u64 {
+        self.base.unwrap_or_default().wrapping_sub(own_base(device))
+    }
+
+    /// The end of the mapped chunk that contains an address.
+    pub(crate) fn end_of(&self, address: u64) -> Option<u64> {
+        let (at, (bytes, _)) = self.chunks.range(..=address).next_back()?;
+        Some(at + bytes).filter(|end| address < *end)
+    }
+}

@@ -1,0 +1,96 @@
+//! The job's pinned memory at an executor.
+
+use crate::host_mirror::Twins;
+use cuda_api::lock::lock;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, OnceLock};
+
+/// Copies are made in pieces of this size, which bounds how long the lock is held.
+const PIECE: usize = 1 << 20;
+
+/// A registered block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) flags: u32,
+    pub(crate) from: From,
+}
+
+/// Where its memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// It was mapped before.
+    Here,
+    /// The job's file; unmapped when it is unregistered.
+    File,
+    /// Allocated here; unmapped when it is unregistered.
+    Apart,
+}
+
+/// The executor's copies of mirrored memory.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    pub(crate) twins: Twins,
+    /// Number of the job's messages that were applied.
+    pub(crate) taken: u64,
+}
+
+/// The job's pinned memory at this executor.
+#[derive(Debug, Default)]
+pub(crate) struct PinnedMemory {
+    /// The job's file, in a worker.
+    pub(crate) file: OnceLock<OwnedFd>,
+    pub(crate) parts: Mutex<BTreeMap<u64, Part>>,
+    /// Size of the mirrored copies in bytes.
+    pub(crate) own: AtomicU64,
+    /// Whether the job was told that the limit is reached.
+    pub(crate) told: AtomicBool,
+    pub(crate) apart: Mutex<Apart>,
+    /// Whether there are mirrored copies.
+    pub(crate) any_apart: AtomicBool,
+    /// Whether the job has requested mirrored memory at an address that this process uses itself.
+    pub(crate) collided: AtomicBool,
+}
+
+impl PinnedMemory {
+    /// Writes bytes to registered memory; memory that is not, or no longer, registered is skipped.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+            let to = at + (number * PIECE) as u64;
+            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
+            let copy = || unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u8, piece.len()) };
+            if !self.while_mapped(to, piece.len(), copy) {
+                return;
+            }
+        }
+    }
+
+    /// Reads bytes of registered memory; returns false if not all of them are registered.
+    pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        to.chunks_mut(PIECE).enumerate().all(|(number, piece)| {
+            let (from, bytes) = (at + (number * PIECE) as u64, piece.len());
+            // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
+            let copy = || unsafe { std::ptr::copy_nonoverlapping(from as *const u8, piece.as_mut_ptr(), bytes) };
+            self.while_mapped(from, bytes, copy)
+        })
+    }
+
+    /// Runs something that uses a range of registered memory; returns false without running it if not all of the range is registered.
+    fn while_mapped(&self, at: u64, bytes: usize, run: impl FnOnce()) -> bool {
+        // Held meanwhile: memory is removed from the list before it is unmapped.
+        let parts = lock(&self.parts);
+        let whole = inside(&parts, at, bytes as u64) == Some(true);
+        if whole {
+            run();
+        }
+        whole
+    }
+}
+
+/// Returns whether the bytes lie in one of the parts; `None` if they do not begin in one.
+pub(crate) fn inside(parts: &BTreeMap<u64, Part>, at: u64, bytes: u64) -> Option<bool> {
+    let (start, part) = parts.range(..=at).next_back().filter(|(start, p)| at - **start < p.bytes)?;
+    Some(bytes <= part.bytes - (at - start))
+}

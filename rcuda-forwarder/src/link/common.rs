@@ -1,0 +1,107 @@
+//! What calls and answers of a link have in common: the ring, outstanding answers, faults, text and mirrored memory.
+
+use super::host_mirror::Alike;
+use super::patience::Patience;
+use super::replies::Replies;
+use crate::conn::Conn;
+use crate::ring::{Consumer, PushError, Ring, Taken};
+use crate::sync::lock;
+use cuda_api::code::Code;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// A call that was sent without waiting for its result has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The call's result.
+    pub code: Code,
+    /// Row or operation.
+    pub id: u16,
+}
+
+pub(super) type Hook = Box<dyn Fn(Fault) + Send + Sync>;
+type TextHook = Arc<dyn Fn(i32, &[u8]) + Send + Sync>;
+
+/// Text for the job's output that arrived before a hook was set, and the hook.
+#[derive(Default)]
+pub(super) struct Texts {
+    pub(super) before: Vec<(i32, Vec<u8>)>,
+    pub(super) hook: Option<TextHook>,
+}
+
+impl std::fmt::Debug for Texts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Texts").field("before", &self.before.len()).field("hook", &self.hook.is_some()).finish()
+    }
+}
+
+/// The first fault that has not been taken, and the hook for faults.
+#[derive(Default)]
+pub(super) struct Faults {
+    pub(super) first: Option<Fault>,
+    pub(super) hook: Option<Arc<Hook>>,
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").field("first", &self.first).field("hook", &self.hook.is_some()).finish()
+    }
+}
+
+/// State shared by the program's threads and ours, except the source of answers.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) ring: Ring,
+    /// Carries everything over TCP; with shared memory it only shows that both ends exist.
+    pub(super) conn: Arc<Conn>,
+    pub(super) replies: Replies,
+    pub(super) faults: Mutex<Faults>,
+    pub(super) texts: Mutex<Texts>,
+    pub(super) alike: Alike,
+    pub(super) patience: Patience,
+}
+
+impl Common {
+    /// Marks the connection as lost. The receiver detects this and fails all waiting threads.
+    pub(super) fn lose(&self, why: &str) {
+        self.replies.lose(why);
+        self.conn.shutdown();
+    }
+
+    /// Sends the calls in the ring, until stopped or the connection fails.
+    pub(super) fn send_all(&self) {
+        // SAFETY: called once for each ring, by the sender thread.
+        let mut consumer = unsafe { Consumer::new(&self.ring) };
+        while let Some(sent) = consumer.take(|taken| match taken {
+            Taken::Frames(bytes) => (&*self.conn).write_all(bytes),
+            Taken::Long(head, parts, filling) => {
+                let mut pieces = Vec::with_capacity(parts.len() + 2);
+                pieces.push(&head[..]);
+                pieces.extend_from_slice(parts);
+                pieces.push(filling);
+                self.conn.write_pieces(&pieces)
+            }
+        }) {
+            if let Err(e) = sent {
+                self.lose(&format!("sending failed: {e}"));
+                break;
+            }
+        }
+    }
+
+    /// Sends changes of mirrored memory before a call whose work may read them.
+    pub(super) fn before(&self, call: u16) -> Result<(), PushError> {
+        self.alike.before(&self.ring, call)
+    }
+
+    pub(super) fn fault(&self, fault: Fault) {
+        let hook = {
+            let mut f = lock(&self.faults);
+            f.first.get_or_insert(fault);
+            f.hook.clone()
+        };
+        if let Some(hook) = hook {
+            hook(fault);
+        }
+    }
+}
