@@ -107,7 +107,7 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
     }
     // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
     unsafe { cuda_image::measure(code.cast()) }.map_err(|e| {
-        crate::log::trace(|| format!("module image refused: {e}"));
+        tracing::debug!(target: "code", "module image refused: {e}");
         code::ERROR_INVALID_IMAGE
     })
 }
