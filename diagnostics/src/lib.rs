@@ -14,31 +14,14 @@ mod lines;
 mod setting;
 mod sink;
 
+pub use lines::Program;
+
 use lines::Lines;
 use setting::{SETTINGS, Setting};
-use sink::{Sink, write_stderr};
+use sink::write_stderr;
 use std::sync::Once;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
-
-/// The kind of program that logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
-    /// A process with the recorder: its output streams belong to someone else, so only warnings and errors are always written.
-    Job,
-    /// `mrcuda serve`: standard error is its log.
-    Server,
-}
-
-impl Program {
-    /// Lines of this level and above are written to standard error, whatever `MRCUDA_LOG` says.
-    fn always(self) -> Level {
-        match self {
-            Program::Job => Level::WARN,
-            Program::Server => Level::INFO,
-        }
-    }
-}
 
 /// What `MRCUDA_LOG` enables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The subscriber: which spans and events are enabled, and how a line is written.
 
-use crate::{Program, Setting, Sink, write_stderr};
+use crate::setting::Setting;
+use crate::sink::{Sink, write_stderr};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -11,7 +12,26 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// The kind of program that logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// A process with the recorder: its output streams belong to someone else, so only warnings and errors are always written.
+    Job,
+    /// `mrcuda serve`: standard error is its log.
+    Server,
+}
+
+impl Program {
+    /// Lines of this level and above are written to standard error, whatever `MRCUDA_LOG` says.
+    fn always(self) -> Level {
+        match self {
+            Program::Job => Level::WARN,
+            Program::Server => Level::INFO,
+        }
+    }
+}
 
 /// Maximum number of spans that one thread has entered; further ones do not show in its lines.
 const DEEPEST: usize = 8;

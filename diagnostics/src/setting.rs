@@ -1,6 +1,6 @@
 //! The syntax of `MRCUDA_LOG`: `1`, a file, or a list of levels and targets.
 
-use crate::Sink;
+use crate::sink::Sink;
 use std::path::PathBuf;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;

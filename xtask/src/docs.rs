@@ -3,7 +3,7 @@
 //! `docs/SUMMARY.md` is the table of contents. The pages link to each other by their paths in the repository, also out of `docs/`, so the
 //! book is made from a copy with the same paths.
 
-use crate::lint::{RUSTDOC, cargo, links, markdown, read};
+use crate::pages::{links, markdown, read};
 use crate::step::step;
 use ::tests::install;
 use std::collections::BTreeSet;
@@ -13,6 +13,9 @@ use std::process::Command;
 
 /// The table of contents, from the root of the repository.
 const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// The documentation of all crates, with what is private to them: most of them are programs.
+pub(crate) const RUSTDOC: [&str; 5] = ["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
 
 /// Makes both, in cargo's target directory.
 pub(crate) fn docs() -> Result<(), String> {
@@ -33,7 +36,8 @@ pub(crate) fn docs() -> Result<(), String> {
         Err(e) => return Err(format!("cannot start mdbook: {e}")),
     }
     step("crates");
-    if !cargo(&RUSTDOC, &[("CARGO_TARGET_DIR", target.as_os_str())])? {
+    let status = install::cargo().args(RUSTDOC).env("CARGO_TARGET_DIR", &target).status();
+    if !status.map_err(|e| format!("cannot start cargo doc: {e}"))?.success() {
         return Err("rustdoc failed".to_owned());
     }
     println!("{}\n{}", book.join("html/index.html").display(), target.join("doc").display());

@@ -1,12 +1,14 @@
 //! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles of modules, spelling,
 //! and the licences of what we use. `.ci/run` runs it before the tests.
 
+use crate::docs::RUSTDOC;
+use crate::pages::{links, markdown, read};
 use crate::step::step;
 use crate::{docs, modules};
 use ::tests::install;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// What programs check that are not part of Rust: name, program, arguments. They are run where they are installed.
@@ -64,11 +66,8 @@ pub(crate) fn lint() -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
 }
 
-/// The documentation of all crates, with what is private to them: most of them are programs.
-pub(crate) const RUSTDOC: [&str; 5] = ["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
-
 /// Whether a cargo command succeeds. Its output is not captured.
-pub(crate) fn cargo(args: &[&str], env: &[(&str, &OsStr)]) -> Result<bool, String> {
+fn cargo(args: &[&str], env: &[(&str, &OsStr)]) -> Result<bool, String> {
     let status = install::cargo().args(args).envs(env.iter().copied()).status();
     status.map(|status| status.success()).map_err(|e| format!("cannot start cargo {}: {e}", args[0]))
 }
@@ -88,33 +87,6 @@ fn dead_links(root: &Path) -> Result<Vec<String>, String> {
         }
     }
     Ok(dead)
-}
-
-/// README and the other pages beside it, those of `docs/` with its directories, and those of `tests/`.
-pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let (mut files, mut folders) =
-        (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
-    while let Some((folder, deep)) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
-            let path = entry.path();
-            if path.is_dir() && deep {
-                folders.push((path, true));
-            } else if path.extension().is_some_and(|e| e == "md") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-pub(crate) fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// Targets of the links in a line of Markdown.
-pub(crate) fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
 /// Whether a link of a file leads somewhere. Links to other sites are not followed.

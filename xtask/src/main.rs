@@ -24,6 +24,7 @@ mod gpu;
 mod kill_matrix;
 mod lint;
 mod modules;
+mod pages;
 mod soak;
 mod step;
 mod suite;
