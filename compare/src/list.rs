@@ -18,10 +18,10 @@ pub struct Program {
     pub limit: Duration,
 }
 
-/// All executable files of a folder, by name, with these arguments.
+/// All executable files of a directory, by name, with these arguments.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// The directory cannot be read.
 pub fn executables(folder: &Path, args: &[&str], limit: Duration) -> Result<Vec<Program>, String> {
     use std::os::unix::fs::PermissionsExt;
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -38,8 +38,8 @@ pub fn executables(folder: &Path, args: &[&str], limit: Duration) -> Result<Vec<
     Ok(found)
 }
 
-/// Reads a list of programs of a folder: on each line a program and its arguments, separated by spaces, and then `@folder=PATH` and
-/// `@limit=SECONDS` as wanted. Paths are relative to the folder. Words with spaces are put in double quotes; lines with `#` in front are
+/// Reads a list of programs of a directory: on each line a program and its arguments, separated by spaces, and then `@directory=PATH` and
+/// `@limit=SECONDS` as wanted. Paths are relative to the directory. Words with spaces are put in double quotes; lines with `#` in front are
 /// remarks.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ fn read_line(folder: &Path, line: &str, limit: Duration) -> Result<Option<Progra
     };
     let mut program = Program { path: folder.join(&name), name, args: Vec::new(), folder: None, limit };
     for word in words {
-        if let Some(path) = word.strip_prefix("@folder=") {
+        if let Some(path) = word.strip_prefix("@directory=") {
             program.folder = Some(folder.join(path));
         } else if let Some(seconds) = word.strip_prefix("@limit=") {
             let seconds = seconds.parse().ok().filter(|s| (1..=86400).contains(s));
@@ -112,7 +112,7 @@ mod tests {
         let read = |line| read_line(folder, line, limit);
         assert_eq!(read("  # bfs 3"), Ok(None));
         assert_eq!(read("   "), Ok(None));
-        let program = read(r#"bfs/main 3 "a b" ""  @folder=bfs @limit=5"#).unwrap().unwrap();
+        let program = read(r#"bfs/main 3 "a b" ""  @directory=bfs @limit=5"#).unwrap().unwrap();
         assert_eq!((program.name.as_str(), program.path.as_path()), ("bfs/main", Path::new("/a/bfs/main")));
         assert_eq!(program.args, ["3", "a b", ""]);
         assert_eq!((program.folder.as_deref(), program.limit), (Some(Path::new("/a/bfs")), Duration::from_secs(5)));

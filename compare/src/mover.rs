@@ -57,7 +57,7 @@ pub struct Moves {
     pub refusals: BTreeMap<String, usize>,
 }
 
-/// Moves every job that appears in a runtime folder to one target after the other until `over` is set.
+/// Moves every job that appears in a runtime directory to one target after the other until `over` is set.
 pub(crate) fn move_all(folder: &Path, targets: &[String], every: Duration, over: &AtomicBool) -> Moves {
     let sockets = folder.join("mrcuda");
     let (moves, mut known) = (Mutex::new(Moves::default()), BTreeSet::<PathBuf>::new());

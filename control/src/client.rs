@@ -46,21 +46,27 @@ impl Client {
     /// Connects to the job with this process id.
     ///
     /// # Errors
-    /// See [`AskError`]; a folder or socket of another user is refused.
+    /// See [`AskError`]; a directory or socket of another user is refused, except to root.
     pub fn connect(pid: u32) -> Result<Client, AskError> {
-        let folder = folder::path();
-        folder::check(&folder)?;
-        Client::connect_at(&folder.join(pid.to_string()))
+        let (directory, owner) = folder::of(pid);
+        folder::check_owner(&directory, owner)?;
+        // The exact user: for root, another user's directory could have a link to a socket of someone else.
+        Client::open(&directory.join(pid.to_string()), |peer| peer == owner)
     }
 
     /// Connects to a socket by path.
     ///
     /// # Errors
-    /// See [`AskError`].
+    /// See [`AskError`]; a socket of another user is refused, except to root.
     pub fn connect_at(path: &Path) -> Result<Client, AskError> {
+        let me = nix::unistd::Uid::effective().as_raw();
+        Client::open(path, |peer| folder::may_ask(me, peer))
+    }
+
+    fn open(path: &Path, accepts: impl Fn(u32) -> bool) -> Result<Client, AskError> {
         let stream = UnixStream::connect(path)?;
         let peer = getsockopt(&stream, PeerCredentials).map_err(io::Error::from)?;
-        if peer.uid() != nix::unistd::Uid::effective().as_raw() {
+        if !accepts(peer.uid()) {
             return Err(AskError::Failed(format!("{} belongs to user {}", path.display(), peer.uid())));
         }
         stream.set_write_timeout(Some(WRITING))?;

@@ -1,8 +1,7 @@
 //! Fuzz targets for what schedulers send to jobs and jobs to schedulers.
 
-use crate::{
-    Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Migrate, Move, Plan, ReasonCode, Refusal, Request, Verify,
-};
+use crate::request::tests::every_request;
+use crate::{Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, Plan, ReasonCode, Refusal, Request};
 use fuzz::Limit;
 use std::collections::BTreeMap;
 
@@ -11,25 +10,7 @@ const LIMIT: Limit = Limit { bytes: 64 << 10, each: 256 };
 
 #[test]
 fn requests() {
-    let full = Migrate {
-        gpu: Some(3),
-        id: Some("slurm-12.3_a".into()),
-        deadline_ms: Some(1),
-        max_downtime_ms: Some(2),
-        verify: Verify::Bytes,
-        wait: false,
-        queue: true,
-        ..Migrate::to("a:1/0")
-    };
-    let seeds = [
-        Request::List {},
-        Request::Plan { to: "local".into(), gpu: Some(0) },
-        Request::Migrate(full),
-        Request::Cancel { id: Some("m1".into()) },
-        Request::Report { id: None },
-        Request::Subscribe {},
-    ];
-    fuzz::run("requests", seeds.map(|request| request.line().into_bytes()), LIMIT, |input| {
+    fuzz::run("requests", every_request().map(|request| request.line().into_bytes()), LIMIT, |input| {
         // Longer lines are not read.
         let input = &input[..input.len().min(LONGEST_REQUEST)];
         if let Ok(request) = Request::read(input) {

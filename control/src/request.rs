@@ -143,7 +143,7 @@ impl Request {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ErrorCode;
 
@@ -151,8 +151,8 @@ mod tests {
         Request::read(line.as_bytes()).expect_err(line).error
     }
 
-    #[test]
-    fn what_is_written_is_read_again() {
+    /// Every request, and a move with every field set.
+    pub(crate) fn every_request() -> [Request; 7] {
         let full = Migrate {
             gpu: Some(3),
             id: Some("slurm-12.3_a".into()),
@@ -163,7 +163,7 @@ mod tests {
             queue: true,
             ..Migrate::to("a:1/0")
         };
-        for request in [
+        [
             Request::List {},
             Request::Plan { to: "local".into(), gpu: Some(0) },
             Request::Migrate(Migrate::to("local")),
@@ -171,7 +171,12 @@ mod tests {
             Request::Cancel { id: None },
             Request::Report { id: Some("m1".into()) },
             Request::Subscribe {},
-        ] {
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for request in every_request() {
             let line = request.line();
             assert!(line.ends_with('\n') && line.contains("\"v\":2"), "{line}");
             assert_eq!(Request::read(line.as_bytes()), Ok(request));

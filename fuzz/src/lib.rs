@@ -58,7 +58,12 @@ pub fn run(name: &str, seeds: impl IntoIterator<Item = Vec<u8>>, limit: Limit, c
 
 /// A beginning for random numbers that depends on the name alone.
 fn seed(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    hash(0xcbf2_9ce4_8422_2325, name.as_bytes())
+}
+
+/// The FNV-1a hash of bytes, continued from `from`.
+fn hash(from: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(from, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// The files of a folder, in the order of their names.
@@ -100,8 +105,7 @@ impl<F: Fn(&[u8])> Target<'_, F> {
     /// Writes an input to a folder under `target/fuzz`.
     fn keep(&self, folder: &str, input: &[u8]) -> PathBuf {
         let folder = Path::new(HERE).join("../target/fuzz").join(folder).join(self.name);
-        let hash = input.iter().fold(input.len() as u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
-        let file = folder.join(format!("{hash:016x}"));
+        let file = folder.join(format!("{:016x}", hash(input.len() as u64, input)));
         let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, input));
         written.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         file
@@ -179,7 +183,7 @@ mod tests {
         let digest = || {
             let (sum, runs) = (Cell::new(0u64), Cell::new(0));
             run("same", [b"{\"a\":1}".to_vec(), vec![0; 40]], NO_LIMIT, |input| {
-                sum.set(input.iter().fold(sum.get(), |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)));
+                sum.set(hash(sum.get(), input));
                 runs.set(runs.get() + 1);
             });
             (sum.get(), runs.get())

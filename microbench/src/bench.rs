@@ -22,25 +22,25 @@ use stage::Stage;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Measure what calls, start-up, recording and moves cost on this machine.
+/// Measure calls, start-up, recording and moves on this machine.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// A few of each, and little memory: shows that it works; the figures are rough
+    /// Few repetitions and little memory; the figures are rough
     #[arg(long)]
     quick: bool,
     /// Only these parts [default: all but `apps`]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// Amounts between those of other runs: for `mrcuda models validate`
+    /// Sizes between those of other runs, for `mrcuda models validate`
     #[arg(long)]
     validation: bool,
-    /// About how many seconds the moves may take [default: 120; with --quick: 20]
+    /// Approximate time for the moves, in seconds [default: 120; with --quick: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86400))]
     seconds: Option<u64>,
-    /// Folder of the programs of the part `apps` [default: programs/apps beside the folder of mrcuda]
+    /// Directory of the programs of the part `apps` [default: programs/apps beside the directory of mrcuda]
     #[arg(long, value_name = "DIR")]
     apps: Option<PathBuf>,
-    /// Folder for bench.json and the plots
+    /// Directory for bench.json and the plots
     #[arg(long, value_name = "DIR", default_value = "mrcuda-bench")]
     out: PathBuf,
     /// The `mrcuda` under measurement
@@ -94,7 +94,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
     }
     if args.only.contains(&Part::Apps) {
-        // bin/ and programs/ of a bundle, release/ and programs/ of a target folder.
+        // bin/ and programs/ of a bundle, release/ and programs/ of a target directory.
         let beside = || Some(args.mrcuda.parent()?.parent()?.join("programs/apps"));
         let folder = args.apps.clone().or_else(beside).unwrap_or_default();
         apps::run(&stage, &servers, &folder, machine.soft, ask, &mut figures)?;

@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 /// Arguments of `mrcuda doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// CUDA driver to look at: a path, or `soft` for the one that needs no GPU [default: $MRCUDA_DRIVER, or this machine's]
+    /// CUDA driver to check: a path, or `soft` for softgpu, which needs no GPU [default: $MRCUDA_DRIVER, or this machine's]
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
-    /// A program that is to run under mrcuda: would it find our library?
+    /// Program to check: whether it would load mrcuda's libcuda.so.1
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -61,7 +61,7 @@ fn shim() -> Finding {
     }
     match layout::library_folder() {
         Ok(folder) => Finding::good(SUBJECT, format!("programs get it from {}", folder.display())),
-        Err(e) => Finding::bad(SUBJECT, format!("the library folder cannot be laid out: {e}")),
+        Err(e) => Finding::bad(SUBJECT, format!("the library directory cannot be laid out: {e}")),
     }
 }
 

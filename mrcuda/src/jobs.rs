@@ -20,7 +20,7 @@ pub(crate) struct PsArgs {
 pub(crate) struct MovesArgs {
     /// Process id of the job
     pid: u32,
-    /// Only this move, with a timeline of its phases
+    /// Id of one move, to show with a timeline of its phases
     id: Option<String>,
     /// Print JSON
     #[arg(long)]

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Arguments of `mrcuda journal show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// The file
+    /// Journal file
     file: PathBuf,
     /// Print a JSON object for each record
     #[arg(long)]

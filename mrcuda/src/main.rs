@@ -37,46 +37,46 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program; its GPU work is done where --server says, and can be moved
+    /// Run a program with its GPU work at the places given by --server; the job can be moved
     Run(run::RunArgs),
-    /// Lend this machine's GPUs to jobs on other machines
+    /// Share this machine's GPUs with jobs on this and other machines
     Serve(serve::ServeArgs),
     /// List the jobs of this user on this machine
     Ps(jobs::PsArgs),
     /// Move the GPU side of a running job
     Migrate(migrate::MigrateArgs),
-    /// Say whether a running job could move, and what it would take
+    /// Report whether a running job could move, and what the move would take
     Plan(migrate::PlanArgs),
-    /// Give up a move that is under way; the job stays where it was
+    /// Abandon a move that is not committed yet; the job stays where it was
     Cancel(migrate::CancelArgs),
-    /// Show the moves that a running job has made and is making
+    /// List the moves of a running job, or show one of them phase by phase
     Moves(jobs::MovesArgs),
-    /// Say what will not work on this machine, and why
+    /// Report what will not work on this machine, and why
     Doctor(doctor::DoctorArgs),
-    /// List the driver functions and what mrcuda makes of each
+    /// List how each driver function is supported
     Calls(calls::CallsArgs),
-    /// Measure what calls, start-up, recording and moves cost on this machine
+    /// Measure calls, start-up, recording and moves on this machine
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         args: Vec<OsString>,
     },
-    /// Make models of benchmarks, and test them
+    /// Fit performance models to benchmarks, and validate them
     #[command(subcommand)]
     Models(models::ModelsCommand),
-    /// Work with journal files
+    /// Inspect journal files
     #[command(subcommand)]
     Journal(JournalCommand),
-    /// One client's GPU work; started by `mrcuda serve`
+    /// Execute the calls of one client; started by `mrcuda serve`
     #[command(hide = true, disable_help_flag = true)]
     Worker {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Load a driver library and say what it is; started by `mrcuda doctor`
+    /// Load a driver library and report its version; started by `mrcuda doctor`
     #[command(hide = true)]
     Probe(probe::ProbeArgs),
-    /// Tell the NVML library of a job about the GPUs; started by that library
+    /// Report the GPUs to the NVML library of a job; started by that library
     #[command(hide = true)]
     Facts,
 }

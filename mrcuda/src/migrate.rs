@@ -13,10 +13,10 @@ use control::{Migrate, Plan, Verify};
 struct Aim {
     /// Process id of the job
     pid: u32,
-    /// Where to: local[:GPU], helper[:GPU] or HOST:PORT[/GPU], or a list with one for each GPU that moves
+    /// Target: HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
-    /// Which of the job's GPUs: its number as the program sees it, or all
+    /// GPU to move, by its number as the program sees it, or all
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]
     gpu: Gpu,
     /// Print JSON
@@ -29,26 +29,26 @@ struct Aim {
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     aim: Aim,
-    /// Only say whether it could move and what it would take, like mrcuda plan
+    /// Report only whether the job could move and what the move would take, like mrcuda plan
     #[arg(long)]
     dry_run: bool,
-    /// A name for this move; one that was used before is refused
+    /// Id for this move; an id that the job has used before is refused
     #[arg(long)]
     id: Option<String>,
-    /// Give the move up if it is not committed so long after the request, for example 30s or 500ms
+    /// Abandon the move if it is not committed within this time after the request, for example 30s or 500ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     deadline: Option<u64>,
-    /// Give the move up rather than hold up the program's calls for longer, for example 200ms
+    /// Abandon the move if calls of the program would wait longer than this, for example 200ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     max_downtime: Option<u64>,
-    /// How to prove that the copy is identical: `hash`, or `bytes`, which sends everything a second time if the places cannot map each
+    /// How to verify the copy: `hash`, or `bytes`, which sends all memory a second time if the places cannot map each
     /// other's memory [default: bytes between places of one GPU, hash otherwise]
     #[arg(long, value_name = "hash|bytes", value_parser = verify)]
     verify: Option<Verify>,
-    /// Wait behind a move that is under way instead of being refused
+    /// Queue the move if another one is under way, instead of refusing it
     #[arg(long)]
     queue: bool,
-    /// Come back at once; mrcuda moves shows what becomes of it
+    /// Return at once; `mrcuda moves` shows the outcome
     #[arg(long)]
     no_wait: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct CancelArgs {
     /// Process id of the job
     pid: u32,
-    /// Which move, if not the one that is under way
+    /// Id of the move [default: the one that is under way]
     id: Option<String>,
     /// Print JSON
     #[arg(long)]

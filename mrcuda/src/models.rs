@@ -8,12 +8,12 @@ use models::plot::{Plot, Series, draw};
 use models::{Bench, Model, Models};
 use std::path::PathBuf;
 
-/// What is done with models.
+/// Subcommands of `mrcuda models`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ModelsCommand {
     /// Fit models to benchmarks
     Fit(FitArgs),
-    /// Compare models with benchmarks that they were not fitted to; a model that does not hold is exit code 1
+    /// Compare models with benchmarks that they were not fitted to; exit code 1 if a model does not hold
     Validate(ValidateArgs),
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct FitArgs {
     /// Files that `mrcuda bench` wrote, all on one machine
     #[arg(required = true, value_name = "BENCH.json")]
     benches: Vec<PathBuf>,
-    /// Where the models go [default: where `mrcuda migrate --dry-run` looks, $XDG_CONFIG_HOME/mrcuda/models.json]
+    /// File for the models [default: $XDG_CONFIG_HOME/mrcuda/models.json, which `mrcuda plan` reads]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -31,13 +31,13 @@ pub(crate) struct FitArgs {
 /// Arguments of `mrcuda models validate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
-    /// The models
+    /// File with the models
     #[arg(value_name = "MODELS.json")]
     models: PathBuf,
-    /// Files that `mrcuda bench` wrote, and the fit has not seen
+    /// Files that `mrcuda bench` wrote, not used for the fit
     #[arg(required = true, value_name = "BENCH.json")]
     benches: Vec<PathBuf>,
-    /// Draw predicted against measured times, as SVG
+    /// Plot predicted against measured times, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -59,7 +59,7 @@ fn fit(args: &FitArgs) -> Result<(), Failure> {
     let models = models::fit::fit(&benches).map_err(Failure::new)?;
     let out = match &args.out {
         Some(path) => path.clone(),
-        None => predict::default_file().ok_or_else(|| Failure::new("there is no home folder; name a file with --out"))?,
+        None => predict::default_file().ok_or_else(|| Failure::new("HOME is not set; name a file with --out"))?,
     };
     models.write(&out).map_err(Failure::new)?;
     let mut table = Table::new(&["MODEL", "PATH", "SAMPLES", "SECONDS ="]);

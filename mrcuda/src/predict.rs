@@ -75,7 +75,7 @@ impl Predicted {
     pub(crate) fn words(&self) -> String {
         let mut out = match (self.total_ms, self.downtime_ms, self.downtime_busy_ms) {
             (Some(total), Some(still), Some(busy)) => format!(
-                "   predicted: {} in all; the job stands still for {}, for {} if it writes much meanwhile\n",
+                "   predicted: {} in all; downtime {}, or {} if the job writes much memory meanwhile\n",
                 duration(total),
                 duration(still),
                 duration(busy)
@@ -106,7 +106,7 @@ mod tests {
         // With the built-in models, or with those of the user who runs this.
         let p = predict(&plan("a:1/0,b:1/0", "local:0"));
         assert!(
-            p.total_ms > p.downtime_busy_ms && p.downtime_busy_ms >= p.downtime_ms && p.words().contains("stands still"),
+            p.total_ms > p.downtime_busy_ms && p.downtime_busy_ms >= p.downtime_ms && p.words().contains("downtime "),
             "{p:?}"
         );
         let none = predict(&plan("here", "unix:/x"));

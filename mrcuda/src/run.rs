@@ -11,20 +11,20 @@ use std::process::Command;
 /// Arguments of `mrcuda run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Where the GPUs are that the program sees, a place for each: HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU],
-    /// with commas between them; without it the job starts on this machine's GPU
+    /// Place of each GPU that the program sees: HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by
+    /// commas [default: local]
     #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::places)]
     server: Option<String>,
-    /// Where the signal moves the job: local[:GPU], helper[:GPU] or HOST:PORT[/GPU], or a list with one for each of its GPUs
+    /// Place to which the signal moves the job, or a list with one place for each of its GPUs
     #[arg(long, value_name = "PLACE", default_value = "local", value_parser = places::places)]
     on_usr1: String,
-    /// The signal that moves the job
+    /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
-    /// CUDA driver of this machine: a path, or `soft` for the one that needs no GPU
+    /// CUDA driver of this machine: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
         return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
     }
-    let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library folder: {e}")))?;
+    let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
     // The option takes precedence over the variable, the variable over the machine's driver.
     let named = args.driver.clone().or_else(drivers::from_environment);
     let driver = match named {

@@ -11,38 +11,40 @@ use std::path::PathBuf;
 /// Arguments of `mrcuda serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; clients must show the token. 0.0.0.0:PORT: on every network [default: 127.0.0.1:7878]
+    /// TCP address to listen on, for clients that have the token; 0.0.0.0:PORT listens on all networks [default: 127.0.0.1:7878]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// Unix socket to listen on, for clients of the same user on this machine
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// CUDA driver: a path, or `soft` for the one that needs no GPU
+    /// CUDA driver: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
-    /// How many of the machine's GPUs to lend [default: all]
+    /// Number of GPUs to share [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     gpus: Option<u32>,
-    /// File with the token; made, readable by its owner only, if it is not there
+    /// Token file; created, readable by its owner only, if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Most jobs that are served at one time, counted for each GPU that they use [default: 64 for each GPU lent, at least 128]
+    /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_workers: Option<u32>,
-    /// The same of one client's address over TCP [default: 16 for each GPU lent, at least 32]
+    /// Maximum number of concurrent workers for one client address over TCP [default: 16 for each shared GPU, at least 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_workers: Option<u32>,
-    /// Memory for the code of each job: its images, and one of them decompressed
+    /// Maximum memory for the module images of each worker; also for the decompressed code of one image
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8G")]
     max_images: u64,
-    /// Memory for calls of each job that wait for one of its host functions. A job whose queue stays full for 10 s is ended
+    /// Maximum memory for calls that wait at a worker, for example for a host function of the job. A worker whose queue stays full
+    /// for 10 s ends
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2G")]
     max_queue: u64,
-    /// Memory for host memory of each job on another machine that its kernels use (pinned, managed) [default: half of the memory]
+    /// Maximum host memory that a worker mirrors (pinned, managed and registered memory that kernels use by address) [default: half
+    /// of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_pinned: Option<u64>,
-    /// Where GPUs of jobs on other machines may move to from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
-    /// networks that this machine is in and the job's own address, ports from 1024 on]
+    /// Targets to which jobs of other machines may move from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
+    /// networks of this machine and the job's own address, ports from 1024 on]
     #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
     allow_target: Vec<Target>,
 }

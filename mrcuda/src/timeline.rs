@@ -19,7 +19,7 @@ pub(crate) fn describe(it: &Move) -> String {
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
         MoveState::Done => format!(
-            "{way}: moved {}, {} records in {}; the job stood still for {}, the GPU for {}\n{}{}",
+            "{way}: moved {}, {} records in {}; downtime {}, GPU idle for {}\n{}{}",
             bytes(it.bytes),
             it.records,
             duration(it.total_ms),

@@ -12,13 +12,14 @@ use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use admission::{Budget, Door, Greeting, Source};
+use diagnostics::Program;
 use faults::Point;
 use log::Limited;
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, OPENING, Pool, Profile};
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -111,12 +112,12 @@ pub(crate) struct Daemon {
 }
 
 fn say(line: &str) {
-    // A closed log must not end the daemon.
-    let _ = writeln!(io::stderr(), "mrcuda serve: {} {line}", log::now());
+    tracing::info!(target: "serve", "{line}");
 }
 
 /// Serves until SIGTERM or SIGINT. Workers end with it.
 pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
+    diagnostics::start(Program::Server);
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);

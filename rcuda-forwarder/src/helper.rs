@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(got, [c"LD_LIBRARY_PATH=/usr/local/nvidia/lib64".to_owned(), c"CUDA_VISIBLE_DEVICES=2,3".to_owned()]);
         assert!(
             environment(pairs(&[("LD_LIBRARY_PATH", "/m/mrcuda-lib")]), &hidden).is_empty(),
-            "an empty path is the current folder"
+            "an empty path is the current directory"
         );
     }
 }

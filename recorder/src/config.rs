@@ -24,13 +24,9 @@ pub(crate) struct Config {
     pub(crate) token_file: PathBuf,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
     pub(crate) copy_threads: Option<usize>,
-    /// `MRCUDA_LOG`: `1` for stderr, otherwise a file that is appended to.
-    pub(crate) log: Option<String>,
-    /// `MRCUDA_LOG_CALLS`: `MRCUDA_LOG` also gets a line for each call with its result.
-    pub(crate) log_calls: bool,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
-    /// `MRCUDA_KEEP_JOURNAL`: a folder in which journals are kept after the job's end.
+    /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
     pub(crate) keep_journal: Option<PathBuf>,
 }
 
@@ -88,8 +84,6 @@ fn read() -> Result<Config, ConfigError> {
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
         copy_threads,
-        log: var("MRCUDA_LOG"),
-        log_calls: var("MRCUDA_LOG_CALLS").is_some(),
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
     })

@@ -4,7 +4,7 @@
 //! process; a separate thread carries out moves ([`crate::moves`]).
 
 use crate::job::{self, Job};
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::mover::error::MoveError;
 use crate::{config, mover, moves};
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
@@ -51,10 +51,10 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
 /// Opens the control socket. A failure is reported, and the job continues without the socket.
 pub(crate) fn start() {
     if let Err(e) = listen() {
-        log::tell(&format!("no control socket, so this job cannot be asked to move: {e}"));
+        tracing::warn!(target: "job", "no control socket, so this job cannot be asked to move: {e}");
     }
     if let Err(e) = watch_signal() {
-        log::tell(&format!("cannot watch for the signal: {e}"));
+        tracing::warn!(target: "job", "cannot watch for the signal: {e}");
     }
 }
 
@@ -385,7 +385,7 @@ fn watch_signal() -> io::Result<()> {
             let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
             match moves::request(job, wanted, "signal") {
                 Ok(id) => drop(moves::wait_for(&id)),
-                Err(why) => log::tell(&format!("the signal moves nothing: {why}")),
+                Err(why) => tracing::warn!(target: "job", "the signal moves nothing: {why}"),
             }
         }
     })

@@ -10,8 +10,8 @@ use crate::copy::{Rect, gather, scatter};
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::memory::encode;
+use crate::peer;
 use crate::place::{Place, Waiting};
-use crate::{log, peer};
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, HOLD, LANE, StreamHold, id};
@@ -347,7 +347,10 @@ fn thread() -> Result<&'static Sender<Item<End>>, Code> {
     let start = || {
         let (sender, arrivals) = channel();
         let started = control::spawn("mrcuda-across", move || attend(&arrivals));
-        started.inspect_err(|e| log::tell(&format!("cannot start a thread for work of several GPUs: {e}"))).ok().map(|()| sender)
+        started
+            .inspect_err(|e| tracing::warn!(target: "job", "cannot start a thread for work of several GPUs: {e}"))
+            .ok()
+            .map(|()| sender)
     };
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
 }

@@ -7,7 +7,7 @@ use crate::graph;
 use crate::internal_error;
 use crate::job::{self, Device, Job, PutOff};
 use crate::ledger::Keep;
-use crate::log::{self, lock};
+use crate::log::{Watched, lock};
 use crate::managed_variables;
 use crate::output;
 use crate::place::{Place, Waiting};
@@ -155,25 +155,24 @@ impl Drop for Uncancelled {
 
 /// As [`guard`], for calls that need no job.
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
-    let is_watched = log::is_watched();
-    if is_watched {
-        crate::exports::count(symbol);
-    }
     let uncancelled = Uncancelled::begin();
     let result = catch_unwind(AssertUnwindSafe(body));
     drop(uncancelled);
-    let rc = match result {
+    match result {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(rc)) => rc,
         Err(_) => {
             internal_error::caught(symbol);
             code::ERROR_UNKNOWN
         }
-    };
-    if is_watched {
-        log::result(symbol, rc);
     }
-    rc
+}
+
+/// Logs the end of a call. The thread cannot be cancelled meanwhile: writing a line is a cancellation point.
+#[cold]
+pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
+    let _uncancelled = Uncancelled::begin();
+    call.end(arguments, rc);
 }
 
 fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
@@ -451,7 +450,7 @@ impl CallContext {
             return Ok(bytes);
         }
         if !bytes.is_empty() {
-            log::trace(|| format!("a call failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
+            tracing::debug!(target: "place", "a call failed with {rc}: {}", String::from_utf8_lossy(&bytes));
         }
         Err(self.failed(device, rc))
     }

@@ -1,19 +1,19 @@
 //! The exported C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
 
-use crate::enter::{guard, outermost};
+use crate::enter::{end_watched, guard, outermost};
 use crate::job;
-use crate::log::{self, lock};
+use crate::log;
 use crate::spare_events;
 use cuda_api::arg::*;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use cuda_model::error_precedence;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::io::Write;
 use std::panic::catch_unwind;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The hand-written functions, by the name of their row.
@@ -93,19 +93,31 @@ macro_rules! row {
     }};
 }
 
+/// The body of an exported function; `MRCUDA_LOG` shows the call with its result.
+macro_rules! logged {
+    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
+        let watched = log::begin(stringify!($name), stringify!($how));
+        let rc = body! { $how $family $name $per_thread ($($p : $kind),*) };
+        if let Some(watched) = watched {
+            end_watched(&watched, &[$((stringify!($p), error_precedence::number($p))),*], rc);
+        }
+        rc
+    }};
+}
+
 macro_rules! per_thread {
     ([] $($rest:tt)*) => {};
     ([older $($form:ident)*] $($rest:tt)*) => { per_thread! { [$($form)*] $($rest)* } };
     ([ptsz] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
         #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
         pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            body! { $how $family $name true ($($p : $kind),*) }
+            logged! { $how $family $name true ($($p : $kind),*) }
         }
     };
     ([ptds] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
         #[unsafe(export_name = concat!(stringify!($name), "_ptds"))]
         pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            body! { $how $family $name true ($($p : $kind),*) }
+            logged! { $how $family $name true ($($p : $kind),*) }
         }
     };
 }
@@ -126,7 +138,7 @@ macro_rules! export {
                 use super::*;
                 #[unsafe(export_name = stringify!($name))]
                 pub(super) unsafe extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
-                    body! { $how $family $name false ($($p : $kind),*) }
+                    logged! { $how $family $name false ($($p : $kind),*) }
                 }
                 per_thread! { [$($form)*] $how $family $name ($($p : $kind),*) }
             })*
@@ -230,15 +242,6 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
     all.get(symbol).map(|a| *a as *mut c_void)
 }
 
-static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-
-/// Notes that a function was called, if `MRCUDA_COVERAGE` is set.
-pub(crate) fn count(symbol: &'static str) {
-    if crate::config::get().is_ok_and(|c| c.coverage.is_some()) {
-        lock(&CALLED).insert(symbol);
-    }
-}
-
 /// How long the exit of the program waits for a move that cannot be interrupted: one that opens a driver in this process takes seconds on
 /// a busy machine, and a driver whose process ends meanwhile may abort it.
 const LAST_MOVE: Duration = Duration::from_secs(60);
@@ -252,14 +255,15 @@ pub(crate) extern "C" fn at_exit() {
     crate::moves::close(LAST_MOVE);
     let missed = log::missed_list();
     if !missed.is_empty() {
-        log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));
+        tracing::info!(target: "job", "exit: wanted and not here: {}", missed.join(", "));
     }
     for (id, t) in rcuda_forwarder::traffic() {
         let name = calls::name(id).map_or_else(|| format!("{id:#06x}"), str::to_owned);
-        log::trace(|| format!("exit: sent {name}: {} calls, {} bytes, {} answers waited for", t.calls, t.bytes, t.waits));
+        let (calls, bytes, waits) = (t.calls, t.bytes, t.waits);
+        tracing::debug!(target: "job", "exit: sent {name}: {calls} calls, {bytes} bytes, {waits} answers waited for");
     }
     if let Some(path) = crate::config::get().ok().and_then(|c| c.coverage.as_ref()) {
-        let called: String = lock(&CALLED).iter().map(|n| format!("{n}\n")).collect();
+        let called: String = log::called().iter().map(|n| format!("{n}\n")).collect();
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         let _ = file.and_then(|mut f| f.write_all(called.as_bytes()));
     }

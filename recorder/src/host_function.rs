@@ -9,7 +9,7 @@ use crate::enter::CallContext;
 use crate::graph;
 use crate::job::Device;
 use crate::landing;
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
 use cuda_api::arg::Capture;
@@ -248,8 +248,9 @@ fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> 
         let (sender, arrivals) = channel();
         crate::control::spawn(name, move || arrivals.into_iter().for_each(perform)).map(|()| sender)
     };
-    let sender = THREADS[usize::from(functions)][device.index as usize]
-        .get_or_init(|| start().inspect_err(|e| log::tell(&format!("cannot start a thread for host functions: {e}"))).ok());
+    let sender = THREADS[usize::from(functions)][device.index as usize].get_or_init(|| {
+        start().inspect_err(|e| tracing::warn!(target: "job", "cannot start a thread for host functions: {e}")).ok()
+    });
     sender.as_ref()
 }
 

@@ -4,7 +4,7 @@
 //! another place. If it occurred in a call of the program, or in a thread on which calls depend, all calls return `CUDA_ERROR_UNKNOWN`.
 
 use crate::job;
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::mover::error::MoveError;
 use cuda_api::code;
 use std::panic::PanicHookInfo;
@@ -63,7 +63,7 @@ fn note(info: &PanicHookInfo<'_>) {
     let at = info.location().map_or_else(|| "an unknown place".to_owned(), |l| format!("{}:{}", l.file(), l.line()));
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    log::tell(&format!("internal error at {at}: {}", text.unwrap_or("no message")));
+    tracing::error!(target: "job", "internal error at {at}: {}", text.unwrap_or("no message"));
     // Threads of the program have names given by the program, or none.
     let ours = std::thread::current().name().filter(|name| name.starts_with("mrcuda-")).map(str::to_owned);
     lock(&FIRST).get_or_insert_with(|| InternalError {
@@ -94,9 +94,7 @@ pub(crate) fn caught(call: &str) {
         error.during = Some(call.to_owned());
         let what = error.describe();
         drop(first);
-        log::tell(&format!(
-            "{what}: CUDA calls return CUDA_ERROR_UNKNOWN from now on, and the job cannot move; please report it"
-        ));
+        tracing::error!(target: "job", "{what}: CUDA calls return CUDA_ERROR_UNKNOWN from now on, and the job cannot move; please report it");
     }
     fail_calls();
 }

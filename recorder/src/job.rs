@@ -260,13 +260,11 @@ impl Device {
     /// Records the result of a call.
     pub(crate) fn note(&self, rc: Code) {
         if code::is_sticky(rc) && self.failure.stays(rc) {
-            log::trace(|| format!("device {}: error {rc} stays", self.index));
+            tracing::debug!(target: "place", "device {}: error {rc} stays", self.index);
             if rc == code::ERROR_DEVICE_UNAVAILABLE {
                 let why = crate::place::why_lost().unwrap_or_else(|| "no reason is known".into());
-                log::tell(&format!(
-                    "the place of GPU {} is lost ({why}); its calls return CUDA_ERROR_DEVICE_UNAVAILABLE",
-                    self.index
-                ));
+                tracing::error!(target: "place", "the place of GPU {} is lost ({why}); its calls return CUDA_ERROR_DEVICE_UNAVAILABLE",
+                    self.index);
             }
         }
     }
@@ -284,7 +282,7 @@ impl Device {
         if let Place::Remote { link, .. } = place {
             let index = self.index as usize;
             link.set_fault_hook(move |fault| {
-                log::trace(|| format!("device {index}: {:#06x} failed with {}", fault.id, fault.code));
+                tracing::debug!(target: "place", "device {index}: {:#06x} failed with {}", fault.id, fault.code);
                 if let Some(job) = opened() {
                     job.devices[index].failed_late(fault.id, fault.code);
                 }
@@ -304,7 +302,7 @@ impl Device {
         let told_otherwise = matches!(call, id::HOST_BYTES | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL);
         if !code::is_sticky(rc) && !told_otherwise && self.failure.waits(rc) {
             let name = replayer::call_name(call);
-            log::tell(&format!("{name} on GPU {} failed with error {rc} after its call had returned", self.index));
+            tracing::warn!(target: "place", "{name} on GPU {} failed with error {rc} after its call had returned", self.index);
         }
     }
 
@@ -457,7 +455,7 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
             return Err(code::ERROR_NO_DEVICE);
         }
         connect().map_err(|why| {
-            log::tell(&why.to_string());
+            tracing::error!(target: "place", "{why}");
             code::ERROR_NO_DEVICE
         })
     });
@@ -471,12 +469,12 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
 fn receive_driver(driver: Option<&Path>) {
     // Without this, text may be shown slightly early.
     if let Err(e) = executor::steer::catch_text(crate::output::arrived) {
-        log::trace(|| format!("the driver writes to the program's own streams: {e}"));
+        tracing::debug!(target: "place", "the driver writes to the program's own streams: {e}");
     }
     // The driver must not be shut down before the program's exit handlers have run and the last move was abandoned.
     executor::steer::keep_exit_handlers();
     if let Some(Err(why)) = driver.map(executor::preload) {
-        log::trace(|| format!("no driver for this process: {why}"));
+        tracing::debug!(target: "place", "no driver for this process: {why}");
     }
 }
 
@@ -499,7 +497,7 @@ fn connect() -> Result<Job, ConnectError> {
     internal_error::watch();
     gate::init();
     receive_driver(config.driver.as_deref());
-    if config.log.is_some() {
+    if log::enabled().any {
         rcuda_forwarder::count_traffic();
     }
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
@@ -507,7 +505,7 @@ fn connect() -> Result<Job, ConnectError> {
     for (index, spec) in (0u32..32).zip(&specs) {
         executor::steer::hold_ranges(index).map_err(|source| ConnectError::Addresses { index, source })?;
         let place = Place::open(spec, index)?;
-        log::trace(|| format!("device {index} is {} at {spec}", place.device().name));
+        tracing::debug!(target: "place", "device {index} is {} at {spec}", place.device().name);
         let device = Device::new(index, place);
         device.watch(device.place(&gate::enter(here())));
         devices.push(device);

@@ -12,7 +12,7 @@ use crate::enter::CallContext;
 use crate::host_memory;
 use crate::ipc;
 use crate::job::Device;
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::place::{Place, lost};
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
@@ -177,7 +177,7 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
             }
         };
         let started = control::spawn("mrcuda-fence", attend);
-        started.inspect_err(|e| log::tell(&format!("cannot start a thread for fences: {e}"))).ok().map(|()| sender)
+        started.inspect_err(|e| tracing::warn!(target: "job", "cannot start a thread for fences: {e}")).ok().map(|()| sender)
     };
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
 }

@@ -128,7 +128,7 @@ impl Ledger {
     pub(crate) fn create(device: u32, info: &DeviceInfo) -> Ledger {
         let writer = Ledger::open(device, info).map_err(Arc::new);
         if let Err(why) = &writer {
-            crate::log::tell(&format!("GPU {device} has no journal, so it cannot move: {why}"));
+            tracing::warn!(target: "migrate", "GPU {device} has no journal, so it cannot move: {why}");
         }
         Ledger {
             writer,
@@ -234,7 +234,7 @@ impl Ledger {
         let was_complete = writer.is_complete();
         if let Err(e) = writer.append(&record) {
             if was_complete {
-                crate::log::tell(&format!("the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device));
+                tracing::warn!(target: "migrate", "the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device);
             }
             return Ok(());
         }

@@ -1,12 +1,16 @@
-//! The recorder's log. The program's output streams stay untouched: without `MRCUDA_LOG` only a lost place or a refused move is reported.
+//! The recorder's log: calls of the program, and what it requested and did not get. Everything else uses `tracing` directly, with the
+//! targets that `diagnostics` lists.
+//!
+//! The program's output streams stay untouched: without `MRCUDA_LOG` only warnings are written, such as a lost place or a refused move.
 
 use crate::config;
 use cuda_api::code::{self, Code};
+use diagnostics::{Enabled, Program};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 // The data behind the recorder's locks is consistent between statements. In tests a lock is a step of a model.
 #[cfg(not(test))]
@@ -14,59 +18,65 @@ pub(crate) use cuda_api::lock::lock;
 #[cfg(test)]
 pub(crate) use interleave::lock;
 
-/// Writes one line that the user must see to stderr.
-pub(crate) fn tell(text: &str) {
-    let _ = std::io::stderr().write_all(format!("mrcuda: {text}\n").as_bytes());
-    trace(|| text.to_owned());
+/// What `MRCUDA_LOG` enables. Installs the subscriber the first time, so it comes before the first line.
+pub(crate) fn enabled() -> Enabled {
+    static ENABLED: OnceLock<Enabled> = OnceLock::new();
+    *ENABLED.get_or_init(|| diagnostics::start(Program::Job))
 }
 
-/// Writes a line to `MRCUDA_LOG`; `text` runs only if the log is enabled.
-pub(crate) fn trace(text: impl FnOnce() -> String) {
-    let Ok(config) = config::get() else { return };
-    let Some(to) = &config.log else { return };
-    let line = format!("mrcuda[{}]: {}\n", std::process::id(), text());
-    if to == "1" {
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        return;
-    }
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(to);
-    if let Err(e) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
-        static TOLD: Once = Once::new();
-        TOLD.call_once(|| {
-            let _ = std::io::stderr().write_all(format!("mrcuda: MRCUDA_LOG: cannot write to {to}: {e}\n").as_bytes());
-        });
-    }
-}
-
-/// Returns whether called functions or their results are logged; costs one load.
-#[inline]
-pub(crate) fn is_watched() -> bool {
-    match WATCHED.load(Ordering::Relaxed) {
-        UNREAD => ask_whether_watched(),
-        answer => answer == WATCHED_BY_SOMEBODY,
-    }
-}
-
+/// Whether calls are logged or counted: one of the three below.
 static WATCHED: AtomicU8 = AtomicU8::new(UNREAD);
 const UNREAD: u8 = 0;
-const WATCHED_BY_NOBODY: u8 = 1;
-const WATCHED_BY_SOMEBODY: u8 = 2;
+const NOT_WATCHED: u8 = 1;
+const IS_WATCHED: u8 = 2;
 
-#[cold]
-fn ask_whether_watched() -> bool {
-    let is_watched = config::get().is_ok_and(|c| c.log.is_some() || c.coverage.is_some());
-    WATCHED.store(if is_watched { WATCHED_BY_SOMEBODY } else { WATCHED_BY_NOBODY }, Ordering::Relaxed);
-    is_watched
+/// A call of the program that is logged or counted.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    symbol: &'static str,
+    since: Instant,
 }
 
-/// Logs a call's result to `MRCUDA_LOG`: either every call, or each failure once, since libraries repeat failing requests.
-pub(crate) fn result(symbol: &'static str, rc: Code) {
-    static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
-    let (listens, every) = config::get().map_or((false, false), |c| (c.log.is_some(), c.log_calls));
-    // Not ready and not found are answers, not errors.
-    let failed = !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND);
-    if listens && (every || failed && lock(&TOLD).insert((symbol, rc))) {
-        trace(|| format!("{symbol} returns {rc}"));
+/// Begins a call of the program; `how` is its row's. If calls are neither logged nor counted, this costs one load.
+#[inline]
+pub(crate) fn begin(symbol: &'static str, how: &str) -> Option<Watched> {
+    if WATCHED.load(Ordering::Relaxed) == NOT_WATCHED { None } else { watch(symbol, how) }
+}
+
+#[cold]
+fn watch(symbol: &'static str, how: &str) -> Option<Watched> {
+    let counts = config::get().is_ok_and(|c| c.coverage.is_some());
+    let is_watched = enabled().any || counts;
+    WATCHED.store(if is_watched { IS_WATCHED } else { NOT_WATCHED }, Ordering::Relaxed);
+    if counts && how != "refused" {
+        lock(&CALLED).insert(symbol);
+    }
+    is_watched.then(|| Watched { symbol, since: Instant::now() })
+}
+
+static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// The names of the functions that were called, if `MRCUDA_COVERAGE` is set; without those that are refused.
+pub(crate) fn called() -> Vec<&'static str> {
+    lock(&CALLED).iter().copied().collect()
+}
+
+impl Watched {
+    /// Logs the end of the call: every call if calls are enabled, otherwise each failure once, since libraries repeat failing requests.
+    pub(crate) fn end(&self, arguments: &[(&str, u64)], rc: Code) {
+        static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
+        let symbol = self.symbol;
+        if enabled().calls {
+            let took = self.since.elapsed();
+            let arguments: Vec<String> = arguments.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
+            tracing::trace!(target: "call", "{symbol}({}) returns {rc} after {took:?}", arguments.join(", "));
+            return;
+        }
+        // Not ready and not found are answers, not errors.
+        let failed = !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND);
+        if failed && enabled().any && lock(&TOLD).insert((symbol, rc)) {
+            tracing::debug!(target: "call", "{symbol} returns {rc}");
+        }
     }
 }
 
@@ -75,7 +85,7 @@ static MISSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 /// Notes an unsupported feature that the program tried to use; logged the first time.
 pub(crate) fn missed(what: String) {
     if lock(&MISSED).insert(what.clone()) {
-        trace(|| format!("not here: {what}"));
+        tracing::info!(target: "job", "not here: {what}");
     }
 }
 
@@ -116,8 +126,7 @@ pub(crate) fn runtime_has_started() {
     if let Ok(Some(names)) = names
         && !names.is_empty()
     {
-        trace(|| {
-            format!("a CUDA runtime starts; it also knows {} functions that are not here: {}", names.len(), names.join(", "))
-        });
+        let text = names.join(", ");
+        tracing::debug!(target: "job", "a CUDA runtime starts; it also knows {} functions that are not here: {text}", names.len());
     }
 }

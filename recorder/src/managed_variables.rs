@@ -5,7 +5,7 @@ use crate::context::write_out;
 use crate::enter::CallContext;
 use crate::host_memory::{self, Kind as Memory};
 use crate::job::Device;
-use crate::log::{self, lock};
+use crate::log::lock;
 use cuda_api::arg::Capture;
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
@@ -52,7 +52,7 @@ static LOADED: Mutex<BTreeMap<u64, Variables>> = Mutex::new(BTreeMap::new());
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn refuse(why: &str) -> Code {
-    log::tell(&format!("code is not loaded: of its managed variables (`__managed__`), {why}"));
+    tracing::warn!(target: "code", "code is not loaded: of its managed variables (`__managed__`), {why}");
     code::ERROR_NOT_SUPPORTED
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn place(cx: &CallContext, device: &Device, handle: u64, image: &Imag
         let at: Places = made.iter().map(|(name, v)| (name.clone(), v.at)).collect();
         let placed = image.with_managed(&at).map_err(|why| refuse(&why))?;
         for why in placed.left_out {
-            log::trace(|| format!("code with managed variables: {why}; a GPU that needs this piece has to do without"));
+            tracing::debug!(target: "code", "code with managed variables: {why}; a GPU that needs this piece has to do without");
         }
         Ok(placed.image)
     };

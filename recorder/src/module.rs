@@ -107,14 +107,14 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
         return Err(code::ERROR_INVALID_VALUE);
     }
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
-    // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
     let image = match KNOWN.try_lock() {
+        // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
         Ok(mut known) => unsafe { known.measure(code.cast()) },
-        // Another thread loads at the same time, or was stopped by a fork while it did.
+        // Another thread loads at the same time, or did when this process was forked. SAFETY: as above.
         Err(_) => unsafe { cuda_image::measure(code.cast()) },
     };
     image.map_err(|e| {
-        crate::log::trace(|| format!("module image refused: {e}"));
+        tracing::debug!(target: "code", "module image refused: {e}");
         code::ERROR_INVALID_IMAGE
     })
 }

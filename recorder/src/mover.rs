@@ -7,7 +7,7 @@
 use crate::enter::CallContext;
 use crate::internal_error;
 use crate::job::{Device, Job};
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
 use ::control::Plan;
@@ -106,7 +106,7 @@ pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let mut legs = legs(job, task, &moving)?;
     let result = go(job, task, &mut legs, &moving);
     if result.is_err() && task.check().is_ok() && legs.iter().any(|leg| leg.unfit.is_some()) {
-        log::trace(|| format!("move: a helper is tried instead of this process: {result:?}"));
+        tracing::debug!(target: "migrate", "move: a helper is tried instead of this process: {result:?}");
         legs = legs.into_iter().map(|leg| leg.again(&moving)).collect();
         return go(job, task, &mut legs, &moving);
     }
@@ -143,12 +143,14 @@ fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, Failure> {
     loop {
         each(legs, Leg::load_new_code)?;
         task.phase("quiesce")?;
+        let span = task.span("quiesce", None);
         faults::at(Point::Quiesce);
         let since = Instant::now();
         let quiet = {
             let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
             quiesce(&sources, task)
         };
+        drop(span);
         legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
         let quiet = quiet.map_err(|why| Failure::from(why).in_phase("quiesce"))?;
         if left == 0 || !legs.iter().any(Leg::has_new_code) {
@@ -198,6 +200,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     finished?;
     legs.iter().for_each(|leg| crate::system_atomics::place_changed(leg.device.place_for_mover(moving)));
     task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
+    let _span = task.span("release", None);
     faults::at(Point::Release);
     let since = Instant::now();
     legs.iter_mut().for_each(Leg::hang_up);

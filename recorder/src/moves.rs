@@ -4,7 +4,7 @@
 //! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
 use crate::job::{Device, Job};
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::mover::error::{Failure, Late, Moment, MoveError};
 use crate::place::Spec;
 use crate::{control, internal_error, mover};
@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::Span;
+use tracing::span::EnteredSpan;
 
 /// Maximum number of finished moves that can still be queried.
 const KEPT: usize = 1000;
@@ -74,6 +76,8 @@ pub(crate) struct Task {
     stoppers: Mutex<Vec<Stopper>>,
     clock: Mutex<Clock>,
     tick: Condvar,
+    /// The span of the move, while it is carried out.
+    span: Mutex<Span>,
 }
 
 impl std::fmt::Debug for Task {
@@ -240,6 +244,15 @@ impl Task {
         }
     }
 
+    /// A span for a phase of this move, of one GPU or of all. It is entered on the thread that carries out the phase.
+    pub(crate) fn span(&self, phase: &str, gpu: Option<u32>) -> EnteredSpan {
+        let whole = lock(&self.span).clone();
+        match gpu {
+            Some(gpu) => tracing::debug_span!(target: "migrate", parent: &whole, "phase", name = phase, gpu).entered(),
+            None => tracing::debug_span!(target: "migrate", parent: &whole, "phase", name = phase).entered(),
+        }
+    }
+
     /// Reports the beginning of a phase.
     pub(crate) fn phase(&self, name: &str) -> Result<(), MoveError> {
         self.check()?;
@@ -359,10 +372,14 @@ impl Task {
 
     fn run(&self, job: &'static Job) {
         let begun = Instant::now();
+        let span = tracing::info_span!(target: "migrate", "move", id = %self.id, to = %self.wanted.to);
+        lock(&self.span).clone_from(&span);
+        let _inside = span.enter();
         // A mover that panicked has opened the gate while unwinding; later moves still need this thread.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mover::run(job, self)))
             .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
         self.release();
+        *lock(&self.span) = Span::none();
         {
             let mut clock = lock(&self.clock);
             clock.over = true;
@@ -385,10 +402,10 @@ impl Task {
         let Some(told) = told else { return };
         if let (MoveState::Failed, Some(why)) = (told.state, &told.reason) {
             for leg in &told.legs {
-                log::tell(&format!("GPU {} stays at {}: {why}", leg.gpu, leg.from));
+                tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", leg.gpu, leg.from);
             }
         }
-        log::trace(|| format!("move: {}", ::control::Answer::Move(told).line().trim_end()));
+        tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(told).line().trim_end());
     }
 }
 
@@ -467,6 +484,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
         stoppers: Mutex::default(),
         clock: Mutex::default(),
         tick: Condvar::new(),
+        span: Mutex::new(Span::none()),
         wanted,
     });
     let it =

@@ -7,7 +7,7 @@
 use crate::context::{self, write_out};
 use crate::enter::CallContext;
 use crate::job::{Device, Job};
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::memory::encode;
 use crate::mover::error::MoveError;
 use crate::place::Place;
@@ -238,7 +238,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, 
         let chunks: Vec<Chunk> = memory.chunks().collect();
         for (number, chunk) in chunks.iter().enumerate() {
             if let Err(rc) = connect(cx, user, owner, *chunk, *chunk) {
-                log::trace(|| format!("memory of GPU {} cannot be mapped for GPU {}: {rc}", owner.index, user.index));
+                tracing::debug!(target: "memory", "memory of GPU {} cannot be mapped for GPU {}: {rc}", owner.index, user.index);
                 chunks[..number].iter().for_each(|c| disconnect(cx, user, *c));
                 return Err(rc);
             }

@@ -4,7 +4,6 @@
 
 use crate::enter::CallContext;
 use crate::host_memory;
-use crate::log;
 use crate::place::Place;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +30,7 @@ pub(crate) fn memory_changed(cx: &CallContext) {
 pub(crate) fn place_changed(place: &Place) {
     let Some(kernel) = KERNEL.get() else { return };
     if !TOLD.load(Ordering::Relaxed) && host_memory::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {
-        log::tell(&format!(
-            "kernel {kernel} uses atomic operations with the scope of the whole system: on memory that the processor changes at the same time they \
-             are not atomic here (README, \"Limits\")"
-        ));
+        tracing::warn!(target: "code", "kernel {kernel} uses atomic operations with the scope of the whole system: on memory that the processor changes at the same time they \
+             are not atomic here (README, \"Limits\")");
     }
 }

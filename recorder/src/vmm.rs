@@ -207,7 +207,7 @@ fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, e
     let mut ledger = lock(&device.ledger);
     let (rc, bytes) = device.record_error(cx.place(device).begin(op, &[&body]))?.finish();
     if rc != code::SUCCESS {
-        log::trace(|| format!("{op:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes)));
+        tracing::debug!(target: "memory", "{op:#06x} failed with {rc}: {}", String::from_utf8_lossy(&bytes));
         device.note(rc);
         return Err(rc);
     }

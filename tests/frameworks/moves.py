@@ -262,7 +262,7 @@ def main():
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--costs", type=int, default=0, metavar="N", help="measure the time of a step instead, with N runs of each kind")
     parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="begin no run after so long")
-    parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
+    parser.add_argument("--logs", help="a directory that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda = os.path.abspath(args.mrcuda)
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-frameworks-")

@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="begin no run after so long")
-    parser.add_argument("--logs", help="a folder that keeps what the runs wrote")
+    parser.add_argument("--logs", help="a directory that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda, args.costs = os.path.abspath(args.mrcuda), 0
     folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-ranks-")

@@ -35,7 +35,7 @@ def arguments(what):
     parser.add_argument("mode")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
-    parser.add_argument("--turns", metavar="FOLDER", help="make each ten steps of the second half while no other program with this folder does")
+    parser.add_argument("--turns", metavar="DIRECTORY", help="make each ten steps of the second half while no other program with this directory does")
     return parser
 
 

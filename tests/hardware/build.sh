@@ -4,7 +4,7 @@
 # The driver itself is not needed: a library of its name, with functions that do nothing, stands in for it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-to=${1:?usage: build.sh FOLDER}
+to=${1:?usage: build.sh DIRECTORY}
 nvcc=${NVCC:-nvcc}
 include=${CUDA_INCLUDE:-$(dirname "$(command -v "$nvcc")")/../include}
 mkdir -p "$to/stand-in"

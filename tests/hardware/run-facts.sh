@@ -4,7 +4,7 @@
 # optionally which parts to run (default: all). MRCUDA=PATH has `overhead` and `loads` measure through that mrcuda, too.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-bin=${1:?usage: run-facts.sh FOLDER [PART ...]}
+bin=${1:?usage: run-facts.sh DIRECTORY [PART ...]}
 shift
 parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem legacy copies}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit

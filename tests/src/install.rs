@@ -31,9 +31,7 @@ impl Install {
     /// Builds everything that runs under test, in the release profile: the interpreter of the CPU driver needs it.
     pub fn build() -> Result<Install, String> {
         let target = target_folder()?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .current_dir(root())
+        let status = cargo()
             .args(["build", "--release", "--target-dir"])
             .arg(&target)
             .args([
@@ -72,11 +70,18 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
+/// The cargo that runs this program, or else the installed one, in the root of the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
 /// Cargo's target folder, from where the running program is.
 pub fn target_folder() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     exe.ancestors()
         .find(|folder| folder.join("CACHEDIR.TAG").is_file())
         .map(Path::to_owned)
-        .ok_or_else(|| format!("{} is not in a target folder of cargo: set MRCUDA_BIN_DIR", exe.display()))
+        .ok_or_else(|| format!("{} is not in a target directory of cargo: set MRCUDA_BIN_DIR", exe.display()))
 }

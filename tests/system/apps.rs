@@ -96,7 +96,7 @@ fn what_is_not_as_native_is_found() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let list = folder.join("list");
-    let lines = "differs\nfails\nhangs @limit=10\n# a remark\nsame \"a b\" c\nwhere @folder=work\nwhere\n";
+    let lines = "differs\nfails\nhangs @limit=10\n# a remark\nsame \"a b\" c\nwhere @directory=work\nwhere\n";
     std::fs::write(&list, lines).unwrap();
     let programs = compare::read_list(&folder, &list, LIMIT).unwrap();
     let mut summary = Summary::new(&[Mode::Local]);

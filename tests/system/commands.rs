@@ -178,6 +178,30 @@ fn the_exit_report_names_only_what_was_used() {
 }
 
 #[test]
+fn the_log_has_levels_targets_and_calls() {
+    let scene = Scene::new("log");
+    let (log, program) = (scene.path.join("log").display().to_string(), Programs::get().path(Linkage::Static, "vecadd"));
+    let run = |env: &[(&str, &str)]| {
+        let outcome = Job::start(&scene, "job", &[], &program, &[], env).wait(LIMIT);
+        assert!(outcome.ok(), "{outcome:?}");
+        outcome.stderr
+    };
+    run(&[("MRCUDA_LOG", &log), ("MRCUDA_LOG_CALLS", "1")]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let launch = text.lines().find(|l| l.contains(" TRACE call: cuLaunchKernel(")).unwrap_or_else(|| panic!("{text}"));
+    assert!(launch.contains("(f=0x") && launch.contains(") returns 0 after "), "{launch}");
+    let told = run(&[("MRCUDA_LOG", "job=debug")]);
+    assert!(told.contains(" DEBUG job: a CUDA runtime starts") && told.lines().all(|l| l.contains(" job: ")), "{told}");
+    assert_eq!(run(&[("MRCUDA_LOG", "off"), ("MRCUDA_LOG_CALLS", "1")]), "");
+    for hostile in ["log.txt", "a=b=c", "debug,migrate=loud", "[{", "%s%n"] {
+        let told = run(&[("MRCUDA_LOG", hostile)]);
+        assert!(told.lines().count() == 1 && told.starts_with("mrcuda: MRCUDA_LOG: `"), "{hostile}: {told}");
+    }
+    let told = run(&[("MRCUDA_LOG", "/nowhere/log")]);
+    assert!(told.lines().count() == 1 && told.contains("cannot write to /nowhere/log"), "{told}");
+}
+
+#[test]
 fn what_is_asked_of_a_running_job() {
     let scene = Scene::new("asked");
     let server = Server::start(&scene, "one");
@@ -213,7 +237,7 @@ fn what_is_asked_of_a_running_job() {
     assert_eq!(code, Some(0), "{out}{err}");
     let there = server.place(0);
     let (code, out, err) = ask(&["migrate", &pid, "--to", &there, "--queue", "--deadline", "2min", "--max-downtime", "90s"]);
-    assert!(code == Some(0) && out.contains("the job stood still for"), "{out}{err}");
+    assert!(code == Some(0) && out.contains("; downtime "), "{out}{err}");
     let (code, _, err) = ask(&["migrate", &pid, "--to", "local", "--id", "first"]);
     assert!(code == Some(1) && err.contains("has a move first already"), "{err}");
     let (code, out, err) = ask(&["migrate", &pid, "--to", "local", "--deadline", "0s"]);

@@ -23,6 +23,8 @@
 //! | `reloads` | state of code that comes and goes, journals that stay small |
 //! | `trips` | patterns of calls that wait for a remote place no oftener than they must |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
+//! | `scopes` | atomic operations with system scope are reported once |
+//! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |

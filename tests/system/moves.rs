@@ -1,7 +1,7 @@
 //! Moves in every direction.
 
 use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use tests::scene::wait_for;
 use tests::{Job, Scene, Server, install};
 
@@ -174,10 +174,8 @@ fn two_requests_at_once_do_no_harm() {
 
 /// Runs the demo as people do; answers its last line and whether it succeeded.
 fn demo(env: &[(&str, &str)]) -> (String, bool) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let install = tests::Install::get();
-    let output = Command::new(cargo)
-        .current_dir(install::root())
+    let output = install::cargo()
         .args(["run", "--quiet", "--package", "xtask", "--target-dir"])
         .arg(&install.target)
         .args(["--", "demo", "--seconds", "6"])

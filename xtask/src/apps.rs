@@ -1,4 +1,4 @@
-//! `cargo xtask apps`: programs of any folder, natively, in each place and moved, compared. The rules are those of the crate `compare`.
+//! `cargo xtask apps`: programs of any directory, natively, in each place and moved, compared. The rules are those of the crate `compare`.
 
 use crate::step::step;
 use ::tests::scene::Hardware;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 /// Arguments of `cargo xtask apps`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AppsArgs {
-    /// Folder with the programs; all its executable files unless there is a list [default: our own, compiled from tests/apps]
-    folder: Option<PathBuf>,
-    /// A file with a line for each program: its path in the folder, its arguments, and @folder=PATH (where it runs) and
+    /// Directory with the programs; all its executable files unless there is a list [default: our own, compiled from tests/apps]
+    directory: Option<PathBuf>,
+    /// A file with a line for each program: its path in the directory, its arguments, and @directory=PATH (where it runs) and
     /// @limit=SECONDS as wanted
-    #[arg(long, value_name = "FILE", requires = "folder")]
+    #[arg(long, value_name = "FILE", requires = "directory")]
     list: Option<PathBuf>,
     /// On the CPU driver instead of this machine's GPU
     #[arg(long)]
@@ -50,7 +50,7 @@ pub(crate) struct AppsArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
     /// Size of our own apps; small ones are over in an instant on a GPU [default: large, with --soft: small]
-    #[arg(long, value_parser = ["small", "large"], conflicts_with = "folder")]
+    #[arg(long, value_parser = ["small", "large"], conflicts_with = "directory")]
     size: Option<String>,
     /// A file for the results as JSON
     #[arg(long, value_name = "FILE")]
@@ -120,7 +120,7 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
 fn programs(args: &AppsArgs) -> Result<Vec<Program>, String> {
     let limit = Duration::from_secs(args.limit);
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
-    let mut all = match (&args.folder, &args.list) {
+    let mut all = match (&args.directory, &args.list) {
         (Some(folder), Some(list)) => compare::read_list(&absolute(folder)?, list, limit)?,
         (Some(folder), None) => compare::executables(&absolute(folder)?, &[], limit)?,
         (None, _) => {

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: `target/bundle/`, a folder to be carried to a machine with GPUs that has no Rust.
+//! `cargo xtask bundle`: `target/bundle/`, a directory to be carried to a machine with GPUs that has no Rust.
 
 use crate::step::step;
 use ::tests::{Install, Linkage, Programs, install, programs};
@@ -82,7 +82,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
 }
 
-/// Packs a folder of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first start.
+/// Packs a directory of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first start.
 fn pack(bundle: &Path, folder: &str) -> Result<(), String> {
     let status = Command::new("tar")
         .arg("-C")
@@ -100,12 +100,8 @@ fn pack(bundle: &Path, folder: &str) -> Result<(), String> {
 
 /// This program in the release profile: it drives the runs on the other machine.
 fn build_xtask(install: &Install) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(install::root())
-        .args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"])
-        .arg(&install.target);
+    let mut command = install::cargo();
+    command.args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build failed ({status})")),

@@ -1,11 +1,14 @@
-//! `cargo xtask lint`: format, clippy, rustdoc, the links of the documentation, the circles of modules, spelling, and the licences of what we
-//! use. `.ci/run` runs it before the tests.
+//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles of modules, spelling,
+//! and the licences of what we use. `.ci/run` runs it before the tests.
 
-use crate::modules;
+use crate::docs::RUSTDOC;
+use crate::pages::{links, markdown, read};
 use crate::step::step;
+use crate::{docs, modules};
 use ::tests::install;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// What programs check that are not part of Rust: name, program, arguments. They are run where they are installed.
@@ -23,16 +26,15 @@ pub(crate) fn lint() -> Result<(), String> {
     let root = install::root();
     let mut failed = Vec::new();
     step("format");
-    if !cargo(&root, &["fmt", "--all", "--check"], &[])? {
+    if !cargo(&["fmt", "--all", "--check"], &[])? {
         failed.push("format (cargo fmt --all)");
     }
     step("clippy");
-    if !cargo(&root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])? {
+    if !cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])? {
         failed.push("clippy");
     }
     step("rustdoc");
-    let strict = [("RUSTDOCFLAGS", "-D warnings")];
-    if !cargo(&root, &["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"], &strict)? {
+    if !cargo(&RUSTDOC, &[("RUSTDOCFLAGS", OsStr::new("-D warnings"))])? {
         failed.push("rustdoc");
     }
     step("links of the documentation");
@@ -40,6 +42,12 @@ pub(crate) fn lint() -> Result<(), String> {
     if !dead.is_empty() {
         dead.iter().for_each(|link| println!("{link}"));
         failed.push("links");
+    }
+    step("table of contents");
+    let wrong = docs::wrong_contents(&root)?;
+    if !wrong.is_empty() {
+        wrong.iter().for_each(|entry| println!("{entry}"));
+        failed.push("docs/SUMMARY.md");
     }
     step("circles of modules");
     if let Err(wrong) = modules::check() {
@@ -59,9 +67,8 @@ pub(crate) fn lint() -> Result<(), String> {
 }
 
 /// Whether a cargo command succeeds. Its output is not captured.
-fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<bool, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).current_dir(root).args(args).envs(env.iter().copied()).status();
+fn cargo(args: &[&str], env: &[(&str, &OsStr)]) -> Result<bool, String> {
+    let status = install::cargo().args(args).envs(env.iter().copied()).status();
     status.map(|status| status.success()).map_err(|e| format!("cannot start cargo {}: {e}", args[0]))
 }
 
@@ -80,33 +87,6 @@ fn dead_links(root: &Path) -> Result<Vec<String>, String> {
         }
     }
     Ok(dead)
-}
-
-/// README and the other pages beside it, those of `docs/` with its folders, and those of `tests/`.
-fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let (mut files, mut folders) =
-        (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
-    while let Some((folder, deep)) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
-            let path = entry.path();
-            if path.is_dir() && deep {
-                folders.push((path, true));
-            } else if path.extension().is_some_and(|e| e == "md") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// Targets of the links in a line of Markdown.
-fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
 /// Whether a link of a file leads somewhere. Links to other sites are not followed.

@@ -1,16 +1,17 @@
-//! `cargo xtask`: what is done with the whole workspace.
+//! `cargo xtask`: commands for the whole workspace.
 //!
 //! | command | what it does |
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs all tests |
-//! | `lint` | checks format, clippy, rustdoc, the links of the documentation, the circles of modules, spelling, and the licences of what we use |
+//! | `lint` | checks format, clippy, rustdoc, the links and the contents of the documentation, the circles of modules, spelling, and the licences of what we use |
+//! | `docs` | makes a book of the documentation, and the documentation of the crates |
 //! | `modules` | writes `docs/modules.md`: which files of each crate use which, in layers |
-//! | `verify` | feeds every parser of what others wrote with changed inputs, for as long as is wanted |
+//! | `verify` | feeds every parser of untrusted input with mutated inputs, for as long as requested |
 //! | `soak` | runs the test programs again and again, moved at random moments |
-//! | `kill-matrix` | kills, stops and cuts off everybody at every point |
+//! | `kill-matrix` | kills, stops and disconnects every process at every named point |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
-//! | `apps` | programs of any folder natively, in each place and moved: outputs, times, pauses |
+//! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
 //! | `programs` | compiles the test programs |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
@@ -18,10 +19,12 @@ mod apps;
 mod bundle;
 mod conformance;
 mod demo;
+mod docs;
 mod gpu;
 mod kill_matrix;
 mod lint;
 mod modules;
+mod pages;
 mod soak;
 mod step;
 mod suite;
@@ -30,7 +33,7 @@ mod verify;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "What is done with the whole workspace")]
+#[command(name = "cargo xtask", about = "Commands for the whole workspace")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,19 +45,21 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Install what the tests need, build everything, run all tests
     Test(suite::TestArgs),
-    /// Check format, clippy, rustdoc, links, the circles of modules, spelling and licences
+    /// Check format, clippy, rustdoc, links, the table of contents, the circles of modules, spelling and licences
     Lint,
+    /// Make a book of the documentation (needs mdbook), and the documentation of the crates
+    Docs,
     /// Write docs/modules.md: which files of each crate use which, in layers, and which are in circles
     Modules(modules::ModulesArgs),
-    /// Feed every parser of what others wrote with changed inputs
+    /// Feed every parser of untrusted input with mutated inputs
     Verify(verify::VerifyArgs),
     /// Run the test programs, moved at random moments, and compare with native runs
     Soak(soak::SoakArgs),
-    /// Kill, stop, cut off everybody at every point: the job ends natively or sees an error, and nothing is left
+    /// Kill, stop and disconnect every process at every named point: the job ends natively or sees an error, and nothing is left
     KillMatrix(kill_matrix::KillArgs),
     /// Call every driver function natively and under mrcuda, and compare the answers
     Conformance(conformance::ConformanceArgs),
-    /// Run the programs of a folder natively, in each place and moved, and compare outputs and times
+    /// Run the programs of a directory natively, in each place and moved, and compare outputs and times
     Apps(apps::AppsArgs),
     /// Compile the test programs; nvcc comes from PyPI at the first time
     Programs,
@@ -69,6 +74,7 @@ fn main() {
         Command::Demo(args) => demo::demo(&args),
         Command::Test(args) => suite::test(&args),
         Command::Lint => lint::lint(),
+        Command::Docs => docs::docs(),
         Command::Modules(args) => modules::modules(&args),
         Command::Verify(args) => verify::verify(&args),
         Command::Soak(args) => soak::soak(&args),

@@ -4,7 +4,7 @@ use crate::step::step;
 use ::tests::{Install, Programs, install};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -76,9 +76,7 @@ pub(crate) fn programs() -> Result<(), String> {
 fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<Tally, String> {
     // Tests of whole systems mostly wait: two for each core take two thirds of the time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut child = Command::new(cargo)
-        .current_dir(install::root())
+    let mut child = install::cargo()
         // The release profile: what was built for the programs under test is used again.
         .args(["test", "--release", "--no-fail-fast", "--target-dir"])
         .arg(&install.target)

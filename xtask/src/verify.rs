@@ -28,7 +28,7 @@ const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-le
 pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
     let root = install::root();
     if !args.long {
-        let mut cargo = cargo_test(&root);
+        let mut cargo = cargo_test();
         let passed = cargo.args(["--", "fuzz::"]).status().map_err(|e| format!("cannot start cargo: {e}"))?.success();
         return if passed { Ok(()) } else { Err("verify: a target has failed; the input is in target/fuzz/failed".to_owned()) };
     }
@@ -54,16 +54,16 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("verify: failed: {}", failed.join(", "))) }
 }
 
-fn cargo_test(root: &Path) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args(["test", "--release", "--lib"]);
+fn cargo_test() -> Command {
+    let mut cargo = install::cargo();
+    cargo.args(["test", "--release", "--lib"]);
     CRATES.iter().for_each(|package| _ = cargo.args(["--package", package]));
     cargo
 }
 
 /// The tests with counters in all code but that of build scripts, which are not for the target.
 fn counted(root: &Path) -> Command {
-    let mut cargo = cargo_test(root);
+    let mut cargo = cargo_test();
     cargo.args(["--target", "x86_64-unknown-linux-gnu", "--target-dir"]).arg(root.join("target/fuzz/build"));
     cargo.env("RUSTFLAGS", COUNTED);
     cargo

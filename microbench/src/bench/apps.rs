@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// Goal for the time of a program in a place, as a multiple of native.
 const GOALS: [(Mode, f64); 3] = [(Mode::Local, 1.1), (Mode::Unix, 1.2), (Mode::Tcp, 1.5)];
 
-/// Compares all programs of the folder; small ones on a CPU driver.
+/// Compares all programs of the directory; small ones on a CPU driver.
 pub(super) fn run(
     stage: &Stage,
     servers: &[Server; 2],

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// How long any answer may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Where programs are, and the folder in which they play.
+/// Where programs are, and the directory in which they play.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    /// A scratch folder, removed at the end. Its path is short: that of a Unix socket has room for 107 bytes.
+    /// A scratch directory, removed at the end. Its path is short: that of a Unix socket has room for 107 bytes.
     pub(crate) folder: PathBuf,
     /// The `mrcuda` under measurement.
     pub(crate) mrcuda: PathBuf,

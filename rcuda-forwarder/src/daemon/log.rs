@@ -4,7 +4,7 @@
 use crate::sync::lock;
 use crate::threads;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Maximum burst of lines of one kind.
 const AT_ONCE: u32 = 20;
@@ -12,11 +12,6 @@ const AT_ONCE: u32 = 20;
 const ONE_MORE: Duration = Duration::from_millis(500);
 /// Delay between the first suppressed line and the line that reports their number.
 const SUMMARY: Duration = Duration::from_secs(10);
-
-/// The current time in UTC, as in RFC 3339.
-pub(super) fn now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
-}
 
 #[derive(Debug)]
 struct Allowance {
@@ -96,11 +91,5 @@ mod tests {
         assert_eq!(left_out + lock(&LINES).len() - 1, 10_000, "each was written or counted: {last}");
         log.sum_up();
         assert_eq!(lock(&LINES).last(), Some(&last), "nothing to say twice");
-    }
-
-    #[test]
-    fn times_are_utc_and_sortable() {
-        let text = now();
-        assert!(text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T', "{text}");
     }
 }

@@ -9,7 +9,7 @@ use super::{BLOCKS, CHANGING, Kind, Known, around};
 use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
-use crate::log::{self, lock};
+use crate::log::lock;
 use crate::mover::error::{Busyness, MoveError};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
@@ -62,7 +62,7 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
         d.waiters.fetch_sub(1, Ordering::AcqRel);
     }
     changed.map_err(|why| {
-        log::tell(&format!("kernels cannot use registered memory beside pinned memory at this place: {why}"));
+        tracing::warn!(target: "memory", "kernels cannot use registered memory beside pinned memory at this place: {why}");
         code::ERROR_NOT_SUPPORTED
     })
 }

@@ -152,6 +152,7 @@ impl<'a> Leg<'a> {
 
     fn phase(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
         self.task.phase(name)?;
+        let _span = self.task.span(name, Some(self.device.index));
         let since = Instant::now();
         let r = run(self);
         self.note(name, since);
@@ -279,6 +280,7 @@ impl<'a> Leg<'a> {
         }
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
+        tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
         self.told.bytes += copied;
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());

@@ -69,7 +69,7 @@ pub(super) fn files(scene: &Scene) -> Result<(), String> {
         return Err(format!("mrcuda ps still lists a job: {said}"));
     }
     let left: Vec<String> = names(&scene.runtime().join("mrcuda"));
-    if left.is_empty() { Ok(()) } else { Err(format!("left in the runtime folder: {}", left.join(", "))) }
+    if left.is_empty() { Ok(()) } else { Err(format!("left in the runtime directory: {}", left.join(", "))) }
 }
 
 /// Names in /dev/shm that are ours.

@@ -23,9 +23,9 @@ pub(crate) struct Summary {
     directions: BTreeMap<String, [usize; 3]>,
     /// Why moves were refused, by code and in words, and how often.
     reasons: BTreeMap<(String, String), usize>,
-    /// How long the job stood still in counted moves, in milliseconds.
+    /// The downtimes of counted moves, in milliseconds.
     downtimes: Vec<f64>,
-    /// The longest that it stood still for a refused one.
+    /// The longest downtime of a refused move.
     refused_ms: f64,
 }
 
@@ -97,10 +97,10 @@ impl fmt::Display for Summary {
         let mut downtimes = self.downtimes.clone();
         downtimes.sort_by(f64::total_cmp);
         if let (Some(middle), Some(most)) = (downtimes.get(downtimes.len() / 2), downtimes.last()) {
-            writeln!(f, "the job stood still for {middle:.0} ms in the middle, {most:.0} ms at most")?;
+            writeln!(f, "downtime: p50 {middle:.0} ms, at most {most:.0} ms")?;
         }
         if !self.reasons.is_empty() {
-            writeln!(f, "it stood still for {:.0} ms at most in a refused one", self.refused_ms)?;
+            writeln!(f, "downtime of refused moves: at most {:.0} ms", self.refused_ms)?;
         }
         if self.cut > 0 {
             writeln!(f, "{} runs ended without three of them since the time was over", self.cut)?;

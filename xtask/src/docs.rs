@@ -1,0 +1,127 @@
+//! `cargo xtask docs`: a book of the documentation, made by mdBook, and the documentation of the crates, made by rustdoc.
+//!
+//! `docs/SUMMARY.md` is the table of contents. The pages link to each other by their paths in the repository, also out of `docs/`, so the
+//! book is made from a copy with the same paths.
+
+use crate::pages::{links, markdown, read};
+use crate::step::step;
+use ::tests::install;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// The table of contents, from the root of the repository.
+const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// The documentation of all crates, with what is private to them: most of them are programs.
+pub(crate) const RUSTDOC: [&str; 5] = ["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
+
+/// Makes both, in cargo's target directory.
+pub(crate) fn docs() -> Result<(), String> {
+    let (root, target) = (install::root(), install::target_folder()?);
+    let wrong = wrong_contents(&root)?;
+    if !wrong.is_empty() {
+        return Err(wrong.join("\n"));
+    }
+    step("book");
+    let book = target.join("book");
+    copy(&root, &book)?;
+    match Command::new("mdbook").arg("build").arg(&book).status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(format!("mdbook failed ({status})")),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err("mdbook is not installed: cargo install --locked mdbook".to_owned());
+        }
+        Err(e) => return Err(format!("cannot start mdbook: {e}")),
+    }
+    step("crates");
+    let status = install::cargo().args(RUSTDOC).env("CARGO_TARGET_DIR", &target).status();
+    if !status.map_err(|e| format!("cannot start cargo doc: {e}"))?.success() {
+        return Err("rustdoc failed".to_owned());
+    }
+    println!("{}\n{}", book.join("html/index.html").display(), target.join("doc").display());
+    Ok(())
+}
+
+/// Copies the pages to `book/src`, with their paths, and the table of contents with the paths as seen from there.
+fn copy(root: &Path, book: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", book.display());
+    match std::fs::remove_dir_all(book) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    for page in markdown(root)? {
+        let to = book.join("src").join(page.strip_prefix(root).unwrap_or(&page));
+        std::fs::create_dir_all(to.parent().unwrap_or(book)).and_then(|()| std::fs::copy(&page, &to)).map_err(failed)?;
+    }
+    let contents = read(&root.join(CONTENTS))?;
+    let moved = contents.replace("](", "](docs/").replace("](docs/../", "](");
+    std::fs::remove_file(book.join("src").join(CONTENTS)).map_err(failed)?;
+    std::fs::write(book.join("src/SUMMARY.md"), moved).map_err(failed)?;
+    std::fs::copy(root.join("docs/book.toml"), book.join("book.toml")).map(drop).map_err(failed)
+}
+
+/// What is wrong with the table of contents: pages of `docs/` that it lacks, entries without a page, and pages that it has twice.
+pub(crate) fn wrong_contents(root: &Path) -> Result<Vec<String>, String> {
+    let contents = root.join(CONTENTS);
+    let text = read(&contents)?;
+    let (mut listed, mut wrong) = (BTreeSet::new(), Vec::new());
+    for target in text.lines().flat_map(links) {
+        let page = plain(&root.join("docs").join(target));
+        if !page.is_file() {
+            wrong.push(format!("{CONTENTS}: {target} does not exist"));
+        } else if !listed.insert(page) {
+            wrong.push(format!("{CONTENTS}: {target} is there twice"));
+        }
+    }
+    for page in markdown(root)? {
+        let is_ours = page.starts_with(root.join("docs")) && page != contents;
+        if is_ours && !listed.contains(&page) {
+            wrong.push(format!("{CONTENTS}: {} is missing", page.strip_prefix(root).unwrap_or(&page).display()));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => _ = plain.pop(),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_is_in_the_table_of_contents() {
+        assert_eq!(wrong_contents(&install::root()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn missing_dead_and_repeated_entries_are_found() {
+        let root = std::env::temp_dir().join(format!("mrcuda-contents-{}", std::process::id()));
+        for directory in ["docs/decisions", "tests"] {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        for page in ["README.md", "docs/a.md", "docs/decisions/b.md"] {
+            std::fs::write(root.join(page), "# Page\n").unwrap();
+        }
+        let contents = |text: &str| {
+            std::fs::write(root.join(CONTENTS), text).unwrap();
+            wrong_contents(&root).unwrap()
+        };
+        assert_eq!(contents("[M](../README.md)\n- [A](a.md)\n  - [B](decisions/b.md)\n"), Vec::<String>::new());
+        let wrong = contents("- [A](a.md)\n- [A](a.md)\n- [C](c.md)\n");
+        let expected = ["a.md is there twice", "c.md does not exist", "docs/decisions/b.md is missing"];
+        assert_eq!(wrong, expected.map(|what| format!("{CONTENTS}: {what}")));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

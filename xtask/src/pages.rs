@@ -1,0 +1,31 @@
+//! The Markdown pages of the repository.
+
+use std::path::{Path, PathBuf};
+
+/// README and the other pages beside it, those of `docs/` with its directories, and those of `tests/`.
+pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let (mut files, mut folders) =
+        (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
+    while let Some((folder, deep)) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
+            let path = entry.path();
+            if path.is_dir() && deep {
+                folders.push((path, true));
+            } else if path.extension().is_some_and(|e| e == "md") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The text of a file; an error names the file.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Targets of the links in a line of Markdown.
+pub(crate) fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
