@@ -47,3 +47,6 @@ impl RecordBuffer {
         &self.words
     }
 }
+
+#[cfg(test)]
+mod tests;

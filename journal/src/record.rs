@@ -278,3 +278,6 @@ pub(crate) fn view(words: &[u64]) -> Result<Record<'_>, &'static str> {
     let (ends, setting) = (ends.first().copied(), setting.first_chunk().copied());
     Ok(Record { seq, id: call as u16, role, setting, device: (call >> 32) as u32, creates, ends, uses, body, reply })
 }
+
+#[cfg(test)]
+mod tests;

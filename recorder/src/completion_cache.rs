@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A position in a place's order ([`crate::place::Place::position`]) before which streams are complete.
 #[derive(Debug, Default)]
-#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Quiet {
     epoch: u64,
     /// The position; `u64::MAX` if there is none.

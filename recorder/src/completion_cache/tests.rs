@@ -1,5 +1,4 @@
 use super::*;
-use std::collections::HashSet;
 
 #[test]
 fn quiet_ends_with_the_next_call() {
@@ -56,7 +55,7 @@ const APART: u64 = 8;
 const STREAMS: [u64; 3] = [LEGACY, BLOCKING, APART];
 
 /// A place, and what its job knows of it.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default)]
 struct World {
     quiet: Quiet,
     position: u64,
@@ -155,12 +154,8 @@ impl World {
         None
     }
 
-    /// Explores all sequences of a number of steps: in how many states something was known, and any wrong claim. Several sequences lead
-    /// to the same state, which is explored once.
-    fn explore(&self, steps: usize, believes: bool, seen: &mut HashSet<(usize, World)>) -> Result<usize, String> {
-        if !seen.insert((steps, self.clone())) {
-            return Ok(0);
-        }
+    /// Explores all sequences of a number of steps: how often something was known, and any wrong claim.
+    fn explore(&self, steps: usize, believes: bool) -> Result<usize, String> {
         if let Some(wrong) = self.wrong() {
             return Err(wrong);
         }
@@ -168,8 +163,10 @@ impl World {
         if steps > 0 {
             let each = STREAMS.into_iter().flat_map(|s| [Step::Work(s), Step::Finish(s), Step::Query(s), Step::Wait(Some(s))]);
             let all = each.chain([Step::Wait(None), Step::Note(0), Step::Note(1)]);
-            for after in all.filter_map(|step| self.after(step, believes)) {
-                known += after.explore(steps - 1, believes, seen)?;
+            // As the last step, no other one leads to a claim that did not exist before.
+            let tells = |step: &Step| steps > 1 || matches!(step, Step::Query(_) | Step::Note(_));
+            for after in all.filter(tells).filter_map(|step| self.after(step, believes)) {
+                known += after.explore(steps - 1, believes)?;
             }
         }
         Ok(known)
@@ -178,9 +175,8 @@ impl World {
 
 #[test]
 fn in_no_order_of_calls_and_answers_is_work_taken_for_done_that_is_not() {
-    let explore = |believes| World::default().explore(6, believes, &mut HashSet::new());
-    assert!(explore(false).unwrap() > 10_000);
-    let found = explore(true).unwrap_err();
+    assert!(World::default().explore(6, false).unwrap() > 10_000);
+    let found = World::default().explore(6, true).unwrap_err();
     assert!(found.contains("quiet") || found.contains("past"), "the model finds what was wrong: {found}");
 }
 
