@@ -233,10 +233,10 @@ impl Ledger {
         let Ok(writer) = &mut self.writer else { return Ok(()) };
         let was_complete = writer.is_complete();
         let tail = self.tail.as_mut();
-        if let Err(e) = writer.append(&record).and_then(|()| tail.map_or(Ok(()), |tail| tail.push(&record))) {
-            if was_complete {
-                crate::log::tell(&format!("the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device));
-            }
+        // What the journal takes, the tail takes as well.
+        let appended = writer.append(&record).and_then(|()| tail.map_or(Ok(()), |tail| tail.push(&record)));
+        if let (Err(e), true) = (appended, was_complete) {
+            crate::log::tell(&format!("the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device));
         }
         Ok(())
     }

@@ -237,14 +237,11 @@ fn beside_a_model(seed: u64, unit: u64) {
                 continue;
             }
         };
-        match got {
-            Some(at) => {
-                let at = at - base;
-                assert!(fits(&free, at, n), "{at} {n} was not free");
-                free[at as usize..(at + n) as usize].fill(false);
-                taken.push((at, n));
-            }
-            None => {}
+        if let Some(at) = got {
+            let at = at - base;
+            assert!(fits(&free, at, n), "{at} {n} was not free");
+            free[at as usize..(at + n) as usize].fill(false);
+            taken.push((at, n));
         }
         assert_eq!(r.bytes(), free.iter().filter(|f| **f).count() as u64);
         check(&r);

@@ -11,7 +11,7 @@ fn objects_come_by_number_and_before_what_ends() {
     let object = |seq, number| record(seq, ops::id::OBJECT_MAKE, None, number);
     let array = |seq| record(seq, ops::id::ARRAY_MAKE, None, 0);
     let end = |seq| record(seq, ops::id::ARRAY_END, Some(7), 0);
-    let records = vec![object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
+    let records = [object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
     let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
     assert_eq!(order, [1, 2, 0, 3, 5, 6, 4]);
 }
