@@ -1,7 +1,7 @@
 //! Fuzz targets for journals of unknown origin, and for truncated ones.
 
-use crate::record::{FIXED, Sum, check_len};
-use crate::{Meta, OwnedRecord, Reader, Role, header, live_of, print_line, record};
+use crate::record::{self, FIXED, Sum, check_len};
+use crate::{Meta, OwnedRecord, Reader, RecordBuffer, Role, header, live_of, print_line, words};
 use fuzz::Limit;
 
 /// A reader holds a header and one record; each record that is kept takes the memory of its handles and bodies, and a
@@ -13,19 +13,17 @@ fn journal(records: &[OwnedRecord], closed: bool) -> Vec<u8> {
     let meta = Meta { build: [7; 32], pid: 4711, created_unix: 1_700_000_000, driver_version: 13000, about: "{}".into() };
     let mut bytes = header::encode(&meta).expect("a short header");
     for r in records {
-        bytes.extend(encoded(r));
+        bytes.extend(words::bytes(encoded(r).words()));
     }
     let end = if closed { header::end_mark(bytes.len() as u64) } else { [0; header::END] };
     bytes.extend(end);
     bytes
 }
 
-fn encoded(r: &OwnedRecord) -> Vec<u8> {
-    let len = record::encoded_len(&r.as_record()).expect("what was read can be written");
-    let mut bytes = vec![0; len as usize];
-    record::encode(&r.as_record(), &mut bytes);
-    bytes[..4].copy_from_slice(&len.to_le_bytes());
-    bytes
+fn encoded(r: &OwnedRecord) -> RecordBuffer {
+    let mut buffer = RecordBuffer::default();
+    buffer.push(&r.as_record()).expect("what was read can be written");
+    buffer
 }
 
 /// The same input with correct checksums wherever a header or a record lies: damage that checksums cannot detect.
@@ -38,7 +36,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
         let Ok(len) = check_len(u32::from_le_bytes(*word)) else { break };
         let Some(record) = bytes.get_mut(at..at + len) else { break };
         let mut sum = Sum::of(len);
-        sum.add_all(&record[8..]);
+        record[8..].as_chunks().0.iter().for_each(|word| sum.add_all(&[u64::from_le_bytes(*word)]));
         record[4..8].copy_from_slice(&sum.value().to_le_bytes());
         at += len;
     }
@@ -56,16 +54,16 @@ fn records(bytes: &[u8]) -> Vec<OwnedRecord> {
 fn check(bytes: &[u8]) {
     let all = records(bytes);
     for r in &all {
-        assert_eq!(record::decode(&encoded(r)).as_ref(), Ok(r));
+        assert_eq!(record::checked(encoded(r).words()), Ok(r.as_record()));
         assert!(!print_line(r, &|_| None, &|_, _| None).is_empty());
     }
     // A journal whose end is missing has the records before it. The position of the cut is pseudo-random.
     let cut = bytes.iter().fold(bytes.len(), |h, b| h.wrapping_mul(31).wrapping_add(usize::from(*b))) % bytes.len().max(1);
     let before = records(&bytes[..cut]);
     assert_eq!(before, all[..before.len()]);
-    let live = live_of(all.iter().cloned());
+    let live = live_of(all.iter().map(OwnedRecord::as_record));
     assert!(live.len() <= all.len());
-    assert_eq!(live_of(live.iter().cloned()), live, "what is live stays so");
+    assert_eq!(live_of(live.iter().copied()), live, "what is live stays so");
 }
 
 #[test]

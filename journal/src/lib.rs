@@ -8,6 +8,8 @@
 //! * [`Writer`] appends to a memory-mapped file, or to private memory if no other process needs to read the journal.
 //!   The length word of a record is written last and publishes it, so a reader of the file sees only whole records,
 //!   even after a crash. The file is rewritten without its dead records when these outweigh the live ones.
+//! * A [`Record`] that was read is a view: it borrows from the journal's storage ([`Writer::live`]), or from a copy of its
+//!   bytes ([`RecordBuffer`]), which a move uses while the job continues to append.
 //! * [`Reader`] accepts untrusted files: every length is checked before it is used, every record has a checksum.
 //! * [`print_line`] formats a record as a line of JSON.
 //!
@@ -17,6 +19,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations, unreachable_pub)]
 
+mod buffer;
 mod error;
 #[cfg(test)]
 mod fuzz;
@@ -29,8 +32,11 @@ mod memory;
 mod print;
 mod reader;
 mod record;
+#[allow(unsafe_code)] // The island: words as bytes.
+mod words;
 mod writer;
 
+pub use buffer::RecordBuffer;
 pub use error::JournalError;
 pub use header::Meta;
 pub use live::live_of;

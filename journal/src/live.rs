@@ -10,7 +10,7 @@
 //! addresses of code that was loaded while it was present. [`Live::with_trace`] decides which of these loads can be
 //! dropped.
 
-use crate::{OwnedRecord, Record, Role};
+use crate::{Record, Role};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -457,15 +457,10 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 ///   handle, and one that destroys (or creates once more) a handle that such a record created.
 /// * A handle created twice is open until it has been destroyed twice. After that its number may be reused, in a new
 ///   group.
-pub fn live_of(records: impl Iterator<Item = OwnedRecord>) -> Vec<OwnedRecord> {
+pub fn live_of<'a>(records: impl Iterator<Item = Record<'a>>) -> Vec<Record<'a>> {
     let mut live = Live::new();
     for record in records {
-        // The edges, which are short, are copied, since the record itself moves into the live set.
-        let (creates, uses) = (record.creates.clone(), record.uses.clone());
-        live.feed(
-            Edges { role: record.role, setting: record.setting, creates: &creates, ends: record.ends, uses: &uses },
-            record,
-        );
+        live.feed(Edges::from(&record), record);
         if live.due() {
             live.sweep();
         }

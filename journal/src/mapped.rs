@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Growth happens in multiples of this many bytes, and blocks are asked for in pieces of it: a memory file system gives up an
 /// allocation at every signal, and a long one might never end in a job that is being profiled.
@@ -128,14 +128,11 @@ impl Drop for Mapped {
     }
 }
 
-/// Writes a record's length word after all its other bytes, so that concurrent readers of the file see whole records.
-pub(crate) fn publish(record: &mut [u8], len: u32) {
-    let slot: &mut [u8; 4] = record.first_chunk_mut().expect("a record is longer");
-    debug_assert!(slot.as_ptr().addr().is_multiple_of(4), "records begin at multiples of 8");
-    // SAFETY: the four bytes are ours (exclusively borrowed), mapped, and aligned: mappings begin at a page, records in them at
-    // multiples of 8.
-    let slot = unsafe { AtomicU32::from_ptr(slot.as_mut_ptr().cast()) };
-    slot.store(len.to_le(), Ordering::Release);
+/// Writes a record's first word, with its length, after all others, so that concurrent readers of the file see whole
+/// records.
+pub(crate) fn publish(place: &mut u64, word: u64) {
+    // SAFETY: the word is ours (exclusively borrowed), mapped, and aligned.
+    unsafe { AtomicU64::from_ptr(place) }.store(word, Ordering::Release);
 }
 
 /// The temporary name of a file.

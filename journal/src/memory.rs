@@ -50,18 +50,18 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The bytes.
+    /// The contents.
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped and readable, zeros at first.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    pub(crate) fn words(&self) -> &[u64] {
+        // SAFETY: so many bytes are mapped and readable, zeros at first; a mapping begins at a page.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), self.len / size_of::<u64>()) }
     }
 
-    /// The bytes, mutable.
+    /// The contents, mutable.
     #[inline]
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as above, and borrowed from here alone.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.len / size_of::<u64>()) }
     }
 
     /// Grows the memory to at least `len` bytes.

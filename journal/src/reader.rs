@@ -1,6 +1,6 @@
 //! Reads journals of unknown origin.
 
-use crate::{JournalError, Meta, OwnedRecord, header, record};
+use crate::{JournalError, Meta, OwnedRecord, header, record, words};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -130,11 +130,12 @@ impl Reader {
     }
 
     /// Reads the rest of the record whose length has been read.
-    fn rest_of_record(&mut self, bytes: &mut [u8]) -> Result<OwnedRecord, JournalError> {
-        if self.source.fill(&mut bytes[4..])? != bytes.len() - 4 {
+    fn rest_of_record(&mut self, record: &mut [u64]) -> Result<OwnedRecord, JournalError> {
+        let rest = &mut words::bytes_mut(record)[4..];
+        if self.source.fill(rest)? != rest.len() {
             return Err(self.damaged("it is cut short"));
         }
-        record::decode(bytes).map_err(|what| self.damaged(what))
+        record::checked(record).map(OwnedRecord::from).map_err(|what| self.damaged(what))
     }
 
     fn next(&mut self) -> Result<Option<OwnedRecord>, JournalError> {
@@ -156,12 +157,12 @@ impl Reader {
         if self.offset + len as u64 > self.source.len()? {
             return Err(self.damaged("it is cut short"));
         }
-        let mut bytes = vec![0; len];
-        bytes[..4].copy_from_slice(&word);
-        let decoded = self.rest_of_record(&mut bytes).or_else(|why| {
+        let mut record = vec![0; len / size_of::<u64>()];
+        record[0] = u64::from(u32::from_le_bytes(word));
+        let decoded = self.rest_of_record(&mut record).or_else(|why| {
             // The kernel copies file contents in no defined order: while another process writes, the length may be
             // newer than the bytes after it. Having seen the length, a second read returns the whole record.
-            if self.source.seek(self.offset + 4)? { self.rest_of_record(&mut bytes) } else { Err(why) }
+            if self.source.seek(self.offset + 4)? { self.rest_of_record(&mut record) } else { Err(why) }
         });
         let record = decoded?;
         self.offset += len as u64;

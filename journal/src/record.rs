@@ -8,9 +8,10 @@
 //! 32 u32 handles created        36 u32 handles used
 //! 40 u64 × created, the ended handle if any, u64 × used, u64 × 2 of the setting if it is one; body; reply; zeros up to the length
 //! ```
-//! All numbers are little endian.
+//! All numbers are little endian. A record is a sequence of words of 64 bits, so that its lists can be viewed where they
+//! are; a view borrows from the storage and copies nothing.
 
-use crate::JournalError;
+use crate::{JournalError, words};
 
 /// The longest body or reply, in bytes (a module image may be that long).
 pub const MAX_PAYLOAD: usize = 1 << 30;
@@ -44,11 +45,11 @@ pub enum Role {
 
 impl Role {
     fn from_bits(bits: u16) -> Option<Role> {
-        [Role::Plain, Role::Stays, Role::Load, Role::LightLoad, Role::Child].into_iter().find(|role| *role as u16 == bits)
+        [Role::Plain, Role::Stays, Role::Load, Role::LightLoad, Role::Child].get(usize::from(bits)).copied()
     }
 }
 
-/// A call to be journalled.
+/// A call to be journalled, or a view of one that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Number of the call in the job's order.
@@ -74,7 +75,7 @@ pub struct Record<'a> {
     pub reply: &'a [u8],
 }
 
-/// A [`Record`] that owns its memory.
+/// A [`Record`] that owns its memory, for those that outlive the storage from which they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedRecord {
     /// See [`Record::seq`].
@@ -153,9 +154,10 @@ pub(crate) fn encoded_len(r: &Record) -> Result<u32, JournalError> {
     limited("bytes", len, MAX_RECORD)
 }
 
-/// Writes `r` into `out`, whose length is that of [`encoded_len`], except for the length word: writing that publishes
-/// the record.
-pub(crate) fn encode(r: &Record, out: &mut [u8]) {
+/// Writes `r` into `out`, whose length is that of [`encoded_len`], except for the first word, which it returns: writing
+/// that publishes the record.
+pub(crate) fn encode(r: &Record, out: &mut [u64]) -> u64 {
+    let len = size_of_val(out);
     let pair = |low: usize, high: usize| low as u64 | (high as u64) << 32;
     let flags = r.role as u16 | if r.ends.is_some() { ENDS } else { 0 } | if r.setting.is_some() { SETTING } else { 0 };
     let fixed = [
@@ -164,27 +166,27 @@ pub(crate) fn encode(r: &Record, out: &mut [u8]) {
         pair(r.body.len(), r.reply.len()),
         pair(r.creates.len(), r.uses.len()),
     ];
-    let mut sum = Sum::of(out.len());
-    let (head, mut rest) = out.split_at_mut(8);
+    let mut sum = Sum::of(len);
+    let mut rest = &mut out[1..];
     for words in [&fixed[..], r.creates, r.ends.as_slice(), r.uses, r.setting.as_slice().as_flattened()] {
-        let (to, after) = rest.split_at_mut(8 * words.len());
-        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
+        let (to, after) = rest.split_at_mut(words.len());
+        for (to, word) in to.iter_mut().zip(words) {
+            *to = *word;
             sum.add(*word);
         }
         rest = after;
     }
     // The last word may be padded with zeros.
-    if let Some(last) = rest.last_chunk_mut::<8>() {
-        *last = [0; 8];
+    if let Some(last) = rest.last_mut() {
+        *last = 0;
     }
-    let (body, reply) = rest.split_at_mut(r.body.len());
+    let (body, reply) = words::bytes_mut(rest).split_at_mut(r.body.len());
     body.copy_from_slice(r.body);
     if !r.reply.is_empty() {
         reply[..r.reply.len()].copy_from_slice(r.reply);
     }
     sum.add_all(rest);
-    head[4..8].copy_from_slice(&sum.value().to_le_bytes());
+    pair(len, sum.value() as usize)
 }
 
 /// A checksum over 64-bit words. It need only detect damage, and computing it is most of the cost of a short record.
@@ -210,8 +212,8 @@ impl Sum {
         (self.older, self.newer) = (self.newer, mixed);
     }
 
-    pub(crate) fn add_all(&mut self, bytes: &[u8]) {
-        bytes.as_chunks().0.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
+    pub(crate) fn add_all(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.add(*word));
     }
 
     pub(crate) fn value(mut self) -> u32 {
@@ -236,68 +238,46 @@ pub(crate) fn check_len(len: u32) -> Result<usize, &'static str> {
     Ok(len)
 }
 
-/// Reads fields from the front of a record.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    const SHORT: &'static str = "its fields are longer than the record";
-
-    fn bytes(&mut self, n: usize) -> Result<&'a [u8], &'static str> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(Self::SHORT)?;
-        self.0 = tail;
-        Ok(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
-        let (head, tail) = self.0.split_first_chunk().ok_or(Self::SHORT)?;
-        self.0 = tail;
-        Ok(*head)
-    }
-
-    fn u32(&mut self) -> Result<u32, &'static str> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn handles(&mut self, n: usize) -> Result<Vec<u64>, &'static str> {
-        // The bytes are taken before anything is allocated, so that a false count cannot request more memory than the
-        // record has.
-        let bytes = self.bytes(n.checked_mul(8).ok_or(Self::SHORT)?)?;
-        Ok(bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
-    }
-}
-
-/// Decodes the record in `bytes`, from its length word to its last byte. The error names what is wrong with it.
-pub(crate) fn decode(bytes: &[u8]) -> Result<OwnedRecord, &'static str> {
-    let mut f = Fields(bytes);
-    let len = f.u32()?;
-    if check_len(len)? != bytes.len() {
+/// Views the record in `words`, from its first word to its last, after verifying its checksum. The error names what is
+/// wrong with it.
+pub(crate) fn checked(words: &[u64]) -> Result<Record<'_>, &'static str> {
+    let Some((first, rest)) = words.split_first() else { return Err(SHORT) };
+    if check_len(*first as u32)? != size_of_val(words) {
         return Err("its length word does not fit");
     }
-    let found = f.u32()?;
-    let mut sum = Sum::of(bytes.len());
-    sum.add_all(f.0);
-    if found != sum.value() {
+    let mut sum = Sum::of(size_of_val(words));
+    sum.add_all(rest);
+    if (*first >> 32) as u32 != sum.value() {
         return Err("its checksum is wrong");
     }
-    let seq = u64::from_le_bytes(f.array()?);
-    let id = u16::from_le_bytes(f.array()?);
-    let flags = u16::from_le_bytes(f.array()?);
+    view(words)
+}
+
+const SHORT: &str = "its fields are longer than the record";
+
+/// As [`checked`], for a record whose checksum has been verified.
+pub(crate) fn view(words: &[u64]) -> Result<Record<'_>, &'static str> {
+    let &[_, seq, call, payloads, lists, ref rest @ ..] = words else { return Err(SHORT) };
+    let flags = (call >> 16) as u16;
     let role = Role::from_bits(flags & ROLE).filter(|_| flags & !(ROLE | ENDS | SETTING) == 0);
     let role = role.ok_or("it has flags that this version does not know")?;
-    let device = f.u32()?;
-    let [body, reply, creates, uses] = [f.u32()? as usize, f.u32()? as usize, f.u32()? as usize, f.u32()? as usize];
+    let halves = |word: u64| (word as u32 as usize, (word >> 32) as usize);
+    let ((body, reply), (creates, uses)) = (halves(payloads), halves(lists));
     if body > MAX_PAYLOAD || reply > MAX_PAYLOAD || creates > MAX_HANDLES || uses > MAX_HANDLES {
         return Err("a length in it is beyond the format's limit");
     }
-    let creates = f.handles(creates)?;
-    let ends = if flags & ENDS != 0 { Some(u64::from_le_bytes(f.array()?)) } else { None };
-    let uses = f.handles(uses)?;
-    let word = |f: &mut Fields| f.array().map(u64::from_le_bytes);
-    let setting = if flags & SETTING != 0 { Some([word(&mut f)?, word(&mut f)?]) } else { None };
-    let body = f.bytes(body)?.to_vec();
-    let reply = f.bytes(reply)?.to_vec();
-    if f.0.len() >= 8 || f.0.iter().any(|b| *b != 0) {
+    let (creates, rest) = rest.split_at_checked(creates).ok_or(SHORT)?;
+    let (ends, rest) = rest.split_at_checked(usize::from(flags & ENDS != 0)).ok_or(SHORT)?;
+    let (uses, rest) = rest.split_at_checked(uses).ok_or(SHORT)?;
+    let (setting, rest) = rest.split_at_checked(if flags & SETTING != 0 { 2 } else { 0 }).ok_or(SHORT)?;
+    let (body, rest) = words::bytes(rest).split_at_checked(body).ok_or(SHORT)?;
+    let (reply, rest) = rest.split_at_checked(reply).ok_or(SHORT)?;
+    if rest.len() >= 8 || rest.iter().any(|b| *b != 0) {
         return Err("its fields are shorter than the record");
     }
-    Ok(OwnedRecord { seq, id, role, setting, device, creates, ends, uses, body, reply })
+    let (ends, setting) = (ends.first().copied(), setting.first_chunk().copied());
+    Ok(Record { seq, id: call as u16, role, setting, device: (call >> 32) as u32, creates, ends, uses, body, reply })
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use crate::live::{Edges, Live};
 use crate::mapped::{Mapped, publish};
 use crate::memory::Memory;
-use crate::{JournalError, Meta, OwnedRecord, Record, header, record};
+use crate::{JournalError, Meta, Record, RecordBuffer, header, record, words};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +41,11 @@ impl Place {
     fn len(self) -> usize {
         self.units as usize * Place::UNIT
     }
+
+    /// Where it is among the words of the storage.
+    fn words(self) -> Range<usize> {
+        self.at as usize..self.at as usize + self.units as usize
+    }
 }
 
 /// Storage of the records.
@@ -53,18 +58,18 @@ enum Store {
 
 impl Store {
     #[inline]
-    fn bytes(&self) -> &[u8] {
+    fn words(&self) -> &[u64] {
         match self {
-            Store::File(file, _) => file.bytes(),
-            Store::Memory(memory) => memory.bytes(),
+            Store::File(file, _) => words::of_mapping(file.bytes()),
+            Store::Memory(memory) => memory.words(),
         }
     }
 
     #[inline]
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    fn words_mut(&mut self) -> &mut [u64] {
         match self {
-            Store::File(file, _) => file.bytes_mut(),
-            Store::Memory(memory) => memory.bytes_mut(),
+            Store::File(file, _) => words::of_mapping_mut(file.bytes_mut()),
+            Store::Memory(memory) => memory.words_mut(),
         }
     }
 
@@ -182,13 +187,14 @@ impl Writer {
         if end > Place::LONGEST {
             return Err(JournalError::TooLarge { what: "file", len: end, limit: Place::LONGEST });
         }
-        if end + self.store.tail() > self.store.bytes().len() {
+        if end + self.store.tail() > size_of_val(self.store.words()) {
             self.store.grow(end + self.store.tail())?;
         }
-        let out = &mut self.store.bytes_mut()[self.used..end];
-        record::encode(r, out);
-        publish(out, len);
-        self.live.feed(Edges::from(r), Place::new(self.used, len as usize));
+        let place = Place::new(self.used, len as usize);
+        let out = &mut self.store.words_mut()[place.words()];
+        let first = record::encode(r, out);
+        publish(&mut out[0], first);
+        self.live.feed(Edges::from(r), place);
         self.used = end;
         self.records += 1;
         Ok(())
@@ -210,7 +216,7 @@ impl Writer {
                         self.used = self.keep_together(|_, _| {});
                     }
                 }
-                Store::Memory(_) => self.used = self.keep_together(|store, (from, to)| store.bytes_mut().copy_within(from, to)),
+                Store::Memory(_) => self.used = self.keep_together(|store, (from, to)| store.words_mut().copy_within(from, to)),
             }
         }
         self.count_at = self.used + live.max(self.store.dead_bytes());
@@ -235,7 +241,7 @@ impl Writer {
     fn keep_together(&mut self, bring: impl Fn(&mut Store, (Range<usize>, usize))) -> usize {
         let mut at = self.header;
         for p in self.live.kept_mut() {
-            bring(&mut self.store, (p.offset()..p.offset() + p.len(), at));
+            bring(&mut self.store, (p.words(), at / Place::UNIT));
             *p = Place::new(at, p.len());
             at += p.len();
         }
@@ -258,34 +264,38 @@ impl Writer {
         self.complete && !self.damaged.load(Ordering::Relaxed)
     }
 
-    /// The records that a fresh place must replay, in order; the rules are in [`crate::live_of`].
+    /// The records that a fresh place must replay, in order and where they are; the rules are in [`crate::live_of`].
     ///
-    /// Each record's checksum is verified. If the mapped file has been damaged (by a stray write of the program), the
-    /// iterator ends there and [`Writer::is_complete`] becomes false; [`Writer::checked_live`] returns an error
-    /// instead.
-    pub fn live(&self) -> impl Iterator<Item = OwnedRecord> {
-        self.decoded().map_while(|r| r.inspect_err(|_| self.damaged.store(true, Ordering::Relaxed)).ok())
+    /// Each record's checksum is verified. The only item is an error if the journal is not complete; the last one is, if
+    /// a live record has been damaged (by a stray write of the program), and then the journal is no longer complete.
+    pub fn live(&self) -> impl Iterator<Item = Result<Record<'_>, JournalError>> {
+        self.live_words().map(|found| found.map(|(record, _)| record))
     }
 
-    /// As [`Writer::live`], all at once.
+    /// A copy of the records of [`Writer::live`], which remains as it is while records are appended.
     ///
     /// # Errors
-    /// The journal is not complete, or a live record has been damaged in the file.
-    pub fn checked_live(&self) -> Result<Vec<OwnedRecord>, JournalError> {
-        if !self.is_complete() {
-            return Err(JournalError::Incomplete);
+    /// The journal is not complete, or a live record has been damaged.
+    pub fn copy_live(&self) -> Result<RecordBuffer, JournalError> {
+        let mut copy = RecordBuffer::default();
+        copy.reserve(self.live.iter().map(|p| p.units as usize).sum());
+        for found in self.live_words() {
+            copy.push_words(found?.1);
         }
-        self.decoded().collect::<Result<_, _>>().inspect_err(|_| self.damaged.store(true, Ordering::Relaxed))
+        Ok(copy)
     }
 
-    fn decoded(&self) -> impl Iterator<Item = Result<OwnedRecord, JournalError>> {
-        self.live.iter().zip(0..).map(|(p, number)| {
-            record::decode(&self.store.bytes()[p.offset()..p.offset() + p.len()]).map_err(|what| JournalError::Record {
-                number,
-                offset: p.offset() as u64,
-                what,
+    fn live_words(&self) -> impl Iterator<Item = Result<(Record<'_>, &[u64]), JournalError>> {
+        let complete = self.is_complete();
+        let all = complete.then(|| self.live.iter().zip(0..)).into_iter().flatten();
+        let all = all.map(|(p, number)| {
+            let words = &self.store.words()[p.words()];
+            record::checked(words).map(|record| (record, words)).map_err(|what| {
+                self.damaged.store(true, Ordering::Relaxed);
+                JournalError::Record { number, offset: p.offset() as u64, what }
             })
-        })
+        });
+        (!complete).then_some(Err(JournalError::Incomplete)).into_iter().chain(all)
     }
 
     /// Number of records that a fresh place must replay.

@@ -7,7 +7,7 @@ mod apps;
 mod calls;
 mod figures;
 mod goals;
-mod journals;
+pub(crate) mod journals;
 mod machine;
 mod moves;
 mod report;

@@ -5,6 +5,7 @@
 //! | `bench` | measures everything: what `mrcuda bench` starts |
 //! | `client` | the program under measurement: calls what it is told |
 //! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
+//! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
 //! | `peer` | the other end of the raw controls |
 //! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
 
@@ -34,6 +35,8 @@ enum Command {
     Client(client::ClientArgs),
     /// Keep memory alive, to be moved
     Live(live::LiveArgs),
+    /// Cost of appending to a journal and of a plan, in processor time
+    Journal,
     /// Be the other end of the raw controls
     Peer(peer::PeerArgs),
     /// Speed of the CPU driver's interpreter
@@ -49,6 +52,7 @@ fn main() {
         Command::Bench(args) => bench::bench(&args),
         Command::Client(args) => client::client(&args),
         Command::Live(args) => live::live(&args),
+        Command::Journal => bench::journals::least(),
         Command::Peer(args) => peer::peer(&args),
         Command::Softgpu { size } => softgpu_speed(size),
     };

@@ -19,7 +19,6 @@ use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, OPENING, Pool, Profile};
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;

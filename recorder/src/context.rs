@@ -608,3 +608,6 @@ impl cuda_model::cudart::Host for PrivateTables {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests;

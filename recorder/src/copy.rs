@@ -166,6 +166,9 @@ pub(crate) fn ends(c: &Copy3) -> Result<[Option<(End, u64)>; 2], Code> {
         }
         let end = described(e.memory, e.host as *const c_void, e.device, pitch as usize, at(e.x, e.y, e.z).ok_or(bad)?)?;
         let last = at(c.width, c.rows.saturating_sub(1), c.depth.saturating_sub(1)).ok_or(bad)?;
+        if end.address.checked_add(last).is_none_or(|end| end > END_OF_ADDRESSES) {
+            return Err(bad);
+        }
         Ok(Some((end, last)))
     };
     Ok([one(&c.dst)?, one(&c.src)?])
@@ -764,3 +767,6 @@ fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code
     };
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -279,3 +279,6 @@ pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
     }
     device.board.get()?.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)
 }
+
+#[cfg(test)]
+mod tests;

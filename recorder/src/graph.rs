@@ -22,7 +22,7 @@ use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
 use cuda_model::graph::{Host, Shared, Stream, api};
-use journal::OwnedRecord;
+use journal::Record;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -217,7 +217,7 @@ fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
 }
 
 /// The instance that a journal record creates, changes or destroys.
-pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
+pub(crate) fn instance_of(record: &Record) -> Option<u64> {
     match record.id {
         ops::id::GRAPH_MAKE => record.creates.first().copied(),
         ops::id::GRAPH_CHANGE | ops::id::GRAPH_SWITCH => record.uses.first().copied(),
@@ -228,7 +228,7 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
 
 /// Returns whether the nodes of such a record use memory that a target has only when the job is quiesced ([`memory::comes_late`]): an end
 /// of a copy can be another device's memory by its address, or host memory that is used in place.
-pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
+pub(crate) fn comes_late(device: &Device, record: &Record) -> bool {
     let of_another = |address: u64| memory::is_of_another(device, address);
     let late = |address: u64| memory::comes_late(device, address);
     let names_it = |work: &Work<u32>| match work {
@@ -571,3 +571,6 @@ impl Host for CallContext {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

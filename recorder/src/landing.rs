@@ -216,34 +216,4 @@ pub(crate) fn fence(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn landing(stream: u64, followers: &[u64], fenced: &[u64]) -> Landing {
-        let arrival = Arrival::Flag(Arc::new(AtomicBool::new(false)));
-        Landing { device: 0, stream, to: 0..1, arrival, followers: followers.to_vec(), fenced: fenced.to_vec() }
-    }
-
-    #[test]
-    fn work_is_held_back_behind_what_it_follows() {
-        let l = landing(7, &[8], &[]);
-        assert!(l.concerns(0, 7, false), "the stream of the copy");
-        assert!(l.concerns(0, 8, false), "a stream that waits for an event");
-        assert!(l.concerns(0, LEGACY, false) && landing(LEGACY, &[], &[]).concerns(0, 9, false), "the default stream");
-        assert!(!l.concerns(0, 9, false) && !l.concerns(1, 7, false), "another stream, another device");
-        assert!(l.concerns(0, 9, true), "a graph may wait for any stream");
-        assert!(!landing(7, &[], &[7]).concerns(0, 7, false), "one fence is enough");
-        assert!(landing(7, &[8], &[7]).concerns(0, 8, false), "for one stream");
-    }
-
-    #[test]
-    fn what_has_landed_is_forgotten() {
-        let here = Arc::new(AtomicBool::new(false));
-        let to = 0x7000_0000_0000..0x7000_0000_1000;
-        lock(&LANDINGS).push(Landing { to: to.clone(), arrival: Arrival::Flag(here.clone()), ..landing(7, &[], &[]) });
-        COUNT.store(1, Ordering::Release);
-        assert!(any_to(to.start + 8, 8) && !any_to(to.end, 8));
-        here.store(true, Ordering::Release);
-        assert!(!any_to(to.start, 8) && COUNT.load(Ordering::Acquire) == 0);
-    }
-}
+mod tests;

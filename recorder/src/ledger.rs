@@ -14,7 +14,7 @@ use cuda_api::ops;
 use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
-use journal::{JournalError, Meta, OwnedRecord, Record, Role, Writer};
+use journal::{JournalError, Meta, Record, RecordBuffer, Role, Writer};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(crate) struct Ledger {
     device: u32,
     seq: u64,
     /// Records since the move in progress took the live set.
-    tail: Option<Vec<OwnedRecord>>,
+    tail: Option<RecordBuffer>,
     /// Images that were sent to the device, by content hash.
     images: HashMap<[u8; 32], Sent>,
     /// Images without loaded modules, in the order in which they became idle.
@@ -232,14 +232,11 @@ impl Ledger {
         };
         let Ok(writer) = &mut self.writer else { return Ok(()) };
         let was_complete = writer.is_complete();
-        if let Err(e) = writer.append(&record) {
-            if was_complete {
-                tracing::warn!(target: "migrate", "the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device);
-            }
-            return Ok(());
-        }
-        if let Some(tail) = &mut self.tail {
-            tail.push(record.into());
+        let tail = self.tail.as_mut();
+        // What the journal takes, the tail takes as well.
+        let appended = writer.append(&record).and_then(|()| tail.map_or(Ok(()), |tail| tail.push(&record)));
+        if let (Err(e), true) = (appended, was_complete) {
+            tracing::warn!(target: "migrate", "the journal of GPU {} cannot grow ({e}); this job can no longer move", self.device);
         }
         Ok(())
     }
@@ -255,21 +252,21 @@ impl Ledger {
         self.writer.as_ref().map_err(|why| MoveError::NoJournal(why.clone()))
     }
 
-    /// The live set: the records that a fresh place must replay.
-    pub(crate) fn live(&self) -> Result<Vec<OwnedRecord>, MoveError> {
-        Ok(self.writer()?.checked_live()?)
+    /// The live set: the records that a fresh place must replay, viewed in the journal.
+    pub(crate) fn live(&self) -> Result<impl Iterator<Item = Result<Record<'_>, JournalError>>, MoveError> {
+        Ok(self.writer()?.live())
     }
 
-    /// Returns the live set and starts collecting the tail.
-    pub(crate) fn begin_move(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
-        let live = self.live()?;
-        self.tail = Some(Vec::new());
+    /// Returns a copy of the live set, since the job appends while it is replayed, and starts collecting the tail.
+    pub(crate) fn begin_move(&mut self) -> Result<RecordBuffer, MoveError> {
+        let live = self.writer()?.copy_live()?;
+        self.tail = Some(RecordBuffer::default());
         Ok(live)
     }
 
     /// Takes the tail: the records since the last call of this function or of [`Ledger::begin_move`]. Returns an error if the journal
     /// could not record all of them.
-    pub(crate) fn take_tail(&mut self) -> Result<Vec<OwnedRecord>, MoveError> {
+    pub(crate) fn take_tail(&mut self) -> Result<RecordBuffer, MoveError> {
         if !self.writer()?.is_complete() {
             return Err(JournalError::Incomplete.into());
         }
@@ -278,7 +275,7 @@ impl Ledger {
 
     /// Returns whether code was loaded since the last call of [`Ledger::take_tail`].
     pub(crate) fn has_new_code(&self) -> bool {
-        self.tail.iter().flatten().any(|r| r.id == ops::id::IMAGE_LOAD)
+        self.tail.iter().flat_map(RecordBuffer::iter).any(|r| r.id == ops::id::IMAGE_LOAD)
     }
 
     /// Ends a move, whether it succeeded or not.
@@ -424,3 +421,6 @@ impl Ledger {
         Ok(gone)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

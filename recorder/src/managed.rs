@@ -224,3 +224,6 @@ pub(crate) fn cuStreamAttachMemAsync(
     }
     crate::graph::forbid_on(cx, device, stream)
 }
+
+#[cfg(test)]
+mod tests;

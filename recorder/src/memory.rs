@@ -582,19 +582,4 @@ pub(crate) fn cuMemGetAddressRange_v2(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_stay_inside_allocations() {
-        let mut m = Memory::new(1);
-        let a = m.base + 512;
-        m.note(a, 100, Home::Shared);
-        assert_eq!(m.allows(a, 100), Some(true));
-        assert_eq!(m.allows(a + 99, 1), Some(true));
-        assert_eq!(m.allows(a + 99, 2), Some(false));
-        assert_eq!(m.allows(a - 1, 1), Some(false));
-        assert_eq!(m.allows(a, u64::MAX), Some(false));
-        assert_eq!(m.allows(PLACED, 4), None);
-    }
-}
+mod tests;

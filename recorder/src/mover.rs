@@ -71,7 +71,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
 
 /// Adds to the plan what a move of this device would transfer.
 fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveError> {
-    let count = leg::Count::of(&lock(&device.ledger).live()?);
+    let count = leg::Count::of(lock(&device.ledger).live()?)?;
     plan.records += count.records;
     plan.chunks += count.chunks;
     plan.chunk_bytes += count.chunk_bytes;

@@ -609,3 +609,6 @@ pub(crate) fn events_after(seen: u64, limit: Duration) -> Vec<Event> {
     }
     registry.events.iter().filter(|e| e.seq > seen).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ use cuda_api::reference::{OVERRIDE_FORMAT, ReferenceSet, Setting, Slot};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_model::reference::{ALIGNED, Reference};
-use journal::OwnedRecord;
+use journal::Record;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -68,18 +68,18 @@ fn data(cx: &CallContext, reference: u64) -> Result<(&'static Device, &'static R
 }
 
 /// The reference that a journal record sets.
-pub(crate) fn set_by(record: &OwnedRecord) -> Option<u64> {
+pub(crate) fn set_by(record: &Record) -> Option<u64> {
     decoded(record).map(|op| op.reference)
 }
 
 /// Returns whether such a record binds memory that a target has only when the job is quiesced.
-pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
+pub(crate) fn comes_late(device: &Device, record: &Record) -> bool {
     shown(record).is_some_and(|address| memory::comes_late(device, address))
 }
 
 /// Returns whether a target needs a deferred record: not if it sets a reference that was destroyed with its module, or binds host memory
 /// that the program has freed. Until it is set again no kernel may use such a reference.
-pub(crate) fn is_needed(job: &Job, record: &OwnedRecord) -> bool {
+pub(crate) fn is_needed(job: &Job, record: &Record) -> bool {
     let Some(reference) = set_by(record) else { return true };
     let tables = &job.tables;
     let Ok(slot) = tables.textures.get(reference) else { return tables.surfaces.get(reference).is_ok() };
@@ -92,18 +92,18 @@ fn is_shown_still(kept: &Kept, address: u64) -> bool {
 }
 
 /// The reference whose resource a record sets.
-pub(crate) fn resource_set_by(record: &OwnedRecord) -> Option<u64> {
+pub(crate) fn resource_set_by(record: &Record) -> Option<u64> {
     decoded(record).filter(|op| matches!(op.setting, Setting::Resource(_))).map(|op| op.reference)
 }
 
 /// The memory that such a record binds, if there is any.
-fn shown(record: &OwnedRecord) -> Option<u64> {
+fn shown(record: &Record) -> Option<u64> {
     let Setting::Resource(r) = decoded(record)?.setting else { return None };
     let (address, bytes) = r.memory()?;
     (bytes != 0).then_some(address)
 }
 
-fn decoded(record: &OwnedRecord) -> Option<ReferenceSet> {
+fn decoded(record: &Record) -> Option<ReferenceSet> {
     (record.id == id::REFERENCE_SET).then(|| ReferenceSet::get(&mut &record.body[..]).ok())?
 }
 

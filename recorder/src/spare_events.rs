@@ -139,31 +139,4 @@ pub(crate) fn take_all(cx: &CallContext, device: &Device, whose: Option<u64>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_of_a_kind_comes_back_when_it_has_rested() {
-        let spares = SpareEvents::default();
-        let put = |event, flags, context| spares.put(Spare { event, flags, context });
-        for event in 0..RESTING as u64 {
-            assert!(put(event, (event % 2) as u32, 7));
-            assert_eq!(spares.take(0, 7), None, "none has rested");
-        }
-        assert!(put(100, 0, 7));
-        assert_eq!((spares.take(1, 7), spares.take(0, 8)), (None, None), "the oldest is another kind, or of another context");
-        assert_eq!(spares.take(0, 7), Some(0));
-        assert_eq!(spares.take(0, 7), None);
-        assert!((200..).take_while(|event| put(*event, 1, 9)).count() == MOST - RESTING);
-        assert_eq!(spares.take(1, 7), Some(1));
-        let mut of_a_context = spares.take_all(Some(9));
-        of_a_context.sort_unstable();
-        assert_eq!(of_a_context.len(), MOST - RESTING);
-        assert_eq!((spares.count(), spares.take(1, 7)), (RESTING - 1, None));
-        assert_eq!(spares.take_all(None).len(), RESTING - 1);
-        assert_eq!(spares.count(), 0);
-        assert!((300..).take(MOST).all(|event| put(event, 0, 7)));
-        spares.close();
-        assert_eq!((spares.count(), spares.take(0, 7), put(400, 0, 7)), (0, None, false), "one of them may not be there");
-    }
-}
+mod tests;

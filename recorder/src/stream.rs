@@ -527,13 +527,4 @@ pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: sys::CUevent) -> Resul
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_grow_with_the_place_and_its_order() {
-        assert!(moment(0, 0) < moment(1, 0) && moment(1, 7) < moment(1, 8) && moment(1, (1 << POSITION_BITS) - 1) < moment(2, 0));
-        // A moment that is too large is never complete.
-        assert_eq!((moment(1, 1 << POSITION_BITS), moment(u64::MAX >> POSITION_BITS, 0)), (u64::MAX, u64::MAX));
-    }
-}
+mod tests;

@@ -169,3 +169,6 @@ pub(crate) fn cuStreamCopyAttributes(cx: &mut CallContext, to: sys::CUstream, fr
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,3 +232,6 @@ pub(crate) fn cuStreamBatchMemOp_v2(
 ) -> Result<(), Code> {
     batch(cx, stream, count, array, flags, false)
 }
+
+#[cfg(test)]
+mod tests;

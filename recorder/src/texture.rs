@@ -17,7 +17,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
-use journal::OwnedRecord;
+use journal::Record;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -62,7 +62,7 @@ pub(crate) fn note_host(cx: &CallContext, r: &Resource) -> Result<(), Code> {
 }
 
 /// The object that a journal record creates or destroys.
-pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
+pub(crate) fn object_of(record: &Record) -> Option<u64> {
     match record.id {
         ops::id::OBJECT_MAKE => record.creates.first().copied(),
         ops::id::OBJECT_END => record.ends,
@@ -71,13 +71,13 @@ pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
 }
 
 /// Returns whether such a record creates an object for memory that a target has only when the job is quiesced.
-pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
+pub(crate) fn comes_late(device: &Device, record: &Record) -> bool {
     let shows = |op: ObjectMake| op.resource.memory().is_some_and(|(address, _)| memory::comes_late(device, address));
     record.id == ops::id::OBJECT_MAKE && ObjectMake::get(&mut &record.body[..]).is_ok_and(shows)
 }
 
 /// Why an object cannot be created at a target, if it uses host memory that the program has freed.
-pub(crate) fn blocker(record: &OwnedRecord) -> Option<MoveError> {
+pub(crate) fn blocker(record: &Record) -> Option<MoveError> {
     let made = || ObjectMake::get(&mut &record.body[..]).ok();
     let (address, _) = (record.id == ops::id::OBJECT_MAKE).then(made)??.resource.memory()?;
     let freed = !memory::is_device(address) && host_memory::find(address).is_none();

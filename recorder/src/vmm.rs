@@ -617,3 +617,6 @@ pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device
     }
     Ok(at)
 }
+
+#[cfg(test)]
+mod tests;

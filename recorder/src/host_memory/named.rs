@@ -216,3 +216,6 @@ pub(crate) fn note_mapped(cx: &CallContext, address: u64) -> Result<(), Code> {
     crate::system_atomics::memory_changed(cx);
     pinned
 }
+
+#[cfg(test)]
+mod tests;

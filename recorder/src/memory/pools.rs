@@ -610,3 +610,6 @@ pub(crate) fn cuMemSetMemPool(
 ) -> Result<(), Code> {
     set_current(cx, pool_device(cx, at, kind)?, pool)
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,46 +103,4 @@ impl Ranges {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_join_and_fit() {
-        let mut r = Ranges::default();
-        r.put(0, 4096);
-        let (a, b, c) = (r.take(512).unwrap(), r.take(1024).unwrap(), r.take(512).unwrap());
-        assert_eq!((a, b, c), (0, 512, 1536));
-        r.put(a, 512);
-        r.put(c, 512);
-        assert_eq!(r.take(512), Some(0), "the tightest fit, lowest address");
-        r.put(0, 512);
-        r.put(b, 1024);
-        assert_eq!(r.by_address, BTreeMap::from([(0, 4096)]));
-        assert_eq!((r.take(8192), r.bytes()), (None, 4096));
-    }
-
-    #[test]
-    fn units_stay_apart() {
-        let mut r = Ranges::in_units(4096);
-        r.put(4096, 4096);
-        r.put(0, 4096);
-        assert_eq!(r.take(8192), None);
-        assert!(r.carve(4096, 512) && !r.carve(4096, 512));
-        r.put(4096, 512);
-        assert_eq!(r.by_address, BTreeMap::from([(0, 4096), (4096, 4096)]));
-    }
-
-    #[test]
-    fn alignment_and_exact_places() {
-        let mut r = Ranges::default();
-        r.put(512, 10_000);
-        assert_eq!(r.take_aligned(1000, 4096), Some(4096));
-        assert_eq!(r.take_aligned(5000, 4096), None);
-        assert!(r.has(512, 3584) && !r.has(512, 3585) && !r.has(0, 1));
-        assert!(r.carve(600, 100));
-        assert_eq!(r.bytes(), 10_000 - 1100);
-        r.put(600, 100);
-        r.put(4096, 1000);
-        assert_eq!(r.by_address, BTreeMap::from([(512, 10_000)]));
-    }
-}
+pub(crate) mod tests;

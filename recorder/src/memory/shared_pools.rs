@@ -120,3 +120,6 @@ pub(crate) fn lendable(cx: &CallContext, address: u64, pool: u64) -> Result<Lend
     });
     found.ok_or(code::ERROR_INVALID_VALUE)
 }
+
+#[cfg(test)]
+mod tests;

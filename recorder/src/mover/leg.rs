@@ -4,7 +4,7 @@ use super::Moving;
 use super::compare::compare;
 use super::data_channels::Wires;
 use super::error::{Failure, MoveError};
-use super::late::Late;
+use super::late::{Due, Late};
 use super::times::{keep_event_times, record_reference};
 use crate::gate::Closed;
 use crate::host_memory;
@@ -20,10 +20,10 @@ use cuda_api::wire::Wire;
 use executor::DeviceInfo;
 use executor::batch;
 use faults::{Faults, Point};
-use journal::OwnedRecord;
+use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
-use replayer::{Record, Sink, replay};
+use replayer::{Sink, replay};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,11 @@ pub(super) struct Count {
 }
 
 impl Count {
-    pub(super) fn of(live: &[OwnedRecord]) -> Count {
-        let mut count = Count { records: live.len() as u64, ..Count::default() };
+    pub(super) fn of<'r>(live: impl Iterator<Item = Result<Record<'r>, JournalError>>) -> Result<Count, JournalError> {
+        let mut count = Count::default();
         for r in live {
+            let r = r?;
+            count.records += 1;
             match r.id {
                 ops::id::CHUNK_MAP => {
                     count.chunks += 1;
@@ -75,7 +77,7 @@ impl Count {
                 _ => {}
             }
         }
-        count
+        Ok(count)
     }
 }
 
@@ -196,9 +198,10 @@ impl<'a> Leg<'a> {
     /// Replays the live set at the target.
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
-            let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
+            let copy = lock(&leg.device.ledger).begin_move()?;
+            let live = objects_by_number(copy.iter());
             Failure::unless_empty(live.iter().filter_map(crate::texture::blocker).collect())?;
-            let count = Count::of(&live);
+            let count = Count::of(live.iter().copied().map(Ok)).map_err(MoveError::from)?;
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
             leg.feed(live)?;
@@ -208,17 +211,18 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays records except the deferred ones.
-    fn feed(&mut self, records: Vec<OwnedRecord>) -> Result<(), MoveError> {
+    fn feed<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>) -> Result<(), MoveError> {
         let now = self.late.keep_back(self.device, records);
-        let replayed = replay_to(self.target()?, &now, self.task);
+        let replayed = replay_to(self.target()?, now.iter().map(Due::record), self.task);
         self.blame(replayed)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
     pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
-        let late = objects_by_number(self.late.take(|record| crate::reference::is_needed(job, record)));
+        let late = self.late.take(|record| crate::reference::is_needed(job, record));
+        let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(crate::texture::blocker).collect())?;
-        let replayed = replay_to(self.target()?, &late, self.task);
+        let replayed = replay_to(self.target()?, late.into_iter(), self.task);
         Ok(self.blame(replayed)?)
     }
 
@@ -259,7 +263,7 @@ impl<'a> Leg<'a> {
                 break;
             }
             let tail = lock(&self.device.ledger).take_tail()?;
-            self.feed(tail)?;
+            self.feed(tail.iter())?;
             self.task.check()?;
         }
         Ok(())
@@ -268,7 +272,7 @@ impl<'a> Leg<'a> {
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
-        self.feed(tail)?;
+        self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
@@ -545,8 +549,8 @@ fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError
 
 /// Sorts texture and surface objects by their numbers, as far as none is destroyed between them: a driver that has assigned no numbers
 /// yet assigns them in this order, and reuses a number only after a while (tests/hardware/textures.c).
-fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
-    let (mut all, mut objects) = (Vec::with_capacity(records.len()), BTreeMap::new());
+fn objects_by_number<'r>(records: impl Iterator<Item = Record<'r>>) -> Vec<Record<'r>> {
+    let (mut all, mut objects) = (Vec::new(), BTreeMap::new());
     for record in records {
         // The answer begins with the number.
         match record.reply.first_chunk() {
@@ -565,48 +569,13 @@ fn objects_by_number(records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
     all
 }
 
-fn replay_to(place: &Place, records: &[OwnedRecord], task: &Task) -> Result<(), MoveError> {
+fn replay_to<'r>(place: &Place, records: impl Iterator<Item = Record<'r>>, task: &Task) -> Result<(), MoveError> {
     let (batch, waiting, results) = (Vec::new(), VecDeque::new(), VecDeque::new());
     let mut sink = ToPlace { place, task, batch, together: 0, waiting, results };
-    let all = records.iter().map(|r| Record { seq: r.seq, id: r.id, body: &r.body, reply: &r.reply });
+    let all = records.map(|r| replayer::Record { seq: r.seq, id: r.id, body: r.body, reply: r.reply });
     replay(all, &mut sink, WINDOW)?;
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use journal::Role;
-
-    fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
-        let reply = number.to_le_bytes().to_vec();
-        OwnedRecord {
-            seq,
-            id,
-            role: Role::Plain,
-            setting: None,
-            device: 0,
-            creates: vec![],
-            ends,
-            uses: vec![],
-            body: vec![],
-            reply,
-        }
-    }
-
-    #[test]
-    fn objects_come_by_number_and_before_what_ends() {
-        let object = |seq, number| record(seq, ops::id::OBJECT_MAKE, None, number);
-        let array = |seq| record(seq, ops::id::ARRAY_MAKE, None, 0);
-        let end = |seq| record(seq, ops::id::ARRAY_END, Some(7), 0);
-        let records = vec![object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
-        let order: Vec<u64> = objects_by_number(records).iter().map(|r| r.seq).collect();
-        assert_eq!(order, [1, 2, 0, 3, 5, 6, 4]);
-    }
-
-    #[test]
-    fn a_round_may_take_as_long_as_its_bytes_need_at_a_low_rate() {
-        assert_eq!(round_limit(0), Duration::from_secs(30));
-        assert_eq!(round_limit(16 << 30), Duration::from_secs(30 + 1024));
-    }
-}
+mod tests;

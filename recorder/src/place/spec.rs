@@ -111,36 +111,4 @@ pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_read() {
-        for text in ["local", "local:3", "helper", "helper:31", "gpubox:7878/1", "unix:/run/s/0"] {
-            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
-        }
-        assert!(matches!("gpubox:7878/1".parse(), Ok(Spec::Remote(e)) if e.port == 7878 && e.gpu == 1));
-        for bad in ["", "local:x", "local:32", "localhost", "helper:", "a:b", "local2", "helpers"] {
-            assert!(bad.parse::<Spec>().is_err(), "{bad}");
-        }
-    }
-
-    fn chosen(list: &str, taken: &[u32], bound: Option<(u32, u32)>) -> String {
-        let wanted = (0..).zip(list.split(',').map(|s| s.parse().unwrap())).collect();
-        choose(wanted, taken, bound).iter().map(Spec::to_string).collect::<Vec<_>>().join(",")
-    }
-
-    #[test]
-    fn the_first_local_gpu_is_in_process_and_further_ones_are_helpers() {
-        assert_eq!(chosen("local", &[], None), "local:0");
-        assert_eq!(chosen("local,local,local", &[], None), "local:0,helper:1,helper:2");
-        assert_eq!(chosen("helper,local", &[], None), "helper:0,local:1");
-        assert_eq!(chosen("a:1/0,local,helper:0", &[], None), "a:1/0,local:1,helper:0");
-        assert_eq!(chosen("local,local", &[0, 2], None), "local:1,helper:3");
-        // This process has had GPU 1 for device 0, or for another device.
-        assert_eq!(chosen("local", &[], Some((1, 0))), "local:1");
-        assert_eq!(chosen("local", &[1], Some((1, 0))), "helper:0");
-        assert_eq!(chosen("local:0", &[], Some((1, 0))), "helper:0");
-        assert_eq!(chosen("local", &[], Some((0, 5))), "helper:0");
-    }
-}
+mod tests;

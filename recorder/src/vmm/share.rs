@@ -88,3 +88,6 @@ pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
     v.physical.insert(number, Physical { device, bytes, chunk: 0, loan, handles: 1, mappings: 0, exported: Vec::new(), prop });
     Ok(number)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use super::*;
+use journal::Role;
+
+fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
+    let reply = number.to_le_bytes().to_vec();
+    OwnedRecord { seq, id, role: Role::Plain, setting: None, device: 0, creates: vec![], ends, uses: vec![], body: vec![], reply }
+}
+
+#[test]
+fn objects_come_by_number_and_before_what_ends() {
+    let object = |seq, number| record(seq, ops::id::OBJECT_MAKE, None, number);
+    let array = |seq| record(seq, ops::id::ARRAY_MAKE, None, 0);
+    let end = |seq| record(seq, ops::id::ARRAY_END, Some(7), 0);
+    let records = [object(0, 9), array(1), object(2, 4), end(3), object(4, 3), array(5), object(6, 1)];
+    let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
+    assert_eq!(order, [1, 2, 0, 3, 5, 6, 4]);
+}
+
+#[test]
+fn a_round_may_take_as_long_as_its_bytes_need_at_a_low_rate() {
+    assert_eq!(round_limit(0), Duration::from_secs(30));
+    assert_eq!(round_limit(16 << 30), Duration::from_secs(30 + 1024));
+}
+
+fn info() -> DeviceInfo {
+    let attributes = MUST_AGREE.iter().map(|(id, _)| (*id as i32, 7)).collect();
+    DeviceInfo { attributes, ..crate::ledger::tests::info() }
+}
+
+fn texts(have: &DeviceInfo, want: &DeviceInfo) -> Vec<String> {
+    differences(have, want).iter().map(MoveError::to_string).collect()
+}
+
+#[test]
+fn the_same_gpu_has_no_differences() {
+    assert!(differences(&info(), &info()).is_empty());
+    let other_memory = DeviceInfo { free_bytes: 1, uuid: [1; 16], pci: [1, 2, 3], driver_path: "/elsewhere".into(), ..info() };
+    assert!(differences(&other_memory, &info()).is_empty(), "another board of the same model");
+}
+
+#[test]
+fn another_build_of_the_driver_is_a_difference_if_both_are_known() {
+    let build = |build: &str| DeviceInfo { driver_build: build.into(), ..info() };
+    assert!(
+        matches!(&differences(&build("2"), &build("1"))[..], [MoveError::DriverBuild { target, job }] if target == "2" && job == "1")
+    );
+    assert!(differences(&build(""), &build("1")).is_empty() && differences(&build("1"), &build("")).is_empty());
+}
+
+#[test]
+fn every_attribute_that_counts_is_compared() {
+    for (at, (id, what)) in MUST_AGREE.iter().enumerate() {
+        let mut other = info();
+        other.attributes[at] = (*id as i32, 8);
+        assert_eq!(texts(&other, &info()), [format!("cannot move: {what}: 8 at the target, 7 where this job started")]);
+    }
+}
+
+#[test]
+fn an_attribute_that_only_one_side_knows_is_a_difference() {
+    let mut other = info();
+    other.attributes.remove(0);
+    assert_eq!(texts(&other, &info()), ["cannot move: multiprocessors: nothing known at the target, 7 where this job started"]);
+    assert_eq!(differences(&info(), &other).len(), 1);
+}
+
+#[test]
+fn all_differences_are_reported() {
+    let mut other = info();
+    other.attributes.iter_mut().for_each(|(_, value)| *value = 8);
+    other.driver_build = "2".into();
+    assert_eq!(differences(&other, &info()).len(), MUST_AGREE.len() + 1);
+}
+
+#[test]
+fn another_model_counts_if_nothing_else_differs() {
+    let named = |name: &str| DeviceInfo { name: name.into(), ..info() };
+    assert!(matches!(&differences(&named("b"), &named("a"))[..], [MoveError::GpuModel { .. }]));
+    let older = DeviceInfo { capability: [8, 0], ..named("b") };
+    assert!(differences(&older, &named("a")).is_empty(), "the capability is compared before");
+}
+
+#[test]
+fn a_plan_counts_chunks_and_modules() {
+    let chunk = |seq, bytes| OwnedRecord {
+        body: crate::memory::encode(&Chunk { address: 1, bytes }),
+        ..record(seq, ops::id::CHUNK_MAP, None, 0)
+    };
+    let all = [chunk(1, 5), record(2, ops::id::IMAGE_LOAD, None, 0), chunk(3, 7), record(4, ops::id::IMAGE_PUT, None, 0)];
+    let count = Count::of(all.iter().map(|r| Ok(r.as_record()))).unwrap();
+    assert_eq!(count, Count { records: 4, chunks: 2, chunk_bytes: 12, modules: 1 });
+}
+
+#[test]
+fn a_chunk_that_cannot_be_decoded_counts_without_bytes() {
+    let all = [OwnedRecord { body: vec![1, 2], ..record(1, ops::id::CHUNK_MAP, None, 0) }];
+    let count = Count::of(all.iter().map(|r| Ok(r.as_record()))).unwrap();
+    assert_eq!((count.chunks, count.chunk_bytes), (1, 0));
+}
+
+#[test]
+fn a_damaged_journal_has_no_plan() {
+    let good = record(1, ops::id::IMAGE_LOAD, None, 0);
+    let all = [Ok(good.as_record()), Err(JournalError::Incomplete), Ok(good.as_record())];
+    assert!(matches!(Count::of(all.into_iter()), Err(JournalError::Incomplete)));
+}
+
+#[test]
+fn objects_with_the_same_number_keep_their_order() {
+    let records = [
+        record(3, ops::id::OBJECT_MAKE, None, 5),
+        record(4, ops::id::OBJECT_MAKE, None, 5),
+        record(5, ops::id::OBJECT_MAKE, None, 1),
+    ];
+    let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
+    assert_eq!(order, [5, 3, 4]);
+}
+
+#[test]
+fn an_object_without_a_number_stays_where_it_is() {
+    let short = OwnedRecord { reply: vec![1], ..record(2, ops::id::OBJECT_MAKE, None, 0) };
+    let records = [record(1, ops::id::OBJECT_MAKE, None, 9), short];
+    let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
+    assert_eq!(order, [2, 1]);
+}
+
+#[test]
+fn records_without_objects_keep_their_order() {
+    let records: Vec<OwnedRecord> = (0..50).map(|seq| record(seq, 0x400, (seq % 3 == 0).then_some(seq), 50 - seq)).collect();
+    let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
+    assert_eq!(order, (0..50).collect::<Vec<_>>());
+}
