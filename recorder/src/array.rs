@@ -1,103 +1,24 @@
 //! Arrays and mipmapped arrays: handles and shapes are known here, the arrays themselves are at the place.
 
-use crate::context::write_out;
+use crate::captures;
+use crate::encoding::encode;
 use crate::enter::CallContext;
-use crate::graph;
-use crate::job::{Device, Job};
+use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
-use crate::memory::encode;
-use crate::tables::Known;
+use crate::objects::array_lookup::{find, window, without_memory};
+use crate::objects::arrays::{Array, ArrayData, Mipmap};
+use crate::pointer::write_out;
 use crate::tiles;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{
-    ArrayMake, DEFERRED, Layout, SPARSE, Shape, WINDOW_STEP, WINDOWS, WITHOUT_MEMORY, give_need, give_shape, give_sparse, shape,
-    shape_2d,
+    ArrayMake, DEFERRED, Layout, SPARSE, Shape, WITHOUT_MEMORY, give_need, give_shape, give_sparse, shape, shape_2d,
 };
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::ffi::c_uint;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The recorder's state of an array.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Array {
-    pub(crate) shape: Shape,
-    /// The mipmapped array that it is a level of, or 0.
-    pub(crate) mipmap: u64,
-    /// For an array without memory that is not a level.
-    layout: Option<Layout>,
-}
-
-/// The recorder's data about an array.
-#[derive(Debug, Default)]
-pub(crate) struct ArrayData(Mutex<Array>);
-
-/// The recorder's state of a mipmapped array.
-#[derive(Debug, Clone, Default)]
-struct Mipmap {
-    levels: Vec<u64>,
-    /// For one without memory.
-    layout: Option<Layout>,
-}
-
-/// The recorder's data about a mipmapped array.
-#[derive(Debug, Default)]
-pub(crate) struct MipmapData(Mutex<Mipmap>);
-
-impl Known for ArrayData {
-    fn forget(&self) {
-        *lock(&self.0) = Array::default();
-    }
-}
-
-impl Known for MipmapData {
-    fn forget(&self) {
-        *lock(&self.0) = Mipmap::default();
-    }
-}
-
-/// The state of a live array.
-pub(crate) fn find(job: &Job, handle: u64) -> Result<Array, Code> {
-    job.tables.arrays.get(handle).map(|slot| lock(&slot.data.0).clone())
-}
-
-/// The shape of the first level of a mipmapped array.
-pub(crate) fn first_level(job: &Job, mipmap: u64) -> Result<Shape, Code> {
-    let first = lock(&job.tables.mipmaps.get(mipmap)?.data.0).levels.first().copied();
-    Ok(find(job, first.ok_or(code::ERROR_INVALID_HANDLE)?)?.shape)
-}
-
-/// An array without memory of its own.
-pub(crate) struct WithoutMemory {
-    /// The shape of its first level.
-    pub(crate) shape: Shape,
-    pub(crate) levels: u32,
-    pub(crate) layout: Layout,
-    pub(crate) device: u32,
-}
-
-/// An array, or mipmapped array, without memory of its own; levels of a mipmapped array do not count.
-pub(crate) fn without_memory(job: &Job, handle: u64, mipmapped: bool) -> Result<WithoutMemory, Code> {
-    let device = job.tables.device(if mipmapped { Kind::Mipmap } else { Kind::Array }, handle)?;
-    let (shape, levels, layout) = if mipmapped {
-        let mipmap = lock(&job.tables.mipmaps.get(handle)?.data.0).clone();
-        (first_level(job, handle)?, mipmap.levels.len() as u32, mipmap.layout)
-    } else {
-        let array = find(job, handle)?;
-        (array.shape, 1, array.layout)
-    };
-    Ok(WithoutMemory { shape, levels, layout: layout.ok_or(code::ERROR_INVALID_VALUE)?, device })
-}
-
-/// A range of window numbers for this number of bytes of contents.
-pub(crate) fn window(bytes: u64) -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(WINDOWS);
-    NEXT.fetch_add(bytes.next_multiple_of(WINDOW_STEP), Ordering::Relaxed)
-}
 
 /// Sets the device of a call to that of an array.
 pub(crate) fn use_array(cx: &mut CallContext, array: sys::CUarray) -> Result<Array, Code> {
@@ -105,19 +26,9 @@ pub(crate) fn use_array(cx: &mut CallContext, array: sys::CUarray) -> Result<Arr
     find(cx.job, array as u64)
 }
 
-/// Total size of all arrays of a device.
-pub(crate) fn bytes(job: &Job, device: u32) -> u64 {
-    let plain = job.tables.arrays.all(device).into_iter().map(|(_, slot)| lock(&slot.data.0).shape);
-    // Elements are usually padded to rows and tiles: an estimate that is rather too large.
-    plain
-        .filter(|shape| shape.flags & WITHOUT_MEMORY == 0)
-        .map(|shape| shape.bytes().unwrap_or(0).next_multiple_of(WINDOW_STEP))
-        .sum()
-}
-
 /// Creates an array, or with `levels` a mipmapped array, at the place. Returns its handle.
 fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, Code> {
-    graph::forbid_unsafe(cx)?;
+    captures::forbid_unsafe(cx)?;
     let device = cx.device()?;
     let has_memory = shape.flags & WITHOUT_MEMORY == 0;
     let shapes: Vec<Shape> = match levels {
@@ -170,7 +81,7 @@ fn end(cx: &mut CallContext, device: &'static Device, handle: u64) -> Result<(),
 
 /// Destroys the arrays of a context, or all of a device.
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
-    let plain = |(handle, slot): (u64, &crate::tables::Slot<ArrayData>)| {
+    let plain = |(handle, slot): (u64, &crate::objects::table::Slot<ArrayData>)| {
         (slot.ends_with(whose) && lock(&slot.data.0).mipmap == 0).then_some(handle)
     };
     let mut all: Vec<u64> = cx.job.tables.arrays.all(device.index).into_iter().filter_map(plain).collect();
@@ -220,7 +131,7 @@ pub(crate) fn cuMipmappedArrayCreate(
 }
 
 pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Result<(), Code> {
-    graph::forbid_unsafe(cx)?;
+    captures::forbid_unsafe(cx)?;
     // A level exists as long as its mipmapped array; destroying it is not an error (measured, 580 driver).
     if use_array(cx, array)?.mipmap != 0 {
         return Ok(());
@@ -231,7 +142,7 @@ pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Resul
 }
 
 pub(crate) fn cuMipmappedArrayDestroy(cx: &mut CallContext, mipmap: sys::CUmipmappedArray) -> Result<(), Code> {
-    graph::forbid_unsafe(cx)?;
+    captures::forbid_unsafe(cx)?;
     cx.use_handle(Kind::Mipmap, Kind::Mipmap, mipmap as u64)?;
     let device = cx.device()?;
     cx.settle(device)?;

@@ -1,19 +1,17 @@
 //! Copies with an array at one end or both: one operation at the place, pieces of whole rows from and to the host.
 
-use crate::array;
-use crate::copy::{self, Until};
+use crate::copy::checks::{self, check};
+use crate::copy::rect::{self, Until};
+use crate::copy::sending;
 use crate::enter::CallContext;
-use crate::graph;
 use crate::host_function::{self, Read};
-use crate::host_memory;
-use crate::host_waiting;
+use crate::host_memory::{blocks, naming, places};
 use crate::job::Device;
-use crate::landing;
 use crate::place::{Place, Waiting};
+use crate::{captures, encoding, host_waiting, landing};
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::array::{ARRAY, CopyBox, CopyBoxLate, DEVICE, HOST};
 use cuda_api::code::{self, Code};
-use cuda_api::handle::Kind;
 use cuda_api::work::{Copy3, CopyEnd, Work};
 use cuda_api::{ops, sys};
 use faults::Point;
@@ -22,18 +20,6 @@ use std::ffi::c_void;
 
 /// Maximum size of one operation in bytes; the widest row of an array is half of it.
 const PIECE: u64 = 4 << 20;
-
-/// Checks an end that is an array, on a device.
-pub(crate) fn check(device: &Device, e: &CopyEnd, c: &Copy3) -> Result<(), Code> {
-    let job = crate::job::get()?;
-    if e.array == 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    if job.tables.device(Kind::Array, e.array)? != device.index {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    array::find(job, e.array)?.shape.check(e, c)
-}
 
 /// Number of bytes of host memory from the first to the last that is copied.
 fn span(e: &CopyEnd, c: &Copy3) -> u64 {
@@ -44,12 +30,12 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     if cx.job.graphs.capturing() {
-        let node = || copy::check_ends(device, c).map(|()| Work::Copy(*c));
-        if graph::take(cx, device, stream, until == Until::Done, node)? {
+        let node = || checks::check_ends(device, c).map(|()| Work::Copy(*c));
+        if captures::take(cx, device, stream, until == Until::Done, node)? {
             return Ok(());
         }
     }
-    let [to, from] = copy::ends(c)?;
+    let [to, from] = rect::ends(c)?;
     let mut known = true;
     for (e, memory) in [(&c.dst, to), (&c.src, from)] {
         match memory {
@@ -63,27 +49,27 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
         return Ok(());
     }
     device.check()?;
-    let c = copy::plain(c);
+    let c = rect::plain(c);
     let (from_host, to_host) = (c.src.memory == HOST, c.dst.memory == HOST);
     let host = if to_host { c.dst } else { c.src };
     let in_place = matches!(cx.place(device), Place::Remote { .. })
         && from_host != to_host
-        && host_memory::is_reached(cx.place(device), host.host, span(&host, &c));
+        && places::is_reached(cx.place(device), host.host, span(&host, &c));
     if in_place {
         // The place's driver makes the copy, in stream order.
         landing::before_work(cx, device, stream)?;
-        copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })])?;
+        sending::submit(cx, device, known, ops::id::COPY_BOX, &[&encoding::encode(&CopyBox { copy: c, stream })])?;
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
     // The copy takes the bytes that are there when the stream gets here.
     let changes = from_host
-        && (copy::changes_later(cx, device, stream, c.src.host, span(&c.src, &c))
-            || host_memory::is_mapped(c.src.host)
+        && (host_function::changes_later(cx, device, stream, c.src.host, span(&c.src, &c))
+            || naming::is_mapped(c.src.host)
             || host_waiting::holds(cx, device, stream));
     if changes && until == Until::Done {
         cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
     }
-    let late = changes && until == Until::Submitted && host_memory::is_pinned(c.src.host, span(&c.src, &c));
+    let late = changes && until == Until::Submitted && blocks::is_pinned(c.src.host, span(&c.src, &c));
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
         device.record_error(direct(exec, &c, live))?;
@@ -97,26 +83,26 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
     }
     landing::before_work(cx, device, stream)?;
     if !from_host {
-        return copy::submit(cx, device, known, ops::id::COPY_BOX, &[&copy::encode(&CopyBox { copy: c, stream })]);
+        return sending::submit(cx, device, known, ops::id::COPY_BOX, &[&encoding::encode(&CopyBox { copy: c, stream })]);
     }
     pieces(&c, |piece| {
         let op = CopyBox { copy: Copy3 { src: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         if late {
             let from = Read { at: piece.src.host, pitch: piece.src.pitch, width: piece.width, rows: piece.rows };
-            let body = |token| copy::encode(&CopyBoxLate { token, to: op });
+            let body = |token| encoding::encode(&CopyBoxLate { token, to: op });
             return host_function::copy_late(cx, (device, stream), ops::id::COPY_BOX_LATE, from, body);
         }
         // SAFETY: the program guarantees that its source has these rows.
-        let bytes = unsafe { copy::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
+        let bytes = unsafe { rect::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
         faults::at(Point::CopyIn);
-        cx.work(device, ops::id::COPY_BOX_IN, &[&copy::encode(&op), &bytes])
+        cx.work(device, ops::id::COPY_BOX_IN, &[&encoding::encode(&op), &bytes])
     })?;
     if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
 }
 
 fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     // Later kernels that use the memory by its address must find the bytes.
-    let pinned = host_memory::is_pinned(c.dst.host, span(&c.dst, c)) && !host_memory::is_mapped(c.dst.host);
+    let pinned = blocks::is_pinned(c.dst.host, span(&c.dst, c)) && !naming::is_mapped(c.dst.host);
     let mut last: Option<Waiting> = None;
     pieces(c, |piece| {
         // Queried for each piece: the place may have changed during a wait outside the gate.
@@ -134,7 +120,7 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
             rows: piece.rows as usize,
         };
         let op = CopyBox { copy: Copy3 { dst: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
-        let body = copy::encode(&op);
+        let body = encoding::encode(&op);
         if until == Until::Submitted && pinned {
             // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
             let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;

@@ -4,142 +4,25 @@
 //! entries in the thread's stack, and use the streams, modules and memory of the same device.
 
 use crate::enter::{CallContext, older};
-use crate::graph;
-use crate::job::{self, Device, Job, PutOff};
+use crate::job::{Device, Job, PutOff};
 use crate::ledger::Keep;
 use crate::log::lock;
-use crate::memory::pools;
-use crate::tables::EVERY_DEVICE;
-use crate::thread::{self, here};
-use crate::{context_events, cross_device, peer, stream};
+use crate::memory::stream_ordered;
+use crate::objects::contexts::{
+    ATTACHED, CREATED, Created, FIRST_CREATED, MAP_HOST, created, current, current_device, delist, device_of, enlist, is_green,
+    is_past, primary, retain, with_stack,
+};
+use crate::objects::table::EVERY_DEVICE;
+use crate::pointer::{wanted, write_out};
+use crate::{captures, context_events, cross_device, peer, stream};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
-use cuda_api::handle::{Cells, Kind, compose, kind, slot};
+use cuda_api::handle::slot;
 use cuda_api::{ops, sys};
-use cuda_model::parts::Part;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex};
 
 /// `CU_CTX_FLAGS_MASK` of CUDA 13.0's header.
 const FLAGS_MASK: u32 = 0xff;
-/// `CU_CTX_MAP_HOST`: every primary context reports it (measured).
-const MAP_HOST: u32 = 8;
-/// First slot of contexts that the program creates; lower slots are the primary contexts.
-const FIRST_CREATED: u32 = 32;
-/// Maximum number of slots in handles.
-const SLOTS: u32 = 1 << 24;
-
-static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
-/// The device of each live created context, plus one, by slot; every call reads it.
-static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
-/// Created contexts.
-static CREATED: Mutex<Option<HashMap<u64, Created>>> = Mutex::new(None);
-/// References to primary contexts by `cuCtxAttach`.
-static ATTACHED: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
-
-/// A context that the program has created.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Created {
-    pub(crate) device: u32,
-    flags: u32,
-    references: u32,
-    /// The share of a green context.
-    pub(crate) part: Option<Part>,
-}
-
-/// The handle of a device's primary context, which is valid before the context is created (docs/driver-facts.md 3.1).
-pub(crate) fn primary(device: u32) -> u64 {
-    compose(Kind::Context, 1, device)
-}
-
-/// The calling thread's context, 0 without one.
-pub(crate) fn current() -> u64 {
-    here().context.get()
-}
-
-fn with_stack<T>(f: impl FnOnce(&mut Vec<u64>) -> T) -> T {
-    thread::change(|own| {
-        let result = f(&mut own.contexts);
-        here().context.set(own.contexts.last().copied().unwrap_or(0));
-        result
-    })
-}
-
-/// Device of a context, if the context is live.
-pub(crate) fn device_of(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
-    let slot = slot(ctx);
-    if ctx != compose(Kind::Context, 1, slot) {
-        return Err(code::ERROR_INVALID_CONTEXT);
-    }
-    let index = if slot < FIRST_CREATED {
-        slot
-    } else {
-        let alive = ALIVE.get(slot).and_then(|device| device.load(Ordering::Acquire).checked_sub(1));
-        alive.ok_or(code::ERROR_INVALID_CONTEXT)?
-    };
-    job.devices.get(index as usize).ok_or(code::ERROR_INVALID_CONTEXT)
-}
-
-/// Returns whether the program has created such a context and destroyed it.
-fn is_past(ctx: u64) -> bool {
-    kind(ctx) == Some(Kind::Context)
-        && (FIRST_CREATED..NEXT.load(Ordering::Relaxed)).contains(&slot(ctx))
-        && ALIVE.get(slot(ctx)).is_none_or(|device| device.load(Ordering::Acquire) == 0)
-}
-
-/// A context that the program has created and not destroyed.
-pub(crate) fn created(ctx: u64) -> Option<Created> {
-    lock(&CREATED).as_ref()?.get(&ctx).copied()
-}
-
-/// Returns whether the context belongs to a green context.
-pub(crate) fn is_green(ctx: u64) -> bool {
-    slot(ctx) >= FIRST_CREATED && created(ctx).is_some_and(|c| c.part.is_some())
-}
-
-/// Adds a new context.
-pub(crate) fn enlist(device: &Device, flags: u32, part: Option<Part>) -> Result<u64, Code> {
-    let slot = NEXT.fetch_add(1, Ordering::Relaxed);
-    if slot >= SLOTS {
-        NEXT.store(SLOTS, Ordering::Relaxed);
-        return Err(code::ERROR_OUT_OF_MEMORY);
-    }
-    let ctx = compose(Kind::Context, 1, slot);
-    lock(&CREATED).get_or_insert_default().insert(ctx, Created { device: device.index, flags, references: 1, part });
-    ALIVE.at(slot).store(device.index + 1, Ordering::Release);
-    Ok(ctx)
-}
-
-/// Removes a destroyed context.
-pub(crate) fn delist(ctx: u64) {
-    if let Some(device) = ALIVE.get(slot(ctx)) {
-        device.store(0, Ordering::Release);
-    }
-    lock(&CREATED).get_or_insert_default().remove(&ctx);
-}
-
-/// The device of the thread's context; an error unless the context is active.
-pub(crate) fn current_device(job: &'static Job) -> Result<&'static Device, Code> {
-    let ctx = current();
-    if ctx == 0 {
-        return Err(code::ERROR_INVALID_CONTEXT);
-    }
-    let device = match device_of(job, ctx) {
-        Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
-        found => found?,
-    };
-    if slot(ctx) < FIRST_CREATED && !device.primary_now().1 {
-        return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-    }
-    Ok(device)
-}
-
-/// Returns an error unless the calling thread has an active context.
-pub(crate) fn check() -> Result<(), Code> {
-    current_device(job::get()?).map(drop)
-}
 
 /// Checks flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
 fn check_primary_flags(flags: u32) -> Result<(), Code> {
@@ -161,34 +44,11 @@ fn given(ctx: sys::CUcontext) -> Result<u64, Code> {
     if ctx.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx as u64) }
 }
 
-/// Checks for an output that must not be null, where this error takes precedence over others.
-fn wanted<T>(to: *mut T) -> Result<(), Code> {
-    if to.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) }
-}
-
-/// Writes an output that must not be null.
-pub(crate) fn write_out<T>(to: *mut T, value: T) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the program's non-null output pointers are writable by CUDA's contract.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
 pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut CallContext, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     write_out(pctx, primary(device.index) as sys::CUcontext)?;
     retain(device);
     Ok(())
-}
-
-/// Acquires a reference to a device's primary context.
-pub(crate) fn retain(device: &Device) {
-    device.change_primary(|p| {
-        p.references += 1;
-        p.reset = false;
-    });
 }
 
 pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
@@ -263,8 +123,8 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevic
         ledger.context_ended()?
     };
     for handle in gone {
-        graph::forget(cx, handle);
-        crate::reference::ended(cx, handle);
+        captures::forget(cx, handle);
+        crate::handle_end::reference_ended(cx, handle);
         cx.job.tables.end(handle);
     }
     // Kernels survive the context, but their settings do not.
@@ -296,7 +156,7 @@ fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     crate::reference::end_of(cx, device, None)?;
     crate::array::end_of(cx, device, None)?;
     crate::module::unload_of(cx, device, None)?;
-    crate::memory::free_all(cx, device)
+    crate::memory::supply::free_all(cx, device)
 }
 
 fn create(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
@@ -424,7 +284,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Resu
     crate::reference::end_of(cx, device, Some(ctx))?;
     crate::array::end_of(cx, device, Some(ctx))?;
     crate::module::unload_of(cx, device, Some(ctx))?;
-    crate::memory::free_of(cx, device, ctx)?;
+    crate::memory::supply::free_of(cx, device, ctx)?;
     delist(ctx);
     cuda_model::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {
@@ -520,20 +380,20 @@ pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, vers
 
 pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {
     let device = cx.device()?;
-    graph::forbid_in(cx, device)?;
+    captures::forbid_in(cx, device)?;
     synchronize(cx, device)
 }
 
 fn synchronize(cx: &CallContext, device: &'static Device) -> Result<(), Code> {
-    let mark = pools::before_sync(device);
+    let mark = stream_ordered::before_sync(device);
     cx.settle(device)?;
-    pools::after_sync(cx, device, None, mark);
+    stream_ordered::after_sync(cx, device, None, mark);
     Ok(())
 }
 
 pub(crate) fn cuCtxSynchronize_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
     let device = given_or_current(cx.job, ctx)?;
-    graph::forbid_in(cx, device)?;
+    captures::forbid_in(cx, device)?;
     synchronize(cx, device)
 }
 
@@ -554,57 +414,5 @@ pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAff
     }
     let all = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32;
     // The kind, then the number.
-    write_out(to.cast::<[u32; 2]>(), [kind, crate::device::attribute(device, all).unwrap_or(0) as u32])
-}
-
-/// Functions that NVIDIA's libraries use through the private tables.
-#[derive(Debug)]
-pub(crate) struct PrivateTables;
-
-impl cuda_model::cudart::Host for PrivateTables {
-    fn driver_version(&self) -> i32 {
-        crate::device::driver_version()
-    }
-
-    fn devices(&self) -> Vec<cuda_model::cudart::DeviceIdentity> {
-        let Some(job) = job::opened() else { return Vec::new() };
-        job.devices
-            .iter()
-            .map(|d| cuda_model::cudart::DeviceIdentity {
-                uuid: d.info.uuid,
-                pci_domain: d.info.pci[0],
-                pci_bus: d.info.pci[1],
-                pci_device: d.info.pci[2],
-            })
-            .collect()
-    }
-
-    fn current_context(&self) -> usize {
-        current() as usize
-    }
-
-    fn primary_context(&self, ordinal: i32) -> Result<usize, i32> {
-        Ok(primary(job::get()?.device(ordinal)?.index) as usize)
-    }
-
-    fn load_fatbin(&self, image: *const std::ffi::c_void) -> Result<usize, i32> {
-        crate::module::load_for_runtime(image)
-    }
-
-    fn functions(&self, module: usize) -> Result<Vec<(usize, &'static std::ffi::CStr)>, i32> {
-        crate::module::functions(module)
-    }
-
-    fn unknown_table(&self, uuid: &[u8; 16]) {
-        crate::log::missed(format!("private table {}", hex(uuid)));
-    }
-
-    fn unknown_slot(&self, uuid: &[u8; 16], slot: usize) {
-        crate::log::missed(format!("slot {slot} of private table {}", hex(uuid)));
-    }
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    write_out(to.cast::<[u32; 2]>(), [kind, crate::attributes::attribute(device, all).unwrap_or(0) as u32])
 }

@@ -4,16 +4,12 @@
 //! streams, and two streams of the recorder: one waits for all others and records the event there, the other one waits with them, so that
 //! streams that are created later can wait for it.
 
-use crate::context;
-use crate::cross_device;
 use crate::enter::CallContext;
-use crate::graph;
-use crate::host_waiting;
-use crate::ipc;
+use crate::follow::{self, ANY_PASSED, PASSED};
 use crate::job::Device;
-use crate::landing;
 use crate::log::lock;
-use crate::stream;
+use crate::objects::{contexts, shared_handles};
+use crate::{captures, cross_device, delay, host_waiting, ipc, landing, stream};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
@@ -21,7 +17,7 @@ use cuda_api::handle::Kind;
 use cuda_api::ops::{EventRecord, StreamWaitEvent};
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// `CU_EVENT_DISABLE_TIMING`
 const DISABLE_TIMING: u32 = 2;
@@ -44,9 +40,6 @@ struct Own {
 
 /// By context.
 static OWN: Mutex<Option<HashMap<u64, Own>>> = Mutex::new(None);
-/// What new streams of a context wait for. Locked beside the ledger, so only for a short time.
-static PASSED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
-static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 
 fn new_stream(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
@@ -92,7 +85,7 @@ fn with_own(
 
 /// The streams of a context. Streams of green contexts also belong to the primary one; all contexts of a device share one default stream.
 fn streams(cx: &CallContext, device: &'static Device, ctx: u64) -> Vec<u64> {
-    let is_of = |c: u64| c == ctx || (ctx == context::primary(device.index) && context::is_green(c));
+    let is_of = |c: u64| c == ctx || (ctx == contexts::primary(device.index) && contexts::is_green(c));
     let all = cx.job.tables.streams.all(device.index).into_iter();
     let of_context = all.filter(|(_, s)| {
         s.data.per_thread.load(Ordering::Relaxed) || (!s.data.orphaned.load(Ordering::Relaxed) && is_of(s.context()))
@@ -102,7 +95,7 @@ fn streams(cx: &CallContext, device: &'static Device, ctx: u64) -> Vec<u64> {
 
 /// The device of a context that can be used.
 fn usable(cx: &CallContext, ctx: u64) -> Result<&'static Device, Code> {
-    let device = context::device_of(cx.job, ctx)?;
+    let device = contexts::device_of(cx.job, ctx)?;
     device.check()?;
     Ok(device)
 }
@@ -114,17 +107,17 @@ pub(crate) fn record(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), C
     if cx.device()?.index != device.index {
         return Err(code::ERROR_INVALID_HANDLE);
     }
-    graph::forbid_in(cx, device)?;
+    captures::forbid_in(cx, device)?;
     with_own(cx, device, ctx, |cx, own| {
         for stream in streams(cx, device, ctx) {
             cx.operate(device, &EventRecord { event: own.mark, stream, flags: 0 })?;
             let span = cx.operate(device, &StreamWaitEvent { stream: own.behind, event: own.mark })?;
-            stream::note_delay(cx, device, own.behind, span.as_ref());
+            delay::note_delay(cx, device, own.behind, span.as_ref());
         }
         landing::follows_event(device, own.behind);
         host_waiting::follows_event(device, own.behind);
         // The event is no longer one of a capture.
-        graph::record_event(cx, event, own.behind, device, false)?;
+        captures::record_event(cx, event, own.behind, device, false)?;
         stream::record_in(cx, device, event, own.behind)
     })
 }
@@ -134,7 +127,7 @@ pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Cod
     let device = usable(cx, ctx)?;
     let event = cx.use_handle(Kind::Event, Kind::Event, event)?;
     let other = cx.device()?;
-    graph::forbid_in(cx, device)?;
+    captures::forbid_in(cx, device)?;
     let data = &cx.job.tables.events.get(event)?.data;
     if data.captured.load(Ordering::Relaxed) {
         cx.job.graphs.check_event(event).map_err(|_| code::ERROR_STREAM_CAPTURE_UNSUPPORTED)?;
@@ -146,10 +139,10 @@ pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Cod
                 continue;
             }
             let op = StreamWaitEvent { stream, event };
-            if ipc::is_shared(data) {
+            if shared_handles::is_shared(data) {
                 ipc::wait_event(cx, device, &op)?;
             } else {
-                stream::follow_event(cx, device, &op)?;
+                follow::follow_event(cx, device, &op)?;
             }
         }
         cx.operate(device, &EventRecord { event: own.passed, stream: own.gate, flags: 0 })?;
@@ -157,22 +150,6 @@ pub(crate) fn wait(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Cod
         ANY_PASSED.store(true, Ordering::Release);
         Ok(())
     })
-}
-
-/// Makes a new stream wait for what its context waits for.
-pub(crate) fn new_in(cx: &CallContext, device: &'static Device, ctx: u64, stream: u64) -> Result<(), Code> {
-    if !ANY_PASSED.load(Ordering::Acquire) {
-        return Ok(());
-    }
-    // A green context waits with the primary one.
-    let about = [Some(ctx), context::is_green(ctx).then(|| context::primary(device.index))];
-    for of in about.into_iter().flatten() {
-        let event = lock(&PASSED).as_ref().and_then(|all| all.get(&of).copied());
-        if let Some(event) = event {
-            stream::follow_event(cx, device, &StreamWaitEvent { stream, event })?;
-        }
-    }
-    Ok(())
 }
 
 /// Destroys the recorder's objects of a context that is destroyed.

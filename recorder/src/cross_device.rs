@@ -5,13 +5,12 @@
 //! device has got there, transfers the bytes if it is a copy, and releases the stream. It works outside the gate, also while the gate is
 //! closed; a move waits until nothing concerns its devices any more (docs/execution.md, "Several GPUs").
 
-use crate::control;
-use crate::copy::{Rect, gather, scatter};
+use crate::copy::rect::{Rect, gather, scatter};
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::memory::encode;
 use crate::place::{Place, Waiting};
-use crate::{log, peer};
+use crate::{log, peer, spawn};
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, HOLD, LANE, StreamHold, id};
@@ -346,7 +345,7 @@ fn thread() -> Result<&'static Sender<Item<End>>, Code> {
     static THREAD: OnceLock<Option<Sender<Item<End>>>> = OnceLock::new();
     let start = || {
         let (sender, arrivals) = channel();
-        let started = control::spawn("mrcuda-across", move || attend(&arrivals));
+        let started = spawn::spawn("mrcuda-across", move || attend(&arrivals));
         started.inspect_err(|e| log::tell(&format!("cannot start a thread for work of several GPUs: {e}"))).ok().map(|()| sender)
     };
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)
@@ -471,7 +470,7 @@ pub(crate) fn copy(
         cx.settle(to)?;
     }
     if stream == LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
-        crate::copy::copy_device(cx, device, true, rect, stream)?;
+        crate::copy::sending::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;

@@ -1,8 +1,10 @@
 //! Devices: all their properties are known when the job has started, so these calls need no round trip.
 
-use crate::context::write_out;
+use crate::attributes::attribute;
 use crate::enter::CallContext;
-use crate::job::{self, Device};
+use crate::job;
+use crate::pointer::write_out;
+use crate::start;
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
@@ -17,38 +19,9 @@ pub(crate) fn driver_version() -> i32 {
     static VERSION: OnceLock<i32> = OnceLock::new();
     *VERSION.get_or_init(|| {
         // Without a place, the newest known version is reported.
-        let _ = job::open();
+        let _ = start::open();
         job::opened().and_then(|j| j.devices.first()).map_or(13000, |d| d.info.driver_version)
     })
-}
-
-/// Attributes with a fixed value that every place supports, because places differ in them: docs/execution.md, "What the job sees
-/// differently from native", lists them.
-fn fixed(attribute: u32) -> Option<i32> {
-    use sys::CUdevice_attribute_enum as A;
-    const ZERO: [A; 5] = [
-        A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-        A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS,
-    ];
-    // Places are built on the virtual-memory functions; pools are the recorder's own.
-    const ONE: [A; 4] = [
-        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-        // By descriptors only.
-        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-    ];
-    let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
-    if among(&ZERO) { Some(0) } else { among(&ONE).then_some(1) }
-}
-
-/// An attribute as the program sees it.
-pub(crate) fn attribute(device: &Device, attribute: u32) -> Option<i32> {
-    let known = device.info.attributes.iter().find(|(a, _)| *a as u32 == attribute).map(|(_, v)| *v)?;
-    Some(fixed(attribute).unwrap_or(known))
 }
 
 pub(crate) fn cuDeviceGet(cx: &mut CallContext, device: *mut sys::CUdevice, ordinal: c_int) -> Result<(), Code> {

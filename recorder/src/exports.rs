@@ -1,20 +1,15 @@
 //! The exported C symbols: one short macro over the rows. Nothing else in this crate is called from outside.
 
 use crate::enter::{guard, outermost};
-use crate::job;
-use crate::log::{self, lock};
-use crate::spare_events;
+use crate::{job, log, spare_events};
 use cuda_api::arg::*;
-use cuda_api::calls;
 use cuda_api::code::{self, Code};
-use cuda_api::sys;
+use cuda_api::{calls, sys};
 use cuda_model::error_precedence;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
-use std::io::Write;
 use std::panic::catch_unwind;
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
 
 /// The hand-written functions, by the name of their row.
 mod bodies {
@@ -22,9 +17,9 @@ mod bodies {
     pub(super) use crate::vmm::share::*;
     pub(super) use crate::{
         array::*, array_copy::*, context::*, copy::*, device::*, external::*, graph::*, green::*, host_function::*,
-        host_memory::*, ipc::*, launch::*, linker::*, logs_and_coredump::*, managed::*, managed_variables::*, memory::*,
-        module::*, old_launch::*, peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*,
-        tensor_map::*, texture::*, tiles::*, vmm::*,
+        host_memory::*, ipc::*, launch::*, linker::*, logs_and_coredump::*, managed::*, memory::*, module::*, old_launch::*,
+        peer::*, reference::*, stream::*, stream_attributes::*, stream_memory::*, symbols::*, tensor_map::*, texture::*,
+        tiles::*, vmm::*,
     };
 }
 
@@ -36,7 +31,7 @@ macro_rules! told {
             rc
         } else {
             let checks = const { error_precedence::checks(stringify!($name)) };
-            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::context::check)
+            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::objects::contexts::check)
         }
     }};
 }
@@ -228,42 +223,4 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
         m
     });
     all.get(symbol).map(|a| *a as *mut c_void)
-}
-
-static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-
-/// Notes that a function was called, if `MRCUDA_COVERAGE` is set.
-pub(crate) fn count(symbol: &'static str) {
-    if crate::config::get().is_ok_and(|c| c.coverage.is_some()) {
-        lock(&CALLED).insert(symbol);
-    }
-}
-
-/// How long the exit of the program waits for a move that cannot be interrupted: one that opens a driver in this process takes seconds on
-/// a busy machine, and a driver whose process ends meanwhile may abort it.
-const LAST_MOVE: Duration = Duration::from_secs(60);
-
-/// Runs at process exit: stops moves, writes the exit report (unsupported features that the program tried to use, and called functions),
-/// and closes the driver of this process.
-pub(crate) extern "C" fn at_exit() {
-    if job::is_forked_child() {
-        return;
-    }
-    crate::moves::close(LAST_MOVE);
-    let missed = log::missed_list();
-    if !missed.is_empty() {
-        log::trace(|| format!("exit: wanted and not here: {}", missed.join(", ")));
-    }
-    for (id, t) in rcuda_forwarder::traffic() {
-        let name = calls::name(id).map_or_else(|| format!("{id:#06x}"), str::to_owned);
-        log::trace(|| format!("exit: sent {name}: {} calls, {} bytes, {} answers waited for", t.calls, t.bytes, t.waits));
-    }
-    if let Some(path) = crate::config::get().ok().and_then(|c| c.coverage.as_ref()) {
-        let called: String = lock(&CALLED).iter().map(|n| format!("{n}\n")).collect();
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        let _ = file.and_then(|mut f| f.write_all(called.as_bytes()));
-    }
-    crate::control::stop();
-    job::end();
-    executor::steer::run_exit_handlers();
 }

@@ -4,12 +4,13 @@
 //! physical memory ([`crate::vmm`]), so it moves like that. Memory of graphics or of other drivers belongs to the machine of the program,
 //! and a place may be on another machine: it is refused.
 
-use crate::context::write_out;
+use crate::cross_device;
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::log::{self, lock};
-use crate::vmm;
-use crate::{cross_device, shared_memory};
+use crate::pointer::write_out;
+use crate::shared_memory;
+use crate::vmm::{self, mappings};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use cuda_model::external::Asked;
@@ -65,7 +66,7 @@ pub(crate) fn cuImportExternalMemory(
         }
         other => other?,
     };
-    if vmm::bytes_of(physical)? < asked.bytes {
+    if mappings::bytes_of(physical)? < asked.bytes {
         vmm::cuMemRelease(cx, physical)?;
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -100,7 +101,7 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
     if asked.flags != 0 || asked.size == 0 || end > imported.bytes {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let bytes = vmm::bytes_of(imported.physical)?;
+    let bytes = mappings::bytes_of(imported.physical)?;
     let start = vmm::map_anywhere(cx, imported.physical, bytes, device)?;
     lock(&STATE).buffers.insert(start + asked.offset, Buffer { device, start, bytes });
     write_out(to, start + asked.offset)
@@ -108,7 +109,7 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
 
 /// Frees a buffer, if there is one at this address; waits, as all frees do.
 pub(crate) fn free(cx: &mut CallContext, address: u64) -> Option<Result<(), Code>> {
-    if !vmm::is_reserved(address) {
+    if !mappings::is_reserved(address) {
         return None;
     }
     let buffer = *lock(&STATE).buffers.get(&address)?;

@@ -3,8 +3,8 @@
 
 use crate::answers::Answers;
 use crate::log::lock;
+use crate::objects::table::Known;
 use crate::sync::AtomicPtr;
-use crate::tables::Known;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::FunctionInfo;
 use cuda_api::wire::Wire;

@@ -1,18 +1,19 @@
 //! Captures and graphs: the job's process keeps the graphs, and enforces the rules of captures for each of its threads; only instances
 //! are at the place. So captures and graphs survive a move.
 
-use crate::context;
-use crate::copy::{DEVICE, check_ends, encode, ends, plain};
+use crate::captures::{forbid_on, number, seen};
+use crate::copy::checks::check_ends;
+use crate::copy::rect::{DEVICE, ends, plain};
+use crate::encoding::encode;
 use crate::enter::{CallContext, guard};
-use crate::host_function::{self, GraphNode};
-use crate::host_waiting;
 use crate::job::{Device, PutOff};
-use crate::launch;
 use crate::ledger::{self, Keep};
 use crate::log::lock;
-use crate::memory;
-use crate::tables::{EventData, InstanceData};
-use cuda_api::arg::{Capture, Edges, LEGACY};
+use crate::memory::{regions, stream_ordered, supply};
+use crate::objects::contexts;
+use crate::objects::instances::{Changed, GraphNode, InstanceData};
+use crate::{delay, host_function, host_waiting, launch};
+use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::ARRAY;
 use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
@@ -27,90 +28,6 @@ use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
 pub(crate) use cuda_model::graph::api::*;
-
-/// What a change of a node concerns: a later change of the same supersedes it.
-pub(crate) type Changed = (At, bool);
-
-/// The model's number of a device's context; 0 is none.
-fn number(device: &Device) -> u64 {
-    u64::from(device.index) + 1
-}
-
-/// A resolved stream of a device in the capture model's form.
-pub(crate) fn seen(cx: &CallContext, stream: u64, device: &Device) -> Result<Stream, Code> {
-    /// `CU_STREAM_NON_BLOCKING`
-    const NON_BLOCKING: u32 = 1;
-    let legacy = stream == LEGACY;
-    let blocking = legacy || cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0;
-    Ok(Stream { key: stream, context: number(device), legacy, blocking })
-}
-
-/// Adds work to the capture of a stream; returns true if there is one. A call that `waits` cannot be captured.
-pub(crate) fn take(
-    cx: &CallContext,
-    device: &Device,
-    stream: u64,
-    waits: bool,
-    work: impl FnOnce() -> Result<Work<u64>, Code>,
-) -> Result<bool, Code> {
-    let stream = seen(cx, stream, device)?;
-    if waits {
-        cx.job.graphs.forbid_on(&stream)?;
-        cx.job.graphs.forbid_unsafe()?;
-        return Ok(false);
-    }
-    if !cx.job.graphs.in_capture(&stream)? {
-        return Ok(false);
-    }
-    cx.job.graphs.captured(&stream, work()?)
-}
-
-/// For calls on a stream that cannot be captured.
-pub(crate) fn forbid_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
-    if !cx.job.graphs.capturing() {
-        return Ok(());
-    }
-    cx.job.graphs.forbid_on(&seen(cx, stream, device)?)?;
-    cx.job.graphs.forbid_unsafe()
-}
-
-/// For batches of copies, which cannot be captured: the call is refused, and the capture continues without it.
-pub(crate) fn refuse_on(cx: &CallContext, device: &Device, stream: u64) -> Result<(), Code> {
-    if cx.job.graphs.capturing() && cx.job.graphs.in_capture(&seen(cx, stream, device)?)? {
-        return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    Ok(())
-}
-
-/// For calls that captures may forbid to a thread.
-pub(crate) fn forbid_unsafe(cx: &CallContext) -> Result<(), Code> {
-    if cx.job.graphs.capturing() { cx.job.graphs.forbid_unsafe() } else { Ok(()) }
-}
-
-/// For waits for all work of a device.
-pub(crate) fn forbid_in(cx: &CallContext, device: &Device) -> Result<(), Code> {
-    if cx.job.graphs.capturing() { cx.job.graphs.forbid_in(number(device)) } else { Ok(()) }
-}
-
-/// For queries of an event by the host.
-pub(crate) fn ask_event(cx: &CallContext, event: u64, data: &EventData) -> Result<(), Code> {
-    forbid_unsafe(cx)?;
-    if data.captured.load(Ordering::Relaxed) { cx.job.graphs.check_event(event) } else { Ok(()) }
-}
-
-/// Records an event in a stream; returns true if a capture has recorded it.
-pub(crate) fn record_event(cx: &CallContext, event: u64, stream: u64, device: &Device, external: bool) -> Result<bool, Code> {
-    let data = &cx.job.tables.events.get(event)?.data;
-    if !cx.job.graphs.capturing() && !data.captured.load(Ordering::Relaxed) {
-        return Ok(false);
-    }
-    let taken = cx.job.graphs.record_event(event, &seen(cx, stream, device)?, external)?;
-    data.captured.store(taken && !external, Ordering::Relaxed);
-    if taken {
-        data.in_graph.store(true, Ordering::Relaxed);
-    }
-    Ok(taken)
-}
 
 pub(crate) fn cuStreamWaitEvent(
     cx: &mut CallContext,
@@ -145,10 +62,10 @@ pub(crate) fn cuStreamWaitEvent(
         return Err(code::ERROR_ILLEGAL_STATE);
     }
     let op = StreamWaitEvent { stream, event };
-    if crate::ipc::is_shared(data) {
+    if crate::objects::shared_handles::is_shared(data) {
         return crate::ipc::wait_event(cx, device, &op);
     }
-    crate::stream::follow_event(cx, device, &op)
+    crate::follow::follow_event(cx, device, &op)
 }
 
 /// Destroys the instances of a context, or all of a device.
@@ -159,11 +76,6 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
         }
     }
     Ok(())
-}
-
-/// Forgets the allocations of graphs on a device, which are freed.
-pub(crate) fn forget_memory(cx: &CallContext, device: &Device) {
-    cx.job.graphs.forget_memory(number(device));
 }
 
 /// Adds an allocation in a capturing stream to the graph; `None`: the stream does not capture.
@@ -184,21 +96,10 @@ pub(crate) fn take_free(cx: &mut CallContext, device: &Device, stream: u64, addr
     api::capture_free(cx, &stream, address)
 }
 
-/// Removes a destroyed handle from captures.
-pub(crate) fn forget(cx: &CallContext, handle: u64) {
-    match cuda_api::handle::kind(handle) {
-        Some(Kind::Event) if cx.job.tables.events.get(handle).is_ok_and(|e| e.data.captured.load(Ordering::Relaxed)) => {
-            cx.job.graphs.forget_event(handle);
-        }
-        Some(Kind::Stream) if cx.job.graphs.capturing() => cx.job.graphs.forget_stream(handle),
-        _ => {}
-    }
-}
-
 /// What a replay of this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That memory may be
 /// freed before the instance is destroyed, or other memory may be mapped there; a driver refuses a node for unmapped memory.
 fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
-    let behind = |address: u64, bytes: u64| memory::behind(cx.job, address, bytes);
+    let behind = |address: u64, bytes: u64| regions::behind(cx.job, address, bytes);
     match work {
         Work::Kernel(k) => vec![k.function],
         Work::EventWait(e) | Work::EventRecord(e) => vec![*e],
@@ -226,11 +127,11 @@ pub(crate) fn instance_of(record: &OwnedRecord) -> Option<u64> {
     }
 }
 
-/// Returns whether the nodes of such a record use memory that a target has only when the job is quiesced ([`memory::comes_late`]): an end
+/// Returns whether the nodes of such a record use memory that a target has only when the job is quiesced ([`regions::comes_late`]): an end
 /// of a copy can be another device's memory by its address, or host memory that is used in place.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
-    let of_another = |address: u64| memory::is_of_another(device, address);
-    let late = |address: u64| memory::comes_late(device, address);
+    let of_another = |address: u64| regions::is_of_another(device, address);
+    let late = |address: u64| regions::comes_late(device, address);
     let names_it = |work: &Work<u32>| match work {
         Work::Copy(c) => [c.dst, c.src].iter().any(|e| e.memory == DEVICE && of_another(e.device)),
         Work::Fill(f) => late(f.dst),
@@ -330,7 +231,7 @@ impl Host for CallContext {
     }
 
     fn context(&mut self) -> Result<u64, Code> {
-        context::current_device(self.job).map(number)
+        contexts::current_device(self.job).map(number)
     }
 
     fn event(&mut self, event: u64) -> Result<u64, Code> {
@@ -373,13 +274,13 @@ impl Host for CallContext {
     }
 
     fn check_copy(&mut self, c: &Copy3) -> Result<u64, Code> {
-        let device = context::current_device(self.job)?;
+        let device = contexts::current_device(self.job)?;
         check_ends(device, c)?;
         Ok(number(device))
     }
 
     fn check_fill(&mut self, f: &Fill) -> Result<u64, Code> {
-        let device = context::current_device(self.job)?;
+        let device = contexts::current_device(self.job)?;
         let width = f.width.checked_mul(f.element.into()).ok_or(code::ERROR_INVALID_VALUE)?;
         let (size, pitched) = (u64::from(f.element), f.rows > 1);
         if !f.dst.is_multiple_of(size) || (pitched && (!f.pitch.is_multiple_of(size) || f.pitch < width)) {
@@ -391,18 +292,18 @@ impl Host for CallContext {
     }
 
     fn check_words(&mut self, parts: &[[u64; 6]]) -> Result<u64, Code> {
-        let device = context::current_device(self.job)?;
+        let device = contexts::current_device(self.job)?;
         crate::stream_memory::check_node(self, device, parts)?;
         Ok(number(device))
     }
 
     fn allocate(&mut self, device: i32, bytes: u64) -> Result<(u64, u64), Code> {
         let device = self.job.device(device)?;
-        Ok((memory::allocate(self, device, bytes)?, number(device)))
+        Ok((supply::allocate(self, device, bytes)?, number(device)))
     }
 
     fn release(&mut self, address: u64) -> Result<(), Code> {
-        memory::pools::free_later(self, address)
+        stream_ordered::free_later(self, address)
     }
 
     fn ordinal(&mut self, context: u64) -> i32 {
@@ -410,7 +311,7 @@ impl Host for CallContext {
     }
 
     fn condition(&mut self, home: u64, default: u32, flags: u32) -> Result<(u64, u64), Code> {
-        let device = context::current_device(self.job)?;
+        let device = contexts::current_device(self.job)?;
         device.check()?;
         let mut ledger = lock(&device.ledger);
         let condition = GraphCondition { home, default, flags, wanted: 0 };
@@ -522,15 +423,15 @@ impl Host for CallContext {
             body[8..].copy_from_slice(&stream.to_le_bytes());
             self.work_at(device, ops::id::GRAPH_LAUNCH, &[&body])
         } else {
-            let alone = data.launched.is_no_delay(device, stream);
+            let alone = delay::is_no_delay(&data.launched, device, stream);
             let launched = host_function::launch_graph(self, device, instance, (stream, alone), &calls);
-            data.launched.note(device, stream, launched.as_ref().ok().and_then(Option::as_ref));
+            delay::note_launch(&data.launched, device, stream, launched.as_ref().ok().and_then(Option::as_ref));
             launched
         };
         let epoch = launched.is_ok().then(|| device.epoch.load(Ordering::Relaxed));
         events().for_each(|e| e.data.end_record(epoch, None));
         let span = launched?;
-        crate::stream::note_delay(self, device, stream, span.as_ref());
+        crate::delay::note_delay(self, device, stream, span.as_ref());
         if data.may_wait.load(Ordering::Relaxed) {
             host_waiting::note(device, stream, span.map(|s| s.end));
         }

@@ -3,12 +3,11 @@
 //! They share the primary context of their device, as natively, and the streams of a place run unconfined: a share is a promise about
 //! speed, which another place with other shares could not keep.
 
-use crate::context::{self, Created, write_out};
-use crate::context_events;
-use crate::device;
 use crate::enter::CallContext;
 use crate::job::{Device, Job, PutOff};
-use crate::stream;
+use crate::objects::contexts::{self, Created, of_context};
+use crate::pointer::write_out;
+use crate::{attributes, context, context_events, stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::sys::{self, CUdevice_attribute_enum as A};
@@ -21,22 +20,17 @@ const DEFAULT_STREAM: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
-/// The green context of a context.
-pub(crate) fn of_context(ctx: u64) -> u64 {
-    compose(Kind::GreenContext, 1, slot(ctx))
-}
-
 /// The context of a green context, and its data.
 fn find(green: sys::CUgreenCtx) -> Result<(u64, Created), Code> {
     let ctx = compose(Kind::Context, 1, slot(green as u64));
     if kind(green as u64) != Some(Kind::GreenContext) || of_context(ctx) != green as u64 {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    context::created(ctx).map(|c| (ctx, c)).ok_or(code::ERROR_INVALID_CONTEXT)
+    contexts::created(ctx).map(|c| (ctx, c)).ok_or(code::ERROR_INVALID_CONTEXT)
 }
 
 fn whole_of(device: &'static Device) -> Part {
-    let get = |which: A| device::attribute(device, which as u32).map_or(0, i32::unsigned_abs);
+    let get = |which: A| attributes::attribute(device, which as u32).map_or(0, i32::unsigned_abs);
     Part::whole(
         device.index,
         get(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
@@ -46,8 +40,8 @@ fn whole_of(device: &'static Device) -> Part {
 
 /// The resources of a context: a share, or the whole device.
 fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
-    let device = context::device_of(job, ctx)?;
-    Ok(context::created(ctx).and_then(|c| c.part).unwrap_or_else(|| whole_of(device)))
+    let device = contexts::device_of(job, ctx)?;
+    Ok(contexts::created(ctx).and_then(|c| c.part).unwrap_or_else(|| whole_of(device)))
 }
 
 pub(crate) fn cuDeviceGetDevResource(
@@ -69,7 +63,7 @@ pub(crate) fn cuCtxGetDevResource(
     kind: u32,
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
-    let ctx = if ctx.is_null() { context::current() } else { ctx as u64 };
+    let ctx = if ctx.is_null() { contexts::current() } else { ctx as u64 };
     // SAFETY: the program's output.
     unsafe { part_of(cx.job, ctx)?.give(to) }
 }
@@ -121,14 +115,14 @@ pub(crate) fn cuGreenCtxCreate(
     if to.is_null() || flags != DEFAULT_STREAM || part.device != device.index {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let ctx = context::enlist(device, 0, Some(part))?;
-    context::retain(device);
+    let ctx = contexts::enlist(device, 0, Some(part))?;
+    contexts::retain(device);
     write_out(to, of_context(ctx) as sys::CUgreenCtx)
 }
 
 pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) -> Result<(), Code> {
     let (ctx, made) = find(green)?;
-    let device = context::device_of(cx.job, ctx)?;
+    let device = contexts::device_of(cx.job, ctx)?;
     let ending = PutOff::begin();
     context_events::end(cx, device, ctx)?;
     for (_, stream) in cx.job.tables.streams.all(device.index) {
@@ -137,7 +131,7 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) ->
             stream.data.orphaned.store(true, Ordering::Relaxed);
         }
     }
-    context::delist(ctx);
+    contexts::delist(ctx);
     cuda_model::cudart::context_destroyed(ctx as usize);
     context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)?;
     drop(ending);
@@ -169,13 +163,13 @@ pub(crate) fn cuGreenCtxStreamCreate(
     if to.is_null() || flags != NON_BLOCKING {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    cx.on(context::device_of(cx.job, ctx)?);
+    cx.on(contexts::device_of(cx.job, ctx)?);
     let made = stream::create(cx, ctx, flags, priority)?;
     write_out(to, made as sys::CUstream)
 }
 
 pub(crate) fn cuGreenCtxGetId(_cx: &mut CallContext, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
-    let green = if green.is_null() { of_context(context::current()) as sys::CUgreenCtx } else { green };
+    let green = if green.is_null() { of_context(contexts::current()) as sys::CUgreenCtx } else { green };
     let (ctx, made) = find(green)?;
     if made.part.is_none() {
         return Err(code::ERROR_INVALID_CONTEXT);

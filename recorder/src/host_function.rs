@@ -3,21 +3,21 @@
 //! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is told when
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
-use crate::copy::{HostCopy, HostFill, Rect};
-use crate::cross_device;
+use crate::copy::rect::{HostCopy, HostFill, Rect};
 use crate::enter::CallContext;
-use crate::graph;
 use crate::job::Device;
-use crate::landing;
 use crate::log::{self, lock};
+use crate::objects::instances::GraphNode;
+use crate::objects::shared_handles;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
+use crate::{captures, cross_device, host_function, landing, stream_memory};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use cuda_api::work::{self, At, Copy3, HOST, Work};
+use cuda_api::work::{self, Copy3, HOST, Work};
 use rcuda_forwarder::Lost;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_uint, c_void};
@@ -139,7 +139,7 @@ pub(crate) fn running() -> Option<usize> {
 /// stream. Not if it is another stream's, and this stream has no work behind which it could have to wait: natively its next work could
 /// then begin at once. For a stream of this process's driver this is not known.
 pub(crate) fn may_come_before(cx: &CallContext, device: &'static Device, stream: u64) -> bool {
-    let is_free = || !lock(&STREAMS).contains_key(&stream) && crate::stream::is_undelayed(cx, device, stream);
+    let is_free = || !lock(&STREAMS).contains_key(&stream) && crate::delay::is_undelayed(cx, device, stream);
     OUTSTANDING.load(Ordering::Acquire) > 0 && (cx.place(device).in_process().is_some() || !is_free())
 }
 
@@ -187,7 +187,7 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         && copy.dst.memory == HOST
     {
         // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        unsafe { crate::copy::write_plain(copy, &crate::copy::read_plain(copy)) };
+        unsafe { crate::copy::rect::write_plain(copy, &crate::copy::rect::read_plain(copy)) };
     }
     if !task.is_functions() {
         return;
@@ -232,9 +232,9 @@ fn perform((token, arrived): Arrival) {
     // A lost worker waits for nothing.
     let _ = match &call.task {
         // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
-        Task::Read(r) => send(&unsafe { crate::copy::gather(r.at, r.pitch, r.width, r.rows) }),
+        Task::Read(r) => send(&unsafe { crate::copy::rect::gather(r.at, r.pitch, r.width, r.rows) }),
         // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { crate::copy::read_plain(copy) }),
+        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { crate::copy::rect::read_plain(copy) }),
         Task::Bytes(bytes) => send(bytes),
         _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
@@ -246,7 +246,7 @@ fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> 
     let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
     let start = || {
         let (sender, arrivals) = channel();
-        crate::control::spawn(name, move || arrivals.into_iter().for_each(perform)).map(|()| sender)
+        crate::spawn::spawn(name, move || arrivals.into_iter().for_each(perform)).map(|()| sender)
     };
     let sender = THREADS[usize::from(functions)][device.index as usize]
         .get_or_init(|| start().inspect_err(|e| log::tell(&format!("cannot start a thread for host functions: {e}"))).ok());
@@ -261,7 +261,7 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
             let mut rest = &body[..];
             let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
             // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-            if landing.is_none_or(|copy| unsafe { crate::copy::write_plain(&copy, rest) }) {
+            if landing.is_none_or(|copy| unsafe { crate::copy::rect::write_plain(&copy, rest) }) {
                 Ok(status)
             } else {
                 Err(code::ERROR_UNKNOWN)
@@ -325,19 +325,6 @@ fn write_out(
     })
 }
 
-/// A node of a graph instance that calls this process.
-#[derive(Debug, Clone)]
-pub(crate) struct GraphNode {
-    /// Its position in the graph.
-    pub(crate) at: At,
-    /// A host function, or a [plain](crate::copy::plain) copy.
-    pub(crate) work: Work<u32>,
-    /// Whether launches run it.
-    pub(crate) on: bool,
-    /// Whether nothing in the graph [holds it up](work::Spec::is_unhindered).
-    pub(crate) unhindered: bool,
-}
-
 /// Returns whether the bytes of a copy from pinned memory may be read when its graph is launched: natively the copy could begin at once,
 /// and neither earlier work nor the graph's own copies change them. Such a copy is short, and from memory that no GPU uses by its
 /// address: the place reads other memory itself.
@@ -345,14 +332,14 @@ fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &Graph
     if !node.unhindered || copy.src.memory != HOST || copy.dst.memory == HOST || copy.bytes().is_none_or(|n| n > SHORT) {
         return false;
     }
-    let source = crate::copy::source(copy);
+    let source = crate::copy::rect::source(copy);
     let overlaps = |to: Range<u64>| to.start < source.end && source.start < to.end;
     let writes =
-        |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::copy::destination(c)));
-    !crate::copy::is_read_there(cx.place(device), copy)
+        |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::copy::rect::destination(c)));
+    !crate::copy::rect::is_read_there(cx.place(device), copy)
         && !nodes.iter().any(writes)
-        && crate::stream::is_undelayed(cx, device, stream)
-        && !crate::copy::changes_later(cx, device, stream, source.start, source.end - source.start)
+        && crate::delay::is_undelayed(cx, device, stream)
+        && !crate::host_function::changes_later(cx, device, stream, source.start, source.end - source.start)
 }
 
 /// What a node of an instance does in one launch.
@@ -373,7 +360,7 @@ impl NodeTask {
 /// A copy whose bytes are read when its graph is launched.
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     // SAFETY: the program guarantees that its source has these bytes.
-    let bytes = unsafe { crate::copy::read_plain(copy) };
+    let bytes = unsafe { crate::copy::rect::read_plain(copy) };
     crate::host_memory::note_copied(cx, 0, &bytes)?;
     if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
@@ -383,13 +370,13 @@ fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
 
 /// A copy that is made when its node is reached.
 fn copy_of_node(cx: &CallContext, place: &Place, copy: &Copy3) -> Result<NodeTask, Code> {
-    if crate::copy::is_written_there(place, copy) {
+    if crate::copy::rect::is_written_there(place, copy) {
         return Ok(NodeTask::of(Task::Written));
     }
     // Bytes that the place itself reads can refer to no memory that a place lacks; the addresses in them now are noted for later places.
     // Other bytes are searched again when they are read: the memory that the worker already has then needs no further round trip.
-    let own = crate::copy::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
-    crate::copy::note_node(cx, copy)?;
+    let own = crate::copy::rect::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
+    crate::copy::rect::note_node(cx, copy)?;
     let task = if own { Task::Given { _bytes: Sent::note(0) } } else { Task::Graph(*copy) };
     Ok(NodeTask { task, own, sent: Vec::new() })
 }
@@ -418,7 +405,7 @@ pub(crate) fn launch_graph(
                 Some(NodeTask::of(Task::Function { function, data: call.data as usize }))
             }
             (Work::Copy(copy), Place::Remote { .. }) if node.on => {
-                let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || crate::copy::pageable(copy);
+                let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || crate::copy::rect::pageable(copy);
                 Some(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
             }
             _ => None,
@@ -431,14 +418,15 @@ pub(crate) fn launch_graph(
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
-                        landings.push((crate::copy::destination(copy), here.clone()));
+                        landings.push((crate::copy::rect::destination(copy), here.clone()));
                         Some(Landed { here, acknowledged: landing::is_seen(place) })
                     }
                     _ => None,
                 };
                 let acknowledged = landed.as_ref().is_some_and(|l| l.acknowledged);
                 let body = |token| {
-                    let mut body = crate::copy::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged, own });
+                    let mut body =
+                        crate::encoding::encode(&GraphCall { token, stream, instance, at: node.at, acknowledged, own });
                     body.extend_from_slice(&sent);
                     body
                 };
@@ -500,12 +488,12 @@ fn enqueue(cx: &mut CallContext, stream: u64, task: Task) -> Result<(), Code> {
         match task {
             Task::Function { function, data } => {
                 let node = || Ok(Work::Host(work::HostCall { function: function as usize as u64, data: data as u64 }));
-                if graph::take(cx, device, stream, false, node)? {
+                if captures::take(cx, device, stream, false, node)? {
                     return Ok(());
                 }
             }
             // A capture cannot record a callback.
-            _ => graph::forbid_on(cx, device, stream)?,
+            _ => captures::forbid_on(cx, device, stream)?,
         }
     }
     enqueue_on(cx, device, stream, task)
@@ -560,4 +548,15 @@ pub(crate) fn cuStreamAddCallback(
         >(callback)
     };
     enqueue(cx, stream as u64, Task::Callback { callback, stream: stream as u64, data: data as usize })
+}
+
+/// Returns whether earlier work that the next work of a stream may follow may still change these bytes of host memory: a host function
+/// that has not run, a copy that has not landed, a stream that waits for another GPU, another process, or a word of memory (after which
+/// the program itself may write them).
+pub(crate) fn changes_later(cx: &CallContext, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
+    host_function::may_come_before(cx, device, stream)
+        || stream_memory::any_waiting()
+        || cross_device::any()
+        || shared_handles::any_waiting()
+        || landing::any_to(address, bytes)
 }

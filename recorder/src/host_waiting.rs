@@ -4,12 +4,12 @@
 //! The source of a host-to-device copy behind such a kernel must be read when the stream reaches the copy, since the program may write it
 //! after the call (docs/consistency.md). A kernel that finds the address elsewhere than in its parameters is not recognized.
 
+use crate::delay;
 use crate::enter::CallContext;
-use crate::host_memory;
+use crate::host_memory::naming;
 use crate::job::Device;
 use crate::log::lock;
 use crate::place::Place;
-use crate::stream;
 use cuda_api::ops::id;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ fn drop_past(all: &mut Vec<Kernel>, device: &Device) {
 
 /// Returns whether a kernel with these parameters may wait for the host.
 pub(crate) fn may_wait(params: &[u8]) -> bool {
-    host_memory::any_mapped() && host_memory::may_be_named(params)
+    naming::any_mapped() && naming::may_be_named(params)
 }
 
 /// Records that such a kernel, or a graph with one, was sent to a worker, and its end position in the order.
@@ -103,8 +103,8 @@ pub(crate) fn holds(cx: &CallContext, device: &'static Device, stream: u64) -> b
     let mut all = lock(&KERNELS);
     drop_past(&mut all, device);
     // Work of the default stream may stand between that of two streams that wait for it.
-    let by_default = stream::follows_default(cx, stream);
+    let by_default = delay::follows_default(cx, stream);
     let behind =
-        |k: &Kernel| [k.stream].iter().chain(&k.followers).any(|s| *s == stream || by_default && stream::follows_default(cx, *s));
+        |k: &Kernel| [k.stream].iter().chain(&k.followers).any(|s| *s == stream || by_default && delay::follows_default(cx, *s));
     all.iter().any(|k| k.device == device.index && behind(k))
 }

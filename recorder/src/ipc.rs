@@ -5,26 +5,25 @@
 //! lasts neither device moves: the other process would keep using memory that is no longer the job's. Events are shared by the driver's
 //! own handles, between places of one machine.
 
-use crate::context::write_out;
+use crate::encoding::encode;
 use crate::enter::{CallContext, older};
-use crate::job::{self, Device};
+use crate::job::Device;
+use crate::landing;
 use crate::ledger::Keep;
 use crate::log::{self, lock};
-use crate::memory::{ARENA, GRANULE, encode};
-use crate::mover::error::{MoveError, Shared};
-use crate::tables::EventData;
-use crate::{landing, peer, vmm};
+use crate::memory::allocations::{ARENA, GRANULE};
+use crate::objects::shared_handles::{Export, Handle, IPC, Import, SHARED, WAITS, note_shared};
+use crate::peer;
+use crate::pointer::write_out;
+use crate::vmm::mappings;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
-use cuda_api::ops::{Chunk, EventOffer, EventOpen, Offer, PeerMap, StreamWaitEvent, id};
+use cuda_api::ops::{Chunk, EventOffer, EventOpen, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use cuda_api::wire_struct;
-use std::collections::BTreeMap;
 use std::ffi::c_uint;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 const MAGIC: [u8; 8] = *b"mrcudaIM";
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
@@ -32,70 +31,6 @@ const LAZY: u32 = 1;
 
 /// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`
 const INTERPROCESS: u32 = 6;
-/// One of an event's flags: other processes have it too.
-const SHARED: u32 = 1 << 31;
-
-wire_struct! {
-    /// The contents of a handle.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    struct Handle {
-        magic: [u8; 8],
-        offer: Offer,
-        /// Size of the chunk.
-        bytes: u64,
-        /// Offset of the allocation in the chunk.
-        offset: u64,
-        /// Always zero.
-        rest: u64,
-    }
-}
-
-/// An allocation that other processes may open.
-#[derive(Debug, Clone, Copy)]
-struct Export {
-    device: u32,
-    chunk: u64,
-    offer: Offer,
-}
-
-/// Opened memory of another process.
-#[derive(Debug)]
-struct Import {
-    handle: Handle,
-    device: u32,
-    /// Address of the mapped chunk.
-    at: u64,
-    opened: u64,
-}
-
-#[derive(Debug)]
-struct Ipc {
-    exports: BTreeMap<u64, Export>,
-    /// By the address that the program has.
-    imports: BTreeMap<u64, Import>,
-}
-
-static IPC: Mutex<Ipc> = Mutex::new(Ipc { exports: BTreeMap::new(), imports: BTreeMap::new() });
-
-/// Whether this process has ever shared memory or events with others.
-static ANY: AtomicBool = AtomicBool::new(false);
-/// Number of workers' streams that may still wait for events shared between processes.
-static WAITS: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns whether other processes may observe the progress of a GPU of this process, through shared memory or events.
-pub(crate) fn any() -> bool {
-    ANY.load(Ordering::Acquire)
-}
-
-/// Notes that memory or an event is about to be shared.
-pub(crate) fn note_shared() {
-    ANY.store(true, Ordering::Release);
-}
-
-/// Returns whether a stream may wait for a shared event: its later work must find what the other process has done.
-pub(crate) fn any_waiting() -> bool {
-    WAITS.load(Ordering::Acquire) != 0
-}
 
 /// Makes a stream wait for the current record of a shared event. What another process has written to host memory by then is sent to the
 /// place before the stream continues.
@@ -107,44 +42,6 @@ pub(crate) fn wait_event(cx: &CallContext, device: &'static Device, wait: &Strea
     // The wait is at the place before the program can tell the other process to continue.
     let asked = cx.ask(device, id::STREAM_WAIT_EVENT, &[&encode(wait)]);
     asked.and_then(|_| landing::fence(cx, device, wait.stream, over)).inspect_err(|_| over())
-}
-
-/// Returns whether other processes have the event too.
-pub(crate) fn is_shared(event: &EventData) -> bool {
-    event.flags.load(Ordering::Relaxed) & SHARED != 0
-}
-
-/// Why a device cannot move.
-pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
-    let job = job::get().ok()?;
-    let ipc = lock(&IPC);
-    let exports = ipc.exports.values().filter(|e| e.device == device.index).count();
-    let imports = ipc.imports.values().filter(|i| i.device == device.index).count();
-    let shared = |h: u64| job.tables.events.get(h).is_ok_and(|e| is_shared(&e.data));
-    let what = match (exports, imports) {
-        (0, 0) if job.tables.events.all(device.index).into_iter().any(|(h, _)| shared(h)) => Shared::Events,
-        (0, 0) => return None,
-        (0, n) => Shared::OpenAllocations(n),
-        (n, _) => Shared::Allocations(n),
-    };
-    Some(MoveError::SharedWithProcesses(what))
-}
-
-/// Withdraws the export of a freed allocation.
-pub(crate) fn freed(cx: &CallContext, device: &'static Device, address: u64) {
-    let mut ipc = lock(&IPC);
-    let Some(gone) = ipc.exports.remove(&address) else { return };
-    if ipc.exports.values().all(|e| (e.device, e.chunk) != (gone.device, gone.chunk)) {
-        // It fails only if the place is lost, and then nothing is offered.
-        let _ = cx.place(device).send(id::CHUNK_WITHDRAW, &[&gone.chunk.to_le_bytes()]);
-    }
-}
-
-/// Ends all exports and imports of a device whose context is destroyed.
-pub(crate) fn forget(device: &Device) {
-    let mut ipc = lock(&IPC);
-    ipc.exports.retain(|_, e| e.device != device.index);
-    ipc.imports.retain(|_, i| i.device != device.index);
 }
 
 pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
@@ -194,10 +91,10 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
         import.opened += 1;
         return write_out(to, *address);
     }
-    let at = vmm::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let at = mappings::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
     if let Err(rc) = cx.ask(device, id::PEER_MAP, &[&encode(&map)]) {
-        vmm::give_room(at, handle.bytes);
+        mappings::give_room(at, handle.bytes);
         if rc == code::ERROR_PEER_ACCESS_UNSUPPORTED {
             log::missed("memory of another process whose GPU is not on the same machine, or that is gone".to_owned());
             return Err(code::ERROR_MAP_FAILED);
@@ -205,7 +102,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
         return Err(rc);
     }
     note_shared();
-    vmm::note_foreign(at, handle.bytes, device);
+    mappings::note_foreign(at, handle.bytes, device);
     let address = at + handle.offset;
     ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
     write_out(to, address)
@@ -264,9 +161,9 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) 
     }
     let (at, bytes) = (import.at, import.handle.bytes);
     ipc.imports.remove(&dptr);
-    vmm::forget_foreign(at);
+    mappings::forget_foreign(at);
     let unmapped = cx.ask(device, id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes })]);
-    vmm::give_room(at, bytes);
+    mappings::give_room(at, bytes);
     unmapped.map(drop)
 }
 

@@ -6,14 +6,14 @@
 //! has got there, and the stream continues when this process has confirmed that they have arrived (docs/consistency.md). A fence is
 //! requested only where the program could observe the difference ([`is_seen`]), and only while bytes are under way.
 
-use crate::control;
-use crate::copy::encode;
+use crate::encoding::encode;
 use crate::enter::CallContext;
-use crate::host_memory;
-use crate::ipc;
+use crate::host_memory::{blocks, naming};
 use crate::job::Device;
 use crate::log::{self, lock};
+use crate::objects::shared_handles;
 use crate::place::{Place, lost};
+use crate::spawn;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{FENCE, HOLD, StreamHold, id};
@@ -123,7 +123,7 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
 /// Returns whether an observer could see the effects of the GPU's next work before the bytes of a copy have landed: by flags in host
 /// memory that GPUs use by its address or that the place shares, or in another process by shared events and memory.
 pub(crate) fn is_seen(place: &Place) -> bool {
-    place.maps_file() && host_memory::any_in_arena() || host_memory::any_mapped() || ipc::any()
+    place.maps_file() && blocks::any_in_arena() || naming::any_mapped() || shared_handles::any()
 }
 
 /// Must be called before work is sent: holds the stream until the copies that the work follows have landed.
@@ -176,7 +176,7 @@ fn thread() -> Result<&'static Sender<Passed>, Code> {
                 }
             }
         };
-        let started = control::spawn("mrcuda-fence", attend);
+        let started = spawn::spawn("mrcuda-fence", attend);
         started.inspect_err(|e| log::tell(&format!("cannot start a thread for fences: {e}"))).ok().map(|()| sender)
     };
     THREAD.get_or_init(start).as_ref().ok_or(code::ERROR_OPERATING_SYSTEM)

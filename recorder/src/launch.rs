@@ -1,11 +1,13 @@
 //! Launches: parameters are packed by the layout that the place has returned once, checked, and sent.
 
-use crate::context::write_out;
-use crate::enter::{CallContext, encoded};
+use crate::encoding::encoded;
+use crate::enter::CallContext;
 use crate::function::{FunctionData, Told};
+use crate::host_memory::{self, naming};
 use crate::job::Device;
 use crate::ledger::Keep;
-use crate::{graph, host_memory, host_waiting, landing, stream_attributes, system_atomics};
+use crate::pointer::write_out;
+use crate::{captures, host_waiting, landing, stream_attributes, system_atomics};
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
@@ -15,7 +17,6 @@ use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Attribute, Kernel, Work};
 use cuda_model::old_launch::Shape;
-use executor::DeviceInfo;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
@@ -76,39 +77,7 @@ fn ask_info(
 }
 
 fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
-    crate::device::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
-}
-
-/// Limits of a device that every launch is checked against.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    grid: [u32; 3],
-    block: [u32; 3],
-    threads: u32,
-    processors: u32,
-}
-
-impl Limits {
-    pub(crate) fn of(info: &DeviceInfo) -> Limits {
-        use sys::CUdevice_attribute_enum as A;
-        let of = |id: A| info.attribute(id as i32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
-        Limits {
-            grid: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-            ]
-            .map(of),
-            block: [
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-            ]
-            .map(of),
-            threads: of(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            processors: of(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        }
-    }
+    crate::attributes::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
 }
 
 /// The errors that the driver returns from the launch itself.
@@ -229,7 +198,7 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
 /// # Safety
 /// There is a pointer to each parameter of the function.
 unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
-    if !host_memory::any_unmapped() {
+    if !naming::any_unmapped() {
         return Ok(());
     }
     for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
@@ -283,7 +252,7 @@ unsafe fn launch(
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
         if info.references {
-            cx.job.graphs.forbid_on(&graph::seen(cx, head.stream, on)?)?;
+            cx.job.graphs.forbid_on(&captures::seen(cx, head.stream, on)?)?;
         }
         let kernel = || {
             // SAFETY: the exported symbols pass on what the program passed.
@@ -291,7 +260,7 @@ unsafe fn launch(
             work::inherit(&mut kernel.attributes, stream_attributes::of_kernels(cx, on, head.stream)?);
             Ok(Work::Kernel(kernel))
         };
-        if graph::take(cx, on, head.stream, false, kernel)? {
+        if captures::take(cx, on, head.stream, false, kernel)? {
             return Ok(());
         }
     }
@@ -317,7 +286,7 @@ unsafe fn launch(
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
         let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
-        crate::stream::note_delay(cx, on, head.stream, span.as_ref());
+        crate::delay::note_delay(cx, on, head.stream, span.as_ref());
         if host_waiting::may_wait(&body[head_bytes..]) {
             host_waiting::note(on, head.stream, span.map(|s| s.end));
         }
@@ -413,7 +382,7 @@ fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), 
             return Err(code::ERROR_INVALID_CLUSTER_SIZE);
         }
         let known = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH as u32;
-        if cluster != [1; 3] && crate::device::attribute(cx.device()?, known) != Some(1) {
+        if cluster != [1; 3] && crate::attributes::attribute(cx.device()?, known) != Some(1) {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
     }

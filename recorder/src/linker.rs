@@ -1,9 +1,9 @@
 //! Linking at run time. The job keeps the parts of a link and has a place link all of them each time that one is added (an invalid part
 //! is then refused, as natively) and when the link is completed. So no place has state of a link, and a job can move in between.
 
-use crate::context::write_out;
 use crate::enter::{CallContext, older};
 use crate::log::lock;
+use crate::pointer::write_out;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
 use cuda_api::sys;

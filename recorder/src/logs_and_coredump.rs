@@ -1,7 +1,7 @@
 //! State that a driver only stores for the program: its error log, and the settings of core dumps.
 
-use crate::context;
-use crate::context::write_out;
+use crate::objects::contexts;
+use crate::pointer::write_out;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use cuda_model::{coredump, logs};
@@ -42,7 +42,7 @@ pub(crate) fn cuLogsDumpToMemory(
 
 /// The context to which the settings apply.
 fn current() -> Result<u64, Code> {
-    Some(context::current()).filter(|context| *context != 0).ok_or(code::ERROR_INVALID_CONTEXT)
+    Some(contexts::current()).filter(|context| *context != 0).ok_or(code::ERROR_INVALID_CONTEXT)
 }
 
 pub(crate) fn cuCoredumpGetAttribute(id: u32, value: *mut c_void, size: *mut usize) -> Result<(), Code> {

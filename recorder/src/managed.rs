@@ -1,16 +1,18 @@
 //! Managed memory: memory of the arena that host and kernels use at one address. It is host memory, or mirrored on both machines if the
 //! place does not share it; advice and prefetches are checked and stored for queries, without any other effect.
 
-use crate::context::write_out;
 use crate::enter::CallContext;
-use crate::host_memory::{self, Kind};
+use crate::host_memory;
+use crate::host_memory::blocks::{self, Kind};
 use crate::log::lock;
+use crate::managed_variables::find;
+use crate::pointer::write_out;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
-use cuda_api::sys;
+use cuda_api::{handle, sys};
 use cuda_model::advice::{self, Advice};
 use cuda_model::batch::{self, Location};
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Mutex;
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
@@ -34,7 +36,7 @@ pub(crate) fn cuMemAllocManaged(
     bytesize: usize,
     flags: c_uint,
 ) -> Result<(), Code> {
-    crate::graph::forbid_unsafe(cx)?;
+    crate::captures::forbid_unsafe(cx)?;
     let device = cx.device()?;
     device.check()?;
     if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
@@ -47,7 +49,7 @@ pub(crate) fn cuMemAllocManaged(
 
 /// Checks that all of a range is managed memory of one allocation.
 fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
-    let found = host_memory::find(at).filter(|f| f.managed && bytes > 0 && bytes <= f.bytes - (at - f.start));
+    let found = blocks::find(at).filter(|f| f.managed && bytes > 0 && bytes <= f.bytes - (at - f.start));
     found.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }
 
@@ -94,7 +96,7 @@ fn prefetch(cx: &mut CallContext, at: u64, bytes: usize, (kind, ordinal): (u32, 
     device.check()?;
     check_range(at, bytes as u64)?;
     check_location(cx, kind, ordinal)?;
-    crate::graph::forbid_on(cx, device, stream)?;
+    crate::captures::forbid_on(cx, device, stream)?;
     lock(&ADVICE).prefetch(at, bytes as u64, (kind, ordinal));
     Ok(())
 }
@@ -140,7 +142,7 @@ fn prefetch_all(
         check_range(*at, *bytes as u64)?;
         to.map_or(Ok(()), |(kind, ordinal)| check_location(cx, kind, ordinal))?;
     }
-    crate::graph::forbid_on(cx, device, stream)?;
+    crate::captures::forbid_on(cx, device, stream)?;
     let mut advice = lock(&ADVICE);
     for (at, bytes, to) in ranges {
         if let Some(to) = to {
@@ -218,9 +220,29 @@ pub(crate) fn cuStreamAttachMemAsync(
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     device.check()?;
-    let found = host_memory::find(at).filter(|f| f.managed && f.start == at);
+    let found = blocks::find(at).filter(|f| f.managed && f.start == at);
     if found.is_none_or(|f| length != 0 && length as u64 != f.bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    crate::graph::forbid_on(cx, device, stream)
+    crate::captures::forbid_on(cx, device, stream)
+}
+
+pub(crate) fn cuLibraryGetManaged(
+    cx: &mut CallContext,
+    dptr: *mut sys::CUdeviceptr,
+    bytes: *mut usize,
+    library: sys::CUlibrary,
+    name: *const c_char,
+) -> Result<(), Code> {
+    let library = cx.use_handle(handle::Kind::Library, handle::Kind::Library, library as u64)?;
+    if name.is_null() || dptr.is_null() && bytes.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let name = unsafe { CStr::from_ptr(name) };
+    let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
+    if !dptr.is_null() {
+        write_out(dptr, at)?;
+    }
+    if bytes.is_null() { Ok(()) } else { write_out(bytes, size as usize) }
 }

@@ -1,22 +1,19 @@
 //! Managed variables of loaded code (`__managed__`): managed memory of the job, at one address in every place. The code is changed to use
 //! that memory before it is sent, so places need no support for them.
 
-use crate::context::write_out;
 use crate::enter::CallContext;
-use crate::host_memory::{self, Kind as Memory};
+use crate::host_memory;
+use crate::host_memory::blocks::Kind as Memory;
 use crate::job::Device;
 use crate::log::{self, lock};
-use cuda_api::arg::Capture;
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_image::Image;
 use cuda_image::managed::Places;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -97,7 +94,7 @@ pub(crate) fn ended(cx: &CallContext, handle: u64) {
 }
 
 /// Address and size of a managed variable of a library, a module, or the module of a library.
-fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
+pub(crate) fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
     let name = std::str::from_utf8(name).ok()?;
     let lender = || cx.job.devices.iter().find_map(|d| lock(&d.ledger).parent(owner));
     let library = if kind(owner) == Some(Kind::Module) { lender().unwrap_or(owner) } else { owner };
@@ -130,24 +127,4 @@ pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Res
     }
     // A failed context returns its error.
     Some(cx.device().and_then(|d| d.check()).map(|()| reply))
-}
-
-pub(crate) fn cuLibraryGetManaged(
-    cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
-    bytes: *mut usize,
-    library: sys::CUlibrary,
-    name: *const c_char,
-) -> Result<(), Code> {
-    let library = cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
-    if name.is_null() || dptr.is_null() && bytes.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the program's strings are NUL-terminated.
-    let name = unsafe { CStr::from_ptr(name) };
-    let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
-    if !dptr.is_null() {
-        write_out(dptr, at)?;
-    }
-    if bytes.is_null() { Ok(()) } else { write_out(bytes, size as usize) }
 }

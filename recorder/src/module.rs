@@ -1,11 +1,11 @@
 //! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
 
-use crate::context::write_out;
 use crate::enter::{CallContext, guard};
 use crate::job::Device;
 use crate::ledger::{Keep, Ledger};
 use crate::log::lock;
 use crate::managed_variables;
+use crate::pointer::write_out;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};

@@ -6,7 +6,7 @@
 
 use crate::enter::CallContext;
 use crate::internal_error;
-use crate::job::{Device, Job};
+use crate::job::{Device, Job, Moving};
 use crate::log::{self, lock};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
@@ -16,7 +16,6 @@ use faults::Point;
 use leg::Leg;
 use quiesce::{Quiet, quiesce};
 use rcuda_forwarder::{Control, ControlReply};
-use std::sync::Mutex;
 use std::time::Instant;
 
 mod compare;
@@ -25,13 +24,8 @@ pub(crate) mod error;
 mod late;
 mod leg;
 mod quiesce;
+pub(crate) mod random;
 mod times;
-
-/// Proof that this thread is the one that carries out moves.
-#[derive(Debug)]
-pub(crate) struct Moving(());
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
 /// job continues meanwhile.
@@ -40,9 +34,9 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
     plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
     // While a move is under way it owns the places.
-    let sources: Vec<Place> = match ONE_AT_A_TIME.try_lock() {
-        Ok(_one) => devices.iter().map(|d| d.place_for_mover(&Moving(())).clone()).collect(),
-        Err(_) => Vec::new(),
+    let sources: Vec<Place> = match Moving::try_begin() {
+        Some(moving) => devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect(),
+        None => Vec::new(),
     };
     let mut blockers = Vec::new();
     if sources.is_empty() {
@@ -101,8 +95,7 @@ fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Fail
 
 /// Carries out a move and reports progress to its task. A failure before the commit leaves the job where it was.
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
-    let _one = lock(&ONE_AT_A_TIME);
-    let moving = Moving(());
+    let moving = Moving::begin();
     let mut legs = legs(job, task, &moving)?;
     let result = go(job, task, &mut legs, &moving);
     if result.is_err() && task.check().is_ok() && legs.iter().any(|leg| leg.unfit.is_some()) {
@@ -165,7 +158,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
     together_or_not(&together)?;
-    legs.iter().for_each(|leg| crate::memory::drop_spare(&CallContext::inside(job), leg.device));
+    legs.iter().for_each(|leg| crate::memory::supply::drop_spare(&CallContext::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
@@ -210,17 +203,8 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 /// program may have begun sharing meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), Failure> {
     let mut why = crate::peer::blockers(devices);
-    why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::shared_memory::blocker(d)]).flatten());
+    why.extend(
+        devices.iter().flat_map(|d| [crate::objects::shared_handles::blocker(d), crate::shared_memory::blocker(d)]).flatten(),
+    );
     Failure::unless_empty(why)
-}
-
-/// Random bytes from the system.
-fn random<const N: usize>() -> Result<[u8; N], MoveError> {
-    let mut bytes = [0u8; N];
-    // SAFETY: the buffer has N bytes.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    if usize::try_from(n) == Ok(N) {
-        return Ok(bytes);
-    }
-    Err(MoveError::SystemError { what: "get random numbers", error: std::io::Error::last_os_error() })
 }

@@ -4,13 +4,14 @@
 //! addresses, as long as the program has peer access enabled: then kernels and copies there are the driver's own peer accesses. Only
 //! devices that move together can keep such mappings, so a move of one of them alone is refused.
 
-use crate::context::{self, write_out};
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::{Device, Job};
 use crate::log::{self, lock};
-use crate::memory::encode;
 use crate::mover::error::MoveError;
+use crate::objects::contexts;
 use crate::place::Place;
+use crate::pointer::write_out;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::sys;
@@ -214,7 +215,7 @@ pub(crate) fn cuDeviceGetP2PAttribute(
 
 /// The devices of the current context and of another one.
 fn both(cx: &CallContext, peer: sys::CUcontext) -> Result<(&'static Device, &'static Device), Code> {
-    let (user, owner) = (cx.device()?, context::device_of(cx.job, peer as u64)?);
+    let (user, owner) = (cx.device()?, contexts::device_of(cx.job, peer as u64)?);
     if user.index == owner.index { Err(code::ERROR_INVALID_CONTEXT) } else { Ok((user, owner)) }
 }
 
@@ -223,7 +224,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, 
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let pair = [(user.index, context::current()), (owner.index, peer as u64)];
+    let pair = [(user.index, contexts::current()), (owner.index, peer as u64)];
     // No memory is mapped or unmapped meanwhile.
     let memory = owner.memory_mut();
     let mut access = lock(&ACCESS);
@@ -250,7 +251,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, 
 
 pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext) -> Result<(), Code> {
     let (user, owner) = both(cx, peer)?;
-    let pair = [(user.index, context::current()), (owner.index, peer as u64)];
+    let pair = [(user.index, contexts::current()), (owner.index, peer as u64)];
     if !lock(&ACCESS).as_ref().is_some_and(|a| a.enabled.contains(&pair)) {
         return Err(code::ERROR_PEER_ACCESS_NOT_ENABLED);
     }

@@ -4,67 +4,34 @@
 //! A setting whose errors are known here is sent without waiting; for memory the place's driver checks it.
 
 use crate::array::use_array;
-use crate::context::write_out;
+use crate::encoding::encode;
 use crate::enter::CallContext;
-use crate::host_memory;
+use crate::handle_end::reference_data;
+use crate::host_memory::blocks;
 use crate::job::{Device, Job};
-use crate::ledger::{self, Keep, Ledger};
 use crate::log::lock;
-use crate::memory::{self, encode};
-use crate::tables::Known;
+use crate::memory::regions;
+use crate::objects::references::Kept;
+use crate::pointer::write_out;
 use crate::texture::{needs, note_host};
-use cuda_api::arg::{Capture, Edges};
+use cuda_api::arg::Capture;
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, shape_2d};
 use cuda_api::calls::array::cuTexRefDestroy;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops::id;
-use cuda_api::reference::{OVERRIDE_FORMAT, ReferenceSet, Setting, Slot};
+use cuda_api::reference::{OVERRIDE_FORMAT, ReferenceSet, Setting};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_model::reference::{ALIGNED, Reference};
 use journal::OwnedRecord;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
-use std::sync::Mutex;
-
-/// The state of a reference.
-#[derive(Debug, Default)]
-struct Kept {
-    is: Reference,
-    /// The allocation of host memory to which it is bound: another allocation may have its address later.
-    host: Option<u64>,
-    /// The names of the records of its settings.
-    changes: HashMap<Slot, u64>,
-}
-
-/// The recorder's data about a reference.
-#[derive(Debug, Default)]
-pub(crate) struct ReferenceData(Mutex<Kept>);
-
-impl Known for ReferenceData {
-    fn forget(&self) {
-        *lock(&self.0) = Kept::default();
-    }
-}
 
 /// Writes an output unless it is null.
 fn give_if_wanted<T>(to: *mut T, value: T) {
     // Only a null pointer would be an error.
     let _ = write_out(to, value);
-}
-
-/// The data of a live reference, and its device.
-fn data(cx: &CallContext, reference: u64) -> Result<(&'static Device, &'static ReferenceData), Code> {
-    let tables = &cx.job.tables;
-    let slot = match cuda_api::handle::kind(reference) {
-        Some(Kind::TextureRef) => tables.textures.get(reference)?,
-        Some(Kind::SurfaceRef) => tables.surfaces.get(reference)?,
-        _ => return Err(code::ERROR_INVALID_HANDLE),
-    };
-    let device = cx.job.devices.get(slot.device() as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
-    Ok((device, &slot.data))
 }
 
 /// The reference that a journal record sets.
@@ -74,7 +41,7 @@ pub(crate) fn set_by(record: &OwnedRecord) -> Option<u64> {
 
 /// Returns whether such a record binds memory that a target has only when the job is quiesced.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
-    shown(record).is_some_and(|address| memory::comes_late(device, address))
+    shown(record).is_some_and(|address| regions::comes_late(device, address))
 }
 
 /// Returns whether a target needs a deferred record: not if it sets a reference that was destroyed with its module, or binds host memory
@@ -83,11 +50,11 @@ pub(crate) fn is_needed(job: &Job, record: &OwnedRecord) -> bool {
     let Some(reference) = set_by(record) else { return true };
     let tables = &job.tables;
     let Ok(slot) = tables.textures.get(reference) else { return tables.surfaces.get(reference).is_ok() };
-    shown(record).is_none_or(|address| memory::is_device(address) || is_shown_still(&lock(&slot.data.0), address))
+    shown(record).is_none_or(|address| regions::is_device(address) || is_shown_still(&lock(&slot.data.0), address))
 }
 
 fn is_shown_still(kept: &Kept, address: u64) -> bool {
-    let now = host_memory::find(address).map(|block| block.id);
+    let now = blocks::find(address).map(|block| block.id);
     now.is_some() && now == kept.host
 }
 
@@ -119,7 +86,7 @@ fn surface(cx: &mut CallContext, surface: sys::CUsurfref) -> Result<u64, Code> {
 
 /// The settings of a reference, without an array that was destroyed.
 fn is_set(cx: &CallContext, reference: u64) -> Result<Reference, Code> {
-    let mut is = lock(&data(cx, reference)?.1.0).is;
+    let mut is = lock(&reference_data(cx, reference)?.1.0).is;
     let gone = |kind, array| cx.job.tables.device(kind, array).is_err();
     if let Some(r) = is.resource
         && (r.kind == OF_ARRAY && gone(Kind::Array, r.array) || r.kind == OF_MIPMAP && gone(Kind::Mipmap, r.array))
@@ -146,7 +113,7 @@ fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>
         note_host(cx, r)?;
         asks = r.memory().is_some();
     }
-    let mut kept = lock(&data(cx, reference)?.1.0);
+    let mut kept = lock(&reference_data(cx, reference)?.1.0);
     let mut next = kept.is;
     next.set(&setting)?;
     let body = encode(&ReferenceSet { reference, setting });
@@ -163,7 +130,7 @@ fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>
     kept.is = next;
     kept.journal(&mut ledger, setting, (&body, &reply), uses)?;
     if let Setting::Resource(r) = &setting {
-        kept.host = r.memory().and_then(|(address, _)| host_memory::find(address)).map(|block| block.id);
+        kept.host = r.memory().and_then(|(address, _)| blocks::find(address)).map(|block| block.id);
         // A format that came with the resource stays when another one is bound, and so needs a record of its own.
         if kept.is.format != format && is_plain(kept.is.format) {
             let brought = Setting::Format(kept.is.format);
@@ -180,33 +147,9 @@ fn is_plain([format, _]: [u32; 2]) -> bool {
     format <= FLOAT
 }
 
-impl Kept {
-    /// Records a setting in place of the last one of its kind.
-    fn journal(&mut self, ledger: &mut Ledger, setting: Setting, (body, reply): (&[u8], &[u8]), uses: Few) -> Result<(), Code> {
-        let change = ledger::change();
-        let edges = Edges { creates: [change].into(), ends: None, uses };
-        ledger.append(id::REFERENCE_SET, body, reply, &edges, Keep::PLAIN)?;
-        if let Some(old) = self.changes.insert(setting.slot(), change) {
-            ledger.overtaken(old)?;
-        }
-        Ok(())
-    }
-}
-
 fn set_texture(cx: &mut CallContext, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {
     let reference = texture(cx, reference)?;
     set(cx, reference, setting).map(drop)
-}
-
-/// Removes a destroyed reference, if the handle is one: with its module, or by itself. Its settings need not be replayed any more.
-pub(crate) fn ended(cx: &CallContext, handle: u64) {
-    let Ok((device, data)) = data(cx, handle) else { return };
-    let changes = std::mem::take(&mut lock(&data.0).changes);
-    let mut ledger = lock(&device.ledger);
-    for change in changes.into_values() {
-        // Fails as the record of the destruction itself would: the journal then reports that it is incomplete.
-        let _ = ledger.overtaken(change);
-    }
 }
 
 /// Destroys the references of a context that belong to no module, or all of a device.
@@ -258,7 +201,7 @@ pub(crate) fn cuTexRefSetMipmappedArray(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let array = mipmap as u64;
-    let shape = crate::array::first_level(cx.job, array)?;
+    let shape = crate::objects::array_lookup::first_level(cx.job, array)?;
     let (format, channels) = (shape.format, shape.channels);
     let resource = Resource { kind: OF_MIPMAP, array, format, channels, flags, ..Resource::default() };
     set_texture(cx, reference, Setting::Resource(resource))

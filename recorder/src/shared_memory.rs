@@ -5,56 +5,32 @@
 //! connection stays open as long as the memory is imported. By it the owner knows whether any process has its memory: until all
 //! connections are closed its device does not move, and the exported memory is not reused. A ticket that was not used yet blocks nothing.
 
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::{self, Device, Job, PutOff};
 use crate::log::{self, lock};
-use crate::memory::{GRANULE, encode, shared_pools};
+use crate::memory::allocations::GRANULE;
 use crate::mover::error::{MoveError, Shared};
-use crate::{ipc, peer, vmm};
+use crate::objects::shared_handles;
+use crate::peer;
+use crate::ticket::{Line, Loan, MAGIC, MEMORY, POINTER, POOL, TICKET, Ticket, is_open};
+use crate::vmm::mappings::{self, Lendable};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use executor::share::{self, Name};
-use rcuda_forwarder::NotInherited;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-const MAGIC: [u8; 8] = *b"mrcudaLN";
 /// Longer than any pause of a move: the owner answers inside its gate.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Maximum number of chunks of an exported allocation of a pool, which bounds the size of an answer.
 const MOST_PIECES: usize = 4096;
-
-/// Kinds of tickets.
-pub(crate) const MEMORY: u32 = 1;
-pub(crate) const POOL: u32 = 2;
-pub(crate) const POINTER: u32 = 3;
-
-wire_struct! {
-    /// The contents of a descriptor, or of the data of a pointer.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) struct Ticket {
-        magic: [u8; 8],
-        door: Name,
-        /// [`MEMORY`], [`POOL`] or [`POINTER`].
-        pub(crate) kind: u32,
-        zero: u32,
-        /// The owner's handle or address.
-        pub(crate) what: u64,
-        /// For memory its size, for a pointer its pool.
-        pub(crate) more: u64,
-        /// The GPU of the memory, as the owner's program sees it.
-        uuid: [u8; 16],
-    }
-}
-/// Size of a ticket in bytes.
-pub(crate) const TICKET: usize = 64;
 
 wire_struct! {
     /// The answer to a ticket.
@@ -69,14 +45,6 @@ wire_struct! {
     }
 }
 
-/// What an owner offers of its memory.
-pub(crate) struct Lendable {
-    pub(crate) device: &'static Device,
-    pub(crate) chunks: Vec<Chunk>,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-}
-
 /// Memory that another process has imported.
 #[derive(Debug)]
 struct Lent {
@@ -87,45 +55,6 @@ struct Lent {
 }
 
 static LENT: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
-
-/// Imported memory: it is returned to the owner when this is dropped, or when the process ends, whatever children it has.
-#[derive(Debug)]
-pub(crate) struct Loan {
-    pub(crate) pieces: Vec<(Offer, u64)>,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-    _line: Line,
-}
-
-/// The importing end of a connection to the owner.
-#[derive(Debug)]
-struct Line {
-    /// Closes the socket in forked children, which do not have the memory. Declared first because it must be dropped first.
-    _not_inherited: Option<NotInherited>,
-    stream: UnixStream,
-}
-
-impl Line {
-    fn new(stream: UnixStream) -> Line {
-        Line { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // Also for a child that was forked when the socket could not be registered for this. If the owner has ended, no message is
-        // needed.
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
-/// Returns whether the other end is still open.
-pub(crate) fn is_open(ours: &UnixStream) -> bool {
-    let mut poll = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: one valid entry; the call does not wait.
-    unsafe { libc::poll(&raw mut poll, 1, 0) };
-    poll.revents & libc::POLLHUP == 0
-}
 
 /// Returns whether another process has imported memory of this chunk.
 pub(crate) fn is_lent(device: &Device, chunk: u64) -> bool {
@@ -142,7 +71,7 @@ pub(crate) fn blocker(device: &Device) -> Option<MoveError> {
         lent.iter().filter(|l| l.device == device.index).count()
     };
     let pointers = lock(&BORROWED).values().filter(|b| b.device == device.index).count();
-    let borrowed = pointers + vmm::borrowed(device);
+    let borrowed = pointers + mappings::borrowed(device);
     let what = match (lent, borrowed) {
         (0, 0) => return None,
         (0, n) => Shared::MappedPieces(n),
@@ -179,8 +108,8 @@ fn answer(mut visitor: UnixStream) -> io::Result<()> {
 fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     let cx = CallContext::inside(job::get()?);
     let found = match ticket.kind {
-        MEMORY => vmm::lendable(ticket.what),
-        POINTER => shared_pools::lendable(&cx, ticket.what, ticket.more),
+        MEMORY => mappings::lendable(ticket.what),
+        POINTER => lendable(&cx, ticket.what, ticket.more),
         _ => Err(code::ERROR_INVALID_VALUE),
     }?;
     found.device.check()?;
@@ -188,7 +117,7 @@ fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     let pieces = offers.collect::<Result<Vec<_>, Code>>()?;
     let stream = visitor.try_clone().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
     let chunks = found.chunks.iter().map(|c| c.address).collect();
-    ipc::note_shared();
+    shared_handles::note_shared();
     // Inside the gate: either a move sees the export, or the client gets the answer of the new place.
     lock(&LENT).push(Lent { device: found.device.index, chunks, stream });
     Ok(Answer { code: code::SUCCESS, pieces, offset: found.offset, bytes: found.bytes })
@@ -205,41 +134,9 @@ impl Ticket {
         Ok(Ticket { magic: MAGIC, door: door()?, kind, zero: 0, what, more, uuid: device.info.uuid })
     }
 
-    /// Reads a ticket of the given kind.
-    pub(crate) fn read(bytes: &[u8; TICKET], kind: u32) -> Result<Ticket, Code> {
-        let ticket = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE)?;
-        let fine = ticket.magic == MAGIC && ticket.kind == kind && ticket.zero == 0;
-        if fine { Ok(ticket) } else { Err(code::ERROR_INVALID_VALUE) }
-    }
-
-    pub(crate) fn bytes(&self) -> Result<[u8; TICKET], Code> {
-        encode(self).try_into().map_err(|_| code::ERROR_UNKNOWN)
-    }
-
-    /// Creates a descriptor with this ticket, and this process's end of it.
-    pub(crate) fn descriptor(&self) -> Result<(OwnedFd, UnixStream), Code> {
-        // A socket, since its other end shows whether any process still has the descriptor.
-        let (mut ours, theirs) = UnixStream::pair().map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
-        ours.write_all(&self.bytes()?).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
-        Ok((OwnedFd::from(theirs), ours))
-    }
-
-    /// Reads the ticket of a descriptor, which the program still owns.
-    pub(crate) fn of_descriptor(fd: RawFd, kind: u32) -> Result<Ticket, Code> {
-        let mut bytes = [0u8; TICKET];
-        // SAFETY: the buffer has this length; a descriptor that is not a socket is an error.
-        let n = unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
-        if usize::try_from(n) == Ok(TICKET) { Ticket::read(&bytes, kind) } else { Err(code::ERROR_INVALID_VALUE) }
-    }
-
     /// Returns whether this process is the owner.
     pub(crate) fn is_own(&self) -> bool {
         DOOR.get().is_some_and(|own| *own == Some(self.door))
-    }
-
-    /// Returns whether both have the same owner.
-    pub(crate) fn same_lender(&self, other: &Ticket) -> bool {
-        self.door == other.door
     }
 
     /// This job's device for the memory: the same GPU if the program sees it, otherwise that of the current context or the first.
@@ -286,7 +183,7 @@ impl Ticket {
 /// Maps a piece of imported memory at the place of a device.
 pub(crate) fn map(cx: &CallContext, device: &'static Device, at: Chunk, offer: Offer) -> Result<(), Code> {
     device.check()?;
-    ipc::note_shared();
+    shared_handles::note_shared();
     let map = PeerMap { address: at.address, bytes: at.bytes, offer };
     cx.ask(device, id::PEER_MAP, &[&encode(&map)]).map(drop).map_err(|rc| {
         if rc != code::ERROR_PEER_ACCESS_UNSUPPORTED {
@@ -316,7 +213,7 @@ static BORROWED: Mutex<BTreeMap<u64, Borrowed>> = Mutex::new(BTreeMap::new());
 /// Maps an imported allocation for a device; returns its address.
 pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Result<u64, Code> {
     let total = loan.pieces.iter().map(|(_, bytes)| bytes).sum();
-    let room = vmm::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let room = mappings::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let mut chunks: Vec<Chunk> = Vec::with_capacity(loan.pieces.len());
     let mut at = room;
     for (offer, bytes) in &loan.pieces {
@@ -327,13 +224,13 @@ pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Res
                 // The first error is reported.
                 let _ = unmap(cx, device, done);
             }
-            vmm::give_room(room, total);
+            mappings::give_room(room, total);
             return Err(rc);
         }
         chunks.push(chunk);
         at += bytes;
     }
-    chunks.iter().for_each(|c| vmm::note_foreign(c.address, c.bytes, device));
+    chunks.iter().for_each(|c| mappings::note_foreign(c.address, c.bytes, device));
     let address = room + loan.offset;
     lock(&BORROWED).insert(address, Borrowed { device: device.index, chunks, _loan: loan });
     Ok(address)
@@ -344,83 +241,27 @@ pub(crate) fn close(cx: &CallContext, device: &'static Device, address: u64) {
     let Some(gone) = lock(&BORROWED).remove(&address) else { return };
     let _later = PutOff::begin();
     for chunk in gone.chunks {
-        vmm::forget_foreign(chunk.address);
+        mappings::forget_foreign(chunk.address);
         // It fails only if the place is lost, and then nothing is mapped.
         let _ = unmap(cx, device, chunk);
-        vmm::give_room(chunk.address, chunk.bytes);
+        mappings::give_room(chunk.address, chunk.bytes);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tickets_have_their_size_and_are_recognised() {
-        let ticket = Ticket { magic: MAGIC, door: [7; 16], kind: POOL, zero: 0, what: 1, more: 2, uuid: [9; 16] };
-        let bytes = ticket.bytes().unwrap();
-        assert_eq!(Ticket::read(&bytes, POOL), Ok(ticket));
-        assert_eq!(Ticket::read(&bytes, MEMORY), Err(code::ERROR_INVALID_VALUE));
-        let (theirs, ours) = ticket.descriptor().unwrap();
-        for _ in 0..2 {
-            assert_eq!(Ticket::of_descriptor(theirs.as_raw_fd(), POOL), Ok(ticket));
+/// What another process may import: an allocation of a pool that was exported.
+pub(crate) fn lendable(cx: &CallContext, address: u64, pool: u64) -> Result<Lendable, Code> {
+    let found = cx.job.devices.iter().find_map(|d| {
+        let m = d.memory();
+        let f = m.find(address).filter(|f| f.pool == pool && m.pools.get(&pool).is_some_and(|p| p.is_exportable))?;
+        let (mut chunks, end) = (Vec::new(), f.start + f.bytes);
+        let mut at = address;
+        while at < end {
+            let chunk = m.chunk_around(at)?;
+            at = chunk.address + chunk.bytes;
+            chunks.push(chunk);
         }
-        assert!(is_open(&ours));
-        drop(theirs);
-        assert!(!is_open(&ours));
-        assert!(Ticket::of_descriptor(-1, POOL).is_err());
-    }
-
-    /// Forks; returns the child, which makes only system calls and exits with the result of `child` once it is released.
-    fn fork(child: impl FnOnce() -> i32) -> (i32, std::io::PipeWriter) {
-        let (held, hold) = std::io::pipe().unwrap();
-        // SAFETY: the child makes only system calls, and exits.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            let status = child();
-            // SAFETY: as above; one byte can be written.
-            unsafe {
-                libc::close(hold.as_raw_fd());
-                let mut byte = 0u8;
-                libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1);
-                libc::_exit(status);
-            }
-        }
-        (pid, hold)
-    }
-
-    fn status(child: i32) -> i32 {
-        let mut status = 0;
-        // SAFETY: our own child; the status is writable.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        libc::WEXITSTATUS(status)
-    }
-
-    #[test]
-    fn a_forked_child_keeps_no_loan() {
-        let (lender, borrower) = UnixStream::pair().unwrap();
-        let line = Line::new(borrower);
-        let fd = line.stream.as_raw_fd();
-        // SAFETY: a plain system call.
-        let (child, hold) = fork(|| i32::from(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0));
-        assert!(is_open(&lender));
-        drop(hold);
-        assert_eq!(status(child), 0, "the child has the socket");
-        drop(line);
-        assert!(!is_open(&lender));
-        // A socket that was not registered is closed nevertheless.
-        let (lender, borrower) = UnixStream::pair().unwrap();
-        let line = Line { _not_inherited: None, stream: borrower };
-        let (child, hold) = fork(|| 0);
-        drop(line);
-        assert!(!is_open(&lender), "a child keeps memory that its parent has given back");
-        drop(hold);
-        assert_eq!(status(child), 0);
-    }
-
-    #[test]
-    fn a_lender_that_is_gone_lends_nothing() {
-        let ticket = Ticket { magic: MAGIC, door: [7; 16], kind: POOL, zero: 0, what: 1, more: 2, uuid: [9; 16] };
-        assert_eq!(ticket.borrow().unwrap_err(), code::ERROR_INVALID_VALUE);
-    }
+        let offset = address - chunks.first()?.address;
+        Some(Lendable { device: d, chunks, offset, bytes: end - address })
+    });
+    found.ok_or(code::ERROR_INVALID_VALUE)
 }

@@ -1,59 +1,25 @@
 //! Streams and events, beyond what their rows describe.
 
-use crate::context::{self, write_out};
-use crate::context_events;
-use crate::enter::{CallContext, encoded};
-use crate::graph;
-use crate::green;
-use crate::host_waiting;
-use crate::ipc;
+use crate::creation::DISABLE_TIMING;
+use crate::delay::follows_default;
+use crate::encoding::encoded;
+use crate::enter::CallContext;
 use crate::job::Device;
-use crate::landing;
 use crate::log::lock;
-use crate::memory::pools;
-use crate::spare_events;
-use crate::stream_attributes;
-use crate::tables::{Asked, EventData, Recorded};
-use crate::thread;
+use crate::memory::stream_ordered;
+use crate::objects::events::{Asked, EventData, Recorded};
+use crate::objects::{contexts, shared_handles};
+use crate::pointer::write_out;
+use crate::{captures, graph, landing, spare_events, stream_attributes, thread};
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::calls::Call;
-use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
-use cuda_api::ops::StreamWaitEvent;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-
-/// `CU_EVENT_DISABLE_TIMING`
-const DISABLE_TIMING: u32 = 2;
-
-/// The calling thread's default stream on the device of its context.
-pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
-    let device = cx.device()?;
-    let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
-    if let Some(stream) = known {
-        return Ok(stream);
-    }
-    let idle = lock(&device.idle_streams).pop();
-    let stream = match idle {
-        Some(s) => s,
-        None => {
-            let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
-            cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
-            cx.keep(sent.phStream);
-            let made = cx.job.tables.streams.get(sent.phStream)?;
-            made.data.per_thread.store(true, Ordering::Relaxed);
-            made.set_context(0);
-            sent.phStream
-        }
-    };
-    thread::change(|own| own.streams.push((device.index, stream)));
-    Ok(stream)
-}
 
 /// Creates a stream of this context, whatever the thread's context is; 0: of none. The device is that of the call.
 pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
@@ -95,144 +61,25 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
 /// Destroys all graph instances, streams and events of a device.
 pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     end_of(cx, device, None)?;
-    graph::forget_memory(cx, device);
+    captures::forget_memory(cx, device);
     stream_attributes::forget(device);
-    lock(&device.idle_streams).clear();
-    thread::change(|own| own.streams.retain(|(d, _)| *d != device.index));
-    Ok(())
-}
-
-/// The parameters of a creation.
-#[derive(Clone, Copy)]
-pub(crate) struct Creation {
-    handle: u64,
-    flags: u32,
-    priority: i32,
-}
-
-/// The parameters of a creation, if it creates a stream or an event and the driver would not refuse it: validated locally, which avoids a
-/// round trip.
-pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
-    /// `CU_STREAM_NON_BLOCKING`
-    const STREAM_FLAGS: u32 = 1;
-    /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
-    const EVENT_FLAGS: u32 = 7;
-    const INTERPROCESS: u32 = 4;
-    let body = &mut body;
-    let (asked, allowed) = match id {
-        cuStreamCreate::Fn::ID => {
-            let s = cuStreamCreate::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
-            (Creation { handle: s.phStream, flags: s.Flags, priority: 0 }, STREAM_FLAGS)
-        }
-        cuStreamCreateWithPriority::Fn::ID => {
-            let s = cuStreamCreateWithPriority::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
-            (Creation { handle: s.phStream, flags: s.flags, priority: s.priority }, STREAM_FLAGS)
-        }
-        cuEventCreate::Fn::ID => {
-            let s = cuEventCreate::Sent::get(body).map_err(|_| code::ERROR_UNKNOWN)?;
-            (Creation { handle: s.phEvent, flags: s.Flags, priority: 0 }, EVENT_FLAGS)
-        }
-        _ => return Ok(None),
-    };
-    // An event shared between processes cannot have times (CUDA driver API reference).
-    let untimed = asked.flags & INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
-    if asked.flags & !allowed == 0 && untimed { Ok(Some(asked)) } else { Err(code::ERROR_INVALID_VALUE) }
-}
-
-/// Stores the parameters of a creation, which the program may query later.
-pub(crate) fn note_creation(cx: &CallContext, device: &'static Device, made: Creation) -> Result<(), Code> {
-    if let Ok(s) = cx.job.tables.streams.get(made.handle) {
-        s.data.flags.store(made.flags, Ordering::Relaxed);
-        s.data.priority.store(made.priority as u32, Ordering::Relaxed);
-        context_events::new_in(cx, device, s.context(), made.handle)?;
-    } else if let Ok(e) = cx.job.tables.events.get(made.handle) {
-        e.data.flags.store(made.flags, Ordering::Relaxed);
-    }
+    thread::forget_streams(device.index);
     Ok(())
 }
 
 pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
-    graph::forbid_on(cx, device, stream)?;
-    let mark = pools::before_sync(device);
+    captures::forbid_on(cx, device, stream)?;
+    let mark = stream_ordered::before_sync(device);
     // Memory that was freed in a stream is ordered behind everything that its next work follows, although a free is no work there itself.
     if mark.is_some() && follows_default(cx, stream) {
         cx.settle_turn(device, stream)?
     } else {
         cx.settle_stream(device, stream)?
     }
-    pools::after_sync(cx, device, Some(stream), mark);
+    stream_ordered::after_sync(cx, device, Some(stream), mark);
     Ok(())
-}
-
-/// Returns whether a stream's work implicitly follows that of others. A destroyed stream counts as one of these.
-pub(crate) fn follows_default(cx: &CallContext, stream: u64) -> bool {
-    const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-    cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
-}
-
-/// Bits of a position in a place's order, where it is stored together with the place's epoch.
-const POSITION_BITS: u32 = 48;
-
-/// A position in the order of an epoch's place as one number, which grows with both; the maximum if they are too large.
-fn moment(epoch: u64, position: u64) -> u64 {
-    let fits = epoch < u64::MAX >> POSITION_BITS && position < 1 << POSITION_BITS;
-    if fits { epoch << POSITION_BITS | position } else { u64::MAX }
-}
-
-/// Notes work of a stream that may delay later work for reasons that only the GPU knows: a kernel or a graph, which may wait for another
-/// stream, or a wait for an event.
-#[inline]
-pub(crate) fn note_delay(cx: &CallContext, device: &Device, stream: u64, call: Option<&Range<u64>>) {
-    if let (Some(call), Ok(s)) = (call, cx.job.tables.streams.get(stream)) {
-        s.data.delay.fetch_max(moment(device.epoch.load(Ordering::Relaxed), call.end), Ordering::Relaxed);
-    }
-}
-
-/// Makes later work of a stream wait for an event of its device: sends the wait, and notes copies and kernels before the event.
-pub(crate) fn follow_event(cx: &CallContext, device: &'static Device, wait: &StreamWaitEvent) -> Result<(), Code> {
-    landing::follows_event(device, wait.stream);
-    host_waiting::follows_event(device, wait.stream);
-    let span = cx.operate(device, wait)?;
-    note_delay(cx, device, wait.stream, span.as_ref());
-    Ok(())
-}
-
-/// Returns whether the next work of a stream follows nothing but copies and functions of the stream itself: it does not implicitly follow
-/// another stream, and delaying work ([`note_delay`]) is known to be complete.
-pub(crate) fn is_undelayed(cx: &CallContext, device: &Device, stream: u64) -> bool {
-    let delay = || cx.job.tables.streams.get(stream).map_or(u64::MAX, |s| s.data.delay.load(Ordering::Relaxed));
-    !follows_default(cx, stream) && is_over(device, stream, delay())
-}
-
-/// Returns whether the work of a stream up to a [`moment`] is known to be complete.
-fn is_over(device: &Device, stream: u64, then: u64) -> bool {
-    // A move waits until all work is complete.
-    let is_earlier = then < moment(device.epoch.load(Ordering::Relaxed), 0);
-    is_earlier || then != u64::MAX && device.is_past(stream, then & ((1 << POSITION_BITS) - 1))
-}
-
-/// The last launch of a graph instance, behind which its next one is ordered whatever its stream.
-#[derive(Debug, Default)]
-pub(crate) struct LastLaunch(Mutex<Option<(u64, u64)>>);
-
-impl LastLaunch {
-    /// Notes a launch.
-    pub(crate) fn note(&self, device: &Device, stream: u64, call: Option<&Range<u64>>) {
-        let then = call.map_or(u64::MAX, |call| moment(device.epoch.load(Ordering::Relaxed), call.end));
-        *lock(&self.0) = Some((stream, then));
-    }
-
-    /// Returns whether the next launch, in this stream, follows nothing but the stream's own work.
-    pub(crate) fn is_no_delay(&self, device: &Device, stream: u64) -> bool {
-        lock(&self.0).is_none_or(|(before, then)| before == stream || is_over(device, before, then))
-    }
-
-    /// Resets it for another instance.
-    pub(crate) fn forget(&self) {
-        *lock(&self.0) = None;
-    }
 }
 
 pub(crate) fn cuStreamGetFlags(cx: &mut CallContext, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
@@ -265,8 +112,8 @@ fn is_special(stream: sys::CUstream) -> bool {
 /// The context of a stream: for a special stream that of the thread.
 fn home(cx: &mut CallContext, stream: sys::CUstream) -> Result<u64, Code> {
     if is_special(stream) {
-        context::current_device(cx.job)?;
-        return Ok(context::current());
+        contexts::current_device(cx.job)?;
+        return Ok(contexts::current());
     }
     let stream = cx.use_stream(stream as u64)?;
     cx.device()?;
@@ -282,7 +129,7 @@ pub(crate) fn cuStreamGetCtx_v2(
     /// `CU_STREAM_PER_THREAD`
     const PER_THREAD: u64 = 2;
     let ctx = home(cx, stream)?;
-    if !context::is_green(ctx) {
+    if !contexts::is_green(ctx) {
         write_out(pctx, ctx as sys::CUcontext)?;
         return write_out(green, std::ptr::null_mut());
     }
@@ -290,8 +137,8 @@ pub(crate) fn cuStreamGetCtx_v2(
     if stream as u64 == PER_THREAD {
         return Err(code::ERROR_INVALID_HANDLE);
     }
-    write_out(pctx, context::primary(context::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
-    write_out(green, green::of_context(ctx) as sys::CUgreenCtx)
+    write_out(pctx, contexts::primary(contexts::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
+    write_out(green, contexts::of_context(ctx) as sys::CUgreenCtx)
 }
 
 pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
@@ -301,7 +148,7 @@ pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, stream: sys::CUstream, dev
 
 pub(crate) fn cuStreamGetGreenCtx(cx: &mut CallContext, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
     let ctx = home(cx, stream)?;
-    write_out(part, if context::is_green(ctx) { green::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
+    write_out(part, if contexts::is_green(ctx) { contexts::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
 }
 
 pub(crate) fn cuStreamGetId(cx: &mut CallContext, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
@@ -314,7 +161,7 @@ pub(crate) fn cuStreamQuery(cx: &mut CallContext, stream: sys::CUstream) -> Resu
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     device.check()?;
-    graph::forbid_on(cx, device, stream)?;
+    captures::forbid_on(cx, device, stream)?;
     if device.is_quiet(cx.place(device), Some(stream)) {
         return Ok(());
     }
@@ -337,7 +184,7 @@ fn record(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream, flag
     if device.index != on {
         return Err(code::ERROR_INVALID_HANDLE);
     }
-    if graph::record_event(cx, event, stream, device, flags == 1)? {
+    if captures::record_event(cx, event, stream, device, flags == 1)? {
         return Ok(());
     }
     if flags != 0 {
@@ -351,7 +198,7 @@ pub(crate) fn record_in(cx: &CallContext, device: &'static Device, event: u64, s
     let data = &cx.job.tables.events.get(event)?.data;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let op = ops::EventRecord { event, stream, flags: 0 };
-    let is_shared = ipc::is_shared(data);
+    let is_shared = shared_handles::is_shared(data);
     if is_shared {
         // Another process that waits for it finds the effects of earlier work in host memory.
         landing::before_shared_event(cx, device, stream)?;
@@ -388,7 +235,7 @@ fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfini
     let device = cx.device()?;
     device.check()?;
     let data = &cx.job.tables.events.get(event)?.data;
-    graph::ask_event(cx, event, data)?;
+    captures::ask_event(cx, event, data)?;
     // A move waits until all work is complete, so a record of an earlier place has occurred.
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
         return Ok(None);
@@ -443,7 +290,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> R
                 let asked = e.data.records();
                 cx.wait_here(e.device, exec, |exec| exec.wait_for(ops::id::EVENT_SYNC, e.event))?;
                 e.data.was_over(asked);
-                pools::after_event(cx, e.device);
+                stream_ordered::after_event(cx, e.device);
                 return Ok(());
             }
             let epoch = e.device.epoch.load(Ordering::Relaxed);
@@ -451,7 +298,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> R
             let span = waiting.span();
             cx.wait_for(e.device, waiting)?;
             e.has_happened(epoch, span);
-            pools::after_event(cx, e.device);
+            stream_ordered::after_event(cx, e.device);
             Ok(())
         }
         None => {
@@ -524,16 +371,4 @@ pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: sys::CUevent) -> Resul
     }
     let hEvent = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
     cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_grow_with_the_place_and_its_order() {
-        assert!(moment(0, 0) < moment(1, 0) && moment(1, 7) < moment(1, 8) && moment(1, (1 << POSITION_BITS) - 1) < moment(2, 0));
-        // A moment that is too large is never complete.
-        assert_eq!((moment(1, 1 << POSITION_BITS), moment(u64::MAX >> POSITION_BITS, 0)), (u64::MAX, u64::MAX));
-    }
 }

@@ -4,11 +4,11 @@
 //! They affect how work is carried out, not its results: which part of memory should stay in the cache, how the host waits, priorities,
 //! what a memory barrier waits for. Kernels that a capture records get those of their stream.
 
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
-use crate::memory::encode;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;

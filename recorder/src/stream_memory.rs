@@ -1,10 +1,11 @@
 //! Memory operations of streams: waits for words of memory, and writes to them.
 
 use crate::enter::CallContext;
+use crate::host_memory::{self, blocks};
 use crate::job::Device;
-use crate::memory::is_device;
+use crate::memory::regions::is_device;
 use crate::place::{Place, lost};
-use crate::{device, graph, host_memory, landing};
+use crate::{attributes, captures, landing};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{MemoryPart, StreamMemory, id};
@@ -47,7 +48,7 @@ pub(crate) fn waited_here() -> bool {
 
 /// Checks that the device has this capability.
 fn able(device: &Device, attribute: A) -> Result<(), Code> {
-    match device::attribute(device, attribute as u32) {
+    match attributes::attribute(device, attribute as u32) {
         Some(n) if n != 0 => Ok(()),
         _ => Err(code::ERROR_NOT_SUPPORTED),
     }
@@ -87,7 +88,7 @@ fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> R
         wrong(device.memory().find(part.address).is_some_and(|f| f.pool != 0))?;
         return device.check_range(part.address, bytes).map(drop);
     }
-    wrong(!host_memory::is_pinned(part.address, bytes) || host_memory::find(part.address).is_some_and(|f| f.managed))?;
+    wrong(!blocks::is_pinned(part.address, bytes) || blocks::find(part.address).is_some_and(|f| f.managed))?;
     host_memory::note_mapped(cx, part.address)
 }
 
@@ -111,7 +112,7 @@ fn submit(
     }
     if cx.job.graphs.capturing() {
         let node = || Ok(Work::MemOps(parts.iter().map(words_of).collect()));
-        if graph::take(cx, device, stream, false, node)? {
+        if captures::take(cx, device, stream, false, node)? {
             return Ok(());
         }
     }

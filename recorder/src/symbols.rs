@@ -1,7 +1,8 @@
 //! Functions that work without a job: start-up, versions, symbol look-up, private tables, error texts.
 
-use crate::context::{PrivateTables, write_out};
-use crate::{device, exports, job, log};
+use crate::pointer::write_out;
+use crate::private_tables::PrivateTables;
+use crate::{device, exports, log, start};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use cuda_api::versions::{Lookup, resolve};
@@ -13,7 +14,7 @@ pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    job::start()
+    start::start()
 }
 
 pub(crate) fn cuDriverGetVersion(to: *mut c_int) -> Result<(), Code> {

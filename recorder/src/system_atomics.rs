@@ -3,7 +3,7 @@
 //! there they are not (docs/features.md). A program that has both such a kernel and such memory gets one warning.
 
 use crate::enter::CallContext;
-use crate::host_memory;
+use crate::host_memory::places;
 use crate::log;
 use crate::place::Place;
 use std::sync::OnceLock;
@@ -30,7 +30,7 @@ pub(crate) fn memory_changed(cx: &CallContext) {
 /// Called when a device has a new place.
 pub(crate) fn place_changed(place: &Place) {
     let Some(kernel) = KERNEL.get() else { return };
-    if !TOLD.load(Ordering::Relaxed) && host_memory::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {
+    if !TOLD.load(Ordering::Relaxed) && places::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {
         log::tell(&format!(
             "kernel {kernel} uses atomic operations with the scope of the whole system: on memory that the processor changes at the same time they \
              are not atomic here (README, \"Limits\")"

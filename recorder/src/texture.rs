@@ -1,14 +1,15 @@
 //! Texture and surface objects. Kernels receive their numbers by value, so a number is chosen by the first place's driver, and every
 //! later place must reproduce it (`executor/src/executor/arrays.rs`).
 
-use crate::context::write_out;
+use crate::encoding::encode;
 use crate::enter::CallContext;
-use crate::host_memory;
+use crate::host_memory::{self, blocks};
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::log::lock;
-use crate::memory::{self, encode};
+use crate::memory::regions;
 use crate::mover::error::MoveError;
+use crate::pointer::write_out;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{
     OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View, give_resource, give_sampling, give_view, resource, sampling, view,
@@ -49,7 +50,7 @@ pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource)
             // Whether there is memory is checked only when a kernel accesses it (measured, 580 driver).
             let (address, _) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
             let chunk = device.memory().chunk_of(address);
-            let alias = crate::vmm::find(address).map(|f| f.start);
+            let alias = crate::vmm::mappings::find(address).map(|f| f.start);
             return Ok(chunk.or(alias).into_iter().collect());
         }
     };
@@ -72,7 +73,7 @@ pub(crate) fn object_of(record: &OwnedRecord) -> Option<u64> {
 
 /// Returns whether such a record creates an object for memory that a target has only when the job is quiesced.
 pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
-    let shows = |op: ObjectMake| op.resource.memory().is_some_and(|(address, _)| memory::comes_late(device, address));
+    let shows = |op: ObjectMake| op.resource.memory().is_some_and(|(address, _)| regions::comes_late(device, address));
     record.id == ops::id::OBJECT_MAKE && ObjectMake::get(&mut &record.body[..]).is_ok_and(shows)
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn comes_late(device: &Device, record: &OwnedRecord) -> bool {
 pub(crate) fn blocker(record: &OwnedRecord) -> Option<MoveError> {
     let made = || ObjectMake::get(&mut &record.body[..]).ok();
     let (address, _) = (record.id == ops::id::OBJECT_MAKE).then(made)??.resource.memory()?;
-    let freed = !memory::is_device(address) && host_memory::find(address).is_none();
+    let freed = !regions::is_device(address) && blocks::find(address).is_none();
     freed.then_some(MoveError::TextureMemoryFreed { address })
 }
 

@@ -4,14 +4,13 @@
 //! the records that it covers, and their remaining parts get new records. The contents of tiles are memory of [`crate::vmm::tile_pools`],
 //! which moves separately.
 
-use crate::array;
+use crate::captures;
+use crate::encoding::encode;
 use crate::enter::CallContext;
-use crate::graph;
 use crate::job::Device;
-use crate::ledger::Keep;
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Keep, Ledger};
 use crate::log::lock;
-use crate::memory::encode;
+use crate::objects::array_lookup;
 use crate::vmm::tile_pools as pools;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{Layout, MapInfo, Row, Tiles, TilesMap};
@@ -123,13 +122,13 @@ pub(crate) fn cuMemMapArrayAsync(
 ) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
-    graph::forbid_on(cx, device, stream)?;
+    captures::forbid_on(cx, device, stream)?;
     let infos = MapInfo::list(list, count)?;
     let mut mapped = lock(&MAPPED);
     let (mut all, mut held) = (Vec::new(), Vec::new());
     for info in infos {
         let (handle, mipmapped) = info.array();
-        let what = array::without_memory(cx.job, handle, mipmapped)?;
+        let what = array_lookup::without_memory(cx.job, handle, mipmapped)?;
         let (tiles, bytes) = info.tiles(&what.shape, what.levels, &what.layout)?;
         if what.device != device.index || info.device() != device.index {
             return Err(code::ERROR_INVALID_VALUE);

@@ -1,9 +1,10 @@
 //! Variables of loaded code, as memory that a program queries. Their addresses are known to the place.
 
-use crate::context;
 use crate::enter::CallContext;
 use crate::log::lock;
-use crate::memory::{self, PLACED, PLACED_END};
+use crate::memory::allocations::{PLACED, PLACED_END};
+use crate::memory::regions;
+use crate::objects::contexts;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{self, Variable};
 use cuda_api::wire::Wire;
@@ -35,7 +36,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     if !(PLACED..PLACED_END).contains(&address) {
         return None;
     }
-    let device = memory::home(cx.job, address)?;
+    let device = regions::home(cx.job, address)?;
     let ended = {
         let state = lock(&STATE);
         let near = state.known.range(..=address).next_back();
@@ -53,7 +54,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     }
     let context = match kind(module) {
         Some(Kind::Module) => cx.job.tables.modules.get(module).ok()?.context(),
-        _ => context::primary(device.index),
+        _ => contexts::primary(device.index),
     };
     let found = Found { device: device.index, start, bytes, context };
     let mut state = lock(&STATE);

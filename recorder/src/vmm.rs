@@ -5,30 +5,28 @@
 //! mapped twice, or without access is copied once in a move, like any other chunk. The program's mappings are aliases of it
 //! ([`ops::Alias`], journalled). Memory only for tiles of arrays has no addresses at all ([`crate::tiles`]).
 
-use crate::context::write_out;
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
 use crate::log::{self, lock};
-use crate::memory::ranges::Ranges;
-use crate::memory::{ARENA, GRANULE, encode, pools};
+use crate::memory::allocations::GRANULE;
+use crate::memory::stream_ordered;
 use crate::peer;
-use crate::shared_memory::{self, Lendable, Loan, Ticket};
+use crate::pointer::write_out;
+use crate::shared_memory;
+use crate::vmm::mappings::{FOREIGN, Mapping, Physical, Prop, READ_WRITE, Vmm, find, is_reserved, read, write};
 use cuda_api::arg::Edges;
 use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
-use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{self, Alias, Chunk, Offer, VMM, VMM_END};
+use cuda_api::ops::{self, Alias, Chunk, Offer};
 use cuda_api::sys;
-use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_ulonglong, c_void};
-use std::os::unix::net::UnixStream;
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tile_pools::{collect, end_pools, make_pool};
 
+pub(crate) mod mappings;
 pub(crate) mod share;
 pub(crate) mod tile_pools;
-
-use tile_pools::{Pool, collect, end_pools, make_pool};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: u32 = 1;
@@ -36,170 +34,8 @@ const PINNED: u32 = 1;
 const ON_DEVICE: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const DESCRIPTOR: u32 = 1;
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
-const READ_WRITE: u32 = 3;
 /// Higher counts of locations than any machine has are refused.
 const MOST_LOCATIONS: usize = 4096;
-/// In place of a handle: the memory belongs to another process.
-const FOREIGN: u64 = 0;
-
-/// Physical memory of the program.
-#[derive(Debug)]
-struct Physical {
-    device: &'static Device,
-    bytes: u64,
-    /// Address where it is always mapped; 0 for imported memory, and for memory for tiles.
-    chunk: u64,
-    /// The memory of another process, and its ticket.
-    loan: Option<(Ticket, Loan)>,
-    /// Number of the program's handles.
-    handles: u64,
-    mappings: u64,
-    /// This process's ends of exported descriptors: open other ends keep the memory alive.
-    exported: Vec<UnixStream>,
-    prop: Prop,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Mapping {
-    bytes: u64,
-    physical: u64,
-    device: u32,
-    /// `CUmemAccess_flags` of the device.
-    access: u32,
-    id: u64,
-}
-
-/// A mapping, for other modules.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
-    pub(crate) start: u64,
-    pub(crate) bytes: u64,
-    pub(crate) device: u32,
-    pub(crate) id: u64,
-    /// Types of handle as which the memory may be exported.
-    pub(crate) handle_types: u32,
-}
-
-#[derive(Debug)]
-struct Vmm {
-    room: Ranges,
-    reserved: BTreeMap<u64, u64>,
-    mappings: BTreeMap<u64, Mapping>,
-    physical: HashMap<u64, Physical>,
-    next: u32,
-    next_id: u64,
-}
-
-static STATE: LazyLock<RwLock<Vmm>> = LazyLock::new(|| {
-    // A place reserves whole arenas, so no reservation spans two of them.
-    let mut room = Ranges::in_units(ARENA);
-    (VMM..VMM_END).step_by(ARENA as usize).for_each(|at| room.put(at, ARENA));
-    let (reserved, mappings, physical) = (BTreeMap::new(), BTreeMap::new(), HashMap::new());
-    RwLock::new(Vmm { room, reserved, mappings, physical, next: 1, next_id: 1 << 48 })
-});
-
-fn read() -> RwLockReadGuard<'static, Vmm> {
-    STATE.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write() -> RwLockWriteGuard<'static, Vmm> {
-    STATE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns whether an address is one that the program can reserve.
-pub(crate) fn is_reserved(address: u64) -> bool {
-    (VMM..VMM_END).contains(&address)
-}
-
-/// The mapping that contains an address.
-pub(crate) fn find(address: u64) -> Option<Found> {
-    if !is_reserved(address) {
-        return None;
-    }
-    let v = read();
-    let (&start, m) = v.mappings.range(..=address).next_back()?;
-    let handle_types = v.physical.get(&m.physical).map_or(0, |p| p.prop.handle_types);
-    (address - start < m.bytes).then_some(Found { start, bytes: m.bytes, device: m.device, id: m.id, handle_types })
-}
-
-/// Returns whether copies of a device may use these bytes, which may span adjacent mappings.
-pub(crate) fn allows(device: u32, address: u64, bytes: u64) -> bool {
-    let v = read();
-    let Some(end) = address.checked_add(bytes) else { return false };
-    let Some((&start, _)) = v.mappings.range(..=address).next_back() else { return false };
-    let mut reached = start;
-    for (at, m) in v.mappings.range(start..) {
-        if *at != reached || m.access == 0 || m.device != device {
-            return false;
-        }
-        reached = at + m.bytes;
-        if reached <= address {
-            return false;
-        }
-        if reached >= end {
-            return true;
-        }
-    }
-    false
-}
-
-/// Addresses of the mappings behind some bytes.
-pub(crate) fn behind(address: u64, bytes: u64) -> Vec<u64> {
-    let v = read();
-    let first = v.mappings.range(..=address).next_back().map_or(address, |(at, _)| *at);
-    v.mappings.range(first..address.saturating_add(bytes)).map(|(at, _)| *at).collect()
-}
-
-impl Vmm {
-    /// Addresses of the mappings that make up a range exactly.
-    fn whole(&self, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
-        let end = address.checked_add(bytes).filter(|_| bytes != 0).ok_or(code::ERROR_INVALID_VALUE)?;
-        let (mut at, mut all) = (address, Vec::new());
-        while at < end {
-            let m = self.mappings.get(&at).filter(|m| m.physical != FOREIGN).ok_or(code::ERROR_INVALID_VALUE)?;
-            all.push(at);
-            at += m.bytes;
-        }
-        if at == end { Ok(all) } else { Err(code::ERROR_INVALID_VALUE) }
-    }
-
-    fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        self.mappings.range(..address + bytes).next_back().is_some_and(|(at, m)| at + m.bytes > address)
-    }
-
-    /// Returns a new handle.
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        compose(Kind::Physical, self.next >> 24, self.next)
-    }
-
-    /// The memory of a handle that the program has.
-    fn known(&mut self, handle: u64) -> Result<&mut Physical, Code> {
-        self.physical.get_mut(&handle).filter(|p| p.handles > 0).ok_or(code::ERROR_INVALID_VALUE)
-    }
-
-    /// Frees physical memory that is no longer accessible. Returns memory for tiles, which the place has to free.
-    #[must_use]
-    fn collect(&mut self, cx: &CallContext) -> Vec<Pool> {
-        let unreachable = |p: &mut Physical| {
-            if p.handles > 0 || p.mappings > 0 {
-                return false;
-            }
-            p.exported.retain(shared_memory::is_open);
-            p.exported.is_empty() && (p.loan.is_some() || !shared_memory::is_lent(p.device, p.chunk))
-        };
-        let mut pools = Vec::new();
-        for (handle, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
-            if p.prop.is_for_tiles() {
-                pools.push((p.device, handle));
-            } else {
-                p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
-            }
-        }
-        pools
-    }
-}
 
 fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
     device.check()?;
@@ -230,22 +66,6 @@ pub(crate) fn forget(cx: &CallContext, device: &'static Device) {
     let _ = end_pools(cx, pools);
 }
 
-/// What another process may import of the program's memory.
-pub(crate) fn lendable(handle: u64) -> Result<Lendable, Code> {
-    let v = read();
-    // Its handles may be gone: the descriptor keeps it alive.
-    let p = v.physical.get(&handle).filter(|p| p.loan.is_none() && !p.prop.is_for_tiles()).ok_or(code::ERROR_INVALID_VALUE)?;
-    Ok(Lendable { device: p.device, chunks: vec![Chunk { address: p.chunk, bytes: p.bytes }], offset: 0, bytes: p.bytes })
-}
-
-/// Number of mappings of imported memory that a device may use.
-pub(crate) fn borrowed(device: &Device) -> usize {
-    let v = read();
-    let is_borrowed =
-        |m: &&Mapping| m.access != 0 && m.device == device.index && v.physical.get(&m.physical).is_some_and(|p| p.loan.is_some());
-    v.mappings.values().filter(is_borrowed).count()
-}
-
 /// Allows or forbids a device to use a mapping of imported memory. It is mapped at the place of one device at a time.
 fn allow_borrowed(
     cx: &CallContext,
@@ -268,29 +88,6 @@ fn allow_borrowed(
     }
     (m.device, m.access) = (device.index, access);
     Ok(())
-}
-
-/// Reserves addresses for memory of another process.
-pub(crate) fn take_room(bytes: u64) -> Option<u64> {
-    write().room.take_aligned(bytes, GRANULE)
-}
-
-/// Undoes [`take_room`].
-pub(crate) fn give_room(address: u64, bytes: u64) {
-    write().room.put(address, bytes);
-}
-
-/// Notes that memory of another process is mapped there for a device: the program can use it, but not unmap it.
-pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
-    let mut v = write();
-    v.next_id += 1;
-    let id = v.next_id;
-    v.mappings.insert(address, Mapping { bytes, physical: FOREIGN, device: device.index, access: READ_WRITE, id });
-}
-
-/// Undoes [`note_foreign`].
-pub(crate) fn forget_foreign(address: u64) {
-    write().mappings.remove(&address);
 }
 
 fn unmap(cx: &CallContext, v: &mut Vmm, at: u64) -> Result<(), Code> {
@@ -346,28 +143,7 @@ pub(crate) fn unreserve(at: u64, bytes: u64) -> Result<(), Code> {
     Ok(())
 }
 
-/// `CUmemAllocationProp`, with enums as the integers that they are in C.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Prop {
-    kind: u32,
-    handle_types: u32,
-    location: u32,
-    ordinal: i32,
-    win32: usize,
-    compression: u8,
-    rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
-}
 const _: () = assert!(size_of::<Prop>() == size_of::<sys::CUmemAllocationProp>());
-
-impl Prop {
-    /// Returns whether the memory is for tiles of arrays.
-    fn is_for_tiles(&self) -> bool {
-        self.usage & TILE_POOL != 0
-    }
-}
 
 /// Reads and checks the requested properties of memory; returns its device.
 fn properties(cx: &CallContext, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
@@ -411,7 +187,7 @@ pub(crate) fn cuMemCreate(
         false => device.memory_mut().chunk(cx, device, bytes, true),
     };
     let chunk = match make() {
-        Err(code::ERROR_OUT_OF_MEMORY) if pools::reclaim(cx, device)? => make(),
+        Err(code::ERROR_OUT_OF_MEMORY) if stream_ordered::reclaim(cx, device)? => make(),
         other => other,
     }?;
     let mut v = write();
@@ -592,11 +368,6 @@ pub(crate) fn cuMemRetainAllocationHandle(
     let p = v.physical.get_mut(&number).filter(|_| inside).ok_or(code::ERROR_INVALID_VALUE)?;
     p.handles += 1;
     write_out(handle, number)
-}
-
-/// Size of the physical memory of a handle of the program.
-pub(crate) fn bytes_of(handle: u64) -> Result<u64, Code> {
-    write().known(handle).map(|p| p.bytes)
 }
 
 /// Maps all of it for a device, at a free address.

@@ -1,8 +1,11 @@
 //! Batches of copies: one after the other in their stream, each reading its source as its attributes promise.
 
-use super::{HostCopy, Rect, Until, described_copy, ends, plain, read_plain};
+use super::described_copy;
+use crate::copy::rect::{HostCopy, Rect, Until, ends, plain, read_plain};
 use crate::enter::CallContext;
-use crate::{array, copy, graph, host_function, host_memory, stream_memory};
+use crate::host_memory::blocks;
+use crate::objects::array_lookup;
+use crate::{captures, host_function, stream_memory};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -23,7 +26,7 @@ fn run(
     let items = items(cx)?;
     let device = cx.device()?;
     device.check()?;
-    graph::refuse_on(cx, device, live)?;
+    captures::refuse_on(cx, device, live)?;
     for (i, item) in items.iter().enumerate() {
         one(cx, item, stream as u64).map_err(|code| Fault { code, at: Some(i) })?;
     }
@@ -49,15 +52,15 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
     }
     let of_host = ends[1].filter(|(end, _)| !end.device);
     match (item.order, of_host) {
-        (Order::Stream, Some((end, span))) if !host_memory::is_pinned(end.address, span) => {
+        (Order::Stream, Some((end, span))) if !blocks::is_pinned(end.address, span) => {
             // Usually pageable memory is read at the call: here earlier work in the stream may still write it.
-            if stream_memory::waited_here() || copy::changes_later(cx, device, live, end.address, span) {
+            if stream_memory::waited_here() || host_function::changes_later(cx, device, live, end.address, span) {
                 cx.settle_turn(device, live)?;
             }
             described_copy(cx, c, stream, Until::Submitted)
         }
-        (Order::DuringCall, Some((end, span))) if host_memory::find(end.address).is_some() => {
-            if !host_memory::is_pinned(end.address, span) {
+        (Order::DuringCall, Some((end, span))) if blocks::find(end.address).is_some() => {
+            if !blocks::is_pinned(end.address, span) {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             let c = plain(c);
@@ -105,7 +108,7 @@ pub(crate) fn cuMemcpyBatchAsync(
 
 /// Size of an element of an array.
 fn element(cx: &CallContext, array: u64) -> Result<u64, Code> {
-    array::find(cx.job, array).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
+    array_lookup::find(cx.job, array).map_err(|_| code::ERROR_INVALID_VALUE)?.shape.element()
 }
 
 pub(crate) fn cuMemcpy3DBatchAsync_v2(

@@ -1,10 +1,13 @@
 //! Large copies between pageable memory and a device, by several threads: in-process by the executor ([`executor::bulk`]), at a place that
 //! shares memory with this process through page-locked memory that both have.
 
-use super::{Rect, Until, changes_later, copy_in, copy_out, operate};
 use crate::config;
+use crate::copy::rect::{Rect, Until};
+use crate::copy::sending::operate;
+use crate::copy::transfer::{copy_in, copy_out};
 use crate::enter::CallContext;
-use crate::host_memory::{self, Slots};
+use crate::host_function::changes_later;
+use crate::host_memory::{self, Slots, blocks, naming};
 use crate::job::Device;
 use crate::landing;
 use crate::place::Waiting;
@@ -26,7 +29,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     }
     let host = if r.dst.device { r.src } else { r.dst };
     // Pinned memory is copied as natively, by the driver itself.
-    if host_memory::touches(host.address..host.address + r.width) {
+    if blocks::touches(host.address..host.address + r.width) {
         return Ok(false);
     }
     let suits = |cx: &CallContext| cx.place(device).in_process().is_some() || cx.place(device).maps_file();
@@ -168,10 +171,10 @@ impl Staged<'_> {
             }
             let (from, to, bytes) = (self.r.src.address + self.at, self.slots.half(second), self.part());
             let device_end = self.r.dst.address + self.at;
-            let looked = host_memory::any_unmapped();
+            let looked = naming::any_unmapped();
             // Of an odd destination a word may lie across two of the parts that are looked at.
             let odd = !device_end.is_multiple_of(8);
-            let look = |bytes: &[u8]| looked && (odd || host_memory::may_be_named_at(device_end, bytes));
+            let look = |bytes: &[u8]| looked && (odd || naming::may_be_named_at(device_end, bytes));
             // SAFETY: the program says that its source has these bytes.
             unsafe { touch(from, bytes as usize, false) };
             // SAFETY: as above; the slot is this copy's, and no GPU reads it now.

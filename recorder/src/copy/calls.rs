@@ -1,8 +1,12 @@
 //! The copy functions, from their parameters to a rectangle.
 
-use super::{End, Rect, Until, check_ends, copy, ends};
+use super::copy;
+use crate::array_copy;
+use crate::captures;
+use crate::copy::checks::check_ends;
+use crate::copy::rect::{End, Rect, Until, ends};
 use crate::enter::CallContext;
-use crate::{array_copy, context, graph};
+use crate::objects::contexts;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
@@ -107,7 +111,7 @@ fn copy_3d(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result
     if cx.job.graphs.capturing() {
         let stream = cx.use_stream(stream)?;
         let device = cx.device()?;
-        if graph::take(cx, device, stream, until == Until::Done, || check_ends(device, c).map(|()| Work::Copy(*c)))? {
+        if captures::take(cx, device, stream, until == Until::Done, || check_ends(device, c).map(|()| Work::Copy(*c)))? {
             return Ok(());
         }
     }
@@ -154,7 +158,7 @@ fn contexts(cx: &CallContext, both: [sys::CUcontext; 2], bytes: usize) -> Result
     }
     both.into_iter().try_for_each(|c| match c.is_null() {
         true => Err(code::ERROR_INVALID_VALUE),
-        false => context::device_of(cx.job, c as u64).map(drop),
+        false => contexts::device_of(cx.job, c as u64).map(drop),
     })
 }
 

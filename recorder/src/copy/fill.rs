@@ -1,8 +1,12 @@
 //! The fill functions.
 
-use super::{End, HostFill, is_device, operate};
+use crate::copy::rect::{End, HostFill};
+use crate::copy::sending::operate;
 use crate::enter::CallContext;
-use crate::{graph, host_function, host_memory, landing, memory, peer};
+use crate::host_memory::{blocks, places};
+use crate::memory;
+use crate::memory::regions::{self, is_device};
+use crate::{captures, host_function, landing, peer};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Fill};
@@ -32,11 +36,11 @@ fn fill(
     if !dst.is_multiple_of(size) || (rows > 1 && (!(pitch as u64).is_multiple_of(size) || (pitch as u64) < bytes)) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let home = if cx.job.devices.len() > 1 { memory::home(cx.job, dst) } else { None }.unwrap_or(device);
+    let home = if cx.job.devices.len() > 1 { regions::home(cx.job, dst) } else { None }.unwrap_or(device);
     let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
     if home.index != device.index && !peer::reaches(device, home) {
         // On a device whose context is not current: begins in stream order, and is complete when the call returns.
-        graph::forbid_on(cx, device, stream)?;
+        captures::forbid_on(cx, device, stream)?;
         cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
         cx.on(home);
         fill(cx, dst, pitch, value, element, width, rows, LEGACY, true)?;
@@ -45,21 +49,21 @@ fn fill(
     if cx.job.graphs.capturing() {
         let (pitch, width, rows) = (pitch as u64, width as u64, rows as u64);
         let node = || Ok(Work::Fill(work::Fill { dst, pitch, value, element: element.into(), width, rows }));
-        if graph::take(cx, device, stream, waits, node)? {
+        if captures::take(cx, device, stream, waits, node)? {
             return Ok(());
         }
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
     landing::before_work(cx, device, stream)?;
     let span = End::device(dst, pitch as u64).span(bytes, rows as u64)?;
-    if !is_device(dst) && host_memory::is_pinned(dst, span) && !host_memory::is_reached(cx.place(device), dst, span) {
+    if !is_device(dst) && blocks::is_pinned(dst, span) && !places::is_reached(cx.place(device), dst, span) {
         // The place does not have this memory, and a fill is no reason to mirror it there from now on.
         host_function::fill_in_order(cx, device, stream, HostFill(op))?;
     } else {
         operate(cx, device, known, &op)?;
     }
     // Fills of memory that the host can read are complete when the call returns, as CUDA's reference documents.
-    let is_seen = || !is_device(dst) && host_memory::find(dst).is_some();
+    let is_seen = || !is_device(dst) && blocks::find(dst).is_some();
     if waits && (memory::attributes::waits(cx, dst) || is_seen()) { cx.settle_stream(device, stream) } else { Ok(()) }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::copy::End as Memory;
+use crate::copy::rect::End as Memory;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

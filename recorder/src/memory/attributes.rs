@@ -22,8 +22,8 @@ struct Known {
 }
 
 impl Known {
-    fn of_allocation(device: u32, f: super::Found) -> Known {
-        let context = if f.pool == 0 { crate::context::primary(device) } else { 0 };
+    fn of_allocation(device: u32, f: crate::memory::allocations::Found) -> Known {
+        let context = if f.pool == 0 { crate::objects::contexts::primary(device) } else { 0 };
         Known { start: f.start, bytes: f.bytes, id: f.id, device, context, pool: f.pool, handle_types: 0 }
     }
 
@@ -32,8 +32,8 @@ impl Known {
         Known { start: v.start, bytes: v.bytes, id: v.start, device: v.device, context: v.context, pool: 0, handle_types: 0 }
     }
 
-    fn of_mapping(f: crate::vmm::Found) -> Known {
-        let crate::vmm::Found { start, bytes, device, id, handle_types } = f;
+    fn of_mapping(f: crate::vmm::mappings::Found) -> Known {
+        let crate::vmm::mappings::Found { start, bytes, device, id, handle_types } = f;
         Known { start, bytes, id, device, context: 0, pool: 0, handle_types }
     }
 }
@@ -52,7 +52,7 @@ fn of_other_devices(attribute: u32) -> bool {
 /// The device memory that contains an address.
 fn find(cx: &CallContext, ptr: u64) -> Option<Known> {
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr).map(|f| Known::of_allocation(d.index, f)));
-    let mapped = || crate::vmm::find(ptr).map(Known::of_mapping);
+    let mapped = || crate::vmm::mappings::find(ptr).map(Known::of_mapping);
     allocated.or_else(mapped).or_else(|| crate::variables::find(cx, ptr).map(Known::of_variable))
 }
 
@@ -105,7 +105,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
         return Err(code::ERROR_INVALID_VALUE);
     }
     let found = find(cx, ptr);
-    let host = crate::host_memory::find(ptr);
+    let host = crate::host_memory::blocks::find(ptr);
     let is = |a: A| attribute == a as u32;
     // SAFETY: the width is the documented one of the attribute, and the program's output has it.
     let put32 = |v: u32| unsafe { to.cast::<u32>().write(v) };
@@ -148,7 +148,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
     }
     if let Some(block) = host {
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(if block.variable { 0 } else { crate::context::primary(block.device) });
+            put64(if block.variable { 0 } else { crate::objects::contexts::primary(block.device) });
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             use sys::CUmemorytype_enum as M;
             // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).
@@ -259,12 +259,12 @@ pub(crate) fn cuPointerSetAttribute(
     if value.is_null() || attribute != sync_memops {
         return Err(bad);
     }
-    if crate::vmm::find(ptr).is_some() {
+    if crate::vmm::mappings::find(ptr).is_some() {
         // Measured: not supported for memory that the program maps.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let name = |ptr: u64| {
-        let host = || crate::host_memory::find(ptr).map(|block| (block.device, block.id));
+        let host = || crate::host_memory::blocks::find(ptr).map(|block| (block.device, block.id));
         find(cx, ptr).map(|memory| (memory.device, memory.id)).or_else(host)
     };
     let this = name(ptr).ok_or(bad)?;

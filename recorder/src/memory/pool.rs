@@ -2,11 +2,11 @@
 //!
 //! A block that is freed in a stream can be reused at once by work of the same stream. Other streams may have it only when the work
 //! before the free is complete. The owner of the pool tracks this by *generations*: each free belongs to the current one; a
-//! synchronisation or a mark of the owner begins the next ([`super::Memory::seal`]) and, when it is complete, so are all frees of earlier
+//! synchronisation or a mark of the owner begins the next ([`crate::memory::allocations::Memory::seal`]) and, when it is complete, so are all frees of earlier
 //! generations.
 
 use super::ranges::Ranges;
-use crate::shared_memory::Ticket;
+use crate::ticket::Ticket;
 use std::collections::BTreeMap;
 
 /// Pseudo-stream of frees that follow no stream: complete only when all work is.

@@ -1,12 +1,14 @@
 //! Pools shared between processes: descriptors of pools, and pointers into them ([`crate::shared_memory`]).
 
-use super::Home;
 use super::pool::Pool;
-use super::pools::{DESCRIPTOR, add, known, with_pool};
-use crate::context::write_out;
+use super::pools::DESCRIPTOR;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::shared_memory::{self, Lendable, TICKET, Ticket};
+use crate::memory::allocations::Home;
+use crate::memory::stream_ordered::{add, known, with_pool};
+use crate::pointer::write_out;
+use crate::shared_memory;
+use crate::ticket::{self, TICKET, Ticket};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -35,7 +37,7 @@ pub(crate) fn cuMemPoolExportToShareableHandle(
         return Err(code::ERROR_INVALID_VALUE);
     }
     shareable(kind, flags)?;
-    let (theirs, _) = Ticket::new(shared_memory::POOL, number, 0, device)?.descriptor()?;
+    let (theirs, _) = Ticket::new(ticket::POOL, number, 0, device)?.descriptor()?;
     write_out(to.cast::<c_int>(), theirs.into_raw_fd())
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn cuMemPoolImportFromShareableHandle(
     }
     shareable(kind, flags)?;
     let fd = c_int::try_from(handle as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    let ticket = Ticket::of_descriptor(fd, shared_memory::POOL)?;
+    let ticket = Ticket::of_descriptor(fd, ticket::POOL)?;
     let device = ticket.device(cx, cx.job)?;
     let mut pool = Pool::new(0);
     pool.lender = Some(ticket);
@@ -74,7 +76,7 @@ pub(crate) fn cuMemPoolExportPointer(
     };
     let found = cx.job.devices.iter().find_map(|d| Some((d, exportable(&d)?)));
     let (device, pool) = found.ok_or(code::ERROR_INVALID_VALUE)?;
-    let ticket = Ticket::new(shared_memory::POINTER, ptr, pool, device)?.bytes()?;
+    let ticket = Ticket::new(ticket::POINTER, ptr, pool, device)?.bytes()?;
     // SAFETY: the program's output, which is not null and has this size.
     unsafe { to.cast::<[u8; TICKET]>().write(ticket) };
     Ok(())
@@ -92,7 +94,7 @@ pub(crate) fn cuMemPoolImportPointer(
     let (device, number) = known(cx, pool)?;
     device.check()?;
     // SAFETY: not null, so by CUDA's contract such data.
-    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, shared_memory::POINTER)?;
+    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, ticket::POINTER)?;
     let lender = with_pool(cx, pool, |p| p.lender.ok_or(code::ERROR_INVALID_VALUE))?;
     if !lender.same_lender(&ticket) || lender.what != ticket.more {
         return Err(code::ERROR_INVALID_VALUE);
@@ -101,22 +103,4 @@ pub(crate) fn cuMemPoolImportPointer(
     let bytes = loan.bytes;
     let address = shared_memory::open(cx, device, loan)?;
     write_out(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
-}
-
-/// What another process may import: an allocation of a pool that was exported.
-pub(crate) fn lendable(cx: &CallContext, address: u64, pool: u64) -> Result<Lendable, Code> {
-    let found = cx.job.devices.iter().find_map(|d| {
-        let m = d.memory();
-        let f = m.find(address).filter(|f| f.pool == pool && m.pools.get(&pool).is_some_and(|p| p.is_exportable))?;
-        let (mut chunks, end) = (Vec::new(), f.start + f.bytes);
-        let mut at = address;
-        while at < end {
-            let chunk = m.chunk_around(at)?;
-            at = chunk.address + chunk.bytes;
-            chunks.push(chunk);
-        }
-        let offset = address - chunks.first()?.address;
-        Some(Lendable { device: d, chunks, offset, bytes: end - address })
-    });
-    found.ok_or(code::ERROR_INVALID_VALUE)
 }

@@ -73,7 +73,7 @@ impl Late {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::encode;
+    use crate::encoding::encode;
     use cuda_api::array::Resource;
     use cuda_api::ops::id;
     use cuda_api::reference::{ReferenceSet, Setting};

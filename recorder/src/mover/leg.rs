@@ -1,6 +1,5 @@
 //! One device's part of a move.
 
-use super::Moving;
 use super::compare::compare;
 use super::data_channels::Wires;
 use super::error::{Failure, MoveError};
@@ -8,7 +7,7 @@ use super::late::Late;
 use super::times::{keep_event_times, record_reference};
 use crate::gate::Closed;
 use crate::host_memory;
-use crate::job::{Device, Job};
+use crate::job::{Device, Job, Moving};
 use crate::log::lock;
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
@@ -17,8 +16,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
-use executor::DeviceInfo;
-use executor::batch;
+use executor::{DeviceInfo, batch};
 use faults::{Faults, Point};
 use journal::OwnedRecord;
 use memsync::Verify;
@@ -284,7 +282,7 @@ impl<'a> Leg<'a> {
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
             self.told.delta_bytes = copied;
-            self.told.digest = crate::context::hex(&round.digest);
+            self.told.digest = crate::encoding::hex(&round.digest);
         }
         self.task.tell(&self.told, Some(EventKind::Progress));
         Ok(round)
@@ -365,7 +363,11 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(MoveError::ContextFailed);
-    sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::shared_memory::blocker(device)).collect()
+    sticky
+        .into_iter()
+        .chain(crate::objects::shared_handles::blocker(device))
+        .chain(crate::shared_memory::blocker(device))
+        .collect()
 }
 
 /// Returns whether a device is in this process already and no second place of this kind exists.
@@ -396,7 +398,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
+    let arrays = crate::job::opened().map_or(0, |job| crate::objects::array_lookup::bytes(job, device.index));
     // The locks are taken one after the other: a thread that holds the lock of mapped memory takes that of a device's.
     let allocated = device.memory().needed();
     let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;

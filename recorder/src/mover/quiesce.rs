@@ -48,7 +48,7 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
     while let Some(limit) = limits.peek() {
         if why.is_some() {
             // A random pause, so that two programs that disturb each other do not retry at the same time.
-            let pause = u64::from(u16::from_le_bytes(super::random()?));
+            let pause = u64::from(u16::from_le_bytes(crate::mover::random::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
         }
         task.hold();

@@ -1,9 +1,10 @@
 //! Export of physical memory as descriptors, which other processes import, and import of others' descriptors.
 
-use super::{DESCRIPTOR, ON_DEVICE, PINNED, Physical, Prop, write};
-use crate::context::write_out;
+use super::{DESCRIPTOR, ON_DEVICE, PINNED};
 use crate::enter::CallContext;
-use crate::shared_memory::{self, Ticket};
+use crate::pointer::write_out;
+use crate::ticket::{self, Ticket};
+use crate::vmm::mappings::{Physical, Prop, write};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong, c_void};
@@ -37,7 +38,7 @@ pub(crate) fn cuMemExportToShareableHandle(
     // A process that imports borrowed memory connects to its owner.
     let ticket = match &p.loan {
         Some((ticket, _)) => *ticket,
-        None => Ticket::new(shared_memory::MEMORY, handle, p.bytes, p.device)?,
+        None => Ticket::new(ticket::MEMORY, handle, p.bytes, p.device)?,
     };
     let (theirs, ours) = ticket.descriptor()?;
     p.exported.push(ours);
@@ -60,7 +61,7 @@ pub(crate) fn cuMemImportFromShareableHandle(
 
 /// Imports the memory of a descriptor, which the caller still owns; returns a handle.
 pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
-    let ticket = Ticket::of_descriptor(fd, shared_memory::MEMORY)?;
+    let ticket = Ticket::of_descriptor(fd, ticket::MEMORY)?;
     let own = ticket.is_own();
     // Without the lock: the owner may be importing from this process at the same time.
     let loan = if own { None } else { Some(ticket.borrow()?) };

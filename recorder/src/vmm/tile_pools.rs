@@ -1,11 +1,13 @@
 //! Physical memory for tiles of arrays: it has no addresses, and the place identifies it by its handle ([`crate::tiles`]).
 
-use super::{read, write};
-use crate::array;
+use crate::encoding::encode;
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
-use crate::memory::encode;
+use crate::objects::array_lookup;
+use crate::shared_memory;
+use crate::ticket;
+use crate::vmm::mappings::{Physical, Vmm, read, write};
 use cuda_api::arg::Edges;
 use cuda_api::array::TilePool;
 use cuda_api::code::{self, Code};
@@ -32,7 +34,7 @@ pub(crate) fn collect(cx: &CallContext) -> Result<(), Code> {
 
 /// Creates memory for tiles at the place.
 pub(super) fn make_pool(cx: &CallContext, device: &'static Device, handle: u64, bytes: u64) -> Result<(), Code> {
-    let body = encode(&TilePool { handle, window: array::window(bytes), bytes });
+    let body = encode(&TilePool { handle, window: array_lookup::window(bytes), bytes });
     let edges = Edges { creates: [handle].into(), ..Edges::default() };
     cx.build(device, ops::id::TILE_POOL_MAKE, &body, &edges, Keep::PLAIN).map(drop)
 }
@@ -65,4 +67,27 @@ pub(crate) fn unmapped(pools: &[u64]) {
 pub(crate) fn bytes(device: &Device) -> u64 {
     let v = read();
     v.physical.values().filter(|p| p.device.index == device.index && p.prop.is_for_tiles()).map(|p| p.bytes).sum()
+}
+
+impl Vmm {
+    /// Frees physical memory that is no longer accessible. Returns memory for tiles, which the place has to free.
+    #[must_use]
+    pub(crate) fn collect(&mut self, cx: &CallContext) -> Vec<Pool> {
+        let unreachable = |p: &mut Physical| {
+            if p.handles > 0 || p.mappings > 0 {
+                return false;
+            }
+            p.exported.retain(ticket::is_open);
+            p.exported.is_empty() && (p.loan.is_some() || !shared_memory::is_lent(p.device, p.chunk))
+        };
+        let mut pools = Vec::new();
+        for (handle, p) in self.physical.extract_if(|_, p| unreachable(p)).filter(|(_, p)| p.loan.is_none()) {
+            if p.prop.is_for_tiles() {
+                pools.push((p.device, handle));
+            } else {
+                p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
+            }
+        }
+        pools
+    }
 }
