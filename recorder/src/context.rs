@@ -14,7 +14,7 @@ use crate::objects::contexts::{
 };
 use crate::objects::table::EVERY_DEVICE;
 use crate::pointer::{wanted, write_out};
-use crate::{captures, context_events, cross_device, peer, stream};
+use crate::{captures, context_events, cross_device, registry};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::slot;
@@ -148,15 +148,7 @@ fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     }
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     cross_device::settle(cx, device);
-    peer::forget(cx, device, primary(device.index));
-    stream::end_all(cx, device)?;
-    context_events::forget(device);
-    crate::host_memory::end_all(cx, device);
-    crate::texture::end_of(cx, device, None)?;
-    crate::reference::end_of(cx, device, None)?;
-    crate::array::end_of(cx, device, None)?;
-    crate::module::unload_of(cx, device, None)?;
-    crate::memory::supply::free_all(cx, device)
+    registry::end_of_device(cx, device)
 }
 
 fn create(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
@@ -275,16 +267,7 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Resu
     let ending = PutOff::begin();
     cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
     cross_device::settle(cx, device);
-    peer::forget(cx, device, ctx);
-    context_events::end(cx, device, ctx)?;
-    // Everything created in it is destroyed with it; host memory stays until the program frees it, or the device's last context is
-    // destroyed.
-    stream::end_of(cx, device, Some(ctx))?;
-    crate::texture::end_of(cx, device, Some(ctx))?;
-    crate::reference::end_of(cx, device, Some(ctx))?;
-    crate::array::end_of(cx, device, Some(ctx))?;
-    crate::module::unload_of(cx, device, Some(ctx))?;
-    crate::memory::supply::free_of(cx, device, ctx)?;
+    registry::end_of_context(cx, device, ctx)?;
     delist(ctx);
     cuda_model::cudart::context_destroyed(ctx as usize);
     with_stack(|s| {

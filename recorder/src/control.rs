@@ -7,7 +7,7 @@ use crate::job::{self, Job};
 use crate::log::{self, lock};
 use crate::mover::error::MoveError;
 use crate::spawn::spawn;
-use crate::{config, mover, moves};
+use crate::{config, mover, moves, registry};
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
@@ -297,7 +297,7 @@ fn list(job: &'static Job) -> ::control::Job {
     let config = config::get().ok();
     let devices = job.devices.iter().map(|d| {
         let at = d.whereabouts();
-        let figures = d.figures(job);
+        let figures = registry::figures(job, d);
         let is_moving = moving.as_ref().is_some_and(|(_, devices)| devices.contains(&d.index));
         Device {
             device: d.index,

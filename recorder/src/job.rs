@@ -67,7 +67,7 @@ pub(crate) struct Device {
     /// The reported place, for readers that must not wait at the gate.
     whereabouts: Mutex<Whereabouts>,
     /// The figures as last read.
-    figures: Mutex<Figures>,
+    pub(crate) figures: Mutex<Figures>,
 }
 
 /// Where a device is, as reported.
@@ -206,26 +206,6 @@ impl Device {
     /// Where the device is now.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         lock(&self.whereabouts).clone()
-    }
-
-    /// The current figures, or the last known ones if a lock is taken: a call that waits for a place may hold it.
-    pub(crate) fn figures(&self, job: &Job) -> Figures {
-        let mut known = lock(&self.figures);
-        if let Ok(m) = self.memory.try_read() {
-            known.used_bytes = m.used();
-            known.live.insert("allocations", m.count());
-        }
-        if let Ok(ledger) = self.ledger.try_lock() {
-            (known.records, known.journal_bytes) = ledger.size();
-        }
-        let t = &job.tables;
-        known.live.extend([
-            ("streams", t.streams.live()),
-            ("events", t.events.live().saturating_sub(job.devices.iter().map(|d| d.spare_events.count() as u64).sum())),
-            ("modules", t.modules.live() + t.libraries.live()),
-            ("functions", t.functions.live() + t.kernels.live()),
-        ]);
-        known.clone()
     }
 
     /// Returns whether a stream, or with `None` every stream, is known to be complete, with nothing submitted since.

@@ -70,6 +70,7 @@ mod place;
 mod pointer;
 mod private_tables;
 mod reference;
+mod registry;
 mod shared_memory;
 mod spare_events;
 mod spawn;

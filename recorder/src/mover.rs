@@ -10,6 +10,7 @@ use crate::job::{Device, Job, Moving};
 use crate::log::{self, lock};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
+use crate::registry;
 use ::control::Plan;
 use error::{Failure, MoveError};
 use faults::Point;
@@ -44,7 +45,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     }
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
-        let figures = device.figures(job);
+        let figures = registry::figures(job, device);
         plan.live_bytes += figures.used_bytes;
         plan.live_objects += figures.live.values().sum::<u64>();
         let Some(source) = sources.get(number) else { continue };
@@ -54,7 +55,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         blockers.extend(leg::blockers(device, source, to));
     }
     blockers.extend(internal_error::blocker());
-    blockers.extend(crate::peer::blockers(&devices));
+    blockers.extend(registry::blockers_among(&devices));
     plan.ok = blockers.is_empty();
     plan.blockers = blockers.iter().map(MoveError::to_string).collect();
     plan.codes = blockers.iter().map(MoveError::code).collect();
@@ -172,7 +173,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         .and_then(|()| each(legs, |leg| leg.delta(job)))
         .and_then(|()| {
             let targets = legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, MoveError>>()?;
-            Ok(crate::peer::rebuild(&targets)?)
+            Ok(registry::rebuild(&targets)?)
         })
         .and_then(|()| each(legs, |leg| leg.replay_late(job)))
         .and_then(|()| each(legs, Leg::verify))
@@ -202,9 +203,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 /// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the
 /// program may have begun sharing meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), Failure> {
-    let mut why = crate::peer::blockers(devices);
-    why.extend(
-        devices.iter().flat_map(|d| [crate::objects::shared_handles::blocker(d), crate::shared_memory::blocker(d)]).flatten(),
-    );
+    let mut why = registry::blockers_among(devices);
+    why.extend(devices.iter().flat_map(|d| registry::blockers(d)));
     Failure::unless_empty(why)
 }

@@ -50,10 +50,6 @@ pub(crate) fn drop_spare(cx: &CallContext, device: &'static Device) {
 
 /// Frees everything that a device has allocated.
 pub(crate) fn free_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
-    crate::vmm::forget(cx, device);
-    crate::external::forget(device);
-    crate::objects::shared_handles::forget(device);
-    crate::shared_memory::forget(device);
     let mut m = device.memory_mut();
     for (address, bytes) in std::mem::take(&mut m.chunks) {
         unmap(cx, device, address, bytes)?;

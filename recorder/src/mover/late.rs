@@ -4,7 +4,7 @@
 //! to it.
 
 use crate::job::Device;
-use crate::{graph, reference, texture};
+use crate::registry::{self, deferred_object};
 use journal::OwnedRecord;
 use std::collections::HashMap;
 
@@ -17,33 +17,26 @@ pub(super) struct Late {
     records: Vec<OwnedRecord>,
 }
 
-/// The instance, texture or reference that a record concerns.
-fn object_of(record: &OwnedRecord) -> Option<u64> {
-    graph::instance_of(record).or_else(|| texture::object_of(record)).or_else(|| reference::set_by(record))
-}
-
 impl Late {
     /// Removes the deferred records from those to replay now, and keeps them. Drops the records of objects that were destroyed meanwhile.
     pub(super) fn keep_back(&mut self, device: &Device, records: Vec<OwnedRecord>) -> Vec<OwnedRecord> {
-        let comes_late =
-            |r: &OwnedRecord| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
-        self.sort_out(records, comes_late)
+        self.sort_out(records, |record| registry::comes_late(device, record))
     }
 
     fn sort_out(&mut self, records: Vec<OwnedRecord>, comes_late: impl Fn(&OwnedRecord) -> bool) -> Vec<OwnedRecord> {
         let mut now = Vec::with_capacity(records.len());
         for record in records {
-            let Some(object) = object_of(&record) else {
+            let Some(object) = deferred_object(&record) else {
                 now.push(record);
                 continue;
             };
             let made_here = self.objects.get(&object).copied();
-            if made_here.is_some() && reference::resource_set_by(&record).is_some() {
+            if made_here.is_some() && registry::replaces(&record).is_some() {
                 // The previous resource is no longer needed, and may be freed.
-                self.records.retain(|r| reference::resource_set_by(r) != Some(object));
+                self.records.retain(|r| registry::replaces(r) != Some(object));
                 if !comes_late(&record) {
                     self.objects.remove(&object);
-                    now.extend(self.records.extract_if(.., |r| object_of(r) == Some(object)));
+                    now.extend(self.records.extract_if(.., |r| deferred_object(r) == Some(object)));
                     now.push(record);
                     continue;
                 }
@@ -52,7 +45,7 @@ impl Late {
                 now.push(record);
             } else if made_here == Some(true) && record.ends.is_some() {
                 self.objects.remove(&object);
-                self.records.retain(|r| object_of(r) != Some(object));
+                self.records.retain(|r| deferred_object(r) != Some(object));
             } else {
                 self.objects.entry(object).or_insert(record.creates.first() == Some(&object));
                 self.records.push(record);
@@ -74,6 +67,7 @@ impl Late {
 mod tests {
     use super::*;
     use crate::encoding::encode;
+    use crate::reference;
     use cuda_api::array::Resource;
     use cuda_api::ops::id;
     use cuda_api::reference::{ReferenceSet, Setting};

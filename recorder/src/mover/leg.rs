@@ -11,6 +11,7 @@ use crate::job::{Device, Job, Moving};
 use crate::log::lock;
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
+use crate::registry;
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -165,7 +166,7 @@ impl<'a> Leg<'a> {
     pub(super) fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
         self.phase("plan", |leg| {
-            let figures = leg.device.figures(job);
+            let figures = registry::figures(job, leg.device);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
             Failure::unless_empty(blockers_at_source(leg.device))
@@ -194,7 +195,7 @@ impl<'a> Leg<'a> {
     pub(super) fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
             let live = objects_by_number(lock(&leg.device.ledger).begin_move()?);
-            Failure::unless_empty(live.iter().filter_map(crate::texture::blocker).collect())?;
+            Failure::unless_empty(live.iter().filter_map(registry::record_blocker).collect())?;
             let count = Count::of(&live);
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
@@ -213,8 +214,8 @@ impl<'a> Leg<'a> {
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
     pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
-        let late = objects_by_number(self.late.take(|record| crate::reference::is_needed(job, record)));
-        Failure::unless_empty(late.iter().filter_map(crate::texture::blocker).collect())?;
+        let late = objects_by_number(self.late.take(|record| registry::is_needed(job, record)));
+        Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
         let replayed = replay_to(self.target()?, &late, self.task);
         Ok(self.blame(replayed)?)
     }
@@ -363,11 +364,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(MoveError::ContextFailed);
-    sticky
-        .into_iter()
-        .chain(crate::objects::shared_handles::blocker(device))
-        .chain(crate::shared_memory::blocker(device))
-        .collect()
+    sticky.into_iter().chain(registry::blockers(device)).collect()
 }
 
 /// Returns whether a device is in this process already and no second place of this kind exists.
@@ -398,10 +395,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let arrays = crate::job::opened().map_or(0, |job| crate::objects::array_lookup::bytes(job, device.index));
-    // The locks are taken one after the other: a thread that holds the lock of mapped memory takes that of a device's.
-    let allocated = device.memory().needed();
-    let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
+    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),
