@@ -1,12 +1,14 @@
 //! Carries out a row: the arguments as handles of the recorder, the place, the journal.
 
-use crate::encoding::encoded;
+use crate::base::encoding::encoded;
+use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::job::{Device, PutOff};
-use crate::log::lock;
-use crate::objects::contexts;
+use crate::handle_end;
+use crate::host_memory::managed_variables;
+use crate::job::{Device, PutOff, contexts};
 use crate::objects::table::EVERY_DEVICE;
-use crate::{captures, creation, handle_end, managed_variables, thread};
+use crate::order::{captures, creation};
+use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
@@ -137,7 +139,7 @@ impl CallContext {
         handle_end::reference_ended(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-            crate::variables::forget();
+            crate::device_memory::variables::forget();
             self.show_text();
             managed_variables::ended(self, h);
         }

@@ -2,9 +2,9 @@
 //!
 //! A child keeps one end of a pipe until it ends or executes another program; a thread here waits for that at the other end.
 
-use crate::host_memory::blocks;
+use crate::base::spawn;
 use crate::job;
-use crate::spawn;
+use crate::pinned::blocks;
 use executor::host_mirror::UnseenWriter;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read};

@@ -3,11 +3,14 @@
 //! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of this
 //! process; a separate thread carries out moves ([`crate::moves`]).
 
+use crate::base::config;
+use crate::base::log::{self, lock};
+use crate::base::spawn::spawn;
+use crate::calls::registry;
 use crate::job::{self, Job};
-use crate::log::{self, lock};
-use crate::mover::error::MoveError;
-use crate::spawn::spawn;
-use crate::{config, mover, moves, registry};
+use crate::move_error::MoveError;
+use crate::mover;
+use crate::moves;
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
@@ -302,7 +305,7 @@ fn list(job: &'static Job) -> ::control::Job {
         Device {
             device: d.index,
             name: d.info.name.clone(),
-            uuid: crate::encoding::hex(&d.info.uuid),
+            uuid: crate::base::encoding::hex(&d.info.uuid),
             capability: format!("{}.{}", d.info.capability[0], d.info.capability[1]),
             total_bytes: d.info.total_bytes,
             place: at.place,

@@ -1,14 +1,13 @@
 //! The common path of every call: the gate, the arguments, the place, the journal. Every exported symbol uses it.
 
-use crate::encoding::encoded;
-use crate::function::FunctionData;
+use crate::base::encoding::encoded;
+use crate::base::log::{self, lock};
+use crate::base::output;
 use crate::gate::{self, Pass};
 use crate::internal_error;
-use crate::job::{self, Device, Job, PutOff};
+use crate::job::{self, Device, Job, PutOff, contexts};
 use crate::ledger::Keep;
-use crate::log::{self, lock};
-use crate::objects::contexts;
-use crate::output;
+use crate::objects::function::FunctionData;
 use crate::place::{Place, Waiting};
 use crate::thread::here;
 use cuda_api::arg::Edges;
@@ -103,7 +102,7 @@ impl Drop for Uncancelled {
 pub(crate) fn outermost(symbol: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let is_watched = log::is_watched();
     if is_watched {
-        crate::coverage::count(symbol);
+        crate::base::coverage::count(symbol);
     }
     let uncancelled = Uncancelled::begin();
     let result = catch_unwind(AssertUnwindSafe(body));

@@ -8,8 +8,8 @@
 //!
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
-use crate::log::lock;
-use crate::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
+use crate::base::log::lock;
+use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
 use crate::thread::{Here, Slot};
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};

@@ -1,8 +1,8 @@
 //! What else ends when a handle ends.
 
+use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::log::lock;
 use crate::objects::references::ReferenceData;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;

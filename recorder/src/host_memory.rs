@@ -4,28 +4,28 @@
 //! it. A place that does not share it transfers its contents by copies, until a GPU is known to use its address: from then on the place
 //! has a copy that mirrors it (docs/memory.md, "Pinned memory").
 
+use crate::base::log::{self, lock};
+use crate::base::pointer::write_out;
 use crate::enter::{CallContext, older};
-use crate::host_memory::blocks::{
-    BLOCKS, Block, CHANGING, HIGHEST, HIGHEST_OWN, Kind, Known, LOWEST_OWN, PAGE, around, find, map, number, page, unmap,
-};
 use crate::host_memory::places::pin_everywhere;
 use crate::job::{Device, PutOff};
-use crate::log::{self, lock};
-use crate::mover::error::MoveError;
+use crate::move_error::MoveError;
+use crate::pinned::blocks::{
+    BLOCKS, Block, CHANGING, HIGHEST, HIGHEST_OWN, Kind, Known, LOWEST_OWN, PAGE, around, find, map, number, page, unmap,
+};
 use crate::place::{self, Place};
-use crate::pointer::write_out;
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-pub(crate) mod blocks;
+pub(crate) mod managed_variables;
 mod mirror;
 mod named;
-pub(crate) mod naming;
 pub(crate) mod places;
 mod staging;
+pub(crate) mod system_atomics;
 
 pub(crate) use named::{all_have_all, note_copied, note_found, note_mapped, note_words};
 
@@ -46,7 +46,7 @@ const READ_ONLY: u32 = 8;
 /// meanwhile are transferred by the next call. `told` has the numbers of the blocks that the target knew after the last call.
 pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
     let _changing = lock(&CHANGING);
-    if blocks::is_needed() && place.maps_file() {
+    if crate::pinned::blocks::is_needed() && place.maps_file() {
         mirror::leave_file(place)?;
     }
     let mut has = place.pinned();
@@ -72,7 +72,7 @@ fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u
 }
 
 fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
-    crate::captures::forbid_unsafe(cx)?;
+    crate::order::captures::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     if pp.is_null() || flags & !ALLOC_FLAGS != 0 {
         return Err(code::ERROR_INVALID_VALUE);
@@ -96,9 +96,9 @@ pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, ki
         unmap(at, len);
         return Err(rc);
     }
-    crate::host_memory::naming::add(at, block);
+    crate::pinned::naming::add(at, block);
     HIGHEST.fetch_max(at + len, Ordering::Relaxed);
-    crate::system_atomics::memory_changed(cx);
+    crate::host_memory::system_atomics::memory_changed(cx);
     Ok(at)
 }
 
@@ -128,9 +128,9 @@ fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), C
     // A place may report completion before it has sent the bytes of a copy; these must not be written to memory that the program
     // allocates here later.
     let bytes = lock(&BLOCKS).get(&at).map_or(0, |b| b.bytes);
-    cx.pass.outside(|| crate::landing::wait_for(at, bytes));
+    cx.pass.outside(|| crate::order::landing::wait_for(at, bytes));
     // From now on the block is not given to places when its address is found.
-    lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| crate::host_memory::naming::set(b, Known::Going));
+    lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| crate::pinned::naming::set(b, Known::Going));
     place::give_up_memory(page(at));
     let _changing = lock(&CHANGING);
     let block = {
@@ -163,13 +163,13 @@ fn end_those(cx: &CallContext, goes: impl Fn(u64, &Block) -> bool) {
         let mut blocks = lock(&BLOCKS);
         let those = blocks.iter_mut().filter(|(at, b)| goes(**at, b));
         let give_up = |(at, b): (&u64, &mut Block)| {
-            crate::host_memory::naming::set(b, Known::Going);
+            crate::pinned::naming::set(b, Known::Going);
             (*at, b.bytes)
         };
         those.map(give_up).collect()
     };
     // Bytes of copies, also of other devices, may still be arriving and must not be written to later allocations here.
-    cx.pass.outside(|| going.iter().for_each(|(at, bytes)| crate::landing::wait_for(*at, *bytes)));
+    cx.pass.outside(|| going.iter().for_each(|(at, bytes)| crate::order::landing::wait_for(*at, *bytes)));
     going.iter().for_each(|(at, _)| place::give_up_memory(page(*at)));
     let _changing = lock(&CHANGING);
     let goes = |at: &u64, b: &mut Block| b.known == Known::Going && goes(*at, b);
@@ -189,7 +189,7 @@ fn ended(cx: &CallContext, at: u64, block: &Block) {
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
-    crate::captures::forbid_unsafe(cx)?;
+    crate::order::captures::forbid_unsafe(cx)?;
     if p.is_null() {
         return Ok(());
     }
@@ -215,7 +215,7 @@ fn has_pages(at: u64, bytes: u64) -> bool {
 }
 
 pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
-    crate::captures::forbid_unsafe(cx)?;
+    crate::order::captures::forbid_unsafe(cx)?;
     let device = cx.device()?;
     device.check()?;
     let (start, bytes) = (p as u64, bytesize as u64);
@@ -228,7 +228,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesiz
         return Err(code::ERROR_NOT_PERMITTED);
     }
     let read_only = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as u32;
-    if flags & READ_ONLY != 0 && crate::attributes::attribute(device, read_only) != Some(1) {
+    if flags & READ_ONLY != 0 && crate::job::attributes::attribute(device, read_only) != Some(1) {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let _changing = lock(&CHANGING);
@@ -247,14 +247,14 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesiz
     let block =
         Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), known: Known::Unused };
     pin_everywhere(cx, start, &block, true)?;
-    crate::host_memory::naming::add(start, block);
+    crate::pinned::naming::add(start, block);
     LOWEST_OWN.fetch_min(start, Ordering::Relaxed);
     HIGHEST_OWN.fetch_max(start + bytes, Ordering::Relaxed);
     Ok(())
 }
 
 pub(crate) fn cuMemHostUnregister(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
-    crate::captures::forbid_unsafe(cx)?;
+    crate::order::captures::forbid_unsafe(cx)?;
     if p.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }

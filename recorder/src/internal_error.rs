@@ -3,8 +3,8 @@
 //! The first panic is stored with its source location. From then on the job does not move, so that corrupted state is not copied to
 //! another place. If it occurred in a call of the program, or in a thread on which calls depend, all calls return `CUDA_ERROR_UNKNOWN`.
 
-use crate::log::{self, lock};
-use crate::mover::error::MoveError;
+use crate::base::log::{self, lock};
+use crate::move_error::MoveError;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, OnceLock};

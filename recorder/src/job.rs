@@ -1,14 +1,14 @@
 //! The job: its devices and the state that they share.
 
-use crate::completion_cache::Quiet;
+use crate::base::completion_cache::Quiet;
+use crate::base::log::{self, lock};
 use crate::gate;
 use crate::ledger::Ledger;
-use crate::limits::Limits;
-use crate::log::{self, lock};
-use crate::memory::allocations::Memory;
+use crate::objects::allocations::Memory;
+use crate::objects::limits::Limits;
 use crate::objects::spare_events::SpareEvents;
+use crate::objects::tables::Tables;
 use crate::place::Place;
-use crate::tables::Tables;
 use crate::thread::{Here, here};
 use cuda_api::board::Constants;
 use cuda_api::calls::Call;
@@ -21,6 +21,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
+
+pub(crate) mod array_lookup;
+pub(crate) mod attributes;
+pub(crate) mod contexts;
 
 /// The job, once `cuInit` has succeeded.
 #[derive(Debug)]
@@ -83,7 +87,11 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     fn of(place: &Place) -> Whereabouts {
-        Whereabouts { place: place.spec().to_string(), transport: place.transport(), since_unix_ms: crate::clock::unix_ms() }
+        Whereabouts {
+            place: place.spec().to_string(),
+            transport: place.transport(),
+            since_unix_ms: crate::base::clock::unix_ms(),
+        }
     }
 }
 

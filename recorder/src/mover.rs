@@ -4,15 +4,15 @@
 //! this process while the gate is closed; before it, the targets have confirmed that they hold the same bytes at the same addresses.
 //! Several devices are moved in one pause: each has its [`Leg`], and either all commit or none.
 
+use crate::base::log::{self, lock};
+use crate::calls::registry;
 use crate::enter::CallContext;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
-use crate::log::{self, lock};
+use crate::move_error::{Failure, MoveError};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
-use crate::registry;
 use ::control::Plan;
-use error::{Failure, MoveError};
 use faults::Point;
 use leg::Leg;
 use quiesce::{Quiet, quiesce};
@@ -21,7 +21,6 @@ use std::time::Instant;
 
 mod compare;
 mod data_channels;
-pub(crate) mod error;
 mod late;
 mod leg;
 mod quiesce;
@@ -159,7 +158,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
     together_or_not(&together)?;
-    legs.iter().for_each(|leg| crate::memory::supply::drop_spare(&CallContext::inside(job), leg.device));
+    legs.iter().for_each(|leg| crate::device_memory::supply::drop_spare(&CallContext::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
@@ -190,7 +189,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     drop(quiet.gate);
     task.release();
     finished?;
-    legs.iter().for_each(|leg| crate::system_atomics::place_changed(leg.device.place_for_mover(moving)));
+    legs.iter().for_each(|leg| crate::host_memory::system_atomics::place_changed(leg.device.place_for_mover(moving)));
     task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
     faults::at(Point::Release);
     let since = Instant::now();

@@ -3,13 +3,13 @@
 //! Requests come from the control socket and the signal; one thread carries them out one after the other. The reported state of moves is
 //! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
-use crate::clock::unix_ms;
+use crate::base::clock::unix_ms;
+use crate::base::log::{self, lock};
+use crate::base::spawn;
 use crate::internal_error;
 use crate::job::{Device, Job};
-use crate::log::{self, lock};
-use crate::mover::error::{Failure, Late, Moment, MoveError};
+use crate::move_error::{Failure, Late, Moment, MoveError};
 use crate::place::Spec;
-use crate::spawn;
 use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};

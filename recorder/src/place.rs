@@ -6,9 +6,9 @@ mod spec;
 pub(crate) use error::OpenError;
 pub(crate) use spec::{Spec, SpecError, choose};
 
-use crate::host_memory::blocks;
-use crate::host_memory::naming::{self, Holder};
-use crate::log::lock;
+use crate::base::log::lock;
+use crate::pinned::blocks;
+use crate::pinned::naming::{self, Holder};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// The GPU and device to which this process is bound, see [`choose`].
 pub(crate) fn bound() -> Option<(u32, u32)> {
-    executor::bound(crate::config::get().ok()?.driver.as_deref()?)
+    executor::bound(crate::base::config::get().ok()?.driver.as_deref()?)
 }
 
 /// Host memory of the job that a place's driver knows.
@@ -261,7 +261,7 @@ impl Worker<'_> {
 impl Place {
     /// Opens a place for virtual device `device`.
     pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, OpenError> {
-        let config = crate::config::get()?;
+        let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
@@ -306,7 +306,7 @@ impl Place {
     }
 
     fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
-        link.set_text_hook(crate::output::arrived);
+        link.set_text_hook(crate::base::output::arrived);
         let pins = Arc::new(Pins { file: AtomicBool::new(shares && !blocks::is_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
         workers.retain(|(link, _)| link.strong_count() > 0);

@@ -2,8 +2,8 @@
 //! of the thread that ends it are dropped before the handlers run, but natively the handlers still find their context. When another
 //! thread ends, it exists until after the destructors of the thread-local objects, and for most rounds of those of pthread keys.
 
-use crate::log::lock;
-use crate::sync::{AtomicBool, AtomicU32};
+use crate::base::log::lock;
+use crate::base::sync::{AtomicBool, AtomicU32};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;

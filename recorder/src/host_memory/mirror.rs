@@ -5,12 +5,12 @@
 //! registered memory by its address, a place of this machine mirrors pinned memory too, like a place on another machine: then one order
 //! of changes covers all of it (docs/consistency.md).
 
+use crate::base::log::{self, lock};
 use crate::enter::CallContext;
 use crate::gate;
-use crate::host_memory::blocks::{BLOCKS, CHANGING, Kind, Known, NEEDED, around};
 use crate::job::Device;
-use crate::log::{self, lock};
-use crate::mover::error::{Busyness, MoveError};
+use crate::move_error::{Busyness, MoveError};
+use crate::pinned::blocks::{BLOCKS, CHANGING, Kind, Known, NEEDED, around};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Control, ControlReply, LinkError};

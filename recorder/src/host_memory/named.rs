@@ -1,11 +1,11 @@
 //! Tracks which pinned memory GPUs use by its address: a place that does not share the job's memory must have a copy of it.
 
 use super::mirror;
+use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::host_memory::blocks::{BLOCKS, Block, CHANGING, Known, around, lands, meant};
-use crate::host_memory::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, set, words_at};
 use crate::host_memory::places::pin_everywhere;
-use crate::log::lock;
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, around, lands, meant};
+use crate::pinned::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, set, words_at};
 use crate::place::Place;
 use cuda_api::code::Code;
 use std::collections::BTreeMap;
@@ -77,12 +77,12 @@ pub(crate) fn note_mapped(cx: &CallContext, address: u64) -> Result<(), Code> {
         (*start, *b, was)
     };
     // Bytes of copies to it that are under way are sent as the program's own changes when they have arrived. Work that uses them follows
-    // their copy, and from now on is held until then (`crate::landing`).
+    // their copy, and from now on is held until then (`crate::order::landing`).
     let pinned = pin_everywhere(cx, start, &block, false);
     let known = if pinned.is_ok() { Known::Everywhere } else { was };
     if let Some(b) = lock(&BLOCKS).get_mut(&start).filter(|b| b.known == Known::Found) {
         set(b, known);
     }
-    crate::system_atomics::memory_changed(cx);
+    crate::host_memory::system_atomics::memory_changed(cx);
     pinned
 }

@@ -1,8 +1,8 @@
 //! Which places have which blocks of pinned memory.
 
+use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::host_memory::blocks::{BLOCKS, Block, Known, around};
-use crate::log::lock;
+use crate::pinned::blocks::{BLOCKS, Block, Known, around};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Page-locked memory of the recorder's own that a place of this machine shares: large copies of pageable memory go through it.
 
+use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::host_memory::blocks::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, number};
-use crate::host_memory::naming;
 use crate::job::Device;
-use crate::log::lock;
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, number};
+use crate::pinned::naming;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
-use super::blocks::*;
-use super::naming::may_name;
 use super::*;
+use crate::pinned::blocks::*;
+use crate::pinned::naming::may_name;
 use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The data connections of a move, which connect the two places directly.
 
-use super::error::MoveError;
 use crate::internal_error;
+use crate::move_error::MoveError;
 use crate::mover::random::random;
 use crate::moves::Task;
 use crate::place::Place;

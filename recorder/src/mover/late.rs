@@ -3,8 +3,8 @@
 //! concern graph instances with nodes for such memory, which the driver accepts only if it knows the memory, and textures and references
 //! to it.
 
+use crate::calls::registry::{self, deferred_object};
 use crate::job::Device;
-use crate::registry::{self, deferred_object};
 use journal::OwnedRecord;
 use std::collections::HashMap;
 
@@ -66,8 +66,8 @@ impl Late {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoding::encode;
-    use crate::reference;
+    use crate::base::encoding::encode;
+    use crate::calls::reference;
     use cuda_api::array::Resource;
     use cuda_api::ops::id;
     use cuda_api::reference::{ReferenceSet, Setting};

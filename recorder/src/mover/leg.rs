@@ -2,16 +2,16 @@
 
 use super::compare::compare;
 use super::data_channels::Wires;
-use super::error::{Failure, MoveError};
 use super::late::Late;
 use super::times::{keep_event_times, record_reference};
+use crate::base::log::lock;
+use crate::calls::registry;
 use crate::gate::Closed;
 use crate::host_memory;
 use crate::job::{Device, Job, Moving};
-use crate::log::lock;
+use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
-use crate::registry;
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -283,7 +283,7 @@ impl<'a> Leg<'a> {
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
             self.told.delta_bytes = copied;
-            self.told.digest = crate::encoding::hex(&round.digest);
+            self.told.digest = crate::base::encoding::hex(&round.digest);
         }
         self.task.tell(&self.told, Some(EventKind::Progress));
         Ok(round)

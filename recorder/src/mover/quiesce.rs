@@ -1,9 +1,9 @@
 //! Quiesces the sources: the gate is closed, no call is inside, and the GPUs are idle.
 
-use super::error::{Busyness, MoveError};
+use crate::calls::host_function;
 use crate::gate::{self, Closed, NotClosed};
-use crate::host_function;
 use crate::job::Device;
+use crate::move_error::{Busyness, MoveError};
 use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
@@ -107,7 +107,7 @@ fn rest(
     }
     // Work between one of these devices and another ends by itself, unless the program holds it up.
     for (device, _) in sources {
-        while crate::cross_device::concerns(device) {
+        while crate::calls::cross_device::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + LEAST {
                 return not_yet(Busyness::CrossDevice);

@@ -1,6 +1,6 @@
 //! Random bytes.
 
-use crate::mover::error::MoveError;
+use crate::move_error::MoveError;
 
 /// Random bytes from the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], MoveError> {

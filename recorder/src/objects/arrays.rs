@@ -1,6 +1,6 @@
 //! The recorder's data about arrays and mipmapped arrays.
 
-use crate::log::lock;
+use crate::base::log::lock;
 use crate::objects::table::Known;
 use cuda_api::array::{Layout, Shape};
 use std::sync::Mutex;

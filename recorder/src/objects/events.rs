@@ -1,6 +1,6 @@
 //! The recorder's data about events.
 
-use crate::log::lock;
+use crate::base::log::lock;
 use crate::objects::table::Known;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! The recorder's data about graph instances.
 
-use crate::log::lock;
+use crate::base::log::lock;
 use crate::objects::table::Known;
 use cuda_api::work::{At, Work};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(crate) type Changed = (At, bool);
 pub(crate) struct GraphNode {
     /// Its position in the graph.
     pub(crate) at: At,
-    /// A host function, or a [plain](crate::copy::rect::plain) copy.
+    /// A host function, or a [plain](crate::calls::copy::rect::plain) copy.
     pub(crate) work: Work<u32>,
     /// Whether launches run it.
     pub(crate) on: bool,

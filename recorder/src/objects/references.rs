@@ -1,7 +1,7 @@
 //! The recorder's data about texture and surface references.
 
+use crate::base::log::lock;
 use crate::ledger::{self, Keep, Ledger};
-use crate::log::lock;
 use crate::objects::table::Known;
 use cuda_api::arg::Edges;
 use cuda_api::code::Code;

@@ -1,6 +1,6 @@
 //! The destroyed events of a device that are kept for reuse.
 
-use crate::log::lock;
+use crate::base::log::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

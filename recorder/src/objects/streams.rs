@@ -13,7 +13,7 @@ pub(crate) struct StreamData {
     pub(crate) per_thread: AtomicBool,
     /// Its green context was destroyed.
     pub(crate) orphaned: AtomicBool,
-    /// Its last work that may delay later work: see [`crate::delay::note_delay`].
+    /// Its last work that may delay later work: see [`crate::order::delay::note_delay`].
     pub(crate) delay: AtomicU64,
 }
 

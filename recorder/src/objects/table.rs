@@ -1,6 +1,6 @@
 //! A table of handles of one kind.
 
-use crate::log::lock;
+use crate::base::log::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, slot};
 use std::collections::VecDeque;
@@ -148,7 +148,7 @@ impl<S: Known> Table<S> {
 mod tests {
     use super::*;
     use crate::objects::events::EventData;
-    use crate::tables::Nothing;
+    use crate::objects::tables::Nothing;
 
     #[test]
     fn ended_handles_stay_ended() {
