@@ -21,13 +21,13 @@ use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every device.
-pub(crate) const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
+const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
 
 /// The only property of a function that changes without a call on the function.
 pub(crate) const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
 
 /// Rows that give the GPU no work, so that there is no completion to wait for.
-pub(crate) const LEAVES_NOTHING_TO_DO: [u16; 5] = [
+const LEAVES_NOTHING_TO_DO: [u16; 5] = [
     cuStreamCreate::Fn::ID,
     cuStreamCreateWithPriority::Fn::ID,
     cuStreamDestroy_v2::Fn::ID,
@@ -46,7 +46,7 @@ pub(crate) fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
     Some((u32::get(&mut rest).ok()?, i32::get(&mut rest).ok()?))
 }
 
-pub(crate) fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
+fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
     C::Reply::get(&mut bytes).map_err(|_| code::ERROR_UNKNOWN)
 }
 

@@ -1,4 +1,4 @@
-//! The common path of every call: the gate, the arguments, the place, the journal. Every exported symbol uses it.
+//! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
 use crate::base::encoding::encoded;
 use crate::base::log::{self, lock};

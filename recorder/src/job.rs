@@ -409,7 +409,7 @@ fn why_none() -> Code {
     if ENDED.load(Ordering::Relaxed) { code::ERROR_DEINITIALIZED } else { code::ERROR_NOT_INITIALIZED }
 }
 
-/// The job, also before `cuInit`, since some queries open it before (see [`open`]), and at process exit.
+/// The job, also before `cuInit`, since some queries open it before (`abi::start`), and at process exit.
 pub(crate) fn opened() -> Option<&'static Job> {
     JOB.get()?.as_ref().ok()
 }

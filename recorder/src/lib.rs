@@ -1,6 +1,6 @@
 //! The recorder: a `libcuda.so.1` that executes the job's driver calls at a place, and can move the job to another place.
 //!
-//! The path of a call: an exported symbol ([`exports`]) reads the program's arguments by the argument kinds of its row, and passes
+//! The path of a call: an exported symbol ([`abi::exports`]) reads the program's arguments by the argument kinds of its row, and passes
 //! ([`enter`]) through the gate ([`gate`]). What the recorder's tables know is answered at once. Every other call is encoded once and
 //! sent to the place ([`place`]): a remote worker, a helper, or the executor in this process. Calls that build state are appended to the
 //! device's journal ([`ledger`]). A move ([`mover`]) replays the journal at the new place, copies memory while the job runs, closes the

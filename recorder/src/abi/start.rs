@@ -45,7 +45,7 @@ pub(crate) fn open() -> Result<&'static Job, Code> {
 }
 
 /// Prepares for a driver in this process, which a move may bring much later.
-pub(crate) fn receive_driver(driver: Option<&Path>) {
+fn receive_driver(driver: Option<&Path>) {
     // Without this, text may be shown slightly early.
     if let Err(e) = executor::steer::catch_text(output::arrived) {
         log::trace(|| format!("the driver writes to the program's own streams: {e}"));
@@ -97,11 +97,11 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
 
 /// How long the exit of the program waits for a move that cannot be interrupted: one that opens a driver in this process takes seconds on
 /// a busy machine, and a driver whose process ends meanwhile may abort it.
-pub(crate) const LAST_MOVE: Duration = Duration::from_secs(60);
+const LAST_MOVE: Duration = Duration::from_secs(60);
 
 /// Runs at process exit: stops moves, writes the exit report (unsupported features that the program tried to use, and called functions),
 /// and closes the driver of this process.
-pub(crate) extern "C" fn at_exit() {
+extern "C" fn at_exit() {
     if job::is_forked_child() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Copies and fills: some thirty driver functions are reduced to one rectangle each, from host or device to host or device. The functions
-//! themselves are in [`calls`], [`batch`] and [`fill`]; large in-process copies in [`bulk`].
+//! Copies and fills: some thirty driver functions are reduced to one rectangle ([`rect`]) each, from host or device to host or device. The
+//! functions themselves are in [`calls`], [`batch`] and [`fill`]; large in-process copies in [`bulk`].
 
 use crate::base::encoding::encode;
 use crate::calls::copy::checks::check_ends;

@@ -12,7 +12,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 
 impl Memory {
-    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`]), or slightly more unless it must be `exact`.
+    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`](crate::objects::allocations::GRANULE)), or slightly more unless it must be `exact`.
     pub(crate) fn chunk(&mut self, cx: &CallContext, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
         let most = if exact { bytes } else { bytes + bytes / 8 };
         let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));
@@ -62,19 +62,12 @@ impl Memory {
 }
 
 /// The fraction of a device's memory, but at least [`LEAST_SPARE`], that may stay mapped in spare chunks.
-pub(crate) const SPARE_PART: u64 = 64;
+const SPARE_PART: u64 = 64;
 
-pub(crate) const LEAST_SPARE: u64 = 64 << 20;
+const LEAST_SPARE: u64 = 64 << 20;
 
 /// Carries out an operation on physical memory and journals it. With `wait`, waits for its answer.
-pub(crate) fn chunk_op(
-    cx: &CallContext,
-    device: &'static Device,
-    op: u16,
-    chunk: &Chunk,
-    edges: &Edges,
-    wait: bool,
-) -> Result<(), Code> {
+fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
     device.check()?;
     let body = encode(chunk);
     let mut ledger = lock(&device.ledger);

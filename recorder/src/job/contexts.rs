@@ -22,7 +22,7 @@ pub(crate) const SLOTS: u32 = 1 << 24;
 pub(crate) static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 
 /// The device of each live created context, plus one, by slot; every call reads it.
-pub(crate) static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
+static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
 
 /// Created contexts.
 pub(crate) static CREATED: Mutex<Option<HashMap<u64, Created>>> = Mutex::new(None);

@@ -101,7 +101,7 @@ pub(crate) struct Memory {
     pub(crate) told: Option<Told>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) current_pool: u64,
-    /// Generation of the stream-ordered frees that are made now ([`pool`]).
+    /// Generation of the stream-ordered frees that are made now ([`super::pool`]).
     pub(crate) generation: u64,
     /// When it has completed, the frees of earlier generations are complete.
     pub(crate) fence: Option<Fence>,

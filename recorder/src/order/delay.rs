@@ -14,7 +14,7 @@ pub(crate) fn follows_default(cx: &CallContext, stream: u64) -> bool {
 }
 
 /// Bits of a position in a place's order, where it is stored together with the place's epoch.
-pub(crate) const POSITION_BITS: u32 = 48;
+const POSITION_BITS: u32 = 48;
 
 /// A position in the order of an epoch's place as one number, which grows with both; the maximum if they are too large.
 pub(crate) fn moment(epoch: u64, position: u64) -> u64 {

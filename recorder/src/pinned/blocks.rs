@@ -13,14 +13,14 @@ use std::sync::{Mutex, OnceLock};
 pub(crate) const PAGE: u64 = 4096;
 
 /// Gap between two blocks of the arena, so that an address just outside of one block is not in another.
-pub(crate) const GUARD: u64 = PAGE;
+const GUARD: u64 = PAGE;
 
 /// How far outside a block an address still refers to it. Kernels also receive addresses just outside of a block: its end, or the base of
 /// an array that is indexed from one.
 pub(crate) const OUTSIDE: u64 = GUARD / 2;
 
 /// How often an attempt to map memory may meet addresses that the program uses for something else.
-pub(crate) const TRIES: usize = 16;
+const TRIES: usize = 16;
 
 /// How host memory was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     Variable,
     /// Memory of the program that it registered.
     Registered,
-    /// Staging memory of the recorder, for copies of pageable memory ([`staging`]).
+    /// Staging memory of the recorder, for copies of pageable memory ([`crate::host_memory`]).
     Staging,
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn file() -> Option<BorrowedFd<'static>> {
 }
 
 /// The arena's file, extended to `end`. `None` if the system does not let it grow: then memory without a file is used.
-pub(crate) fn file_to(end: u64) -> Option<i32> {
+fn file_to(end: u64) -> Option<i32> {
     static REACHES: Mutex<u64> = Mutex::new(0);
     let fd = file()?.as_raw_fd();
     let mut reaches = lock(&REACHES);

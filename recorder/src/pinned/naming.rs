@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of blocks that some place may lack although it could need them,
-pub(crate) static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
+static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// of those among them that were found,
 pub(crate) static FOUND: AtomicUsize = AtomicUsize::new(0);
@@ -108,7 +108,7 @@ pub(crate) trait Holder {
 }
 
 /// Called before the job's changes of a worker's memory are sent, which may contain addresses of memory that the worker lacks: gives it
-/// that memory. Returns true if there was any. Other places get it when work begins there ([`super::note_found`]), or when changes are sent to
+/// that memory. Returns true if there was any. Other places get it when work begins there (`note_found`), or when changes are sent to
 /// them.
 pub(crate) fn named_by(lines: &[Line], worker: &impl Holder) -> bool {
     named(lines.iter().flat_map(|l| l[2..].iter().copied()), worker)

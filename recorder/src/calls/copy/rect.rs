@@ -21,7 +21,7 @@ pub(crate) const PIECE: u64 = 4 << 20;
 pub(crate) const TABLE: u64 = 16 << 10;
 
 /// Above all addresses of host and device.
-pub(crate) const END_OF_ADDRESSES: u64 = 1 << 57;
+const END_OF_ADDRESSES: u64 = 1 << 57;
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy)]

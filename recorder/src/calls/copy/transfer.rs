@@ -66,7 +66,7 @@ pub(crate) fn copy_in(
     })
 }
 
-/// Notes the addresses among more bytes than [`copy`] has searched.
+/// Notes the addresses among more bytes than the copy itself has searched.
 pub(crate) fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
     if bytes.len() as u64 > TABLE { host_memory::note_copied(cx, r.dst.address, bytes) } else { Ok(()) }
 }
@@ -112,7 +112,7 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
-pub(crate) fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
+fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
     exec.make_current()?;
     let calls = &exec.driver().memory;
     let stream = live as sys::CUstream;
