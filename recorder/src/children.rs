@@ -2,7 +2,9 @@
 //!
 //! A child keeps one end of a pipe until it ends or executes another program; a thread here waits for that at the other end.
 
-use crate::{control, host_memory, job};
+use crate::base::spawn;
+use crate::job;
+use crate::pinned::blocks;
 use executor::host_mirror::UnseenWriter;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read};
@@ -28,7 +30,7 @@ fn take() -> Option<Begun> {
 /// Called before this thread forks.
 pub(crate) extern "C" fn before() {
     // A child's own children inherit its end of the pipe and keep it open.
-    if !host_memory::any_in_arena() || job::is_forked_child() {
+    if !blocks::any_in_arena() || job::is_forked_child() {
         return;
     }
     let child = Arc::new(UnseenWriter::sharing());
@@ -49,7 +51,7 @@ pub(crate) extern "C" fn in_parent() {
         let _ = read.read(&mut [0]);
         drop(known);
     };
-    if control::spawn("mrcuda-child", wait).is_err() {
+    if spawn::spawn("mrcuda-child", wait).is_err() {
         forget(child);
     }
 }

@@ -3,14 +3,19 @@
 //! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of this
 //! process; a separate thread carries out moves ([`crate::moves`]).
 
+use crate::base::config;
+use crate::base::log::lock;
+use crate::base::spawn::spawn;
+use crate::calls::registry;
 use crate::job::{self, Job};
-use crate::log::lock;
-use crate::mover::error::MoveError;
-use crate::{config, mover, moves};
+use crate::move_error::MoveError;
+use crate::mover;
+use crate::moves;
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::signal::Signal;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rcuda_forwarder::NotInherited;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -30,23 +35,12 @@ const REST: Duration = Duration::from_secs(5);
 const READING: Duration = Duration::from_secs(5);
 /// Maximum number of connections that subscribe to events.
 const LISTENERS: usize = 16;
-/// Stack size of the thread that carries out moves: drivers may compile code on it.
-const STACK: usize = 8 << 20;
 
 static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// The recorder's signal handler; 0 if the program had installed its own before.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// The signal that [`HANDLER`] handles.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-
-/// Starts a recorder thread with all signals blocked, so that it receives none that the program expects.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut old = SigSet::empty();
-    let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
-    let started = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body);
-    let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
-    started.map(drop)
-}
 
 /// Opens the control socket. A failure is reported, and the job continues without the socket.
 pub(crate) fn start() {
@@ -268,7 +262,7 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
         Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
         Request::Migrate(wanted) => {
             let wait = wanted.wait;
-            let id = moves::request(job, wanted, "request")?;
+            let id = moves::request(job, wanted, "request", mover::run)?;
             Answer::Move(if wait { moves::wait_for(&id)? } else { moves::report(Some(&id))?.remove(0) })
         }
         Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
@@ -306,12 +300,12 @@ fn list(job: &'static Job) -> ::control::Job {
     let config = config::get().ok();
     let devices = job.devices.iter().map(|d| {
         let at = d.whereabouts();
-        let figures = d.figures(job);
+        let figures = registry::figures(job, d);
         let is_moving = moving.as_ref().is_some_and(|(_, devices)| devices.contains(&d.index));
         Device {
             device: d.index,
             name: d.info.name.clone(),
-            uuid: crate::context::hex(&d.info.uuid),
+            uuid: crate::base::encoding::hex(&d.info.uuid),
             capability: format!("{}.{}", d.info.capability[0], d.info.capability[1]),
             total_bytes: d.info.total_bytes,
             place: at.place,
@@ -383,7 +377,7 @@ fn watch_signal() -> io::Result<()> {
             let Some(job) = job::opened() else { continue };
             // Signals that arrive while a move is under way are coalesced into one further move.
             let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
-            match moves::request(job, wanted, "signal") {
+            match moves::request(job, wanted, "signal", mover::run) {
                 Ok(id) => drop(moves::wait_for(&id)),
                 Err(why) => tracing::warn!(target: "job", "the signal moves nothing: {why}"),
             }

@@ -1,81 +1,26 @@
-//! The common path of every call: the gate, the arguments, the place, the journal. Every exported symbol uses it.
+//! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
-use crate::context;
-use crate::function::FunctionData;
+use crate::base::encoding::encoded;
+use crate::base::log::{Watched, lock};
+use crate::base::output;
 use crate::gate::{self, Pass};
-use crate::graph;
 use crate::internal_error;
-use crate::job::{self, Device, Job, PutOff};
+use crate::job::{self, Device, Job, PutOff, contexts};
 use crate::ledger::Keep;
-use crate::log::{Watched, lock};
-use crate::managed_variables;
-use crate::output;
+use crate::objects::function::FunctionData;
 use crate::place::{Place, Waiting};
-use crate::reference;
-use crate::stream;
-use crate::tables::EVERY_DEVICE;
 use crate::thread::here;
-use cuda_api::arg::{Capture, Edges, LEGACY};
-use cuda_api::calls::Call;
-use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
-use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
-use cuda_api::class::Class;
+use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
-use cuda_api::handle::Kind;
 use cuda_api::ops;
-use cuda_api::wire::Wire;
 use executor::{Direct, Executor};
 use faults::Point;
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Libraries belong to no device: these rows are carried out on every device.
-const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
-
-/// The only property of a function that changes without a call on the function.
-const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
-
-/// Rows that give the GPU no work, so that there is no completion to wait for.
-const LEAVES_NOTHING_TO_DO: [u16; 5] = [
-    cuStreamCreate::Fn::ID,
-    cuStreamCreateWithPriority::Fn::ID,
-    cuStreamDestroy_v2::Fn::ID,
-    cuEventCreate::Fn::ID,
-    cuEventDestroy_v2::Fn::ID,
-];
-
-thread_local! {
-    /// Reusable buffer for encoded calls.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Encodes a value and passes the buffer to `use_it`, which may append to it. A call that is made meanwhile on this thread uses another
-/// buffer.
-pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-    // A thread that is ending has no thread-locals with destructors.
-    let mut body = SCRATCH.try_with(Cell::take).unwrap_or_default();
-    body.clear();
-    value.put(&mut body);
-    let result = use_it(&mut body);
-    let _ = SCRATCH.try_with(|s| s.set(body));
-    result
-}
-
-/// Attribute and value that a call sets on a function.
-fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
-    let at = match call {
-        cuFuncSetAttribute::Fn::ID => size_of::<u64>(),
-        cuKernelSetAttribute::Fn::ID => 0,
-        _ => return None,
-    };
-    let mut rest = body.get(at..)?;
-    Some((u32::get(&mut rest).ok()?, i32::get(&mut rest).ok()?))
-}
 
 /// One call of the program, inside the gate.
 #[derive(Debug)]
@@ -84,8 +29,8 @@ pub(crate) struct CallContext {
     pub(crate) pass: Pass,
     /// Whether the `_ptsz`/`_ptds` form was called: stream 0 means the thread's own.
     pub(crate) per_thread: bool,
-    device: Option<u32>,
-    made: Few,
+    pub(crate) device: Option<u32>,
+    pub(crate) made: Few,
 }
 
 /// See [`CallContext::inside`].
@@ -175,56 +120,6 @@ pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
     call.end(arguments, rc);
 }
 
-fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
-    C::Reply::get(&mut bytes).map_err(|_| code::ERROR_UNKNOWN)
-}
-
-impl Capture for CallContext {
-    fn new_handle(&mut self, kind: Kind) -> Result<u64, Code> {
-        let device = match kind {
-            Kind::Library | Kind::Kernel => EVERY_DEVICE,
-            _ => self.device()?.index,
-        };
-        let h = self.job.tables.make(kind, device, context::current())?;
-        self.made.push(h);
-        Ok(h)
-    }
-
-    fn use_handle(&mut self, kind: Kind, also: Kind, number: u64) -> Result<u64, Code> {
-        match cuda_api::handle::kind(number) {
-            Some(k) if k == kind || k == also => {
-                let device = self.job.tables.device(k, number)?;
-                if device != EVERY_DEVICE {
-                    self.device = Some(device);
-                }
-                Ok(number)
-            }
-            _ => Err(code::ERROR_INVALID_HANDLE),
-        }
-    }
-
-    fn use_device(&mut self, ordinal: i32) -> Result<(), Code> {
-        self.device = Some(self.job.device(ordinal)?.index);
-        Ok(())
-    }
-
-    fn use_stream(&mut self, number: u64) -> Result<u64, Code> {
-        match number {
-            0 if !self.per_thread => Ok(LEGACY),
-            LEGACY => Ok(LEGACY),
-            0 | 2 => stream::of_thread(self),
-            _ => {
-                let stream = self.job.tables.streams.get(number)?;
-                if stream.data.orphaned.load(Ordering::Relaxed) {
-                    return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-                }
-                self.device = Some(stream.device());
-                Ok(number)
-            }
-        }
-    }
-}
-
 impl CallContext {
     /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
@@ -236,7 +131,7 @@ impl CallContext {
     pub(crate) fn device(&self) -> Result<&'static Device, Code> {
         match self.device {
             Some(d) => self.job.devices.get(d as usize).ok_or(code::ERROR_INVALID_DEVICE),
-            None => context::current_device(self.job),
+            None => contexts::current_device(self.job),
         }
     }
 
@@ -250,168 +145,11 @@ impl CallContext {
         device.place(&self.pass)
     }
 
-    /// Carries out a row of class `send` or `wait`.
-    pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
-        let edges = C::edges(sent);
-        if managed_variables::ANSWERED.contains(&C::ID)
-            && let Some(reply) = encoded(sent, |body| managed_variables::answer(self, C::ID, body))
-        {
-            return decode::<C>(&reply?);
-        }
-        let reply = if EVERYWHERE.contains(&C::ID) {
-            // On all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is returned
-            // by a later call.
-            self.job.devices.iter().try_for_each(Device::check)?;
-            let _later = PutOff::begin();
-            let mut last = Err(code::ERROR_NO_DEVICE);
-            for device in &self.job.devices {
-                last = Ok(self.carry_on::<C>(device, sent, &edges)?);
-            }
-            last
-        } else {
-            let device = self.device()?;
-            self.carry_on::<C>(device, sent, &edges)
-        }?;
-        self.ended(&edges);
-        Ok(reply)
-    }
-
-    fn ended(&self, edges: &Edges) {
-        let Some(h) = edges.ends else { return };
-        // Destroying a stream or an event destroys no other handle.
-        if !matches!(cuda_api::handle::kind(h), Some(Kind::Stream | Kind::Event)) {
-            for device in &self.job.devices {
-                let children = lock(&device.ledger).forget_children(h);
-                for c in children {
-                    reference::ended(self, c);
-                    self.job.tables.end(c);
-                }
-            }
-        }
-        graph::forget(self, h);
-        reference::ended(self, h);
-        self.job.tables.end(h);
-        if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-            crate::variables::forget();
-            self.show_text();
-            managed_variables::ended(self, h);
-        }
-    }
-
     /// Writes the text that device code has printed; called where the driver does so.
     pub(crate) fn show_text(&self) {
         if output::waits() {
             self.pass.outside(output::show);
         }
-    }
-
-    fn carry_on<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
-        device.check()?;
-        if C::CLASS.recorded() {
-            return self.carry_recorded::<C>(device, sent, edges);
-        }
-        if let Some(exec) = self.place(device).in_process() {
-            return device.record_error(exec.call::<C>(sent, edges));
-        }
-        encoded(sent, |body| {
-            let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
-            let bytes = match about.map(|h| self.job.tables.function(*h)) {
-                Some(Ok(f)) => self.ask_about(f, device, C::ID, body)?,
-                _ => self.submit::<C>(device, body)?,
-            };
-            decode::<C>(&bytes)
-        })
-    }
-
-    /// Carries out a state-building call and records it in the journal, under one lock.
-    fn carry_recorded<C: Call>(&mut self, device: &'static Device, sent: &mut C::Sent, edges: &Edges) -> Result<C::Reply, Code> {
-        let mut known = None;
-        let reply = encoded(sent, |body| {
-            let creation = stream::creation(C::ID, body)?;
-            let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
-            let setting = function.and_then(|f| setting(C::ID, body).map(|(attribute, value)| (f, attribute, value)));
-            if let Some((f, attribute, value)) = setting
-                && f.answers.is_set(device.index, attribute, value)
-            {
-                return decode::<C>(&[]);
-            }
-            let mut ledger = lock(&device.ledger);
-            if ledger.is_set::<C>(body, edges) {
-                return decode::<C>(&[]);
-            }
-            // A repeated request for the same kernel, module or variable is answered without a round trip.
-            let key = (C::IS_CODE && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
-            known = key.as_ref().and_then(|k| ledger.known(k));
-            if let Some(known) = known {
-                // An object that the program has destroyed itself is not found any more, as with the driver.
-                let ended =
-                    cuda_api::handle::kind(known) == Some(Kind::TextureRef) && self.job.tables.textures.get(known).is_err();
-                return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
-            }
-            let (reply, bytes) = match self.place(device).in_process() {
-                Some(exec) => {
-                    let reply = device.record_error(exec.call::<C>(sent, edges))?;
-                    let mut bytes = Vec::new();
-                    reply.put(&mut bytes);
-                    (reply, bytes)
-                }
-                None => {
-                    let bytes = self.submit::<C>(device, body)?;
-                    (decode::<C>(&bytes)?, bytes)
-                }
-            };
-            if let Some(keep) = ledger.keep::<C>(body, edges) {
-                ledger.append(C::ID, body, &bytes, edges, keep)?;
-            }
-            if let Some(ended) = edges.ends.filter(|_| C::IS_CODE) {
-                for hash in ledger.unloaded(ended) {
-                    self.ask(device, ops::id::IMAGE_END, &[&hash])?;
-                    ledger.end_image(&hash)?;
-                }
-            }
-            if let Some(made) = creation {
-                stream::note_creation(self, device, made)?;
-            }
-            if let Some((f, attribute, value)) = setting {
-                f.answers.set(device.index, attribute, value);
-                // The next launch queries again what it must check.
-                f.forget_on(device.index);
-                let aliases = edges.uses.first().map(|h| ledger.aliases(*h)).unwrap_or_default();
-                for other in aliases.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
-                    other.answers.forget_setting(device.index, attribute);
-                    other.forget_on(device.index);
-                }
-            }
-            if let Some(k) = key {
-                ledger.learn(k, edges);
-            }
-            if let Some(parent) = edges.uses.first() {
-                for f in edges.creates.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
-                    f.parent.store(*parent, Ordering::Relaxed);
-                }
-            }
-            Ok(reply)
-        })?;
-        if let Some(known) = known {
-            C::rename(sent, known);
-            for h in &edges.creates {
-                self.job.tables.end(*h);
-                self.made.retain(|m| m != h);
-            }
-        }
-        Ok(reply)
-    }
-
-    /// Sends an encoded row to a worker; returns its answer if the caller must wait for one.
-    fn submit<C: Call>(&self, device: &'static Device, body: &[u8]) -> Result<Vec<u8>, Code> {
-        if C::WAITS {
-            return self.ask(device, C::ID, &[body]);
-        }
-        let span = device.record_error(self.place(device).send(C::ID, &[body]))?;
-        if LEAVES_NOTHING_TO_DO.contains(&C::ID) {
-            device.still_quiet(span);
-        }
-        Ok(Vec::new())
     }
 
     /// Returns a property of a function, from the cache or from the place.

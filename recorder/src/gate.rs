@@ -8,20 +8,12 @@
 //!
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
-use crate::log::lock;
-use crate::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
-use crate::thread::Here;
+use crate::base::log::lock;
+use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
+use crate::thread::{Here, Slot};
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-/// The mark of a thread, alone in its cache lines because the thread writes to it twice in each call.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Slot {
-    inside: AtomicU32,
-    taken: AtomicBool,
-}
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
 static STATE: AtomicI32 = AtomicI32::new(FENCE);
@@ -86,14 +78,6 @@ impl Here {
         self.slot.set(Some(slot));
         self.slot_for_one_call.set(!crate::thread::tidy_at_end());
         slot
-    }
-
-    /// Releases the slot. The thread is outside the gate.
-    #[cold]
-    pub(crate) fn give_slot_back(&self) {
-        if let Some(slot) = self.slot.take() {
-            slot.taken.store(false, Ordering::Release);
-        }
     }
 
     #[inline]
@@ -244,5 +228,6 @@ fn wake_all(word: &AtomicI32) {
 
 #[cfg(test)]
 mod model;
+
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,11 @@
 //! The first panic is stored with its source location. From then on the job does not move, so that corrupted state is not copied to
 //! another place. If it occurred in a call of the program, or in a thread on which calls depend, all calls return `CUDA_ERROR_UNKNOWN`.
 
-use crate::job;
-use crate::log::lock;
-use crate::mover::error::MoveError;
-use cuda_api::code;
+use crate::base::log::lock;
+use crate::move_error::MoveError;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, Once, OnceLock};
 
 /// The first panic.
 #[derive(Debug)]
@@ -44,11 +42,14 @@ const APART: [&str; 8] = [
 ];
 
 static FIRST: Mutex<Option<InternalError>> = Mutex::new(None);
+/// Makes all calls fail.
+static FAIL_CALLS: OnceLock<fn()> = OnceLock::new();
 /// Whether there was a panic; read without the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Installs the panic hook.
-pub(crate) fn watch() {
+/// Installs the panic hook. `fail_calls` makes all calls of the job fail.
+pub(crate) fn watch(fail_calls: fn()) {
+    let _ = FAIL_CALLS.set(fail_calls);
     static ONCE: Once = Once::new();
     // This library has its own copy of the Rust runtime, so the hook does not replace one of the program.
     ONCE.call_once(|| std::panic::set_hook(Box::new(note)));
@@ -80,8 +81,8 @@ fn note(info: &PanicHookInfo<'_>) {
 
 /// Makes all calls fail from now on.
 fn fail_calls() {
-    if let Some(job) = job::opened() {
-        job.devices.iter().for_each(|device| device.note(code::ERROR_UNKNOWN));
+    if let Some(fail) = FAIL_CALLS.get() {
+        fail();
     }
 }
 

@@ -1,16 +1,15 @@
 //! The job: its devices and the state that they share.
 
-use crate::completion_cache::Quiet;
-use crate::config::ConfigError;
-use crate::launch::Limits;
+use crate::base::completion_cache::Quiet;
+use crate::base::log::lock;
+use crate::gate;
 use crate::ledger::Ledger;
-use crate::log::{self, lock};
-use crate::memory::Memory;
-use crate::place::{self, OpenError, Place};
-use crate::spare_events::SpareEvents;
-use crate::tables::Tables;
+use crate::objects::allocations::Memory;
+use crate::objects::limits::Limits;
+use crate::objects::spare_events::SpareEvents;
+use crate::objects::tables::Tables;
+use crate::place::Place;
 use crate::thread::{Here, here};
-use crate::{children, config, control, gate, internal_error};
 use cuda_api::board::Constants;
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::cuEventCreate;
@@ -19,10 +18,13 @@ use cuda_api::ops::id;
 use executor::DeviceInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, RwLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
+
+pub(crate) mod array_lookup;
+pub(crate) mod attributes;
+pub(crate) mod contexts;
 
 /// The job, once `cuInit` has succeeded.
 #[derive(Debug)]
@@ -62,8 +64,6 @@ pub(crate) struct Device {
     primary: Mutex<Primary>,
     /// Snapshot of the primary context that calls read without its lock: its flags, and [`ACTIVE`].
     primary_now: AtomicU64,
-    /// Streams of threads that have ended, for reuse as the next thread's default stream.
-    pub(crate) idle_streams: Mutex<Vec<u64>>,
     /// Events that the program has destroyed, for reuse.
     pub(crate) spare_events: SpareEvents,
     /// Relates this place's event times to the job's clock.
@@ -71,7 +71,7 @@ pub(crate) struct Device {
     /// The reported place, for readers that must not wait at the gate.
     whereabouts: Mutex<Whereabouts>,
     /// The figures as last read.
-    figures: Mutex<Figures>,
+    pub(crate) figures: Mutex<Figures>,
 }
 
 /// Where a device is, as reported.
@@ -87,7 +87,11 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     fn of(place: &Place) -> Whereabouts {
-        Whereabouts { place: place.spec().to_string(), transport: place.transport(), since_unix_ms: crate::moves::unix_ms() }
+        Whereabouts {
+            place: place.spec().to_string(),
+            transport: place.transport(),
+            since_unix_ms: crate::base::clock::unix_ms(),
+        }
     }
 }
 
@@ -123,6 +127,24 @@ impl Primary {
 /// Set if the primary context can be used.
 const ACTIVE: u64 = 1 << 32;
 
+/// Proof that this thread is the one that carries out moves.
+#[derive(Debug)]
+pub(crate) struct Moving(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+impl Moving {
+    /// Waits until no other thread carries out moves.
+    pub(crate) fn begin() -> Moving {
+        Moving(lock(&ONE_AT_A_TIME))
+    }
+
+    /// Returns `None` if another thread carries out moves.
+    pub(crate) fn try_begin() -> Option<Moving> {
+        ONE_AT_A_TIME.try_lock().ok().map(Moving)
+    }
+}
+
 /// When the reference event of the current place occurred on the job's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
@@ -130,7 +152,8 @@ pub(crate) struct Clock {
 }
 
 impl Device {
-    fn new(index: u32, place: Place) -> Device {
+    /// A device whose first place is this one.
+    pub(crate) fn new(index: u32, place: Place) -> Device {
         let info = place.device().clone();
         Device {
             index,
@@ -148,7 +171,6 @@ impl Device {
             quiet: Mutex::default(),
             primary: Mutex::default(),
             primary_now: AtomicU64::new(0),
-            idle_streams: Mutex::default(),
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
         }
@@ -161,13 +183,13 @@ impl Device {
     }
 
     /// The place, for the mover, the only thread that may change it.
-    pub(crate) fn place_for_mover(&self, _moving: &crate::mover::Moving) -> &Place {
+    pub(crate) fn place_for_mover(&self, _moving: &Moving) -> &Place {
         // SAFETY: as in `place`; only one move runs at a time, and only moves commit.
         unsafe { &*self.place.load(Ordering::Acquire) }
     }
 
     /// The commit of a move: one atomic store. Returns the old place.
-    pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &crate::mover::Moving) -> Box<Place> {
+    pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &Moving) -> Box<Place> {
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -192,26 +214,6 @@ impl Device {
     /// Where the device is now.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         lock(&self.whereabouts).clone()
-    }
-
-    /// The current figures, or the last known ones if a lock is taken: a call that waits for a place may hold it.
-    pub(crate) fn figures(&self, job: &Job) -> Figures {
-        let mut known = lock(&self.figures);
-        if let Ok(m) = self.memory.try_read() {
-            known.used_bytes = m.used();
-            known.live.insert("allocations", m.count());
-        }
-        if let Ok(ledger) = self.ledger.try_lock() {
-            (known.records, known.journal_bytes) = ledger.size();
-        }
-        let t = &job.tables;
-        known.live.extend([
-            ("streams", t.streams.live()),
-            ("events", t.events.live().saturating_sub(job.devices.iter().map(|d| d.spare_events.count() as u64).sum())),
-            ("modules", t.modules.live() + t.libraries.live()),
-            ("functions", t.functions.live() + t.kernels.live()),
-        ]);
-        known.clone()
     }
 
     /// Returns whether a stream, or with `None` every stream, is known to be complete, with nothing submitted since.
@@ -386,6 +388,7 @@ impl Failure {
     }
 }
 
+/// The job, or why there is none, once the program has asked for it.
 static JOB: OnceLock<Result<Job, Code>> = OnceLock::new();
 /// The job while calls can be made, from `cuInit` to the end of the process; read by every call.
 static HERE: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
@@ -404,7 +407,7 @@ fn why_none() -> Code {
     if ENDED.load(Ordering::Relaxed) { code::ERROR_DEINITIALIZED } else { code::ERROR_NOT_INITIALIZED }
 }
 
-/// The job, also before `cuInit`, since some queries open it before (see [`open`]), and at process exit.
+/// The job, also before `cuInit`, since some queries open it before (`abi::start`), and at process exit.
 pub(crate) fn opened() -> Option<&'static Job> {
     JOB.get()?.as_ref().ok()
 }
@@ -412,13 +415,6 @@ pub(crate) fn opened() -> Option<&'static Job> {
 /// Returns whether this process is a forked child of a job: it owns nothing of the job.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
-}
-
-extern "C" fn in_forked_child() {
-    FORKED.store(true, Ordering::SeqCst);
-    HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
-    control::in_forked_child();
-    children::in_child();
 }
 
 /// Ends the job at process exit: exit handlers that were registered before CUDA was started run after this and find no driver, as
@@ -432,89 +428,6 @@ pub(crate) fn end() {
     }
 }
 
-/// `cuInit`: makes the job available to calls.
-pub(crate) fn start() -> Result<(), Code> {
-    let job = open()?;
-    if ENDED.load(Ordering::SeqCst) {
-        return Err(code::ERROR_DEINITIALIZED);
-    }
-    HERE.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
-    Ok(())
-}
-
-/// Connects to the places and starts the control socket. Only the first call has an effect.
-pub(crate) fn open() -> Result<&'static Job, Code> {
-    if is_forked_child() {
-        // If the parent found no place, the child finds none either.
-        let failed = JOB.get().and_then(|job| job.as_ref().err().copied());
-        return Err(failed.unwrap_or(code::ERROR_NOT_INITIALIZED));
-    }
-    let job = JOB.get_or_init(|| {
-        if config::get().is_ok_and(|c| c.servers.is_empty()) {
-            // The program, or the process that started it, has made no device visible.
-            return Err(code::ERROR_NO_DEVICE);
-        }
-        connect().map_err(|why| {
-            tracing::error!(target: "place", "{why}");
-            code::ERROR_NO_DEVICE
-        })
-    });
-    let job = job.as_ref().map_err(|rc| *rc)?;
-    static CONTROL: OnceLock<()> = OnceLock::new();
-    CONTROL.get_or_init(control::start);
-    Ok(job)
-}
-
-/// Prepares for a driver in this process, which a move may bring much later.
-fn receive_driver(driver: Option<&Path>) {
-    // Without this, text may be shown slightly early.
-    if let Err(e) = executor::steer::catch_text(crate::output::arrived) {
-        tracing::debug!(target: "place", "the driver writes to the program's own streams: {e}");
-    }
-    // The driver must not be shut down before the program's exit handlers have run and the last move was abandoned.
-    executor::steer::keep_exit_handlers();
-    if let Some(Err(why)) = driver.map(executor::preload) {
-        tracing::debug!(target: "place", "no driver for this process: {why}");
-    }
-}
-
-/// Why a job has no places.
-#[derive(Debug, thiserror::Error)]
-enum ConnectError {
-    #[error(transparent)]
-    Config(#[from] &'static ConfigError),
-    #[error("cannot hold the addresses of GPU {index}: {source}")]
-    Addresses { index: u32, source: std::io::Error },
-    #[error(transparent)]
-    Place(#[from] OpenError),
-}
-
-fn connect() -> Result<Job, ConnectError> {
-    let config = config::get()?;
-    // Done before anything that takes long: the child of a concurrent fork would otherwise wait forever for the initializing thread,
-    // which it does not have. SAFETY: plain functions of this library, which is never unloaded (it has threads).
-    unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
-    internal_error::watch();
-    gate::init();
-    receive_driver(config.driver.as_deref());
-    if log::enabled().any {
-        rcuda_forwarder::count_traffic();
-    }
-    let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
-    let mut devices = Vec::new();
-    for (index, spec) in (0u32..32).zip(&specs) {
-        executor::steer::hold_ranges(index).map_err(|source| ConnectError::Addresses { index, source })?;
-        let place = Place::open(spec, index)?;
-        tracing::debug!(target: "place", "device {index} is {} at {spec}", place.device().name);
-        let device = Device::new(index, place);
-        device.watch(device.place(&gate::enter(here())));
-        devices.push(device);
-    }
-    // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
-    unsafe { libc::atexit(crate::exports::at_exit) };
-    Ok(Job { devices, tables: Tables::new(), graphs: cuda_model::graph::Shared::new(0), started: Instant::now() })
-}
-
 impl Job {
     /// The device with this ordinal.
     pub(crate) fn device(&self, ordinal: i32) -> Result<&Device, Code> {
@@ -524,6 +437,57 @@ impl Job {
     /// Milliseconds since the job's start: the clock of event times across places.
     pub(crate) fn now_ms(&self) -> f64 {
         self.started.elapsed().as_secs_f64() * 1e3
+    }
+}
+
+/// The job, made by the first caller. A forked child has none.
+pub(crate) fn get_or_make(make: impl FnOnce() -> Result<Job, Code>) -> Result<&'static Job, Code> {
+    if is_forked_child() {
+        // If the parent found no place, the child finds none either.
+        let failed = JOB.get().and_then(|job| job.as_ref().err().copied());
+        return Err(failed.unwrap_or(code::ERROR_NOT_INITIALIZED));
+    }
+    JOB.get_or_init(make).as_ref().map_err(|rc| *rc)
+}
+
+/// Makes the job available to calls.
+pub(crate) fn publish(job: &'static Job) -> Result<(), Code> {
+    if ENDED.load(Ordering::SeqCst) {
+        return Err(code::ERROR_DEINITIALIZED);
+    }
+    HERE.store(std::ptr::from_ref(job).cast_mut(), Ordering::Release);
+    Ok(())
+}
+
+/// Notes that this process is a forked child.
+pub(crate) fn note_fork() {
+    FORKED.store(true, Ordering::SeqCst);
+    HERE.store(std::ptr::null_mut(), Ordering::SeqCst);
+}
+
+/// Makes all calls fail from now on.
+pub(crate) fn fail_calls() {
+    if let Some(job) = opened() {
+        job.devices.iter().for_each(|device| device.note(code::ERROR_UNKNOWN));
+    }
+}
+
+impl Job {
+    /// A job with these devices.
+    pub(crate) fn new(devices: Vec<Device>) -> Job {
+        Job { devices, tables: Tables::new(), graphs: cuda_model::graph::Shared::new(0), started: Instant::now() }
+    }
+}
+
+impl Device {
+    /// Locks the allocations for reading.
+    pub(crate) fn memory(&self) -> RwLockReadGuard<'_, Memory> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the allocations for writing. Never held while waiting for the GPU: a thread that waits for the lock may be inside the gate.
+    pub(crate) fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

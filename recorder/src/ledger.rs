@@ -1,7 +1,7 @@
 //! A device's journal with its associated state. The ledger is locked over a state-building call and its record, so that the journal has
 //! the order in which these calls took effect.
 
-use crate::mover::error::MoveError;
+use crate::move_error::MoveError;
 use cuda_api::arg::Edges;
 use cuda_api::calls::Call;
 use cuda_api::calls::context::{cuCtxSetCacheConfig, cuCtxSetLimit, cuCtxSetSharedMemConfig};
@@ -149,7 +149,7 @@ impl Ledger {
 
     /// Without `MRCUDA_KEEP_JOURNAL` the journal is in memory only, so that nothing of it remains after the job, however that ends.
     fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
-        let Some(folder) = &crate::config::get()?.keep_journal else {
+        let Some(folder) = &crate::base::config::get()?.keep_journal else {
             return Writer::in_memory().map_err(NoJournal::Memory);
         };
         let path = folder.join(format!("{}.d{device}.journal", std::process::id()));

@@ -1,73 +1,48 @@
 //! The recorder: a `libcuda.so.1` that executes the job's driver calls at a place, and can move the job to another place.
 //!
-//! The path of a call: an exported symbol ([`exports`]) reads the program's arguments by the argument kinds of its row, and passes
+//! The path of a call: an exported symbol ([`abi::exports`]) reads the program's arguments by the argument kinds of its row, and passes
 //! ([`enter`]) through the gate ([`gate`]). What the recorder's tables know is answered at once. Every other call is encoded once and
 //! sent to the place ([`place`]): a remote worker, a helper, or the executor in this process. Calls that build state are appended to the
 //! device's journal ([`ledger`]). A move ([`mover`]) replays the journal at the new place, copies memory while the job runs, closes the
 //! gate, copies and compares what has changed, and commits with one store.
 //!
-//! Modules by subject: [`device`], [`context`], [`memory`], [`vmm`], [`external`], [`host_memory`], [`managed`], [`copy`], [`stream`],
-//! [`green`], [`context_events`], [`cross_device`], [`peer`], [`ipc`], [`host_function`], [`stream_memory`], [`module`], [`launch`],
-//! [`graph`], [`symbols`]. [`control`] is the job's control socket, which `mrcuda migrate` and schedulers use; [`moves`] keeps the
-//! requested moves and their results.
+//! The layers, each of which uses only those below it (`docs/modules.md` has the files):
+//!
+//! | layer | contents |
+//! |---|---|
+//! | [`abi`], [`control`] | the exported symbols, start and end of the job; the control socket, which `mrcuda migrate` and schedulers use |
+//! | [`mover`], [`moves`] | the move; the requested moves and their results |
+//! | [`calls`] | what each driver function means, one file for each family, and the kinds of objects in one table ([`calls::registry`]) |
+//! | [`carry`], [`host_memory`] | carrying out a row; pinned and managed memory |
+//! | [`order`], [`device_memory`] | the order of work between streams and the host; allocations, chunks and pools |
+//! | [`enter`] | a call of the program, and how it reaches a place |
+//! | [`job`] | the job, its devices and contexts |
+//! | [`objects`] | the recorder's data about handles |
+//! | [`place`], [`ledger`], [`pinned`] | what executes calls; the journal; the blocks of pinned memory |
+//! | [`thread`], [`gate`], [`base`] | the program's threads; the gate; what everything else uses |
 
 // Hand-written functions have their CUDA names.
 #![allow(non_snake_case, non_upper_case_globals)]
 
-mod answers;
-mod array;
-mod array_copy;
+mod abi;
+mod base;
+mod calls;
+mod carry;
 mod children;
-mod completion_cache;
-mod config;
-mod context;
-mod context_events;
 mod control;
-mod copy;
-mod cross_device;
-mod device;
+mod device_memory;
 mod enter;
-mod exports;
-mod external;
-mod function;
 mod gate;
-mod graph;
-mod green;
-mod host_function;
+mod handle_end;
 mod host_memory;
-mod host_waiting;
 mod internal_error;
-mod ipc;
 mod job;
-mod landing;
-mod launch;
 mod ledger;
-mod linker;
-mod log;
-mod logs_and_coredump;
-mod managed;
-mod managed_variables;
-mod memory;
-mod module;
+mod move_error;
 mod mover;
 mod moves;
-mod old_launch;
-mod output;
-mod peer;
+mod objects;
+mod order;
+mod pinned;
 mod place;
-mod reference;
-mod shared_memory;
-mod spare_events;
-mod stream;
-mod stream_attributes;
-mod stream_memory;
-mod symbols;
-mod sync;
-mod system_atomics;
-mod tables;
-mod tensor_map;
-mod texture;
 mod thread;
-mod tiles;
-mod variables;
-mod vmm;

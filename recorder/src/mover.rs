@@ -4,34 +4,28 @@
 //! this process while the gate is closed; before it, the targets have confirmed that they hold the same bytes at the same addresses.
 //! Several devices are moved in one pause: each has its [`Leg`], and either all commit or none.
 
+use crate::base::log::lock;
+use crate::calls::registry;
 use crate::enter::CallContext;
 use crate::internal_error;
-use crate::job::{Device, Job};
-use crate::log::lock;
+use crate::job::{Device, Job, Moving};
+use crate::move_error::{Failure, MoveError};
 use crate::moves::{self, Task};
 use crate::place::{self, Place, Spec};
 use ::control::Plan;
-use error::{Failure, MoveError};
 use faults::Point;
 use leg::Leg;
 use quiesce::{Quiet, quiesce};
 use rcuda_forwarder::{Control, ControlReply};
-use std::sync::Mutex;
 use std::time::Instant;
 
 mod compare;
 mod data_channels;
-pub(crate) mod error;
 mod late;
 mod leg;
 mod quiesce;
+pub(crate) mod random;
 mod times;
-
-/// Proof that this thread is the one that carries out moves.
-#[derive(Debug)]
-pub(crate) struct Moving(());
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
 /// job continues meanwhile.
@@ -40,9 +34,9 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
     plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
     // While a move is under way it owns the places.
-    let sources: Vec<Place> = match ONE_AT_A_TIME.try_lock() {
-        Ok(_one) => devices.iter().map(|d| d.place_for_mover(&Moving(())).clone()).collect(),
-        Err(_) => Vec::new(),
+    let sources: Vec<Place> = match Moving::try_begin() {
+        Some(moving) => devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect(),
+        None => Vec::new(),
     };
     let mut blockers = Vec::new();
     if sources.is_empty() {
@@ -50,7 +44,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     }
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
-        let figures = device.figures(job);
+        let figures = registry::figures(job, device);
         plan.live_bytes += figures.used_bytes;
         plan.live_objects += figures.live.values().sum::<u64>();
         let Some(source) = sources.get(number) else { continue };
@@ -60,7 +54,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         blockers.extend(leg::blockers(device, source, to));
     }
     blockers.extend(internal_error::blocker());
-    blockers.extend(crate::peer::blockers(&devices));
+    blockers.extend(registry::blockers_among(&devices));
     plan.ok = blockers.is_empty();
     plan.blockers = blockers.iter().map(MoveError::to_string).collect();
     plan.codes = blockers.iter().map(MoveError::code).collect();
@@ -101,8 +95,7 @@ fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Fail
 
 /// Carries out a move and reports progress to its task. A failure before the commit leaves the job where it was.
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
-    let _one = lock(&ONE_AT_A_TIME);
-    let moving = Moving(());
+    let moving = Moving::begin();
     let mut legs = legs(job, task, &moving)?;
     let result = go(job, task, &mut legs, &moving);
     if result.is_err() && task.check().is_ok() && legs.iter().any(|leg| leg.unfit.is_some()) {
@@ -167,7 +160,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     each(legs, |leg| leg.check_source(job))?;
     let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
     together_or_not(&together)?;
-    legs.iter().for_each(|leg| crate::memory::drop_spare(&CallContext::inside(job), leg.device));
+    legs.iter().for_each(|leg| crate::device_memory::supply::drop_spare(&CallContext::inside(job), leg.device));
     each(legs, Leg::prepare)?;
     each(legs, |leg| leg.replay(job))?;
     each(legs, Leg::connect)?;
@@ -181,7 +174,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
         .and_then(|()| each(legs, |leg| leg.delta(job)))
         .and_then(|()| {
             let targets = legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, MoveError>>()?;
-            Ok(crate::peer::rebuild(&targets)?)
+            Ok(registry::rebuild(&targets)?)
         })
         .and_then(|()| each(legs, |leg| leg.replay_late(job)))
         .and_then(|()| each(legs, Leg::verify))
@@ -198,7 +191,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
     drop(quiet.gate);
     task.release();
     finished?;
-    legs.iter().for_each(|leg| crate::system_atomics::place_changed(leg.device.place_for_mover(moving)));
+    legs.iter().for_each(|leg| crate::host_memory::system_atomics::place_changed(leg.device.place_for_mover(moving)));
     task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
     let _span = task.span("release", None);
     faults::at(Point::Release);
@@ -212,18 +205,7 @@ fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> 
 /// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the
 /// program may have begun sharing meanwhile.
 fn together_or_not(devices: &[&'static Device]) -> Result<(), Failure> {
-    let mut why = crate::peer::blockers(devices);
-    why.extend(devices.iter().flat_map(|d| [crate::ipc::blocker(d), crate::shared_memory::blocker(d)]).flatten());
+    let mut why = registry::blockers_among(devices);
+    why.extend(devices.iter().flat_map(|d| registry::blockers(d)));
     Failure::unless_empty(why)
-}
-
-/// Random bytes from the system.
-fn random<const N: usize>() -> Result<[u8; N], MoveError> {
-    let mut bytes = [0u8; N];
-    // SAFETY: the buffer has N bytes.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
-    if usize::try_from(n) == Ok(N) {
-        return Ok(bytes);
-    }
-    Err(MoveError::SystemError { what: "get random numbers", error: std::io::Error::last_os_error() })
 }

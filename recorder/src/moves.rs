@@ -3,16 +3,18 @@
 //! Requests come from the control socket and the signal; one thread carries them out one after the other. The reported state of moves is
 //! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
+use crate::base::clock::unix_ms;
+use crate::base::log::lock;
+use crate::base::spawn;
+use crate::internal_error;
 use crate::job::{Device, Job};
-use crate::log::lock;
-use crate::mover::error::{Failure, Late, Moment, MoveError};
+use crate::move_error::{Failure, Late, Moment, MoveError};
 use crate::place::Spec;
-use crate::{control, internal_error, mover};
 use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tracing::Span;
 use tracing::span::EnteredSpan;
 
@@ -24,11 +26,6 @@ const WAITING: usize = 16;
 const EVENTS: usize = 1024;
 /// Interval between two checks whether a move was abandoned, while waiting for something else.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
-}
 
 /// Why a move is to be abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +60,9 @@ struct Clock {
 }
 
 type Stopper = Box<dyn Fn() + Send>;
+
+/// Carries out a move, and reports its progress to the task.
+pub(crate) type Run = fn(&'static Job, &Task) -> Result<(), Failure>;
 
 /// A requested move as the mover sees it: reports its progress and checks whether it should continue.
 pub(crate) struct Task {
@@ -227,7 +227,7 @@ impl Task {
         work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
     ) -> Option<Result<T, MoveError>> {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        if let Err(error) = control::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
+        if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
             return Some(Err(MoveError::SystemError { what: "start a thread", error }));
         }
         let since = Instant::now();
@@ -370,13 +370,13 @@ impl Task {
         }
     }
 
-    fn run(&self, job: &'static Job) {
+    fn run(&self, job: &'static Job, carry_out: Run) {
         let begun = Instant::now();
         let span = tracing::info_span!(target: "migrate", "move", id = %self.id, to = %self.wanted.to);
         lock(&self.span).clone_from(&span);
         let _inside = span.enter();
         // A mover that panicked has opened the gate while unwinding; later moves still need this thread.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mover::run(job, self)))
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(job, self)))
             .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
         self.release();
         *lock(&self.span) = Span::none();
@@ -438,7 +438,7 @@ pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Resul
 }
 
 /// Accepts a move, which a separate thread carries out. Returns its id.
-pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<String, MoveError> {
+pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) -> Result<String, MoveError> {
     let (devices, to) = understand(job, wanted.gpu, &wanted.to)?;
     let legs = devices.iter().zip(&to).map(|(device, to)| Leg {
         gpu: device.index,
@@ -495,10 +495,10 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
     drop(registry);
     let mut started = Ok(());
     if task.wanted.deadline_ms.is_some() || task.wanted.max_downtime_ms.is_some() {
-        started = control::spawn("mrcuda-limits", move || task.watch());
+        started = spawn::spawn("mrcuda-limits", move || task.watch());
     }
     if needs_mover {
-        started = started.and_then(|()| control::spawn("mrcuda-mover", move || carry_out(job)));
+        started = started.and_then(|()| spawn::spawn("mrcuda-mover", move || carry_out(job, run)));
         if started.is_err() {
             lock(&REGISTRY).mover = false;
         }
@@ -511,7 +511,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str) -> Result<St
 }
 
 /// Carries out the requested moves, one after the other.
-fn carry_out(job: &'static Job) {
+fn carry_out(job: &'static Job, run: Run) {
     loop {
         let task = {
             let mut registry = lock(&REGISTRY);
@@ -532,7 +532,7 @@ fn carry_out(job: &'static Job) {
             });
             task
         };
-        task.run(job);
+        task.run(job, run);
     }
 }
 

@@ -6,8 +6,9 @@ mod spec;
 pub(crate) use error::OpenError;
 pub(crate) use spec::{Spec, SpecError, choose};
 
-use crate::host_memory;
-use crate::log::lock;
+use crate::base::log::lock;
+use crate::pinned::blocks;
+use crate::pinned::naming::{self, Holder};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin};
 use cuda_api::wire::Wire;
@@ -25,12 +26,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// The GPU and device to which this process is bound, see [`choose`].
 pub(crate) fn bound() -> Option<(u32, u32)> {
-    executor::bound(crate::config::get().ok()?.driver.as_deref()?)
+    executor::bound(crate::base::config::get().ok()?.driver.as_deref()?)
 }
 
 /// Host memory of the job that a place's driver knows.
@@ -127,6 +128,14 @@ fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     Ok((program, folders))
 }
 
+/// Runs a host function for the driver of this process.
+static RUN_HOST_FUNCTION: OnceLock<fn(u64, Code)> = OnceLock::new();
+
+/// Sets what runs host functions for the driver of this process, before a place is opened.
+pub(crate) fn run_host_functions_by(run: fn(u64, Code)) {
+    let _ = RUN_HOST_FUNCTION.set(run);
+}
+
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Why a worker was lost; the latest reason.
@@ -200,6 +209,17 @@ pub(crate) struct Worker<'a> {
     pins: &'a Pins,
 }
 
+impl Holder for Worker<'_> {
+    fn has(&self, at: u64) -> bool {
+        Worker::has(self, at)
+    }
+
+    unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Worker::pin(self, at, bytes, flags, filed) }
+    }
+}
+
 impl Worker<'_> {
     /// See [`Place::is_apart`].
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
@@ -229,7 +249,7 @@ impl Worker<'_> {
             (rc, _) => return Err(rc),
         }
         if apart {
-            let start = host_memory::page(at);
+            let start = blocks::page(at);
             // SAFETY: guaranteed by the caller.
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
@@ -241,7 +261,7 @@ impl Worker<'_> {
 impl Place {
     /// Opens a place for virtual device `device`.
     pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, OpenError> {
-        let config = crate::config::get()?;
+        let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
@@ -253,13 +273,15 @@ impl Place {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
                 let exec = Executor::open(&options).map_err(|source| OpenError::Local { spec: spec.clone(), source })?;
-                exec.run_host_functions_here(crate::host_function::run_here);
+                if let Some(run) = RUN_HOST_FUNCTION.get() {
+                    exec.run_host_functions_here(*run);
+                }
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu, _writes: Arc::new(UnseenWriter::here()) })
             }
             Spec::Helper(gpu) => {
                 let (program, hidden) = helper_program()?;
                 let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
-                let file = host_memory::file();
+                let file = blocks::file();
                 let link = Link::to_helper(&options, &hello(), file);
                 let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
                 Ok(Place::remote(link, spec, file.is_some()))
@@ -276,7 +298,7 @@ impl Place {
                         why => OpenError::Token(why),
                     })?),
                 };
-                let file = host_memory::file().filter(|_| endpoint.unix_path().is_some());
+                let file = blocks::file().filter(|_| endpoint.unix_path().is_some());
                 let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
@@ -284,15 +306,15 @@ impl Place {
     }
 
     fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
-        link.set_text_hook(crate::output::arrived);
-        let pins = Arc::new(Pins { file: AtomicBool::new(shares && !host_memory::copies_are_needed()), ..Pins::default() });
+        link.set_text_hook(crate::base::output::arrived);
+        let pins = Arc::new(Pins { file: AtomicBool::new(shares && !blocks::is_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
         workers.retain(|(link, _)| link.strong_count() > 0);
         workers.push((Arc::downgrade(&link), pins.clone()));
         drop(workers);
         let (known, to) = (pins.clone(), Arc::downgrade(&link));
         link.set_watch(move |lines| {
-            to.upgrade().is_some_and(|link| host_memory::named_by(lines, &Worker { link: &link, pins: &known }))
+            to.upgrade().is_some_and(|link| naming::named_by(lines, &Worker { link: &link, pins: &known }))
         });
         Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
     }
@@ -397,7 +419,7 @@ impl Place {
         match self {
             Place::Remote { link, pins, .. } => {
                 let _changing = lock(&pins.changing);
-                link.forget_memory(host_memory::page(at));
+                link.forget_memory(blocks::page(at));
                 lock(&pins.all).remove(&at)?;
                 // A lost worker has nothing mapped.
                 link.send(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).ok()
@@ -418,7 +440,7 @@ impl Place {
     /// it yet.
     pub(crate) fn give_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
-            host_memory::named_in(bytes, &worker);
+            naming::named_in(bytes, &worker);
         }
     }
 

@@ -2,13 +2,14 @@
 //! of the thread that ends it are dropped before the handlers run, but natively the handlers still find their context. When another
 //! thread ends, it exists until after the destructors of the thread-local objects, and for most rounds of those of pthread keys.
 
-use crate::gate::Slot;
-use crate::log::lock;
+use crate::base::log::lock;
+use crate::base::sync::{AtomicBool, AtomicU32};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
 
 /// State of the calling thread that each call needs, in one thread-local because the lookup is most of the cost of a cheap call. It is
 /// never dropped, so calls in the destructors of thread-local objects and of pthread keys find it, too.
@@ -58,10 +59,31 @@ extern "C" fn at_end(round: *mut c_void) {
     here.context.set(0);
     here.give_slot_back();
     let own = OWN.with(|own| own.take());
-    let Ok(job) = crate::job::get() else { return };
-    for (device, stream) in own.streams {
-        if let Some(d) = job.devices.get(device as usize) {
-            lock(&d.idle_streams).push(stream);
+    lock(&IDLE_STREAMS).extend(own.streams);
+}
+
+/// Streams of threads that have ended, with their devices, for reuse as the next thread's default stream.
+static IDLE_STREAMS: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
+
+/// Takes such a stream of a device, if there is one.
+pub(crate) fn take_idle_stream(device: u32) -> Option<u64> {
+    let mut idle = lock(&IDLE_STREAMS);
+    let at = idle.iter().rposition(|(d, _)| *d == device)?;
+    Some(idle.swap_remove(at).1)
+}
+
+/// Forgets the streams of a device that threads have used as their default streams: they were destroyed.
+pub(crate) fn forget_streams(device: u32) {
+    lock(&IDLE_STREAMS).retain(|(d, _)| *d != device);
+    change(|own| own.streams.retain(|(d, _)| *d != device));
+}
+
+impl Here {
+    /// Releases the slot. The thread is outside the gate.
+    #[cold]
+    pub(crate) fn give_slot_back(&self) {
+        if let Some(slot) = self.slot.take() {
+            slot.taken.store(false, Ordering::Release);
         }
     }
 }
@@ -133,4 +155,12 @@ pub(crate) fn change<T>(f: impl FnOnce(&mut Own) -> T) -> T {
     // A thread that has ended as far as this library sees keeps what it acquires now.
     tidy_at_end();
     OWN.with(|own| f(&mut own.borrow_mut()))
+}
+
+/// The mark of a thread, alone in its cache lines because the thread writes to it twice in each call.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Slot {
+    pub(crate) inside: AtomicU32,
+    pub(crate) taken: AtomicBool,
 }

@@ -5,16 +5,16 @@
 //! registered memory by its address, a place of this machine mirrors pinned memory too, like a place on another machine: then one order
 //! of changes covers all of it (docs/consistency.md).
 
-use super::{BLOCKS, CHANGING, Kind, Known, around};
+use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
-use crate::log::lock;
-use crate::mover::error::{Busyness, MoveError};
+use crate::move_error::{Busyness, MoveError};
+use crate::pinned::blocks::{BLOCKS, CHANGING, Kind, Known, NEEDED, around};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Control, ControlReply, LinkError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Time limits of successive attempts to wait for running work: short ones first, since other threads make no calls meanwhile. Work that
@@ -25,14 +25,6 @@ const ATTEMPTS: [Duration; 4] =
 const PAUSE: Duration = Duration::from_millis(20);
 /// Poll interval for work that has not ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Whether GPUs use registered memory by its address: then places of this machine that are opened later do not map the file.
-static NEEDED: AtomicBool = AtomicBool::new(false);
-
-/// Returns whether places of this machine must mirror pinned memory.
-pub(crate) fn is_needed() -> bool {
-    NEEDED.load(Ordering::Acquire)
-}
 
 /// Must be called before GPUs use the memory at an address: if it is registered, all places of this machine stop mapping the file.
 pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {

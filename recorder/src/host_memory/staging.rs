@@ -1,9 +1,10 @@
 //! Page-locked memory of the recorder's own that a place of this machine shares: large copies of pageable memory go through it.
 
-use super::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, named, number};
+use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::log::lock;
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, number};
+use crate::pinned::naming;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -58,7 +59,7 @@ pub(crate) fn take_slots() -> Option<Slots> {
     // Of no device: it stays when a context ends.
     let block =
         Block { bytes: 2 * HALF, flags: 0, kind: Kind::Staging, filed, device: u32::MAX, id: number(), known: Known::Hidden };
-    named::add(at, block);
+    naming::add(at, block);
     HIGHEST.fetch_max(at + 2 * HALF, Ordering::Relaxed);
     // Where the memory file cannot grow no place shares it, and nobody asks again.
     free.1 = if filed { free.1 + 1 } else { SETS };

@@ -1,4 +1,8 @@
 use super::*;
+use crate::pinned::blocks::*;
+use crate::pinned::naming::may_name;
+use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
+use std::ops::Range;
 
 fn block(bytes: u64) -> Block {
     Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, known: Known::Unused }
@@ -29,7 +33,7 @@ fn addresses_are_found_among_bytes() {
     for (word, found) in [(ARENA, true), (highest - 1, true), (ARENA - 1, false), (highest + (1 << 32), false), (0, false)] {
         let mut bytes = vec![0xffu8; 80];
         bytes[40..48].copy_from_slice(&word.to_le_bytes());
-        assert_eq!(named::may_name(&bytes, &[ARENA..highest, NOTHING]), found, "{word:#x}");
+        assert_eq!(may_name(&bytes, &[ARENA..highest, NOTHING]), found, "{word:#x}");
     }
     let own = 0x7f12_0000_0000..0x7f13_0000_1000u64;
     for (word, found) in
@@ -37,7 +41,7 @@ fn addresses_are_found_among_bytes() {
     {
         let mut bytes = vec![0xffu8; 80];
         bytes[72..].copy_from_slice(&word.to_le_bytes());
-        assert_eq!(named::may_name(&bytes, &[ARENA..highest, own.clone()]), found, "{word:#x}");
+        assert_eq!(may_name(&bytes, &[ARENA..highest, own.clone()]), found, "{word:#x}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a device has no journal.
 
-use crate::config::ConfigError;
+use crate::base::config::ConfigError;
 use journal::JournalError;
 use std::path::PathBuf;
 

@@ -431,7 +431,7 @@ fn the_arrays_that_code_needs_are_bounded() {
 
 #[test]
 fn the_live_set_is_what_remains_of_a_random_history() {
-    use crate::memory::ranges::tests::Random;
+    use crate::objects::ranges::tests::Random;
     for seed in 1..10 {
         let (mut l, mut random, mut open) = (ledger(), Random::new(seed), BTreeMap::new());
         for seq in 1..=2000u64 {

@@ -1,6 +1,6 @@
 //! Compares two places: the same memory must be at the same addresses.
 
-use super::error::{Layout, MoveError};
+use crate::move_error::{Layout, MoveError};
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
 

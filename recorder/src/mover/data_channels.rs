@@ -1,8 +1,8 @@
 //! The data connections of a move, which connect the two places directly.
 
-use super::error::MoveError;
-use super::random;
 use crate::internal_error;
+use crate::move_error::MoveError;
+use crate::mover::random::random;
 use crate::moves::Task;
 use crate::place::Place;
 use faults::Faults;

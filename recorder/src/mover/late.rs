@@ -3,8 +3,8 @@
 //! concern graph instances with nodes for such memory, which the driver accepts only if it knows the memory, and textures and references
 //! to it.
 
+use crate::calls::registry::{self, deferred_object};
 use crate::job::Device;
-use crate::{graph, reference, texture};
 use journal::{OwnedRecord, Record};
 use std::collections::HashMap;
 
@@ -33,17 +33,10 @@ impl Due<'_> {
     }
 }
 
-/// The instance, texture or reference that a record concerns.
-fn object_of(record: &Record) -> Option<u64> {
-    graph::instance_of(record).or_else(|| texture::object_of(record)).or_else(|| reference::set_by(record))
-}
-
 impl Late {
     /// Removes the deferred records from those to replay now, and keeps them. Drops the records of objects that were destroyed meanwhile.
     pub(super) fn keep_back<'a>(&mut self, device: &Device, records: impl IntoIterator<Item = Record<'a>>) -> Vec<Due<'a>> {
-        let comes_late =
-            |r: &Record| graph::comes_late(device, r) || texture::comes_late(device, r) || reference::comes_late(device, r);
-        self.sort_out(records, comes_late)
+        self.sort_out(records, |record| registry::comes_late(device, record))
     }
 
     fn sort_out<'a>(
@@ -53,17 +46,17 @@ impl Late {
     ) -> Vec<Due<'a>> {
         let mut now = Vec::new();
         for record in records {
-            let Some(object) = object_of(&record) else {
+            let Some(object) = deferred_object(&record) else {
                 now.push(Due::InPlace(record));
                 continue;
             };
             let made_here = self.objects.get(&object).copied();
-            if made_here.is_some() && reference::resource_set_by(&record).is_some() {
+            if made_here.is_some() && registry::replaces(&record).is_some() {
                 // The previous resource is no longer needed, and may be freed.
-                self.records.retain(|r| reference::resource_set_by(&r.as_record()) != Some(object));
+                self.records.retain(|r| registry::replaces(&r.as_record()) != Some(object));
                 if !comes_late(&record) {
                     self.objects.remove(&object);
-                    let deferred = self.records.extract_if(.., |r| object_of(&r.as_record()) == Some(object));
+                    let deferred = self.records.extract_if(.., |r| deferred_object(&r.as_record()) == Some(object));
                     now.extend(deferred.map(Due::Deferred));
                     now.push(Due::InPlace(record));
                     continue;
@@ -73,7 +66,7 @@ impl Late {
                 now.push(Due::InPlace(record));
             } else if made_here == Some(true) && record.ends.is_some() {
                 self.objects.remove(&object);
-                self.records.retain(|r| object_of(&r.as_record()) != Some(object));
+                self.records.retain(|r| deferred_object(&r.as_record()) != Some(object));
             } else {
                 self.objects.entry(object).or_insert(record.creates.first() == Some(&object));
                 self.records.push(record.into());

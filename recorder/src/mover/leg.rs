@@ -1,15 +1,15 @@
 //! One device's part of a move.
 
-use super::Moving;
 use super::compare::compare;
 use super::data_channels::Wires;
-use super::error::{Failure, MoveError};
 use super::late::{Due, Late};
 use super::times::{keep_event_times, record_reference};
+use crate::base::log::lock;
+use crate::calls::registry;
 use crate::gate::Closed;
 use crate::host_memory;
-use crate::job::{Device, Job};
-use crate::log::lock;
+use crate::job::{Device, Job, Moving};
+use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
 use ::control::EventKind;
@@ -17,8 +17,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
-use executor::DeviceInfo;
-use executor::batch;
+use executor::{DeviceInfo, batch};
 use faults::{Faults, Point};
 use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
@@ -170,7 +169,7 @@ impl<'a> Leg<'a> {
     pub(super) fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
         self.phase("plan", |leg| {
-            let figures = leg.device.figures(job);
+            let figures = registry::figures(job, leg.device);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
             Failure::unless_empty(blockers_at_source(leg.device))
@@ -200,7 +199,7 @@ impl<'a> Leg<'a> {
         self.phase("replay", |leg| {
             let copy = lock(&leg.device.ledger).begin_move()?;
             let live = objects_by_number(copy.iter());
-            Failure::unless_empty(live.iter().filter_map(crate::texture::blocker).collect())?;
+            Failure::unless_empty(live.iter().filter_map(registry::record_blocker).collect())?;
             let count = Count::of(live.iter().copied().map(Ok)).map_err(MoveError::from)?;
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
@@ -219,9 +218,9 @@ impl<'a> Leg<'a> {
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
     pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
-        let late = self.late.take(|record| crate::reference::is_needed(job, record));
+        let late = self.late.take(|record| registry::is_needed(job, record));
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
-        Failure::unless_empty(late.iter().filter_map(crate::texture::blocker).collect())?;
+        Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
         Ok(self.blame(replayed)?)
     }
@@ -290,7 +289,7 @@ impl<'a> Leg<'a> {
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
             self.told.delta_bytes = copied;
-            self.told.digest = crate::context::hex(&round.digest);
+            self.told.digest = crate::base::encoding::hex(&round.digest);
         }
         self.task.tell(&self.told, Some(EventKind::Progress));
         Ok(round)
@@ -371,7 +370,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     let sticky = Some(device.sticky()).filter(|rc| *rc != 0).map(MoveError::ContextFailed);
-    sticky.into_iter().chain(crate::ipc::blocker(device)).chain(crate::shared_memory::blocker(device)).collect()
+    sticky.into_iter().chain(registry::blockers(device)).collect()
 }
 
 /// Returns whether a device is in this process already and no second place of this kind exists.
@@ -402,10 +401,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let arrays = crate::job::opened().map_or(0, |job| crate::array::bytes(job, device.index));
-    // The locks are taken one after the other: a thread that holds the lock of mapped memory takes that of a device's.
-    let allocated = device.memory().needed();
-    let need = allocated + arrays + crate::vmm::tile_pools::bytes(device) + HEADROOM;
+    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),

@@ -1,9 +1,9 @@
 //! Quiesces the sources: the gate is closed, no call is inside, and the GPUs are idle.
 
-use super::error::{Busyness, MoveError};
+use crate::calls::host_function;
 use crate::gate::{self, Closed, NotClosed};
-use crate::host_function;
 use crate::job::Device;
+use crate::move_error::{Busyness, MoveError};
 use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
@@ -48,7 +48,7 @@ pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Res
     while let Some(limit) = limits.peek() {
         if why.is_some() {
             // A random pause, so that two programs that disturb each other do not retry at the same time.
-            let pause = u64::from(u16::from_le_bytes(super::random()?));
+            let pause = u64::from(u16::from_le_bytes(crate::mover::random::random()?));
             std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
         }
         task.hold();
@@ -107,7 +107,7 @@ fn rest(
     }
     // Work between one of these devices and another ends by itself, unless the program holds it up.
     for (device, _) in sources {
-        while crate::cross_device::concerns(device) {
+        while crate::calls::cross_device::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + LEAST {
                 return not_yet(Busyness::CrossDevice);

@@ -4,9 +4,9 @@
 //! recorded when the job arrives and again when it leaves, at a known time on the job's clock. So a measured time spans no more than the
 //! interval between the two events, and is rounded to 32 bits as the driver's own result.
 
-use super::error::MoveError;
+use crate::base::log::lock;
 use crate::job::{Device, Job};
-use crate::log::lock;
+use crate::move_error::MoveError;
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use cuda_api::ops;

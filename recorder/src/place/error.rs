@@ -1,7 +1,7 @@
 //! Why a place cannot be opened.
 
 use super::spec::Spec;
-use crate::config::ConfigError;
+use crate::base::config::ConfigError;
 use rcuda_forwarder::{LinkError, TokenError};
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
 use super::*;
-use crate::memory::encode;
+use crate::base::encoding::encode;
+use crate::calls::reference;
 use cuda_api::array::Resource;
 use cuda_api::ops::id;
 use cuda_api::reference::{ReferenceSet, Setting};

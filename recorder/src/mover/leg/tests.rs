@@ -83,7 +83,7 @@ fn another_model_counts_if_nothing_else_differs() {
 #[test]
 fn a_plan_counts_chunks_and_modules() {
     let chunk = |seq, bytes| OwnedRecord {
-        body: crate::memory::encode(&Chunk { address: 1, bytes }),
+        body: crate::base::encoding::encode(&Chunk { address: 1, bytes }),
         ..record(seq, ops::id::CHUNK_MAP, None, 0)
     };
     let all = [chunk(1, 5), record(2, ops::id::IMAGE_LOAD, None, 0), chunk(3, 7), record(4, ops::id::IMAGE_PUT, None, 0)];

@@ -1,0 +1,13 @@
+//! What everything else uses: it knows nothing of the job.
+
+pub(crate) mod answers;
+pub(crate) mod clock;
+pub(crate) mod completion_cache;
+pub(crate) mod config;
+pub(crate) mod coverage;
+pub(crate) mod encoding;
+pub(crate) mod log;
+pub(crate) mod output;
+pub(crate) mod pointer;
+pub(crate) mod spawn;
+pub(crate) mod sync;

@@ -1,0 +1,405 @@
+//! Contexts: the context stack of each thread, and the primary context of each device.
+//!
+//! A place has one real context, the primary one of its GPU. Contexts that the program creates share it: they have their own handles and
+//! entries in the thread's stack, and use the streams, modules and memory of the same device.
+
+use crate::base::log::lock;
+use crate::base::pointer::{wanted, write_out};
+use crate::calls::{context_events, cross_device, registry};
+use crate::device_memory::stream_ordered;
+use crate::enter::{CallContext, older};
+use crate::job::contexts::{
+    ATTACHED, CREATED, Created, FIRST_CREATED, MAP_HOST, created, current, current_device, delist, device_of, enlist, is_green,
+    is_past, primary, retain, with_stack,
+};
+use crate::job::{Device, Job, PutOff};
+use crate::ledger::Keep;
+use crate::objects::table::EVERY_DEVICE;
+use crate::order::captures;
+use cuda_api::arg::Edges;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::slot;
+use cuda_api::{ops, sys};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+
+/// `CU_CTX_FLAGS_MASK` of CUDA 13.0's header.
+const FLAGS_MASK: u32 = 0xff;
+
+/// Checks flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
+fn check_primary_flags(flags: u32) -> Result<(), Code> {
+    if flags & MAP_HOST != 0 { Err(code::ERROR_INVALID_VALUE) } else { check_flags(flags) }
+}
+
+/// Checks for at most one way of waiting and no unknown flags.
+fn check_flags(flags: u32) -> Result<(), Code> {
+    let known = flags & !FLAGS_MASK == 0 && matches!(flags & sys::CUctx_flags::CU_CTX_SCHED_MASK as u32, 0 | 1 | 2 | 4);
+    if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
+fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static Device, Code> {
+    if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
+}
+
+/// Checks for a context that must not be null.
+fn given(ctx: sys::CUcontext) -> Result<u64, Code> {
+    if ctx.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx as u64) }
+}
+
+pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut CallContext, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    write_out(pctx, primary(device.index) as sys::CUcontext)?;
+    retain(device);
+    Ok(())
+}
+
+pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let last = device.change_primary(|p| {
+        p.references = p.references.checked_sub(1)?;
+        if p.references == 0 {
+            p.flags = 0;
+        }
+        Some(p.references == 0)
+    });
+    if last.ok_or(code::ERROR_INVALID_CONTEXT)? {
+        empty(cx, device)?;
+        device.check_late()?;
+    }
+    Ok(())
+}
+
+older! {
+    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(dev: sys::CUdevice);
+    cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(dev: sys::CUdevice);
+    cuCtxPushCurrent = cuCtxPushCurrent_v2(ctx: sys::CUcontext);
+    cuCtxPopCurrent = cuCtxPopCurrent_v2(pctx: *mut sys::CUcontext);
+    cuCtxCreate = cuCtxCreate_v2(pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice);
+    cuCtxDestroy = cuCtxDestroy_v2(ctx: sys::CUcontext);
+}
+
+/// The first version of this function refuses an active context.
+pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    check_primary_flags(flags)?;
+    if device.primary_now().1 {
+        return Err(code::ERROR_PRIMARY_CONTEXT_ACTIVE);
+    }
+    cuDevicePrimaryCtxSetFlags_v2(cx, dev, flags)
+}
+
+pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    check_primary_flags(flags)?;
+    device.change_primary(|p| p.flags = flags);
+    Ok(())
+}
+
+pub(crate) fn cuDevicePrimaryCtxGetState(
+    cx: &mut CallContext,
+    dev: sys::CUdevice,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let (now, is_active) = device.primary_now();
+    write_out(flags, now)?;
+    write_out(active, c_int::from(is_active))
+}
+
+pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let ending = PutOff::begin();
+    device.check()?;
+    cuda_model::cudart::context_destroyed(primary(device.index) as usize);
+    empty(cx, device)?;
+    // Libraries stay loaded and their variables get their initial values in the new context.
+    let gone = {
+        let mut ledger = lock(&device.ledger);
+        let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[])?;
+        // This supersedes the record of an earlier reset.
+        ledger.append(ops::id::CONTEXT_RESET, &[], &[], &Edges::default(), Keep::setting(0, ops::id::CONTEXT_RESET, 0))?;
+        if made_heap.first().is_some_and(|made| *made != 0) {
+            ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
+        }
+        ledger.context_ended()?
+    };
+    for handle in gone {
+        captures::forget(cx, handle);
+        crate::handle_end::reference_ended(cx, handle);
+        cx.job.tables.end(handle);
+    }
+    // Kernels survive the context, but their settings do not.
+    for (_, kernel) in cx.job.tables.kernels.all(EVERY_DEVICE) {
+        kernel.data.forget_on(device.index);
+        kernel.data.answers.forget();
+    }
+    crate::device_memory::variables::forget();
+    device.change_primary(|p| p.reset = true);
+    drop(ending);
+    device.check_late()
+}
+
+/// Destroys everything in the context of a device: streams, events, modules, memory. Libraries stay (docs/driver-facts.md 3.9). A pending
+/// error stays pending.
+fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
+    cx.on(device);
+    let _ending = PutOff::begin();
+    if device.sticky() != 0 {
+        return Ok(());
+    }
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    cross_device::settle(cx, device);
+    registry::end_of_device(cx, device)
+}
+
+fn create(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    check_flags(flags)?;
+    wanted(pctx)?;
+    let ctx = enlist(device, flags, None)?;
+    write_out(pctx, ctx as sys::CUcontext)?;
+    with_stack(|s| s.push(ctx));
+    Ok(())
+}
+
+pub(crate) fn cuCtxCreate_v2(
+    cx: &mut CallContext,
+    pctx: *mut sys::CUcontext,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    create(cx, pctx, flags, dev)
+}
+
+pub(crate) fn cuCtxCreate_v4(
+    cx: &mut CallContext,
+    pctx: *mut sys::CUcontext,
+    params: *mut sys::CUctxCreateParams,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    // Parameters request a share of the multiprocessors or graphics: neither is supported. SAFETY: the program's non-null pointer is a
+    // readable structure of numbers and pointers.
+    if let Some(asked) = unsafe { params.as_ref() } {
+        if !asked.cigParams.is_null() {
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        check_affinity(asked.execAffinityParams, asked.numExecAffinityParams)?;
+    }
+    create(cx, pctx, flags, dev)
+}
+
+/// Shares of the multiprocessors are not supported, as `cuDeviceGetExecAffinitySupport` reports.
+fn check_affinity(params: *const sys::CUexecAffinityParam, count: c_int) -> Result<(), Code> {
+    match count {
+        0 => Ok(()),
+        1.. if !params.is_null() => Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn cuCtxCreate_v3(
+    cx: &mut CallContext,
+    pctx: *mut sys::CUcontext,
+    params: *mut sys::CUexecAffinityParam,
+    count: c_int,
+    flags: c_uint,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    cx.job.device(dev)?;
+    check_affinity(params, count)?;
+    create(cx, pctx, flags, dev)
+}
+
+pub(crate) fn cuCtxAttach(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+    current_device(cx.job)?;
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ctx = current();
+    write_out(pctx, ctx as sys::CUcontext)?;
+    match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&ctx)) {
+        Some(made) => made.references += 1,
+        None => *lock(&ATTACHED).get_or_insert_default().entry(ctx).or_default() += 1,
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCtxDetach(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+    let named = ctx as u64;
+    if named == 0 || named != current() {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    let left = match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&named)) {
+        Some(made) if made.part.is_some() && made.references == 1 => return Err(code::ERROR_INVALID_CONTEXT),
+        Some(made) => {
+            made.references -= 1;
+            made.references
+        }
+        // The first reference to a primary or a green context is of another kind.
+        None => {
+            let mut all = lock(&ATTACHED);
+            let count = all.get_or_insert_default().get_mut(&named).filter(|n| **n > 0).ok_or(code::ERROR_INVALID_CONTEXT)?;
+            *count -= 1;
+            1
+        }
+    };
+    if left == 0 { cuCtxDestroy_v2(cx, ctx) } else { Ok(()) }
+}
+
+pub(crate) fn cuCtxRecordEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    context_events::record(cx, ctx as u64, event as u64)
+}
+
+pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
+    context_events::wait(cx, ctx as u64, event as u64)
+}
+
+pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+    let ctx = given(ctx)?;
+    let device = match device_of(cx.job, ctx) {
+        // The program has already destroyed it: the driver returns this code in some runs, and 201 in others (measured).
+        Err(_) if is_past(ctx) => return Err(code::ERROR_CONTEXT_IS_DESTROYED),
+        found => found?,
+    };
+    if slot(ctx) < FIRST_CREATED || is_green(ctx) {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    let ending = PutOff::begin();
+    cx.wait(device, ops::id::CONTEXT_SYNC, &[])?;
+    cross_device::settle(cx, device);
+    registry::end_of_context(cx, device, ctx)?;
+    delist(ctx);
+    cuda_model::cudart::context_destroyed(ctx as usize);
+    with_stack(|s| {
+        if s.last() == Some(&ctx) {
+            s.pop();
+        }
+    });
+    drop(ending);
+    device.check_late()
+}
+
+pub(crate) fn cuCtxGetCurrent(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    write_out(pctx, current() as sys::CUcontext)
+}
+
+pub(crate) fn cuCtxSetCurrent(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+    if !ctx.is_null() {
+        device_of(cx.job, ctx as u64)?;
+    }
+    with_stack(|s| {
+        s.pop();
+        if !ctx.is_null() {
+            s.push(ctx as u64);
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn cuCtxPushCurrent_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+    let ctx = given(ctx)?;
+    device_of(cx.job, ctx)?;
+    with_stack(|s| s.push(ctx));
+    Ok(())
+}
+
+pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    let ctx = with_stack(Vec::pop).ok_or(code::ERROR_INVALID_CONTEXT)?;
+    if pctx.is_null() { Ok(()) } else { write_out(pctx, ctx as sys::CUcontext) }
+}
+
+pub(crate) fn cuCtxGetDevice(cx: &mut CallContext, device: *mut sys::CUdevice) -> Result<(), Code> {
+    wanted(device)?;
+    let ctx = current();
+    if ctx == 0 {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    write_out(device, device_of(cx.job, ctx)?.index as sys::CUdevice)
+}
+
+pub(crate) fn cuCtxGetDevice_v2(cx: &mut CallContext, device: *mut sys::CUdevice, ctx: sys::CUcontext) -> Result<(), Code> {
+    if ctx.is_null() {
+        cuCtxGetDevice(cx, device)
+    } else {
+        write_out(device, device_of(cx.job, ctx as u64)?.index as sys::CUdevice)
+    }
+}
+
+pub(crate) fn cuCtxGetFlags(cx: &mut CallContext, flags: *mut c_uint) -> Result<(), Code> {
+    wanted(flags)?;
+    let ctx = current();
+    let device = current_device(cx.job)?;
+    let value = match created(ctx) {
+        Some(Created { part: None, flags, .. }) => flags,
+        _ => device.primary_now().0 | MAP_HOST,
+    };
+    write_out(flags, value)
+}
+
+pub(crate) fn cuCtxSetFlags(cx: &mut CallContext, flags: c_uint) -> Result<(), Code> {
+    let ctx = current();
+    let device = current_device(cx.job)?;
+    check_flags(flags)?;
+    match lock(&CREATED).as_mut().and_then(|c| c.get_mut(&ctx)) {
+        Some(made) if made.part.is_none() => made.flags = flags,
+        _ => device.change_primary(|p| p.flags = flags),
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
+    wanted(id)?;
+    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+    device_of(cx.job, ctx)?;
+    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
+}
+
+pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
+    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+    device_of(cx.job, ctx)?;
+    // Every driver reports this version, whatever version the context was created with (docs/driver-facts.md 3.3).
+    write_out(version, 3020)
+}
+
+pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {
+    let device = cx.device()?;
+    captures::forbid_in(cx, device)?;
+    synchronize(cx, device)
+}
+
+fn synchronize(cx: &CallContext, device: &'static Device) -> Result<(), Code> {
+    let mark = stream_ordered::before_sync(device);
+    cx.settle(device)?;
+    stream_ordered::after_sync(cx, device, None, mark);
+    Ok(())
+}
+
+pub(crate) fn cuCtxSynchronize_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+    let device = given_or_current(cx.job, ctx)?;
+    captures::forbid_in(cx, device)?;
+    synchronize(cx, device)
+}
+
+pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut CallContext, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {
+    let [lowest, highest] = cx.device()?.info.priorities;
+    for (to, value) in [(least, lowest), (greatest, highest)] {
+        if !to.is_null() {
+            write_out(to, value)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {
+    let device = cx.device()?;
+    if kind != sys::CUexecAffinityType_enum::CU_EXEC_AFFINITY_TYPE_SM_COUNT as u32 {
+        return Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    let all = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32;
+    // The kind, then the number.
+    write_out(to.cast::<[u32; 2]>(), [kind, crate::job::attributes::attribute(device, all).unwrap_or(0) as u32])
+}
+
+#[cfg(test)]
+mod tests;

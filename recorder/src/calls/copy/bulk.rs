@@ -1,0 +1,223 @@
+//! Large copies between pageable memory and a device, by several threads: in-process by the executor ([`executor::bulk`]), at a place that
+//! shares memory with this process through page-locked memory that both have.
+
+use crate::base::config;
+use crate::calls::copy::rect::{Rect, Until};
+use crate::calls::copy::sending::operate;
+use crate::calls::copy::transfer::{copy_in, copy_out};
+use crate::calls::host_function::changes_later;
+use crate::enter::CallContext;
+use crate::host_memory::{self, Slots};
+use crate::job::Device;
+use crate::order::landing;
+use crate::pinned::{blocks, naming};
+use crate::place::Waiting;
+use cuda_api::arg::{LEGACY, stage_stream};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, CopyDevice};
+use executor::bulk::{Bulk, SMALLEST, copy_memory, touch};
+use faults::Point;
+
+/// The most and the least bytes that go to a place at once: a copy is at least four of such parts, if it is long enough, so that copying in
+/// memory and copying to the GPU go on at the same time.
+const PART: std::ops::RangeInclusive<u64> = 1 << 20..=host_memory::HALF;
+
+/// Makes such a copy. False if it is another one, or is left to the other ways. The device's end is known memory. Before a synchronous copy
+/// everything that may still change the host's end has been waited for.
+pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+    if r.rows != 1 || r.width < SMALLEST as u64 {
+        return Ok(false);
+    }
+    let host = if r.dst.device { r.src } else { r.dst };
+    // Pinned memory is copied as natively, by the driver itself.
+    if blocks::touches(host.address..host.address + r.width) {
+        return Ok(false);
+    }
+    let suits = |cx: &CallContext| cx.place(device).in_process().is_some() || cx.place(device).maps_file();
+    if !suits(cx) {
+        return Ok(false);
+    }
+    if r.dst.device && !is_at_rest(cx, device, stream, host.address, r.width)? {
+        match until {
+            // It reads its source when its turn has come, as natively.
+            Until::Done => cx.settle_turn(device, stream)?,
+            // How the driver reads memory natively while the stream is busy, only the driver knows.
+            Until::Submitted => return Ok(false),
+        }
+    }
+    // The wait was outside of the gate: the job may have moved.
+    if cx.place(device).in_process().is_some() {
+        return in_process(cx, device, r, stream, until);
+    }
+    if !suits(cx) {
+        return Ok(false);
+    }
+    let Some(slots) = host_memory::take_slots() else { return Ok(false) };
+    if !slots.reach(cx, device) {
+        host_memory::give_slots(slots);
+        return Ok(false);
+    }
+    landing::before_work(cx, device, stream)?;
+    let mut staged = Staged { device, r, stream, slots, at: 0, halves: [None, None] };
+    // After an error the GPU may still use the slots: nobody gets them any more.
+    let rest = if r.dst.device { staged.inwards(cx) } else { staged.outwards(cx) }?;
+    host_memory::give_slots(staged.slots);
+    match rest {
+        None => {}
+        // The job has moved meanwhile, to where the memory is not shared.
+        Some(rest) if r.dst.device => {
+            copy_in(cx, device, true, rest, stream, until)?;
+            if until == Until::Done {
+                cx.settle_stream(device, stream)?;
+            }
+        }
+        Some(rest) => copy_out(cx, device, rest, stream, until)?,
+    }
+    Ok(true)
+}
+
+/// Whether nothing is before the next work of a stream: neither in it nor in others that it may have to follow.
+fn is_at_rest(cx: &CallContext, device: &'static Device, stream: u64, address: u64, bytes: u64) -> Result<bool, Code> {
+    if changes_later(cx, device, stream, address, bytes) {
+        return Ok(false);
+    }
+    for one in [stream, LEGACY] {
+        if device.is_quiet(cx.place(device), Some(one)) {
+            continue;
+        }
+        match cx.query(device, ops::id::STREAM_QUERY, one) {
+            Ok(_) => {}
+            Err(code::ERROR_NOT_READY) => return Ok(false),
+            Err(rc) => return Err(rc),
+        }
+    }
+    Ok(true)
+}
+
+fn threads() -> Option<usize> {
+    config::get().ok().and_then(|c| c.copy_threads)
+}
+
+fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
+    let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
+    let (to_device, wait) = (r.dst.device, until == Until::Done);
+    let (device_end, host) = if to_device { (r.dst.address, r.src.address) } else { (r.src.address, r.dst.address) };
+    let stream = stage_stream(stream, exec.bindings())?;
+    let copy = Bulk { device: device_end, host, bytes: r.width as usize, to_device, stream, wait };
+    let mut made = false;
+    cx.wait_here(device, exec, |exec| {
+        // SAFETY: the program says that its end has this size, and keeps it during the call.
+        made = unsafe { exec.copy_bulk(&copy, threads()) }?;
+        Ok(())
+    })?;
+    Ok(made)
+}
+
+/// A part that a place has: the answer that tells that it has been copied, where it begins in the copy, its bytes.
+type Under = Option<(Waiting, u64, u64)>;
+
+/// A copy through slots.
+struct Staged<'a> {
+    device: &'static Device,
+    r: &'a Rect,
+    stream: u64,
+    slots: Slots,
+    /// Where the next part begins.
+    at: u64,
+    halves: [Under; 2],
+}
+
+impl Staged<'_> {
+    fn part(&self) -> u64 {
+        let part = (self.r.width / 4).next_multiple_of(4096).clamp(*PART.start(), *PART.end());
+        part.min(self.r.width - self.at)
+    }
+
+    /// What has not been begun.
+    fn rest(&self) -> Rect {
+        let (mut rest, at) = (*self.r, self.at);
+        (rest.dst.address, rest.src.address, rest.width) = (rest.dst.address + at, rest.src.address + at, rest.width - at);
+        rest
+    }
+
+    /// Hands a part over, and asks to be told when it has been copied.
+    fn submit(&mut self, cx: &CallContext, second: bool, bytes: u64) -> Result<(), Code> {
+        let (slot, at) = (self.slots.half(second), self.at);
+        let (dst, src) = if self.r.dst.device { (self.r.dst.address + at, slot) } else { (slot, self.r.src.address + at) };
+        let copy = CopyDevice { dst, dst_pitch: bytes, src, src_pitch: bytes, width: bytes, rows: 1, stream: self.stream };
+        faults::at(if self.r.dst.device { Point::CopyIn } else { Point::CopyOut });
+        operate(cx, self.device, true, &copy)?;
+        let told = cx.place(self.device).begin(ops::id::STREAM_SYNC, &[&self.stream.to_le_bytes()]);
+        self.halves[usize::from(second)] = Some((self.device.record_error(told)?, at, bytes));
+        self.at += bytes;
+        Ok(())
+    }
+
+    /// Waits until a half's part has been copied: where it begins and its bytes.
+    fn wait(&mut self, cx: &CallContext, second: bool) -> Result<Option<(u64, u64)>, Code> {
+        let Some((waiting, at, bytes)) = self.halves[usize::from(second)].take() else { return Ok(None) };
+        cx.wait_for(self.device, waiting)?;
+        Ok(Some((at, bytes)))
+    }
+
+    /// To the device. Returns what is left to other ways.
+    fn inwards(&mut self, cx: &CallContext) -> Result<Option<Rect>, Code> {
+        let (mut second, mut rest) = (false, None);
+        while self.at < self.r.width {
+            self.wait(cx, second)?;
+            // The wait was outside of the gate: the job may have moved.
+            if !self.slots.reach(cx, self.device) {
+                rest = Some(self.rest());
+                break;
+            }
+            let (from, to, bytes) = (self.r.src.address + self.at, self.slots.half(second), self.part());
+            let device_end = self.r.dst.address + self.at;
+            let looked = naming::any_unmapped();
+            // Of an odd destination a word may lie across two of the parts that are looked at.
+            let odd = !device_end.is_multiple_of(8);
+            let look = |bytes: &[u8]| looked && (odd || naming::may_be_named_at(device_end, bytes));
+            // SAFETY: the program says that its source has these bytes.
+            unsafe { touch(from, bytes as usize, false) };
+            // SAFETY: as above; the slot is this copy's, and no GPU reads it now.
+            if unsafe { copy_memory(from, to, bytes as usize, &look, threads()) } {
+                // SAFETY: as above: they are in the slot.
+                host_memory::note_copied(cx, device_end, unsafe { std::slice::from_raw_parts(to as *const u8, bytes as usize) })?;
+                // For the memory that was named all places may have left the job's file, and the slots with it.
+                if !self.slots.reach(cx, self.device) {
+                    rest = Some(self.rest());
+                    break;
+                }
+            }
+            self.submit(cx, second, bytes)?;
+            second = !second;
+        }
+        for half in [second, !second] {
+            self.wait(cx, half)?;
+        }
+        Ok(rest)
+    }
+
+    /// To the host. Returns what is left to other ways.
+    fn outwards(&mut self, cx: &CallContext) -> Result<Option<Rect>, Code> {
+        let (mut second, mut rest) = (false, None);
+        loop {
+            if let Some((at, bytes)) = self.wait(cx, second)? {
+                // SAFETY: the program says that its destination has these bytes.
+                unsafe { touch(self.r.dst.address + at, bytes as usize, true) };
+                // SAFETY: as above; the slot is this copy's, and the GPU has written it.
+                unsafe { copy_memory(self.slots.half(second), self.r.dst.address + at, bytes as usize, &|_| false, threads()) };
+            } else if self.at == self.r.width || rest.is_some() {
+                return Ok(rest);
+            }
+            if self.at < self.r.width && rest.is_none() {
+                if self.slots.reach(cx, self.device) {
+                    let bytes = self.part();
+                    self.submit(cx, second, bytes)?;
+                } else {
+                    rest = Some(self.rest());
+                }
+            }
+            second = !second;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Copies between host memory and a device, piece by piece.
+
+use crate::base::encoding::encode;
+use crate::calls::copy::rect::{End, Rect, TABLE, Until, packed, pieces};
+use crate::calls::copy::sending::submit;
+use crate::calls::host_function::{self, Read, changes_later};
+use crate::enter::CallContext;
+use crate::host_memory;
+use crate::job::Device;
+use crate::order::{host_waiting, landing};
+use crate::pinned::{blocks, naming};
+use crate::place::{Place, Waiting};
+use cuda_api::arg::stage_stream;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, CopyIn, CopyInLate, CopyOut};
+use cuda_api::sys;
+use faults::Point;
+use rcuda_forwarder::Landing;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+pub(crate) fn copy_in(
+    cx: &mut CallContext,
+    device: &'static Device,
+    known: bool,
+    r: Rect,
+    stream: u64,
+    until: Until,
+) -> Result<(), Code> {
+    if let Place::Local { exec, .. } = cx.place(device) {
+        let live = stage_stream(stream, exec.bindings())?;
+        // Copies of pinned memory are left to the driver as natively, and managed memory is pinned here.
+        if r.rows == 1 && (until == Until::Done || blocks::is_managed(r.src.address)) {
+            exec.make_current()?;
+            device.record_error(exec.await_turn(live, r.width))?;
+        }
+        return device.record_error(direct_rect(exec, r, live));
+    }
+    landing::before_work(cx, device, stream)?;
+    let span = r.src.span(r.width, r.rows)?;
+    let late = until == Until::Submitted
+        && blocks::is_pinned(r.src.address, span)
+        && (changes_later(cx, device, stream, r.src.address, span) || host_waiting::holds(cx, device, stream));
+    if late && !known {
+        // Only the place can tell whether the address is valid, and the answer to a late copy arrives late.
+        cx.settle_stream(device, stream)?;
+    }
+    pieces(r, |piece| {
+        let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
+        if late && known {
+            if naming::any_unmapped() {
+                // They are searched again when they are read, but then a stream waits for the round trip. SAFETY: the program guarantees
+                // that its source has these bytes.
+                unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
+            }
+            let body = |token| encode(&CopyInLate { token, to: op });
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, Read::of(&piece), body);
+        }
+        faults::at(Point::CopyIn);
+        let send = |bytes: &[u8]| {
+            note_many(cx, &piece, bytes)?;
+            submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
+        };
+        // SAFETY: the program guarantees that its source has these bytes.
+        unsafe { packed(&piece, send) }
+    })
+}
+
+/// Notes the addresses among more bytes than the copy itself has searched.
+pub(crate) fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), Code> {
+    if bytes.len() as u64 > TABLE { host_memory::note_copied(cx, r.dst.address, bytes) } else { Ok(()) }
+}
+
+pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
+    if let Place::Local { exec, .. } = cx.place(device) {
+        let live = stage_stream(stream, exec.bindings())?;
+        device.record_error(direct_rect(exec, r, live))?;
+        // With the driver of this process a pageable destination is written when the call returns; otherwise waits for the stream.
+        return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
+    }
+    let pinned = r.dst.is_pinned(&r)?;
+    let (mut last, mut epoch): (Option<Waiting>, _) = (None, 0);
+    pieces(r, |piece| {
+        // Queried for each piece: the place may have changed during a wait outside the gate.
+        let link = match cx.place(device) {
+            Place::Local { .. } => return copy_out(cx, device, piece, stream, Until::Done),
+            Place::Remote { link, .. } => link.clone(),
+        };
+        let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
+        let landing = Landing {
+            ptr: piece.dst.address as *mut u8,
+            pitch: piece.dst.pitch as usize,
+            width: piece.width as usize,
+            rows: piece.rows as usize,
+        };
+        if until == Until::Submitted && pinned {
+            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
+            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+            faults::at(Point::CopyOut);
+            // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
+            let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
+            landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
+            return Ok(());
+        }
+        // SAFETY: as above.
+        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+        faults::at(Point::CopyOut);
+        epoch = device.epoch.load(Ordering::Relaxed);
+        last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
+    })?;
+    last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
+}
+
+/// A copy by the driver of this process, with the program's own pointers.
+fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
+    exec.make_current()?;
+    let calls = &exec.driver().memory;
+    let stream = live as sys::CUstream;
+    let kind = |e: End| {
+        use sys::CUmemorytype_enum as M;
+        if e.device { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST }
+    };
+    let missing = code::ERROR_NOT_FOUND;
+    let rc = if r.rows == 1 && !r.src.device {
+        let f = calls.cuMemcpyHtoDAsync_v2.ok_or(missing)?;
+        // SAFETY: the program's pointers and size, checked against what is known of them.
+        unsafe { f(r.dst.address, r.src.address as *const c_void, r.width as usize, stream) }
+    } else if r.rows == 1 {
+        let f = calls.cuMemcpyDtoHAsync_v2.ok_or(missing)?;
+        // SAFETY: as above.
+        unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
+    } else {
+        let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
+        // Zero is not a memory type, so the struct is a valid value only when both types have been written.
+        let mut c = std::mem::MaybeUninit::<sys::CUDA_MEMCPY2D>::zeroed();
+        let p = c.as_mut_ptr();
+        // SAFETY: `p` points at a local struct; all fields but the two written here are numbers and pointers, valid as zero.
+        let c = unsafe {
+            (&raw mut (*p).srcMemoryType).write(kind(r.src));
+            (&raw mut (*p).dstMemoryType).write(kind(r.dst));
+            c.assume_init_mut()
+        };
+        (c.srcHost, c.srcDevice, c.srcPitch) = (r.src.address as *const c_void, r.src.address, r.src.pitch as usize);
+        (c.dstHost, c.dstDevice, c.dstPitch) = (r.dst.address as *mut c_void, r.dst.address, r.dst.pitch as usize);
+        (c.WidthInBytes, c.Height) = (r.width as usize, r.rows as usize);
+        // SAFETY: as above; the struct is only read during the call.
+        unsafe { f(&raw const *c, stream) }
+    };
+    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
+}

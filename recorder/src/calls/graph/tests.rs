@@ -1,0 +1,44 @@
+use super::*;
+use crate::calls::{reference, texture};
+use cuda_api::array::Resource;
+use cuda_api::reference::{ReferenceSet, Setting};
+use journal::Role;
+
+fn record<'a>(id: u16, creates: &'a [u64], ends: Option<u64>, uses: &'a [u64]) -> Record<'a> {
+    Record { seq: 1, id, role: Role::Plain, setting: None, device: 0, creates, ends, uses, body: &[], reply: &[] }
+}
+
+#[test]
+fn records_of_graph_instances_name_them() {
+    assert_eq!(instance_of(&record(ops::id::GRAPH_MAKE, &[5, 6], None, &[7])), Some(5));
+    assert_eq!(instance_of(&record(ops::id::GRAPH_CHANGE, &[5], None, &[7, 8])), Some(7));
+    assert_eq!(instance_of(&record(ops::id::GRAPH_SWITCH, &[], None, &[7])), Some(7));
+    assert_eq!(instance_of(&record(ops::id::GRAPH_END, &[], Some(9), &[])), Some(9));
+    assert_eq!(instance_of(&record(ops::id::CHUNK_MAP, &[5], Some(9), &[7])), None);
+}
+
+#[test]
+fn records_of_objects_name_them() {
+    assert_eq!(texture::object_of(&record(ops::id::OBJECT_MAKE, &[5], None, &[7])), Some(5));
+    assert_eq!(texture::object_of(&record(ops::id::OBJECT_END, &[], Some(6), &[7])), Some(6));
+    assert_eq!(texture::object_of(&record(ops::id::GRAPH_MAKE, &[5], Some(6), &[7])), None);
+}
+
+#[test]
+fn records_of_references_are_decoded() {
+    let of = |setting| crate::base::encoding::encode(&ReferenceSet { reference: 20, setting });
+    let (flags, resource) = (of(Setting::Flags(1)), of(Setting::Resource(Resource::default())));
+    let with = |body| Record { body, ..record(ops::id::REFERENCE_SET, &[], None, &[]) };
+    assert_eq!((reference::set_by(&with(&flags)), reference::set_by(&with(&resource))), (Some(20), Some(20)));
+    assert_eq!((reference::resource_set_by(&with(&flags)), reference::resource_set_by(&with(&resource))), (None, Some(20)));
+    assert_eq!(reference::set_by(&with(&flags[..3])), None, "cut short");
+    assert_eq!(reference::set_by(&record(ops::id::GRAPH_MAKE, &[20], None, &[])), None);
+}
+
+#[test]
+fn names_of_conditions_are_no_handles() {
+    for condition in [0, 1, u64::MAX, 1 << 56, 0x5c << 56] {
+        assert_eq!((journal_name(condition) >> 56, cuda_api::handle::kind(journal_name(condition))), (0x5e, None));
+    }
+    assert_eq!(journal_name(7), 0x5e00_0000_0000_0007);
+}

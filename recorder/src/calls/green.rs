@@ -1,0 +1,178 @@
+//! Green contexts: separate contexts for the program, each with a share of the multiprocessors (docs/execution.md, "Handles").
+//!
+//! They share the primary context of their device, as natively, and the streams of a place run unconfined: a share is a promise about
+//! speed, which another place with other shares could not keep.
+
+use crate::base::pointer::write_out;
+use crate::calls::{context, context_events, stream};
+use crate::enter::CallContext;
+use crate::job::contexts::{self, Created, of_context};
+use crate::job::{Device, Job, PutOff, attributes};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, compose, kind, slot};
+use cuda_api::sys::{self, CUdevice_attribute_enum as A};
+use cuda_model::parts::{self, Part};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::atomic::Ordering;
+
+/// `CU_GREEN_CTX_DEFAULT_STREAM`
+const DEFAULT_STREAM: u32 = 1;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+
+/// The context of a green context, and its data.
+fn find(green: sys::CUgreenCtx) -> Result<(u64, Created), Code> {
+    let ctx = compose(Kind::Context, 1, slot(green as u64));
+    if kind(green as u64) != Some(Kind::GreenContext) || of_context(ctx) != green as u64 {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    contexts::created(ctx).map(|c| (ctx, c)).ok_or(code::ERROR_INVALID_CONTEXT)
+}
+
+fn whole_of(device: &'static Device) -> Part {
+    let get = |which: A| attributes::attribute(device, which as u32).map_or(0, i32::unsigned_abs);
+    Part::whole(
+        device.index,
+        get(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+    )
+}
+
+/// The resources of a context: a share, or the whole device.
+fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
+    let device = contexts::device_of(job, ctx)?;
+    Ok(contexts::created(ctx).and_then(|c| c.part).unwrap_or_else(|| whole_of(device)))
+}
+
+pub(crate) fn cuDeviceGetDevResource(
+    cx: &mut CallContext,
+    dev: sys::CUdevice,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    parts::check_type(kind)?;
+    // SAFETY: the program's output.
+    unsafe { whole_of(device).give(to) }
+}
+
+pub(crate) fn cuCtxGetDevResource(
+    cx: &mut CallContext,
+    ctx: sys::CUcontext,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    parts::check_type(kind)?;
+    let ctx = if ctx.is_null() { contexts::current() } else { ctx as u64 };
+    // SAFETY: the program's output.
+    unsafe { part_of(cx.job, ctx)?.give(to) }
+}
+
+pub(crate) fn cuGreenCtxGetDevResource(
+    cx: &mut CallContext,
+    green: sys::CUgreenCtx,
+    to: *mut sys::CUdevResource,
+    kind: u32,
+) -> Result<(), Code> {
+    parts::check_type(kind)?;
+    // SAFETY: the program's output.
+    unsafe { part_of(cx.job, find(green)?.0)?.give(to) }
+}
+
+pub(crate) fn cuDevSmResourceSplitByCount(
+    _cx: &mut CallContext,
+    result: *mut sys::CUdevResource,
+    wanted: *mut c_uint,
+    input: *const sys::CUdevResource,
+    rest: *mut sys::CUdevResource,
+    flags: c_uint,
+    least: c_uint,
+) -> Result<(), Code> {
+    // SAFETY: the program's own arguments.
+    unsafe { parts::split(result, wanted, input, rest, flags, least) }
+}
+
+pub(crate) fn cuDevResourceGenerateDesc(
+    _cx: &mut CallContext,
+    to: *mut sys::CUdevResourceDesc,
+    resources: *mut sys::CUdevResource,
+    count: c_uint,
+) -> Result<(), Code> {
+    // SAFETY: the program's own arguments.
+    let descriptor = unsafe { parts::describe(resources, count) }?;
+    write_out(to, descriptor as sys::CUdevResourceDesc)
+}
+
+pub(crate) fn cuGreenCtxCreate(
+    cx: &mut CallContext,
+    to: *mut sys::CUgreenCtx,
+    descriptor: sys::CUdevResourceDesc,
+    dev: sys::CUdevice,
+    flags: c_uint,
+) -> Result<(), Code> {
+    let device = cx.job.device(dev)?;
+    let part = parts::described(descriptor as u64)?;
+    if to.is_null() || flags != DEFAULT_STREAM || part.device != device.index {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ctx = contexts::enlist(device, 0, Some(part))?;
+    contexts::retain(device);
+    write_out(to, of_context(ctx) as sys::CUgreenCtx)
+}
+
+pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) -> Result<(), Code> {
+    let (ctx, made) = find(green)?;
+    let device = contexts::device_of(cx.job, ctx)?;
+    let ending = PutOff::begin();
+    context_events::end(cx, device, ctx)?;
+    for (_, stream) in cx.job.tables.streams.all(device.index) {
+        if stream.context() == ctx {
+            // Their work continues, but they can no longer be used.
+            stream.data.orphaned.store(true, Ordering::Relaxed);
+        }
+    }
+    contexts::delist(ctx);
+    cuda_model::cudart::context_destroyed(ctx as usize);
+    context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)?;
+    drop(ending);
+    device.check_late()
+}
+
+pub(crate) fn cuCtxFromGreenCtx(_cx: &mut CallContext, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {
+    write_out(to, find(green)?.0 as sys::CUcontext)
+}
+
+pub(crate) fn cuGreenCtxRecordEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    context_events::record(cx, ctx, event as u64)
+}
+
+pub(crate) fn cuGreenCtxWaitEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    context_events::wait(cx, ctx, event as u64)
+}
+
+pub(crate) fn cuGreenCtxStreamCreate(
+    cx: &mut CallContext,
+    to: *mut sys::CUstream,
+    green: sys::CUgreenCtx,
+    flags: c_uint,
+    priority: c_int,
+) -> Result<(), Code> {
+    let (ctx, _) = find(green)?;
+    if to.is_null() || flags != NON_BLOCKING {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    cx.on(contexts::device_of(cx.job, ctx)?);
+    let made = stream::create(cx, ctx, flags, priority)?;
+    write_out(to, made as sys::CUstream)
+}
+
+pub(crate) fn cuGreenCtxGetId(_cx: &mut CallContext, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
+    let green = if green.is_null() { of_context(contexts::current()) as sys::CUgreenCtx } else { green };
+    let (ctx, made) = find(green)?;
+    if made.part.is_none() {
+        return Err(code::ERROR_INVALID_CONTEXT);
+    }
+    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
+}

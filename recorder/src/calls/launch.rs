@@ -1,0 +1,534 @@
+//! Launches: parameters are packed by the layout that the place has returned once, checked, and sent.
+
+use crate::base::encoding::encoded;
+use crate::base::pointer::write_out;
+use crate::calls::stream_attributes;
+use crate::enter::CallContext;
+use crate::host_memory::{self, system_atomics};
+use crate::job::Device;
+use crate::ledger::Keep;
+use crate::objects::function::{FunctionData, Told};
+use crate::order::{captures, host_waiting, landing};
+use crate::pinned::naming;
+use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
+use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
+use cuda_api::wire::Wire;
+use cuda_api::work::{self, Attribute, Kernel, Work};
+use cuda_model::old_launch::Shape;
+use std::ffi::{c_int, c_uint, c_void};
+
+/// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
+const EXTRA_END: usize = 0;
+const EXTRA_POINTER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
+const LAST_ATTRIBUTE: u32 = 16;
+/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
+const LARGEST_CLUSTER: u64 = 16;
+
+/// The properties of a function that launches need. The first query on a device loads its code there: a journalled first use.
+pub(crate) fn info(cx: &mut CallContext, function: u64) -> Result<&'static FunctionInfo, Code> {
+    told(cx, function).map(|told| &told.info)
+}
+
+/// As [`info`], with everything else that is known of it.
+pub(crate) fn told(cx: &mut CallContext, function: u64) -> Result<&'static Told, Code> {
+    let device = cx.device()?;
+    told_on(cx, device, function, cx.job.tables.function(function)?)
+}
+
+/// As [`told`], for a function that has been looked up.
+#[inline]
+fn told_on(cx: &CallContext, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
+    match data.known_on(device.index) {
+        Some(told) => Ok(told),
+        None => ask_info(cx, device, function, data),
+    }
+}
+
+#[cold]
+fn ask_info(
+    cx: &CallContext,
+    device: &'static Device,
+    function: u64,
+    data: &'static FunctionData,
+) -> Result<&'static Told, Code> {
+    device.check()?;
+    let edges = Edges { uses: [function].into(), ..Edges::default() };
+    let body = function.to_le_bytes();
+    let told = data.learn(device.index, &device.ledger, |ledger| {
+        let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
+        let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
+        // The answer depends on attributes, of which only the last values are replayed, so a replay does not compare it.
+        ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
+        if info.local_grew > 0 {
+            // This memory stays when the function is gone.
+            let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
+            ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
+        }
+        Ok(bytes)
+    })?;
+    if told.info.system_atomics {
+        system_atomics::note_kernel(cx, &told.info.name);
+    }
+    Ok(told)
+}
+
+fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
+    crate::job::attributes::attribute(device, id as u32).and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX)
+}
+
+/// The errors that the driver returns from the launch itself.
+pub(crate) fn check(device: &Device, info: &FunctionInfo, l: &Launch) -> Result<(), Code> {
+    let limits = &device.limits;
+    let inside = |values: [u32; 3], limits: [u32; 3]| values.iter().zip(limits).all(|(v, limit)| *v != 0 && *v <= limit);
+    if !inside(l.grid, limits.grid) || !inside(l.block, limits.block) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let threads = l.block.iter().map(|b| u64::from(*b)).product::<u64>();
+    if threads > u64::from(limits.threads) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if info.max_threads != 0 && threads > u64::from(info.max_threads) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if l.shared > info.max_dynamic_shared {
+        return Err(if l.cooperative { code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE } else { code::ERROR_INVALID_VALUE });
+    }
+    Ok(())
+}
+
+/// Returns whether an encoded attribute has this id.
+fn is(attribute: &[u8], id: A) -> bool {
+    attribute[..4] == (id as u32).to_le_bytes()
+}
+
+/// Returns whether a launch is cooperative, by its kind or by an attribute. Not for launches with clusters, which have a limit of their
+/// own.
+fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
+    let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
+    let clustered = all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+    let asked = all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE) && a[8..12] != [0; 4]);
+    (l.cooperative || asked) && !clustered
+}
+
+/// A cooperative grid must be resident as a whole; the driver checks this at the launch. The place returns the maximum number of blocks
+/// once for each block size of a function.
+fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) -> Result<(), Code> {
+    let mut sent = cuOccupancyMaxActiveBlocksPerMultiprocessor::Sent {
+        numBlocks: true,
+        func: l.function,
+        blockSize: l.block.iter().product::<u32>() as c_int,
+        dynamicSMemSize: l.shared as usize,
+    };
+    let each = cx.carry::<cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn>(&mut sent)?.numBlocks;
+    let resident = each.and_then(|n| u64::try_from(n).ok()).unwrap_or(0) * u64::from(device.limits.processors);
+    let blocks = l.grid.iter().map(|g| u64::from(*g)).product::<u64>();
+    if blocks > resident { Err(code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
+}
+
+/// Packs the parameters after the head: from the array of pointers, or from the one buffer of `extra`.
+///
+/// # Safety
+/// Exactly one of the two is what the program passed for this function.
+unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<(), Code> {
+    let start = body.len();
+    if !extra.is_null() {
+        let (mut buffer, mut size) = (std::ptr::null::<u8>(), std::ptr::null::<usize>());
+        let mut at = extra;
+        loop {
+            // SAFETY: the array alternates keys and values until its end key (contract).
+            let key = unsafe { at.read() } as usize;
+            if key == EXTRA_END {
+                break;
+            }
+            // SAFETY: as above.
+            let value = unsafe { at.add(1).read() };
+            match key {
+                EXTRA_POINTER => buffer = value.cast(),
+                EXTRA_SIZE => size = value.cast(),
+                _ => return Err(code::ERROR_INVALID_VALUE),
+            }
+            // SAFETY: as above.
+            at = unsafe { at.add(2) };
+        }
+        if buffer.is_null() || size.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the value of this key points to the size of the buffer.
+        let n = unsafe { size.read() };
+        // As the driver behaves (measured): an empty buffer counts as none, there must not be both, and not more than fits.
+        if n > 0 && !params.is_null() || n > MAX_PARAM_BYTES {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if n > info.params.last().map_or(0, |(offset, bytes)| (offset + bytes) as usize).next_multiple_of(8) {
+            return Err(code::ERROR_LAUNCH_OUT_OF_RESOURCES);
+        }
+        if n > 0 {
+            // SAFETY: the program guarantees that the buffer has this size.
+            body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
+            return Ok(());
+        }
+    }
+    if info.params.is_empty() {
+        return Ok(());
+    }
+    if params.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for (i, (offset, bytes)) in info.params.iter().enumerate() {
+        let (offset, bytes) = (*offset as usize, *bytes as usize);
+        if offset + bytes > MAX_PARAM_BYTES {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if body.len() < start + offset {
+            body.resize(start + offset, 0);
+        }
+        // SAFETY: the array has a pointer for each parameter of the function, and each points at the parameter's bytes.
+        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast_const().cast::<u8>(), bytes) };
+        body.extend_from_slice(value);
+    }
+    Ok(())
+}
+
+/// Notes the pinned memory whose addresses a kernel receives.
+///
+/// # Safety
+/// There is a pointer to each parameter of the function.
+unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
+    if !naming::any_unmapped() {
+        return Ok(());
+    }
+    for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
+        // SAFETY: guaranteed by the caller.
+        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) };
+        host_memory::note_words(cx, value)?;
+    }
+    Ok(())
+}
+
+/// The graph node of a captured launch.
+///
+/// # Safety
+/// As for [`pack`].
+unsafe fn node(
+    info: &FunctionInfo,
+    head: &Launch,
+    attributes: &[u8],
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<Kernel, Code> {
+    let mut packed = Vec::new();
+    // SAFETY: guaranteed by the caller.
+    unsafe { pack(&mut packed, info, params, extra) }?;
+    let mut attributes: Vec<Attribute> = attributes.chunks_exact(ATTRIBUTE_BYTES).filter_map(|a| a.try_into().ok()).collect();
+    if head.cooperative {
+        let mut cooperative: Attribute = [0; ATTRIBUTE_BYTES];
+        (cooperative[0], cooperative[8]) = (sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE as u8, 1);
+        attributes.push(cooperative);
+    }
+    let (function, grid, block, shared) = (head.function, head.grid, head.block, head.shared);
+    Ok(Kernel { function, grid, block, shared, attributes, params: packed })
+}
+
+/// A launch: `head` without handles, attributes as the program passed them.
+unsafe fn launch(
+    cx: &mut CallContext,
+    function: u64,
+    stream: u64,
+    mut head: Launch,
+    attributes: &[u8],
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    head.stream = cx.use_stream(stream)?;
+    let on = cx.device()?;
+    head.function = function;
+    let data = cx.job.tables.function(function)?;
+    on.check()?;
+    let info = &told_on(cx, on, function, data)?.info;
+    check(on, info, &head)?;
+    if cx.job.graphs.capturing() {
+        if info.references {
+            cx.job.graphs.forbid_on(&captures::seen(cx, head.stream, on)?)?;
+        }
+        let kernel = || {
+            // SAFETY: the exported symbols pass on what the program passed.
+            let mut kernel = unsafe { node(info, &head, attributes, params, extra) }?;
+            work::inherit(&mut kernel.attributes, stream_attributes::of_kernels(cx, on, head.stream)?);
+            Ok(Work::Kernel(kernel))
+        };
+        if captures::take(cx, on, head.stream, false, kernel)? {
+            return Ok(());
+        }
+    }
+    if let Some(exec) = cx.place(on).in_process()
+        && extra.is_null()
+    {
+        if params.is_null() && !info.params.is_empty() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the exported symbols pass on what the program passed.
+        unsafe { note_pinned(cx, info, params) }?;
+        // SAFETY: as above.
+        return on.record_error(unsafe { exec.launch_with(&head, attributes, params) });
+    }
+    if is_cooperative(&head, attributes) {
+        check_residence(cx, on, &head)?;
+    }
+    encoded(&head, |body| {
+        body.extend_from_slice(attributes);
+        let head_bytes = body.len();
+        // SAFETY: the exported symbols pass on what the program passed.
+        unsafe { pack(body, info, params, extra) }?;
+        host_memory::note_words(cx, &body[head_bytes..])?;
+        landing::before_work(cx, on, head.stream)?;
+        let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
+        crate::order::delay::note_delay(cx, on, head.stream, span.as_ref());
+        if host_waiting::may_wait(&body[head_bytes..]) {
+            host_waiting::note(on, head.stream, span.map(|s| s.end));
+        }
+        Ok(())
+    })
+}
+
+/// A launch with its parameters in one buffer.
+pub(crate) fn packed(cx: &mut CallContext, function: u64, stream: u64, grid: [u32; 3], shape: Shape) -> Result<(), Code> {
+    let mut bytes = shape.params.len();
+    let buffer = shape.params.as_ptr().cast_mut();
+    let mut extra: [*mut c_void; 5] = [EXTRA_POINTER, 0, EXTRA_SIZE, 0, EXTRA_END].map(std::ptr::without_provenance_mut);
+    (extra[1], extra[3]) = (buffer.cast(), (&raw mut bytes).cast());
+    // SAFETY: the buffer and its size live across the call.
+    unsafe { launch(cx, function, stream, head(grid, shape.block, shape.shared), &[], std::ptr::null_mut(), extra.as_mut_ptr()) }
+}
+
+fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {
+    Launch { function: 0, stream: 0, grid, block, shared, attributes: 0, cooperative: false }
+}
+
+pub(crate) fn cuLaunchKernel(
+    cx: &mut CallContext,
+    f: sys::CUfunction,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: sys::CUstream,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    let head = head([gx, gy, gz], [bx, by, bz], shared);
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, extra) }
+}
+
+pub(crate) fn cuLaunchCooperativeKernel(
+    cx: &mut CallContext,
+    f: sys::CUfunction,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: sys::CUstream,
+    params: *mut *mut c_void,
+) -> Result<(), Code> {
+    let head = Launch { cooperative: true, ..head([gx, gy, gz], [bx, by, bz], shared) };
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, std::ptr::null_mut()) }
+}
+
+/// Reads a launch configuration: head, stream, attributes as bytes.
+fn read_config(cx: &CallContext, config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
+    if config.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null; every field is an integer or a pointer.
+    let (g, b, shared, stream) = unsafe {
+        let c = &*config;
+        ([c.gridDimX, c.gridDimY, c.gridDimZ], [c.blockDimX, c.blockDimY, c.blockDimZ], c.sharedMemBytes, c.hStream)
+    };
+    // SAFETY: as above.
+    let (attributes, count) = unsafe { ((*config).attrs, (*config).numAttrs as usize) };
+    if count > 64 || (count > 0 && attributes.is_null()) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let bytes: &[u8] = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: the program guarantees that there are `count` attributes; they are used before the call returns.
+        unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
+    };
+    check_attributes(bytes)?;
+    check_clusters(cx, bytes, g)?;
+    let head = Launch { attributes: count as u16, ..head(g, b, shared) };
+    Ok((head, stream as u64, bytes))
+}
+
+/// Checks that clusters divide the grid and are not too large, and that the device supports them.
+fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), Code> {
+    for a in bytes.chunks_exact(ATTRIBUTE_BYTES).filter(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)) {
+        let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
+        let cluster = [word(8), word(12), word(16)];
+        let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
+        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > LARGEST_CLUSTER {
+            return Err(code::ERROR_INVALID_CLUSTER_SIZE);
+        }
+        let known = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH as u32;
+        if cluster != [1; 3] && crate::job::attributes::attribute(cx.device()?, known) != Some(1) {
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses attributes that contain handles, which would need translation.
+pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
+    for a in bytes.chunks_exact(ATTRIBUTE_BYTES) {
+        let id = u32::from_le_bytes([a[0], a[1], a[2], a[3]]);
+        use sys::CUlaunchAttributeID_enum as A;
+        let names_handles = [
+            A::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+            A::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+            A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
+        ];
+        // An attribute of streams, or an unknown one.
+        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_ATTRIBUTE {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if names_handles.iter().any(|x| *x as u32 == id) {
+            crate::base::log::missed(format!("launch attribute {id}"));
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuLaunchKernelEx(
+    cx: &mut CallContext,
+    config: *const sys::CUlaunchConfig,
+    f: sys::CUfunction,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Result<(), Code> {
+    let (head, stream, attributes) = read_config(cx, config)?;
+    // SAFETY: the program's arguments.
+    unsafe { launch(cx, f as u64, stream, head, attributes, params, extra) }
+}
+
+/// Occupancy queries that take a launch configuration: sent in the encoding of a launch.
+fn clusters(
+    cx: &mut CallContext,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+    op: u16,
+) -> Result<(), Code> {
+    let (mut head, _, attributes) = read_config(cx, config)?;
+    head.stream = LEGACY;
+    let device = cx.device()?;
+    head.function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;
+    cx.on(device);
+    let mut body = Vec::new();
+    head.put(&mut body);
+    body.extend_from_slice(attributes);
+    let bytes = cx.ask_about(cx.job.tables.function(head.function)?, device, op, &body)?;
+    write_out(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
+}
+
+pub(crate) fn cuOccupancyMaxActiveClusters(
+    cx: &mut CallContext,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+) -> Result<(), Code> {
+    clusters(cx, to, f, config, ops::id::MAX_ACTIVE_CLUSTERS)
+}
+
+pub(crate) fn cuOccupancyMaxPotentialClusterSize(
+    cx: &mut CallContext,
+    to: *mut c_int,
+    f: sys::CUfunction,
+    config: *const sys::CUlaunchConfig,
+) -> Result<(), Code> {
+    clusters(cx, to, f, config, ops::id::MAX_CLUSTER_SIZE)
+}
+
+fn potential_block_size(
+    cx: &mut CallContext,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+    flags: c_uint,
+) -> Result<(), Code> {
+    use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags as row;
+    use sys::CUdevice_attribute_enum as A;
+    let device = cx.device()?;
+    let function = cx.use_handle(Kind::Function, Kind::Kernel, f as u64)?;
+    cx.on(device);
+    let info = info(cx, function)?;
+    let warp = 32;
+    let most = limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK).min(info.max_threads.max(warp));
+    let most = if block_limit > 0 { most.min(block_limit as u32) } else { most };
+    let processors = limit(device, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    let threads_per = limit(device, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    let (mut best, mut best_block, mut best_blocks) = (0, 0, 0);
+    let mut size = most.next_multiple_of(warp);
+    while size > 0 {
+        let size_here = size.min(most);
+        let bytes = match shared_of {
+            // SAFETY: the program's callback, called on the program's thread as the driver would.
+            Some(callback) => unsafe { callback(size_here as c_int) },
+            None => shared,
+        };
+        let mut sent =
+            row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
+        let blocks = cx.carry::<row::Fn>(&mut sent)?.numBlocks.unwrap_or(0).max(0) as u32;
+        if blocks * size_here > best {
+            (best, best_block, best_blocks) = (blocks * size_here, size_here, blocks);
+        }
+        if best == threads_per {
+            break;
+        }
+        size -= warp;
+    }
+    write_out(grid, (best_blocks * processors) as c_int)?;
+    write_out(block, best_block as c_int)
+}
+
+pub(crate) fn cuOccupancyMaxPotentialBlockSize(
+    cx: &mut CallContext,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+) -> Result<(), Code> {
+    potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, 0)
+}
+
+pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    cx: &mut CallContext,
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: sys::CUfunction,
+    shared_of: sys::CUoccupancyB2DSize,
+    shared: usize,
+    block_limit: c_int,
+    flags: c_uint,
+) -> Result<(), Code> {
+    potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, flags)
+}

@@ -1,0 +1,247 @@
+//! Linking at run time. The job keeps the parts of a link and has a place link all of them each time that one is added (an invalid part
+//! is then refused, as natively) and when the link is completed. So no place has state of a link, and a job can move in between.
+
+use crate::base::log::lock;
+use crate::base::pointer::write_out;
+use crate::enter::{CallContext, older};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{self, Link, LinkInput, Linked};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `CU_JIT_WALL_TIME` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that are outputs.
+const OUTPUTS: std::ops::RangeInclusive<u32> = 2..=6;
+const INFO: u32 = 3;
+const INFO_SIZE: u32 = 4;
+const ERRORS: u32 = 5;
+const ERRORS_SIZE: u32 = 6;
+/// Maximum number of options, more than exist.
+const MOST_OPTIONS: usize = 64;
+/// Kinds of parts: cubin, PTX, fat binary, object, library, NVVM.
+const KINDS: u32 = 6;
+const PTX: u32 = 1;
+
+static LINKS: Mutex<Option<HashMap<u64, State>>> = Mutex::new(None);
+/// Links have handles that look like unused addresses.
+static NEXT: AtomicU64 = AtomicU64::new(0x6c69_0000_0000);
+
+/// A link.
+struct State {
+    device: u32,
+    options: Vec<(u32, u64)>,
+    inputs: Vec<LinkInput>,
+    info: Log,
+    errors: Log,
+    /// The result, which the program reads until it destroys the link.
+    image: Option<Box<[u8]>>,
+}
+
+/// A buffer of the program for messages, and the slot in its array of values for the length written. Plain addresses rather than
+/// references, since the program may change both after the end of the link.
+#[derive(Debug, Clone, Copy, Default)]
+struct Log {
+    buffer: u64,
+    room: usize,
+    slot: u64,
+}
+
+impl Log {
+    fn write(&self, text: &[u8]) {
+        if self.buffer == 0 || self.room == 0 {
+            return;
+        }
+        let n = text.len().min(self.room - 1);
+        // SAFETY: the program keeps buffer and slot valid until it destroys the link (contract of `cuLinkCreate`).
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer as *mut u8, n);
+            (self.buffer as *mut u8).add(n).write(0);
+            if self.slot != 0 {
+                (self.slot as *mut usize).write_unaligned(n);
+            }
+        }
+    }
+}
+
+/// Reads the options: those that are numbers, and the buffers for messages.
+fn read_options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<(Vec<(u32, u64)>, Log, Log), Code> {
+    let (mut plain, mut info, mut errors) = (Vec::new(), Log::default(), Log::default());
+    if count as usize > MOST_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for i in 0..count as usize {
+        // SAFETY: the program guarantees that both arrays have `count` elements.
+        let (key, slot) = unsafe { (keys.add(i).read(), values.add(i)) };
+        // SAFETY: as above.
+        let value = unsafe { slot.read() } as u64;
+        match key {
+            INFO => info.buffer = value,
+            ERRORS => errors.buffer = value,
+            // The value itself is the size.
+            INFO_SIZE => (info.room, info.slot) = (value as u32 as usize, slot as u64),
+            ERRORS_SIZE => (errors.room, errors.slot) = (value as u32 as usize, slot as u64),
+            key if OUTPUTS.contains(&key) => {}
+            key => plain.push((key, value)),
+        }
+    }
+    Ok((plain, info, errors))
+}
+
+/// Runs `body` on a link.
+fn with<T>(state: sys::CUlinkState, body: impl FnOnce(&mut State) -> Result<T, Code>) -> Result<T, Code> {
+    body(lock(&LINKS).get_or_insert_default().get_mut(&(state as u64)).ok_or(code::ERROR_INVALID_HANDLE)?)
+}
+
+pub(crate) fn cuLinkCreate_v2(
+    cx: &mut CallContext,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+    to: *mut sys::CUlinkState,
+) -> Result<(), Code> {
+    let device = cx.device()?;
+    device.check()?;
+    let (options, info, errors) = read_options(count, keys.cast_const().cast(), values)?;
+    let handle = NEXT.fetch_add(64, Ordering::Relaxed);
+    write_out(to, handle as sys::CUlinkState)?;
+    let state = State { device: device.index, options, inputs: Vec::new(), info, errors, image: None };
+    lock(&LINKS).get_or_insert_default().insert(handle, state);
+    Ok(())
+}
+
+/// Has the place of a link's device link its parts, followed by `more`.
+fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, complete: bool) -> Result<Vec<u8>, Code> {
+    let (device, op) = with(state, |s| {
+        let inputs = s.inputs.iter().cloned().chain(more.clone()).collect();
+        Ok((s.device, Link { options: s.options.clone(), inputs, complete }))
+    })?;
+    let device = cx.job.devices.get(device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
+    let mut body = Vec::new();
+    op.put(&mut body);
+    let answer = cx.ask(device, ops::id::LINK, &[&body])?;
+    let linked = Linked::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    with(state, |s| {
+        s.info.write(&linked.info);
+        s.errors.write(&linked.errors);
+        if linked.code != code::SUCCESS {
+            return Err(linked.code);
+        }
+        s.inputs.extend(more);
+        Ok(linked.image)
+    })
+}
+
+fn text(from: *const c_char) -> Vec<u8> {
+    if from.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    unsafe { CStr::from_ptr(from) }.to_bytes().to_vec()
+}
+
+fn add(
+    cx: &mut CallContext,
+    state: sys::CUlinkState,
+    kind: u32,
+    data: Vec<u8>,
+    name: *const c_char,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<(), Code> {
+    if kind >= KINDS {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    with(state, |s| if s.image.is_some() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) })?;
+    let (options, ..) = read_options(count, keys.cast_const().cast(), values)?;
+    link(cx, state, Some(LinkInput { kind, name: text(name), options, data }), false).map(drop)
+}
+
+pub(crate) fn cuLinkAddData_v2(
+    cx: &mut CallContext,
+    state: sys::CUlinkState,
+    kind: u32,
+    data: *mut c_void,
+    size: usize,
+    name: *const c_char,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<(), Code> {
+    with(state, |_| Ok(()))?;
+    if data.is_null() || size == 0 || size > isize::MAX as usize {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program guarantees that the part has this size.
+    let data = unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), size) }.to_vec();
+    add(cx, state, kind, data, name, count, keys, values)
+}
+
+pub(crate) fn cuLinkAddFile_v2(
+    cx: &mut CallContext,
+    state: sys::CUlinkState,
+    kind: u32,
+    path: *const c_char,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<(), Code> {
+    with(state, |_| Ok(()))?;
+    if path.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let file = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    let mut data = std::fs::read(&file).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
+    if kind == PTX {
+        // Text in a file has no terminating zero.
+        data.push(0);
+    }
+    add(cx, state, kind, data, path, count, keys, values)
+}
+
+pub(crate) fn cuLinkComplete(
+    cx: &mut CallContext,
+    state: sys::CUlinkState,
+    image: *mut *mut c_void,
+    size: *mut usize,
+) -> Result<(), Code> {
+    if image.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if with(state, |s| Ok(s.image.is_none()))? {
+        let linked = link(cx, state, None, true)?;
+        with(state, |s| {
+            s.image = Some(linked.into_boxed_slice());
+            Ok(())
+        })?;
+    }
+    with(state, |s| {
+        let bytes = s.image.as_mut().ok_or(code::ERROR_UNKNOWN)?;
+        if !size.is_null() {
+            write_out(size, bytes.len())?;
+        }
+        write_out(image, bytes.as_mut_ptr().cast())
+    })
+}
+
+pub(crate) fn cuLinkDestroy(_cx: &mut CallContext, state: sys::CUlinkState) -> Result<(), Code> {
+    lock(&LINKS).get_or_insert_default().remove(&(state as u64)).map(drop).ok_or(code::ERROR_INVALID_HANDLE)
+}
+
+older! {
+    cuLinkCreate = cuLinkCreate_v2(
+        count: c_uint, keys: *mut sys::CUjit_option, values: *mut *mut c_void, to: *mut sys::CUlinkState
+    );
+    cuLinkAddData = cuLinkAddData_v2(
+        state: sys::CUlinkState, kind: u32, data: *mut c_void, size: usize, name: *const c_char, count: c_uint,
+        keys: *mut sys::CUjit_option, values: *mut *mut c_void
+    );
+    cuLinkAddFile = cuLinkAddFile_v2(
+        state: sys::CUlinkState, kind: u32, path: *const c_char, count: c_uint, keys: *mut sys::CUjit_option,
+        values: *mut *mut c_void
+    );
+}

@@ -1,0 +1,251 @@
+//! Managed memory: memory of the arena that host and kernels use at one address. It is host memory, or mirrored on both machines if the
+//! place does not share it; advice and prefetches are checked and stored for queries, without any other effect.
+
+use crate::base::log::lock;
+use crate::base::pointer::write_out;
+use crate::enter::CallContext;
+use crate::host_memory;
+use crate::host_memory::managed_variables::find;
+use crate::pinned::blocks::{self, Kind};
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::code::{self, Code};
+use cuda_api::{handle, sys};
+use cuda_model::advice::{self, Advice};
+use cuda_model::batch::{self, Location};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::Mutex;
+
+/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
+const GLOBAL: u32 = 1;
+const HOST: u32 = 2;
+const SINGLE: u32 = 4;
+/// `CU_DEVICE_CPU`
+const CPU: c_int = -1;
+// `CUmemLocationType`
+const ON_DEVICE: u32 = 1;
+const ON_HOST: u32 = 2;
+const ON_NODE: u32 = 3;
+const ON_NODE_OF_THREAD: u32 = 4;
+
+/// The advice given, stored in the job.
+static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
+
+pub(crate) fn cuMemAllocManaged(
+    cx: &mut CallContext,
+    dptr: *mut sys::CUdeviceptr,
+    bytesize: usize,
+    flags: c_uint,
+) -> Result<(), Code> {
+    crate::order::captures::forbid_unsafe(cx)?;
+    let device = cx.device()?;
+    device.check()?;
+    if dptr.is_null() || bytesize == 0 || !matches!(flags, GLOBAL | HOST) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let at = host_memory::make(cx, device, bytesize as u64, 0, Kind::Managed)?;
+    lock(&ADVICE).forget(at, bytesize as u64);
+    write_out(dptr, at)
+}
+
+/// Checks that all of a range is managed memory of one allocation.
+fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
+    let found = blocks::find(at).filter(|f| f.managed && bytes > 0 && bytes <= f.bytes - (at - f.start));
+    found.map(drop).ok_or(code::ERROR_INVALID_VALUE)
+}
+
+/// Checks that a location for memory exists.
+fn check_location(cx: &CallContext, kind: u32, ordinal: c_int) -> Result<(), Code> {
+    match kind {
+        ON_DEVICE => cx.job.device(ordinal).map(drop),
+        ON_HOST | ON_NODE | ON_NODE_OF_THREAD => Ok(()),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+/// A `CUmemLocation` as it is passed by value: its kind and its number.
+fn parts(location: u64) -> (u32, c_int) {
+    (location as u32, (location >> 32) as c_int)
+}
+
+/// The older functions identify a device, or the processor.
+fn named(device: c_int) -> (u32, c_int) {
+    if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
+}
+
+fn advise(cx: &CallContext, at: u64, bytes: usize, advice: u32, location: (u32, c_int)) -> Result<(), Code> {
+    cx.device()?.check()?;
+    let range = check_range(at, bytes as u64);
+    let exists = |(kind, ordinal): (u32, c_int)| check_location(cx, kind, ordinal).is_ok();
+    if advice::check(advice, range, location, exists)? {
+        lock(&ADVICE).advise(at, bytes as u64, advice, location);
+    }
+    Ok(())
+}
+
+pub(crate) fn cuMemAdvise(cx: &mut CallContext, at: u64, count: usize, advice: u32, device: c_int) -> Result<(), Code> {
+    advise(cx, at, count, advice, named(device))
+}
+
+pub(crate) fn cuMemAdvise_v2(cx: &mut CallContext, at: u64, count: usize, advice: u32, location: u64) -> Result<(), Code> {
+    advise(cx, at, count, advice, parts(location))
+}
+
+fn prefetch(cx: &mut CallContext, at: u64, bytes: usize, (kind, ordinal): (u32, c_int), stream: u64) -> Result<(), Code> {
+    let stream = cx.use_stream(stream)?;
+    let device = cx.device()?;
+    device.check()?;
+    check_range(at, bytes as u64)?;
+    check_location(cx, kind, ordinal)?;
+    crate::order::captures::forbid_on(cx, device, stream)?;
+    lock(&ADVICE).prefetch(at, bytes as u64, (kind, ordinal));
+    Ok(())
+}
+
+pub(crate) fn cuMemPrefetchAsync(
+    cx: &mut CallContext,
+    at: u64,
+    count: usize,
+    device: c_int,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch(cx, at, count, named(device), stream as u64)
+}
+
+pub(crate) fn cuMemPrefetchAsync_v2(
+    cx: &mut CallContext,
+    at: u64,
+    count: usize,
+    location: u64,
+    flags: c_uint,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    if flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    prefetch(cx, at, count, parts(location), stream as u64)
+}
+
+/// Checks prefetches of ranges to a location, or to any, in stream order.
+fn prefetch_all(
+    cx: &mut CallContext,
+    ranges: impl FnOnce() -> Result<Vec<(u64, usize, Option<Location>)>, Code>,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    if stream == LEGACY {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let ranges = ranges()?;
+    let device = cx.device()?;
+    device.check()?;
+    for (at, bytes, to) in &ranges {
+        check_range(*at, *bytes as u64)?;
+        to.map_or(Ok(()), |(kind, ordinal)| check_location(cx, kind, ordinal))?;
+    }
+    crate::order::captures::forbid_on(cx, device, stream)?;
+    let mut advice = lock(&ADVICE);
+    for (at, bytes, to) in ranges {
+        if let Some(to) = to {
+            advice.prefetch(at, bytes as u64, to);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuMemRangeGetAttribute(
+    cx: &mut CallContext,
+    to: *mut c_void,
+    size: usize,
+    attribute: u32,
+    at: sys::CUdeviceptr,
+    bytes: usize,
+) -> Result<(), Code> {
+    cx.device()?.check()?;
+    check_range(at, bytes as u64)?;
+    lock(&ADVICE).give(to, attribute, size, at, bytes as u64)
+}
+
+pub(crate) fn cuMemRangeGetAttributes(
+    cx: &mut CallContext,
+    to: *mut *mut c_void,
+    sizes: *mut usize,
+    attributes: *mut sys::CUmem_range_attribute,
+    n: usize,
+    at: sys::CUdeviceptr,
+    bytes: usize,
+) -> Result<(), Code> {
+    cx.device()?.check()?;
+    check_range(at, bytes as u64)?;
+    lock(&ADVICE).give_all((to, sizes, attributes.cast(), n), at, bytes as u64)
+}
+
+pub(crate) fn cuMemPrefetchBatchAsync(
+    cx: &mut CallContext,
+    at: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut sys::CUmemLocation,
+    from: *mut usize,
+    n: usize,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch_all(cx, || batch::ranges((at, sizes, count), Some((locations, from, n)), flags), stream)
+}
+
+pub(crate) fn cuMemDiscardBatchAsync(
+    cx: &mut CallContext,
+    at: *mut sys::CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    flags: c_ulonglong,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    prefetch_all(cx, || batch::ranges((at, sizes, count), None, flags), stream)
+}
+
+pub(crate) use cuMemPrefetchBatchAsync as cuMemDiscardAndPrefetchBatchAsync;
+
+pub(crate) fn cuStreamAttachMemAsync(
+    cx: &mut CallContext,
+    stream: sys::CUstream,
+    at: sys::CUdeviceptr,
+    length: usize,
+    flags: c_uint,
+) -> Result<(), Code> {
+    // Memory can be attached only to a stream that the program has created.
+    if !matches!(flags, GLOBAL | HOST | SINGLE) || (flags == SINGLE && stream.is_null()) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    let found = blocks::find(at).filter(|f| f.managed && f.start == at);
+    if found.is_none_or(|f| length != 0 && length as u64 != f.bytes) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    crate::order::captures::forbid_on(cx, device, stream)
+}
+
+pub(crate) fn cuLibraryGetManaged(
+    cx: &mut CallContext,
+    dptr: *mut sys::CUdeviceptr,
+    bytes: *mut usize,
+    library: sys::CUlibrary,
+    name: *const c_char,
+) -> Result<(), Code> {
+    let library = cx.use_handle(handle::Kind::Library, handle::Kind::Library, library as u64)?;
+    if name.is_null() || dptr.is_null() && bytes.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let name = unsafe { CStr::from_ptr(name) };
+    let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
+    if !dptr.is_null() {
+        write_out(dptr, at)?;
+    }
+    if bytes.is_null() { Ok(()) } else { write_out(bytes, size as usize) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! Stream-ordered allocation: `cuMemAllocAsync`, `cuMemFreeAsync` and pools, without the driver's pools, whose addresses cannot be
+//! chosen.
+//!
+//! Both calls are only book-keeping: an allocation returns memory that work of its stream may use from now on, a free determines from
+//! which point of the stream on others may have it. Neither is an operation in the place, so there is no message unless physical memory
+//! is short, and only an allocation that would otherwise fail waits for the GPU.
+
+use crate::base::pointer::write_out;
+use crate::calls::graph;
+use crate::device_memory::stream_ordered::{add, allocate, free, known, with_pool};
+use crate::enter::CallContext;
+use crate::job::Device;
+use crate::objects::allocations::default_of;
+use crate::objects::pool::{Level, NO_STREAM, Pool};
+use cuda_api::arg::Capture;
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::c_void;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const ON_DEVICE: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: u32 = 3;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(super) const DESCRIPTOR: u32 = 1;
+
+pub(crate) fn cuMemAllocAsync(
+    cx: &mut CallContext,
+    dptr: *mut sys::CUdeviceptr,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    if dptr.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    if let Some(address) = graph::take_alloc(cx, device, stream, bytes as u64)? {
+        return write_out(dptr, address);
+    }
+    if bytes == 0 {
+        return write_out(dptr, 0);
+    }
+    let pool = device.memory().current_pool;
+    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+}
+
+pub(crate) fn cuMemAllocFromPoolAsync(
+    cx: &mut CallContext,
+    dptr: *mut sys::CUdeviceptr,
+    bytes: usize,
+    pool: sys::CUmemoryPool,
+    stream: sys::CUstream,
+) -> Result<(), Code> {
+    if dptr.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let (device, pool) = known(cx, pool)?;
+    let stream = cx.use_stream(stream as u64)?;
+    let on = cx.device()?;
+    if let Some(address) = graph::take_alloc(cx, on, stream, bytes as u64)? {
+        return write_out(dptr, address);
+    }
+    // Work of another device's stream does not order this device's.
+    let stream = if cx.device()?.index == device.index { stream } else { NO_STREAM };
+    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+}
+
+pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let on = cx.device()?;
+    if dptr == 0 {
+        return Ok(());
+    }
+    if graph::take_free(cx, on, stream, dptr)? || graph::free_of_graph(cx, dptr)? {
+        return Ok(());
+    }
+    free(cx, on, stream, dptr)
+}
+
+/// The beginning of `CUmemPoolProps`, with enums as the integers that they are in C.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Props {
+    kind: u32,
+    handle_types: u32,
+    location: u32,
+    ordinal: i32,
+    win32: usize,
+    most: usize,
+}
+const _: () = assert!(size_of::<Props>() <= size_of::<sys::CUmemPoolProps>());
+
+pub(crate) fn cuMemPoolCreate(
+    cx: &mut CallContext,
+    to: *mut sys::CUmemoryPool,
+    props: *const sys::CUmemPoolProps,
+) -> Result<(), Code> {
+    if to.is_null() || props.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for these fields.
+    let p = unsafe { props.cast::<Props>().read() };
+    if p.kind != PINNED || p.win32 != 0 || !(1..=4).contains(&p.location) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if p.location != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
+        // Memory of the host, and handles that only fabrics know.
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    let device = cx.job.device(p.ordinal)?;
+    let mut pool = Pool::new(p.most as u64);
+    pool.is_exportable = p.handle_types == DESCRIPTOR;
+    write_out(to, add(device, pool) as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: sys::CUmemoryPool) -> Result<(), Code> {
+    let (device, pool) = known(cx, pool)?;
+    let default = default_of(device.index);
+    if pool == default {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut m = device.memory_mut();
+    if m.current_pool == pool {
+        m.current_pool = default;
+    }
+    if let Some(p) = m.pools.get_mut(&pool) {
+        p.doomed = true;
+    }
+    m.look(cx, device);
+    // Generation 0 has no frees: this only removes empty pools.
+    m.complete(cx, device, None, 0);
+    m.begin_fence(cx, device)
+}
+
+pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: sys::CUmemoryPool, keep: usize) -> Result<(), Code> {
+    let (device, pool) = known(cx, pool)?;
+    let mut m = device.memory_mut();
+    m.look(cx, device);
+    m.shrink(cx, device, pool, keep as u64);
+    Ok(())
+}
+
+/// Where the value of an attribute is stored.
+fn level(p: &mut Pool, attribute: u32) -> Option<(&mut Level, bool)> {
+    use sys::CUmemPool_attribute_enum as A;
+    let is = |a: A| attribute == a as u32;
+    if is(A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) {
+        Some((&mut p.reserved, false))
+    } else if is(A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+        Some((&mut p.reserved, true))
+    } else if is(A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
+        Some((&mut p.used, false))
+    } else if is(A::CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+        Some((&mut p.used, true))
+    } else {
+        None
+    }
+}
+
+const RELEASE_THRESHOLD: u32 = sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as u32;
+
+pub(crate) fn cuMemPoolGetAttribute(
+    cx: &mut CallContext,
+    pool: sys::CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> Result<(), Code> {
+    with_pool(cx, pool, |p| {
+        if let Some((level, high)) = level(p, attribute) {
+            return write_out(value.cast::<u64>(), if high { level.high } else { level.now });
+        }
+        match attribute {
+            1..=3 => write_out(value.cast::<i32>(), p.settings.reuse[attribute as usize - 1]),
+            RELEASE_THRESHOLD => write_out(value.cast::<u64>(), p.settings.threshold),
+            _ => Err(code::ERROR_INVALID_VALUE),
+        }
+    })
+}
+
+pub(crate) fn cuMemPoolSetAttribute(
+    cx: &mut CallContext,
+    pool: sys::CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> Result<(), Code> {
+    with_pool(cx, pool, |p| {
+        if value.is_null() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if let 1..=3 = attribute {
+            // SAFETY: not null; the width is the documented one of the attribute.
+            p.settings.reuse[attribute as usize - 1] = i32::from(unsafe { value.cast::<i32>().read() } != 0);
+            return Ok(());
+        }
+        // SAFETY: as above.
+        let wide = || unsafe { value.cast::<u64>().read() };
+        if attribute == RELEASE_THRESHOLD {
+            p.settings.threshold = wide();
+            return Ok(());
+        }
+        match level(p, attribute) {
+            // The maximum can be reset to the current value by setting it to zero.
+            Some((level, true)) if wide() == 0 => {
+                level.high = level.now;
+                Ok(())
+            }
+            _ => Err(code::ERROR_INVALID_VALUE),
+        }
+    })
+}
+
+/// `CUmemLocation`, with its enum as an integer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: u32,
+    ordinal: i32,
+}
+const _: () = assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
+
+fn location(at: *const sys::CUmemLocation) -> Result<Location, Code> {
+    if at.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
+    Ok(unsafe { at.cast::<Location>().read() })
+}
+
+pub(crate) fn cuMemPoolSetAccess(
+    cx: &mut CallContext,
+    pool: sys::CUmemoryPool,
+    map: *const sys::CUmemAccessDesc,
+    count: usize,
+) -> Result<(), Code> {
+    let (device, _) = known(cx, pool)?;
+    if map.is_null() || count == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    for i in 0..count {
+        // SAFETY: the program guarantees that the array has `count` elements; a description is a location and its flags.
+        let [kind, ordinal, flags] = unsafe { map.add(i).cast::<[u32; 3]>().read() };
+        if kind != ON_DEVICE {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let other = cx.job.device(ordinal as i32)?;
+        match (other.index == device.index, flags) {
+            (true, READ_WRITE) | (false, 0) => {}
+            // A device always has access to its own pool.
+            (true, _) => return Err(code::ERROR_INVALID_VALUE),
+            (false, _) => return Err(code::ERROR_PEER_ACCESS_UNSUPPORTED),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn cuMemPoolGetAccess(
+    cx: &mut CallContext,
+    flags: *mut sys::CUmemAccess_flags,
+    pool: sys::CUmemoryPool,
+    at: *mut sys::CUmemLocation,
+) -> Result<(), Code> {
+    let (device, _) = known(cx, pool)?;
+    let at = location(at)?;
+    if at.kind != ON_DEVICE {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let own = cx.job.device(at.ordinal)?.index == device.index;
+    write_out(flags.cast::<u32>(), if own { READ_WRITE } else { 0 })
+}
+
+/// The device of a location that has pools.
+fn pool_device(cx: &CallContext, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
+    let at = location(at)?;
+    if at.kind == 0 || kind == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    if at.kind != ON_DEVICE || kind != PINNED {
+        return Err(code::ERROR_NOT_SUPPORTED);
+    }
+    cx.job.device(at.ordinal)
+}
+
+fn set_current(cx: &CallContext, device: &'static Device, pool: sys::CUmemoryPool) -> Result<(), Code> {
+    let (owner, pool) = known(cx, pool)?;
+    if owner.index != device.index || owner.memory().pools.get(&pool).is_none_or(|p| p.lender.is_some()) {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    device.memory_mut().current_pool = pool;
+    Ok(())
+}
+
+pub(crate) fn cuDeviceGetDefaultMemPool(
+    cx: &mut CallContext,
+    to: *mut sys::CUmemoryPool,
+    dev: sys::CUdevice,
+) -> Result<(), Code> {
+    write_out(to, default_of(cx.job.device(dev)?.index) as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuDeviceGetMemPool(cx: &mut CallContext, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
+    // Unlike for the default pool, an invalid device number is an invalid value.
+    let device = cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    write_out(to, device.memory().current_pool as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuDeviceSetMemPool(cx: &mut CallContext, dev: sys::CUdevice, pool: sys::CUmemoryPool) -> Result<(), Code> {
+    set_current(cx, cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?, pool)
+}
+
+pub(crate) fn cuMemGetDefaultMemPool(
+    cx: &mut CallContext,
+    to: *mut sys::CUmemoryPool,
+    at: *mut sys::CUmemLocation,
+    kind: u32,
+) -> Result<(), Code> {
+    write_out(to, default_of(pool_device(cx, at, kind)?.index) as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuMemGetMemPool(
+    cx: &mut CallContext,
+    to: *mut sys::CUmemoryPool,
+    at: *mut sys::CUmemLocation,
+    kind: u32,
+) -> Result<(), Code> {
+    write_out(to, pool_device(cx, at, kind)?.memory().current_pool as sys::CUmemoryPool)
+}
+
+pub(crate) fn cuMemSetMemPool(
+    cx: &mut CallContext,
+    at: *mut sys::CUmemLocation,
+    kind: u32,
+    pool: sys::CUmemoryPool,
+) -> Result<(), Code> {
+    set_current(cx, pool_device(cx, at, kind)?, pool)
+}
+
+#[cfg(test)]
+mod tests;

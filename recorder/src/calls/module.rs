@@ -1,0 +1,403 @@
+//! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
+
+use crate::base::log::lock;
+use crate::base::pointer::write_out;
+use crate::enter::{CallContext, guard};
+use crate::host_memory::managed_variables;
+use crate::job::Device;
+use crate::ledger::{Keep, Ledger};
+use cuda_api::arg::{Capture, Edges};
+use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, kind};
+use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
+use cuda_api::sys;
+use cuda_api::wire::Wire;
+use cuda_image::{Image, Known};
+use journal::Role;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+/// `CU_MODULE_LAZY_LOADING`
+const LAZY: u32 = 2;
+/// `CU_JIT_INFO_LOG_BUFFER` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that carry buffers of the program.
+const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
+/// `CU_JIT_WALL_TIME`: an output.
+const WALL_TIME: u32 = 2;
+
+/// Sends an image, unless the device has it; returns the journal's name of it.
+fn put(cx: &CallContext, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
+    if let Some(name) = ledger.image(&hash) {
+        return Ok(name);
+    }
+    let mut body = Vec::with_capacity(64 + image.bytes.len());
+    ImagePut { hash, kind: image.kind as u8 }.put(&mut body);
+    body.extend_from_slice(&image.bytes);
+    cx.ask(device, ops::id::IMAGE_PUT, &[&body])?;
+    ledger.put_image(hash, &body)
+}
+
+fn load(
+    cx: &CallContext,
+    device: &'static Device,
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
+    device.check()?;
+    let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
+    cx.show_text();
+    loaded
+}
+
+fn load_at(
+    cx: &CallContext,
+    device: &'static Device,
+    ledger: &mut Ledger,
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
+    let hash = image.hash();
+    let name = put(cx, device, ledger, hash, image)?;
+    let mut body = Vec::new();
+    ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
+    let answer = cx.ask(device, ops::id::IMAGE_LOAD, &[&body])?;
+    let ImageLoaded { made_heap, variables } = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    if made_heap {
+        // The heap outlives the code that first needed it.
+        ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
+    }
+    let role = if variables > 0 { Role::Load } else { Role::LightLoad };
+    let edges = Edges { creates: [handle].into(), uses: [name].into(), ..Edges::default() };
+    ledger.append(ops::id::IMAGE_LOAD, &body, &[], &edges, Keep { role, setting: None })?;
+    ledger.loaded(handle, hash);
+    Ok(())
+}
+
+/// Loads code on devices. If the first device refuses it because it has managed variables, it is loaded with those in the job's memory:
+/// other code is not parsed here.
+fn load_on(
+    cx: &CallContext,
+    devices: &[&'static Device],
+    handle: u64,
+    library: bool,
+    image: &Image,
+    options: &[(u32, u64)],
+) -> Result<(), Code> {
+    let mut placed: Option<Image> = None;
+    for device in devices {
+        let mut loaded = load(cx, device, handle, library, placed.as_ref().unwrap_or(image), options);
+        if loaded == Err(code::ERROR_NOT_SUPPORTED) && placed.is_none() {
+            let changed = managed_variables::place(cx, device, handle, image)?;
+            loaded = load(cx, device, handle, library, &changed, options);
+            placed = Some(changed);
+        }
+        loaded.inspect_err(|_| managed_variables::ended(cx, handle))?;
+    }
+    Ok(())
+}
+
+/// A copy of the image to which the program points: it may free it when the call returns (docs/driver-facts.md 8.6).
+fn measure(code: *const c_void) -> Result<Image, Code> {
+    if code.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    static KNOWN: Mutex<Known> = Mutex::new(Known::new());
+    let image = match KNOWN.try_lock() {
+        // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
+        Ok(mut known) => unsafe { known.measure(code.cast()) },
+        // Another thread loads at the same time, or did when this process was forked. SAFETY: as above.
+        Err(_) => unsafe { cuda_image::measure(code.cast()) },
+    };
+    image.map_err(|e| {
+        tracing::debug!(target: "code", "module image refused: {e}");
+        code::ERROR_INVALID_IMAGE
+    })
+}
+
+/// A copy of an image from which the driver loads modules.
+fn measure_module(code: *const c_void) -> Result<Image, Code> {
+    let image = measure(code)?;
+    if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
+}
+
+fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let device = cx.device()?;
+    let handle = cx.new_handle(Kind::Module)?;
+    load_on(cx, &[device], handle, false, image, options)?;
+    write_out(to, handle as sys::CUmodule)
+}
+
+/// Higher counts than there are options indicate a damaged count.
+const MOST_OPTIONS: c_uint = 64;
+
+/// Options of a load by number and value; log buffers are set to empty, since a successful load logs nothing.
+fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<Vec<(u32, u64)>, Code> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if keys.is_null() || values.is_null() || count > MOST_OPTIONS {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut plain = Vec::new();
+    for i in 0..count as usize {
+        // SAFETY: the program guarantees that both arrays have `count` elements.
+        let (key, value) = unsafe { (keys.add(i).read(), values.add(i).read() as u64) };
+        match key {
+            WALL_TIME => {}
+            // The sizes are set to the number of bytes written: none. SAFETY: the option's value is an in-out slot of the program's
+            // array.
+            4 | 6 => unsafe { values.add(i).write(std::ptr::null_mut()) },
+            k if LOGS.contains(&k) => {
+                if value != 0 {
+                    // SAFETY: the option's value is a buffer of the program with room for at least the final NUL.
+                    unsafe { (value as *mut u8).write(0) };
+                }
+            }
+            k => plain.push((k, value)),
+        }
+    }
+    Ok(plain)
+}
+
+fn read_file(path: *const c_char) -> Result<Image, Code> {
+    if path.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program's strings are NUL-terminated.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    if path.is_empty() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let mut bytes = std::fs::read(&path).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
+    // PTX text must end in NUL; no other image is affected by an additional byte.
+    bytes.push(0);
+    measure(bytes.as_ptr().cast())
+}
+
+pub(crate) fn cuModuleLoad(cx: &mut CallContext, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
+    let image = read_file(path)?;
+    load_module(cx, to, &image, &[])
+}
+
+pub(crate) fn cuModuleLoadData(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+    cx.device()?;
+    let image = measure_module(image)?;
+    load_module(cx, to, &image, &[])
+}
+
+pub(crate) fn cuModuleLoadDataEx(
+    cx: &mut CallContext,
+    to: *mut sys::CUmodule,
+    image: *const c_void,
+    count: c_uint,
+    keys: *mut sys::CUjit_option,
+    values: *mut *mut c_void,
+) -> Result<(), Code> {
+    cx.device()?;
+    let options = options(count, keys.cast_const().cast(), values)?;
+    let image = measure_module(image)?;
+    load_module(cx, to, &image, &options)
+}
+
+pub(crate) fn cuModuleLoadFatBinary(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+    cuModuleLoadData(cx, to, image)
+}
+
+/// The private function with which CUDA 11's runtime loads its modules.
+pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
+    let mut module: sys::CUmodule = std::ptr::null_mut();
+    match guard("CUDART_INTERFACE::get_module", false, |cx| {
+        cx.device()?;
+        load_module(cx, &raw mut module, &measure(image)?, &[])
+    }) {
+        code::SUCCESS => Ok(module as usize),
+        rc => Err(rc),
+    }
+}
+
+pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext, mode: *mut sys::CUmoduleLoadingMode) -> Result<(), Code> {
+    write_out(mode.cast::<u32>(), LAZY)
+}
+
+fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let handle = cx.new_handle(Kind::Library)?;
+    let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
+    load_on(cx, &devices, handle, true, image, jit)?;
+    write_out(to, handle as sys::CUlibrary)
+}
+
+pub(crate) fn cuLibraryLoadData(
+    cx: &mut CallContext,
+    to: *mut sys::CUlibrary,
+    code: *const c_void,
+    jit_keys: *mut sys::CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    _keys: *mut sys::CUlibraryOption,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> Result<(), Code> {
+    // Library options tell what the driver may assume about the program's copy of the image; every place has its own copy.
+    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    let image = measure(code)?;
+    load_library(cx, to, &image, &jit)
+}
+
+/// No GPU supports calls of host functions, as the attribute reports.
+pub(crate) fn cuLibraryGetUnifiedFunction(
+    cx: &mut CallContext,
+    to: *mut *mut c_void,
+    library: sys::CUlibrary,
+    name: *const c_char,
+) -> Result<(), Code> {
+    cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
+    Err(if to.is_null() || name.is_null() { code::ERROR_INVALID_VALUE } else { code::ERROR_NOT_FOUND })
+}
+
+pub(crate) fn cuLibraryLoadFromFile(
+    cx: &mut CallContext,
+    to: *mut sys::CUlibrary,
+    path: *const c_char,
+    jit_keys: *mut sys::CUjit_option,
+    jit_values: *mut *mut c_void,
+    jit_count: c_uint,
+    _keys: *mut sys::CUlibraryOption,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> Result<(), Code> {
+    let image = read_file(path)?;
+    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    load_library(cx, to, &image, &jit)
+}
+
+/// Unloads the modules of a device; libraries belong to no context and stay loaded.
+pub(crate) fn unload_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    let all = cx.job.tables.modules.all(device.index).into_iter();
+    let all: Vec<u64> = all.filter(|(_, m)| m.ends_with(whose)).map(|(h, _)| h).collect();
+    for h in all {
+        // The module of a library is unloaded with the library.
+        if lock(&device.ledger).is_child(h) {
+            continue;
+        }
+        cx.on(device);
+        cx.carry::<cuModuleUnload::Fn>(&mut cuModuleUnload::Sent { hmod: h })?;
+    }
+    Ok(())
+}
+
+fn parent(cx: &CallContext, handle: u64) -> Result<u64, Code> {
+    Ok(cx.job.tables.function(handle)?.parent.load(Ordering::Relaxed))
+}
+
+pub(crate) fn cuKernelGetLibrary(cx: &mut CallContext, to: *mut sys::CUlibrary, kernel: sys::CUkernel) -> Result<(), Code> {
+    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
+    write_out(to, parent(cx, kernel)? as sys::CUlibrary)
+}
+
+pub(crate) fn cuFuncGetModule(cx: &mut CallContext, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
+    let function = cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
+    let lender = parent(cx, function)?;
+    if kind(lender) != Some(Kind::Kernel) {
+        return write_out(to, lender as sys::CUmodule);
+    }
+    // The module of the kernel's library in the function's context.
+    let mut sent = cuLibraryGetModule::Sent { pMod: cx.new_handle(Kind::Module)?, library: parent(cx, lender)? };
+    cx.carry::<cuLibraryGetModule::Fn>(&mut sent)?;
+    cx.keep(sent.pMod);
+    write_out(to, sent.pMod as sys::CUmodule)
+}
+
+fn name(cx: &mut CallContext, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
+    write_out(to, crate::calls::launch::told(cx, handle)?.name()?.as_ptr())
+}
+
+pub(crate) fn cuKernelGetName(cx: &mut CallContext, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
+    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
+    name(cx, to, kernel)
+}
+
+pub(crate) fn cuFuncGetName(cx: &mut CallContext, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
+    let function = cx.use_handle(Kind::Function, Kind::Kernel, function as u64)?;
+    name(cx, to, function)
+}
+
+/// Names of the kernels of a module or library, in the driver's order.
+fn kernel_names(cx: &CallContext, handle: u64) -> Result<Vec<Vec<u8>>, Code> {
+    let bytes = cx.ask(cx.device()?, ops::id::KERNEL_NAMES, &[&handle.to_le_bytes()])?;
+    let names = Vec::<String>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    Ok(names.into_iter().map(String::into_bytes).collect())
+}
+
+/// Looks up a function of a module by its name.
+fn function(cx: &mut CallContext, module: u64, name: Vec<u8>) -> Result<u64, Code> {
+    let mut sent = cuModuleGetFunction::Sent { hfunc: cx.new_handle(Kind::Function)?, hmod: module, name };
+    cx.carry::<cuModuleGetFunction::Fn>(&mut sent)?;
+    cx.keep(sent.hfunc);
+    Ok(sent.hfunc)
+}
+
+pub(crate) fn cuModuleEnumerateFunctions(
+    cx: &mut CallContext,
+    to: *mut sys::CUfunction,
+    room: c_uint,
+    module: sys::CUmodule,
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
+    for (i, name) in kernel_names(cx, module)?.into_iter().take(room as usize).enumerate() {
+        let found = function(cx, module, name)?;
+        // SAFETY: the program guarantees that its array has `room` elements.
+        unsafe { to.add(i).write(found as sys::CUfunction) };
+    }
+    Ok(())
+}
+
+pub(crate) fn cuLibraryEnumerateKernels(
+    cx: &mut CallContext,
+    to: *mut sys::CUkernel,
+    room: c_uint,
+    library: sys::CUlibrary,
+) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let library = cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
+    for (i, name) in kernel_names(cx, library)?.into_iter().take(room as usize).enumerate() {
+        let mut sent = cuLibraryGetKernel::Sent { pKernel: cx.new_handle(Kind::Kernel)?, library, name };
+        cx.carry::<cuLibraryGetKernel::Fn>(&mut sent)?;
+        cx.keep(sent.pKernel);
+        // SAFETY: the program guarantees that its array has `room` elements.
+        unsafe { to.add(i).write(sent.pKernel as sys::CUkernel) };
+    }
+    Ok(())
+}
+
+/// Functions and names of a module, for libraries that query them through a private table.
+pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
+    let mut found = Vec::new();
+    let body = |cx: &mut CallContext| {
+        let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
+        for name in kernel_names(cx, module)? {
+            let function = function(cx, module, name)?;
+            found.push((function as usize, crate::calls::launch::told(cx, function)?.name()?));
+        }
+        Ok(())
+    };
+    match guard("functions of a module", false, body) {
+        code::SUCCESS => Ok(found),
+        rc => Err(rc),
+    }
+}

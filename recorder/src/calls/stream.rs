@@ -1,0 +1,375 @@
+//! Streams and events, beyond what their rows describe.
+
+use crate::base::encoding::encoded;
+use crate::base::log::lock;
+use crate::base::pointer::write_out;
+use crate::calls::{graph, spare_events, stream_attributes};
+use crate::device_memory::{shared_handles, stream_ordered};
+use crate::enter::CallContext;
+use crate::job::{Device, contexts};
+use crate::objects::events::{Asked, EventData, Recorded};
+use crate::order::creation::DISABLE_TIMING;
+use crate::order::delay::follows_default;
+use crate::order::{captures, landing};
+use crate::thread;
+use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::wire::Wire;
+use cuda_api::{ops, sys};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Creates a stream of this context, whatever the thread's context is; 0: of none. The device is that of the call.
+pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags, priority };
+    cx.job.tables.streams.get(sent.phStream)?.set_context(ctx);
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    Ok(sent.phStream)
+}
+
+fn end(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
+    crate::order::host_waiting::stream_ends(cx, device, hStream);
+    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+}
+
+/// Destroys these streams and events of a device.
+pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
+    for h in streams {
+        cx.on(device);
+        end(cx, device, *h)?;
+    }
+    for h in events {
+        cx.on(device);
+        cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent: *h })?;
+    }
+    Ok(())
+}
+
+/// Destroys the graph instances, streams and events of a context, or all of a device.
+pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
+    graph::end_of(cx, device, whose)?;
+    let streams = cx.job.tables.streams.all(device.index).into_iter().filter(|(_, s)| s.ends_with(whose));
+    let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
+    let events = cx.job.tables.events.all(device.index).into_iter().filter(|(_, e)| e.ends_with(whose));
+    let mut events: Vec<u64> = events.map(|(h, _)| h).collect();
+    events.extend(spare_events::take_all(cx, device, whose));
+    destroy(cx, device, &streams, &events)
+}
+
+/// Destroys all graph instances, streams and events of a device.
+pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
+    end_of(cx, device, None)?;
+    captures::forget_memory(cx, device);
+    stream_attributes::forget(device);
+    thread::forget_streams(device.index);
+    Ok(())
+}
+
+pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    captures::forbid_on(cx, device, stream)?;
+    let mark = stream_ordered::before_sync(device);
+    // Memory that was freed in a stream is ordered behind everything that its next work follows, although a free is no work there itself.
+    if mark.is_some() && follows_default(cx, stream) {
+        cx.settle_turn(device, stream)?
+    } else {
+        cx.settle_stream(device, stream)?
+    }
+    stream_ordered::after_sync(cx, device, Some(stream), mark);
+    Ok(())
+}
+
+pub(crate) fn cuStreamGetFlags(cx: &mut CallContext, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
+    let value = if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) };
+    write_out(flags, value)
+}
+
+pub(crate) fn cuStreamGetPriority(cx: &mut CallContext, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
+    if stream == LEGACY {
+        return write_out(priority, 0);
+    }
+    let asked = cx.job.tables.streams.get(stream)?.data.priority.load(Ordering::Relaxed) as i32;
+    let [least, greatest] = cx.device()?.info.priorities;
+    write_out(priority, asked.clamp(greatest.min(least), least.max(greatest)))
+}
+
+pub(crate) fn cuStreamGetCtx(cx: &mut CallContext, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
+    write_out(pctx, home(cx, stream)? as sys::CUcontext)
+}
+
+/// Returns whether a stream is one of the special ones that every context has.
+fn is_special(stream: sys::CUstream) -> bool {
+    (stream as u64) < 3
+}
+
+/// The context of a stream: for a special stream that of the thread.
+fn home(cx: &mut CallContext, stream: sys::CUstream) -> Result<u64, Code> {
+    if is_special(stream) {
+        contexts::current_device(cx.job)?;
+        return Ok(contexts::current());
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
+    Ok(cx.job.tables.streams.get(stream)?.context())
+}
+
+pub(crate) fn cuStreamGetCtx_v2(
+    cx: &mut CallContext,
+    stream: sys::CUstream,
+    pctx: *mut sys::CUcontext,
+    green: *mut sys::CUgreenCtx,
+) -> Result<(), Code> {
+    /// `CU_STREAM_PER_THREAD`
+    const PER_THREAD: u64 = 2;
+    let ctx = home(cx, stream)?;
+    if !contexts::is_green(ctx) {
+        write_out(pctx, ctx as sys::CUcontext)?;
+        return write_out(green, std::ptr::null_mut());
+    }
+    // A green context has no such stream (CUDA driver API reference).
+    if stream as u64 == PER_THREAD {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    write_out(pctx, contexts::primary(contexts::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
+    write_out(green, contexts::of_context(ctx) as sys::CUgreenCtx)
+}
+
+pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
+    cx.use_stream(stream as u64)?;
+    write_out(device, cx.device()?.index as sys::CUdevice)
+}
+
+pub(crate) fn cuStreamGetGreenCtx(cx: &mut CallContext, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
+    let ctx = home(cx, stream)?;
+    write_out(part, if contexts::is_green(ctx) { contexts::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
+}
+
+pub(crate) fn cuStreamGetId(cx: &mut CallContext, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    cx.device()?;
+    write_out(id, if stream == LEGACY { 1 } else { stream })
+}
+
+pub(crate) fn cuStreamQuery(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
+    let stream = cx.use_stream(stream as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    captures::forbid_on(cx, device, stream)?;
+    if device.is_quiet(cx.place(device), Some(stream)) {
+        return Ok(());
+    }
+    let span = cx.query(device, ops::id::STREAM_QUERY, stream)?;
+    if let Some(span) = span {
+        device.quiet_by_answer(device.epoch.load(Ordering::Relaxed), span, stream);
+    }
+    Ok(())
+}
+
+fn record(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream, flags: u32) -> Result<(), Code> {
+    // `CU_EVENT_RECORD_EXTERNAL` is for captures only.
+    if flags > 1 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    let stream = cx.use_stream(stream as u64)?;
+    let on = cx.device()?.index;
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let device = cx.device()?;
+    if device.index != on {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    if captures::record_event(cx, event, stream, device, flags == 1)? {
+        return Ok(());
+    }
+    if flags != 0 {
+        return Err(code::ERROR_ILLEGAL_STATE);
+    }
+    record_in(cx, device, event, stream)
+}
+
+/// Records an event of a device in one of its streams, outside of captures.
+pub(crate) fn record_in(cx: &CallContext, device: &'static Device, event: u64, stream: u64) -> Result<(), Code> {
+    let data = &cx.job.tables.events.get(event)?.data;
+    let epoch = device.epoch.load(Ordering::Relaxed);
+    let op = ops::EventRecord { event, stream, flags: 0 };
+    let is_shared = shared_handles::is_shared(data);
+    if is_shared {
+        // Another process that waits for it finds the effects of earlier work in host memory.
+        landing::before_shared_event(cx, device, stream)?;
+    }
+    data.begin_record();
+    let handed_over = if is_shared {
+        // The record is at the place before the program can tell another process of it. The other process's later records are not known
+        // here.
+        encoded(&op, |body| cx.ask(device, ops::id::EVENT_RECORD, &[body])).map(|_| None)
+    } else {
+        cx.operate(device, &op)
+    };
+    let recorded = handed_over.as_ref().ok().and_then(|span| span.as_ref().map(|s| Recorded { at: s.end, stream }));
+    data.end_record(handed_over.is_ok().then_some(epoch), recorded);
+    handed_over.map(drop)
+}
+
+pub(crate) fn cuEventRecord(cx: &mut CallContext, event: sys::CUevent, stream: sys::CUstream) -> Result<(), Code> {
+    record(cx, event, stream, 0)
+}
+
+pub(crate) fn cuEventRecordWithFlags(
+    cx: &mut CallContext,
+    event: sys::CUevent,
+    stream: sys::CUstream,
+    flags: c_uint,
+) -> Result<(), Code> {
+    record(cx, event, stream, flags)
+}
+
+/// The event, if its last record may not have occurred yet: only then is a round trip necessary.
+fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
+    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let device = cx.device()?;
+    device.check()?;
+    let data = &cx.job.tables.events.get(event)?.data;
+    captures::ask_event(cx, event, data)?;
+    // A move waits until all work is complete, so a record of an earlier place has occurred.
+    if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let last = data.last();
+    if let Some(last) = last.map(|l| l.recorded())
+        && (data.is_done(last) || device.is_past(last.stream, last.at))
+    {
+        data.has_happened(last);
+        return Ok(None);
+    }
+    Ok(Some(Unfinished { event, device, data, last }))
+}
+
+/// An event whose last record may not have occurred.
+struct Unfinished<'t> {
+    event: u64,
+    device: &'static Device,
+    data: &'t EventData,
+    /// The last record.
+    last: Option<Asked>,
+}
+
+impl Unfinished<'_> {
+    /// Notes that a call of an epoch has shown that the record has occurred.
+    fn has_happened(&self, epoch: u64, call: Option<Range<u64>>) {
+        let (Some(asked), Some(call)) = (self.last, call) else { return };
+        let Some(Recorded { at, stream }) = self.data.answered(asked) else { return };
+        self.device.past(epoch, stream, at);
+        // With nothing between record and query, the stream is complete.
+        if at == call.start {
+            self.device.quiet_until(epoch, call, Some(stream));
+        }
+    }
+}
+
+pub(crate) fn cuEventQuery(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+    let Some(e) = unfinished(cx, event)? else { return Ok(()) };
+    let asked = e.data.records();
+    let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
+    if span.is_none() {
+        e.data.was_over(asked);
+    }
+    e.has_happened(e.device.epoch.load(Ordering::Relaxed), span);
+    Ok(())
+}
+
+pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+    match unfinished(cx, event)? {
+        Some(e) => {
+            if let Some(exec) = cx.place(e.device).in_process() {
+                let asked = e.data.records();
+                cx.wait_here(e.device, exec, |exec| exec.wait_for(ops::id::EVENT_SYNC, e.event))?;
+                e.data.was_over(asked);
+                stream_ordered::after_event(cx, e.device);
+                return Ok(());
+            }
+            let epoch = e.device.epoch.load(Ordering::Relaxed);
+            let waiting = e.device.record_error(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
+            let span = waiting.span();
+            cx.wait_for(e.device, waiting)?;
+            e.has_happened(epoch, span);
+            stream_ordered::after_event(cx, e.device);
+            Ok(())
+        }
+        None => {
+            cx.show_text();
+            Ok(())
+        }
+    }
+}
+
+/// When an event occurred, in milliseconds on the job's clock.
+fn happened_ms(cx: &CallContext, event: u64, device: &'static Device) -> Result<f64, Code> {
+    let data = &cx.job.tables.events.get(event)?.data;
+    if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
+        let then = f64::from_bits(data.happened_ms.load(Ordering::Relaxed));
+        // Its place had no time for it.
+        return if then.is_nan() { Err(code::ERROR_INVALID_HANDLE) } else { Ok(then) };
+    }
+    let bytes = cx.ask(device, ops::id::EVENT_TIME, &[&event.to_le_bytes()])?;
+    let since = f64::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    Ok(lock(&device.clock).reference_ms + since)
+}
+
+fn elapsed(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+    let start = cx.use_handle(Kind::Event, Kind::Event, start as u64)?;
+    let from = cx.device()?;
+    let end = cx.use_handle(Kind::Event, Kind::Event, end as u64)?;
+    let device = cx.device()?;
+    if to.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    device.check()?;
+    let known = |h: u64| {
+        cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)))
+    };
+    let ((flags_a, epoch_a), (flags_b, epoch_b)) = (known(start)?, known(end)?);
+    if (flags_a | flags_b) & DISABLE_TIMING != 0 || epoch_a == 0 || epoch_b == 0 || from.index != device.index {
+        return Err(code::ERROR_INVALID_HANDLE);
+    }
+    let now = device.epoch.load(Ordering::Relaxed);
+    if epoch_a == now && epoch_b == now {
+        let body = [start.to_le_bytes(), end.to_le_bytes()].concat();
+        let bytes = cx.ask(device, ops::id::EVENT_ELAPSED, &[&body])?;
+        return write_out(to, f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?);
+    }
+    write_out(to, (happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
+}
+
+pub(crate) fn cuEventElapsedTime(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
+    elapsed(cx, to, start, end)
+}
+
+pub(crate) fn cuEventElapsedTime_v2(
+    cx: &mut CallContext,
+    to: *mut f32,
+    start: sys::CUevent,
+    end: sys::CUevent,
+) -> Result<(), Code> {
+    elapsed(cx, to, start, end)
+}
+
+pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
+    let hStream = cx.use_handle(Kind::Stream, Kind::Stream, stream as u64)?;
+    let device = cx.device()?;
+    end(cx, device, hStream)
+}
+
+pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+    if spare_events::keep(cx, event)? {
+        return Ok(());
+    }
+    let hEvent = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
+}

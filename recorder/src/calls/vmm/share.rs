@@ -1,0 +1,94 @@
+//! Export of physical memory as descriptors, which other processes import, and import of others' descriptors.
+
+use crate::base::pointer::write_out;
+use crate::calls::vmm::{DESCRIPTOR, ON_DEVICE, PINNED};
+use crate::device_memory::mappings::{Physical, Prop, write};
+use crate::enter::CallContext;
+use crate::objects::ticket::{self, Ticket};
+use cuda_api::code::{self, Code};
+use cuda_api::sys;
+use std::ffi::{c_int, c_ulonglong, c_void};
+use std::os::fd::IntoRawFd;
+
+/// Of the kinds of handles only descriptors are supported.
+fn check_shared_kind(kind: u32) -> Result<(), Code> {
+    match kind {
+        DESCRIPTOR => Ok(()),
+        2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
+        _ => Err(code::ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn cuMemExportToShareableHandle(
+    _cx: &mut CallContext,
+    to: *mut c_void,
+    handle: sys::CUmemGenericAllocationHandle,
+    kind: u32,
+    flags: c_ulonglong,
+) -> Result<(), Code> {
+    if to.is_null() || flags != 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    check_shared_kind(kind)?;
+    let mut v = write();
+    let p = v.known(handle)?;
+    if p.prop.handle_types & DESCRIPTOR == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    // A process that imports borrowed memory connects to its owner.
+    let ticket = match &p.loan {
+        Some((ticket, _)) => *ticket,
+        None => Ticket::new(ticket::MEMORY, handle, p.bytes, p.device)?,
+    };
+    let (theirs, ours) = ticket.descriptor()?;
+    p.exported.push(ours);
+    write_out(to.cast::<c_int>(), theirs.into_raw_fd())
+}
+
+pub(crate) fn cuMemImportFromShareableHandle(
+    cx: &mut CallContext,
+    handle: *mut sys::CUmemGenericAllocationHandle,
+    descriptor: *mut c_void,
+    kind: u32,
+) -> Result<(), Code> {
+    if handle.is_null() {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    check_shared_kind(kind)?;
+    let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    write_out(handle, import(cx, fd)?)
+}
+
+/// Imports the memory of a descriptor, which the caller still owns; returns a handle.
+pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
+    let ticket = Ticket::of_descriptor(fd, ticket::MEMORY)?;
+    let own = ticket.is_own();
+    // Without the lock: the owner may be importing from this process at the same time.
+    let loan = if own { None } else { Some(ticket.borrow()?) };
+    let mut v = write();
+    let Some(loan) = loan else {
+        let p = v.physical.get_mut(&ticket.what).ok_or(code::ERROR_INVALID_VALUE)?;
+        p.handles += 1;
+        return Ok(ticket.what);
+    };
+    let device = ticket.device(cx, cx.job)?;
+    let prop = Prop {
+        kind: PINNED,
+        handle_types: DESCRIPTOR,
+        location: ON_DEVICE,
+        ordinal: device.index as i32,
+        win32: 0,
+        compression: 0,
+        rdma: 0,
+        usage: 0,
+        reserved: [0; 4],
+    };
+    let bytes = loan.bytes;
+    let number = v.number();
+    let loan = Some((ticket, loan));
+    v.physical.insert(number, Physical { device, bytes, chunk: 0, loan, handles: 1, mappings: 0, exported: Vec::new(), prop });
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests;

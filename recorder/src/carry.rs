@@ -1,0 +1,289 @@
+//! Carries out a row: the arguments as handles of the recorder, the place, the journal.
+
+use crate::base::encoding::encoded;
+use crate::base::log::lock;
+use crate::enter::CallContext;
+use crate::handle_end;
+use crate::host_memory::managed_variables;
+use crate::job::{Device, PutOff, contexts};
+use crate::objects::table::EVERY_DEVICE;
+use crate::order::{captures, creation};
+use crate::thread;
+use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::calls::Call;
+use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
+use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::class::Class;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::ops;
+use cuda_api::wire::Wire;
+use std::sync::atomic::Ordering;
+
+/// Libraries belong to no device: these rows are carried out on every device.
+const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
+
+/// The only property of a function that changes without a call on the function.
+pub(crate) const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
+
+/// Rows that give the GPU no work, so that there is no completion to wait for.
+const LEAVES_NOTHING_TO_DO: [u16; 5] = [
+    cuStreamCreate::Fn::ID,
+    cuStreamCreateWithPriority::Fn::ID,
+    cuStreamDestroy_v2::Fn::ID,
+    cuEventCreate::Fn::ID,
+    cuEventDestroy_v2::Fn::ID,
+];
+
+/// Attribute and value that a call sets on a function.
+pub(crate) fn setting(call: u16, body: &[u8]) -> Option<(u32, i32)> {
+    let at = match call {
+        cuFuncSetAttribute::Fn::ID => size_of::<u64>(),
+        cuKernelSetAttribute::Fn::ID => 0,
+        _ => return None,
+    };
+    let mut rest = body.get(at..)?;
+    Some((u32::get(&mut rest).ok()?, i32::get(&mut rest).ok()?))
+}
+
+fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
+    C::Reply::get(&mut bytes).map_err(|_| code::ERROR_UNKNOWN)
+}
+
+impl Capture for CallContext {
+    fn new_handle(&mut self, kind: Kind) -> Result<u64, Code> {
+        let device = match kind {
+            Kind::Library | Kind::Kernel => EVERY_DEVICE,
+            _ => self.device()?.index,
+        };
+        let h = self.job.tables.make(kind, device, contexts::current())?;
+        self.made.push(h);
+        Ok(h)
+    }
+
+    fn use_handle(&mut self, kind: Kind, also: Kind, number: u64) -> Result<u64, Code> {
+        match cuda_api::handle::kind(number) {
+            Some(k) if k == kind || k == also => {
+                let device = self.job.tables.device(k, number)?;
+                if device != EVERY_DEVICE {
+                    self.device = Some(device);
+                }
+                Ok(number)
+            }
+            _ => Err(code::ERROR_INVALID_HANDLE),
+        }
+    }
+
+    fn use_device(&mut self, ordinal: i32) -> Result<(), Code> {
+        self.device = Some(self.job.device(ordinal)?.index);
+        Ok(())
+    }
+
+    fn use_stream(&mut self, number: u64) -> Result<u64, Code> {
+        match number {
+            0 if !self.per_thread => Ok(LEGACY),
+            LEGACY => Ok(LEGACY),
+            0 | 2 => of_thread(self),
+            _ => {
+                let stream = self.job.tables.streams.get(number)?;
+                if stream.data.orphaned.load(Ordering::Relaxed) {
+                    return Err(code::ERROR_CONTEXT_IS_DESTROYED);
+                }
+                self.device = Some(stream.device());
+                Ok(number)
+            }
+        }
+    }
+}
+
+impl CallContext {
+    /// Carries out a row of class `send` or `wait`.
+    pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
+        let edges = C::edges(sent);
+        if managed_variables::ANSWERED.contains(&C::ID)
+            && let Some(reply) = encoded(sent, |body| managed_variables::answer(self, C::ID, body))
+        {
+            return decode::<C>(&reply?);
+        }
+        let reply = if EVERYWHERE.contains(&C::ID) {
+            // On all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is returned
+            // by a later call.
+            self.job.devices.iter().try_for_each(Device::check)?;
+            let _later = PutOff::begin();
+            let mut last = Err(code::ERROR_NO_DEVICE);
+            for device in &self.job.devices {
+                last = Ok(self.carry_on::<C>(device, sent, &edges)?);
+            }
+            last
+        } else {
+            let device = self.device()?;
+            self.carry_on::<C>(device, sent, &edges)
+        }?;
+        self.ended(&edges);
+        Ok(reply)
+    }
+
+    pub(crate) fn ended(&self, edges: &Edges) {
+        let Some(h) = edges.ends else { return };
+        // Destroying a stream or an event destroys no other handle.
+        if !matches!(cuda_api::handle::kind(h), Some(Kind::Stream | Kind::Event)) {
+            for device in &self.job.devices {
+                let children = lock(&device.ledger).forget_children(h);
+                for c in children {
+                    handle_end::reference_ended(self, c);
+                    self.job.tables.end(c);
+                }
+            }
+        }
+        captures::forget(self, h);
+        handle_end::reference_ended(self, h);
+        self.job.tables.end(h);
+        if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
+            crate::device_memory::variables::forget();
+            self.show_text();
+            managed_variables::ended(self, h);
+        }
+    }
+
+    pub(crate) fn carry_on<C: Call>(
+        &mut self,
+        device: &'static Device,
+        sent: &mut C::Sent,
+        edges: &Edges,
+    ) -> Result<C::Reply, Code> {
+        device.check()?;
+        if C::CLASS.recorded() {
+            return self.carry_recorded::<C>(device, sent, edges);
+        }
+        if let Some(exec) = self.place(device).in_process() {
+            return device.record_error(exec.call::<C>(sent, edges));
+        }
+        encoded(sent, |body| {
+            let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
+            let bytes = match about.map(|h| self.job.tables.function(*h)) {
+                Some(Ok(f)) => self.ask_about(f, device, C::ID, body)?,
+                _ => self.submit::<C>(device, body)?,
+            };
+            decode::<C>(&bytes)
+        })
+    }
+
+    /// Carries out a state-building call and records it in the journal, under one lock.
+    pub(crate) fn carry_recorded<C: Call>(
+        &mut self,
+        device: &'static Device,
+        sent: &mut C::Sent,
+        edges: &Edges,
+    ) -> Result<C::Reply, Code> {
+        let mut known = None;
+        let reply = encoded(sent, |body| {
+            let creation = creation::creation(C::ID, body)?;
+            let function = edges.uses.first().and_then(|h| self.job.tables.function(*h).ok());
+            let setting = function.and_then(|f| setting(C::ID, body).map(|(attribute, value)| (f, attribute, value)));
+            if let Some((f, attribute, value)) = setting
+                && f.answers.is_set(device.index, attribute, value)
+            {
+                return decode::<C>(&[]);
+            }
+            let mut ledger = lock(&device.ledger);
+            if ledger.is_set::<C>(body, edges) {
+                return decode::<C>(&[]);
+            }
+            // A repeated request for the same kernel, module or variable is answered without a round trip.
+            let key = (C::IS_CODE && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
+            known = key.as_ref().and_then(|k| ledger.known(k));
+            if let Some(known) = known {
+                // An object that the program has destroyed itself is not found any more, as with the driver.
+                let ended =
+                    cuda_api::handle::kind(known) == Some(Kind::TextureRef) && self.job.tables.textures.get(known).is_err();
+                return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
+            }
+            let (reply, bytes) = match self.place(device).in_process() {
+                Some(exec) => {
+                    let reply = device.record_error(exec.call::<C>(sent, edges))?;
+                    let mut bytes = Vec::new();
+                    reply.put(&mut bytes);
+                    (reply, bytes)
+                }
+                None => {
+                    let bytes = self.submit::<C>(device, body)?;
+                    (decode::<C>(&bytes)?, bytes)
+                }
+            };
+            if let Some(keep) = ledger.keep::<C>(body, edges) {
+                ledger.append(C::ID, body, &bytes, edges, keep)?;
+            }
+            if let Some(ended) = edges.ends.filter(|_| C::IS_CODE) {
+                for hash in ledger.unloaded(ended) {
+                    self.ask(device, ops::id::IMAGE_END, &[&hash])?;
+                    ledger.end_image(&hash)?;
+                }
+            }
+            if let Some(made) = creation {
+                creation::note_creation(self, device, made)?;
+            }
+            if let Some((f, attribute, value)) = setting {
+                f.answers.set(device.index, attribute, value);
+                // The next launch queries again what it must check.
+                f.forget_on(device.index);
+                let aliases = edges.uses.first().map(|h| ledger.aliases(*h)).unwrap_or_default();
+                for other in aliases.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
+                    other.answers.forget_setting(device.index, attribute);
+                    other.forget_on(device.index);
+                }
+            }
+            if let Some(k) = key {
+                ledger.learn(k, edges);
+            }
+            if let Some(parent) = edges.uses.first() {
+                for f in edges.creates.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
+                    f.parent.store(*parent, Ordering::Relaxed);
+                }
+            }
+            Ok(reply)
+        })?;
+        if let Some(known) = known {
+            C::rename(sent, known);
+            for h in &edges.creates {
+                self.job.tables.end(*h);
+                self.made.retain(|m| m != h);
+            }
+        }
+        Ok(reply)
+    }
+
+    /// Sends an encoded row to a worker; returns its answer if the caller must wait for one.
+    pub(crate) fn submit<C: Call>(&self, device: &'static Device, body: &[u8]) -> Result<Vec<u8>, Code> {
+        if C::WAITS {
+            return self.ask(device, C::ID, &[body]);
+        }
+        let span = device.record_error(self.place(device).send(C::ID, &[body]))?;
+        if LEAVES_NOTHING_TO_DO.contains(&C::ID) {
+            device.still_quiet(span);
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// The calling thread's default stream on the device of its context.
+pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
+    let device = cx.device()?;
+    let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
+    if let Some(stream) = known {
+        return Ok(stream);
+    }
+    let stream = match thread::take_idle_stream(device.index) {
+        Some(s) => s,
+        None => {
+            let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
+            cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+            cx.keep(sent.phStream);
+            let made = cx.job.tables.streams.get(sent.phStream)?;
+            made.data.per_thread.store(true, Ordering::Relaxed);
+            made.set_context(0);
+            sent.phStream
+        }
+    };
+    thread::change(|own| own.streams.push((device.index, stream)));
+    Ok(stream)
+}

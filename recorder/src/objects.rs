@@ -1,0 +1,16 @@
+//! What the recorder knows of the program's objects: data that knows nothing of the job.
+
+pub(crate) mod allocations;
+pub(crate) mod arrays;
+pub(crate) mod events;
+pub(crate) mod function;
+pub(crate) mod instances;
+pub(crate) mod limits;
+pub(crate) mod pool;
+pub(crate) mod ranges;
+pub(crate) mod references;
+pub(crate) mod spare_events;
+pub(crate) mod streams;
+pub(crate) mod table;
+pub(crate) mod tables;
+pub(crate) mod ticket;

@@ -1,0 +1,222 @@
+//! The allocations of one device, its arena, and its pools.
+
+use crate::objects::pool::Pool;
+use crate::objects::ranges::Ranges;
+use crate::place::Waiting;
+use crate::thread::here;
+use cuda_api::code::{self, Code};
+use cuda_api::handle::{Kind, compose};
+use cuda_api::ops::Chunk;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// First address of the recorder's allocations on device 0; each device has an arena of [`ARENA`] bytes (docs/memory.md, "Addresses").
+pub(crate) const OWN: u64 = 0x2000_0000_0000;
+
+/// First address of the driver's own placements.
+pub(crate) const PLACED: u64 = 0x3000_0000_0000;
+
+/// Size of an arena in bytes.
+pub(crate) const ARENA: u64 = 512 << 30;
+
+/// End of the placements of the drivers of all devices.
+pub(crate) const PLACED_END: u64 = PLACED + 32 * ARENA;
+
+/// Granularity of physical memory.
+pub(crate) const GRANULE: u64 = 2 << 20;
+
+/// Allocations from this size on have their own chunks.
+pub(crate) const LARGE: u64 = 1 << 20;
+
+/// Alignment of small allocations.
+pub(crate) const STEP: u64 = 512;
+
+/// Where an allocation lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// In a shared chunk.
+    Shared,
+    /// In its own chunk.
+    Own,
+    /// In a pool.
+    Pool(u64),
+    /// In a pool of another process; the number is that of the imported pool.
+    Borrowed(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allocation {
+    /// Size that the program requested.
+    pub(crate) bytes: u64,
+    /// Number of the allocation in the job (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+    pub(crate) id: u64,
+    /// The context in which it was allocated.
+    pub(crate) context: u64,
+    pub(crate) home: Home,
+}
+
+/// A live allocation, for other modules.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) id: u64,
+    /// Pool, or 0.
+    pub(crate) pool: u64,
+}
+
+/// What the place reported about its memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) at: Instant,
+    pub(crate) epoch: u64,
+    pub(crate) free: u64,
+    pub(crate) total: u64,
+    /// Bytes that were mapped here at that time.
+    pub(crate) mapped: u64,
+}
+
+/// Allocations of one device.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) base: u64,
+    /// Addresses of the arena without a chunk.
+    pub(crate) bare: Ranges,
+    /// Free bytes inside shared chunks.
+    pub(crate) small: Ranges,
+    /// Shared chunks.
+    pub(crate) shared: BTreeSet<u64>,
+    /// Size of every chunk.
+    pub(crate) chunks: BTreeMap<u64, u64>,
+    /// Total size of the chunks.
+    pub(crate) mapped: u64,
+    /// Spare chunks, with the moment at which they became spare.
+    pub(crate) spare: BTreeMap<u64, u64>,
+    pub(crate) spare_bytes: u64,
+    /// Counts the chunks that became spare.
+    pub(crate) moment: u64,
+    pub(crate) live: BTreeMap<u64, Allocation>,
+    pub(crate) used: u64,
+    pub(crate) next_id: u64,
+    pub(crate) told: Option<Told>,
+    pub(crate) pools: BTreeMap<u64, Pool>,
+    pub(crate) current_pool: u64,
+    /// Generation of the stream-ordered frees that are made now ([`super::pool`]).
+    pub(crate) generation: u64,
+    /// When it has completed, the frees of earlier generations are complete.
+    pub(crate) fence: Option<Fence>,
+    /// Allocations of `cuMemAlloc` that were freed in a stream.
+    pub(crate) late: Vec<(u64, u64, Allocation)>,
+}
+
+/// A synchronisation that no thread waits for.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    /// The last generation that it covers.
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) waiting: Waiting,
+}
+
+/// The default pool of a device.
+pub(crate) fn default_of(device: u32) -> u64 {
+    compose(Kind::Pool, 1, device)
+}
+
+impl Memory {
+    /// An empty arena.
+    pub(crate) fn new(device: u32) -> Memory {
+        let base = OWN + u64::from(device) * ARENA;
+        let mut bare = Ranges::default();
+        bare.put(base, ARENA);
+        Memory {
+            base,
+            bare,
+            small: Ranges::default(),
+            shared: BTreeSet::new(),
+            chunks: BTreeMap::new(),
+            mapped: 0,
+            spare: BTreeMap::new(),
+            spare_bytes: 0,
+            moment: 0,
+            live: BTreeMap::new(),
+            used: 0,
+            next_id: 0,
+            told: None,
+            pools: BTreeMap::from([(default_of(device), Pool::new(0))]),
+            current_pool: default_of(device),
+            generation: 1,
+            fence: None,
+            late: Vec::new(),
+        }
+    }
+
+    /// Number of live allocations.
+    pub(crate) fn count(&self) -> u64 {
+        self.live.len() as u64
+    }
+
+    /// Bytes of the device that a move must find free at the target.
+    pub(crate) fn needed(&self) -> u64 {
+        self.mapped - self.spare_bytes
+    }
+
+    /// Bytes that the program has allocated.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// The live allocation that contains `address`.
+    pub(crate) fn find(&self, address: u64) -> Option<Found> {
+        let (&start, a) = self.live.range(..=address).next_back()?;
+        let pool = if let Home::Pool(p) | Home::Borrowed(p) = a.home { p } else { 0 };
+        (address - start < a.bytes.max(1)).then_some(Found { start, bytes: a.bytes, id: a.id, pool })
+    }
+
+    /// Address of the chunk that contains an address.
+    pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
+        let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
+        (address - start < bytes).then_some(start)
+    }
+
+    /// All physical memory, by address.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
+        self.chunks.iter().map(|(address, bytes)| Chunk { address: *address, bytes: *bytes })
+    }
+
+    /// The physical memory that contains an address.
+    pub(crate) fn chunk_around(&self, address: u64) -> Option<Chunk> {
+        let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
+        (address - start < bytes).then_some(Chunk { address: start, bytes })
+    }
+
+    pub(crate) fn in_arena(&self, address: u64) -> bool {
+        (self.base..self.base + ARENA).contains(&address)
+    }
+
+    /// Returns whether a copy may access these bytes: `Some` for addresses of this arena, `None` if only the place can tell.
+    pub(crate) fn allows(&self, address: u64, bytes: u64) -> Option<bool> {
+        if !self.in_arena(address) {
+            return None;
+        }
+        let fits = |f: Found| bytes <= f.bytes && address - f.start <= f.bytes - bytes;
+        Some(self.find(address).is_some_and(fits))
+    }
+
+    pub(crate) fn note(&mut self, address: u64, bytes: u64, home: Home) -> u64 {
+        self.next_id += 1;
+        self.used += bytes;
+        self.live.insert(address, Allocation { bytes, id: self.next_id, context: here().context.get(), home });
+        address
+    }
+
+    /// Removes an allocation from the table.
+    pub(crate) fn forget(&mut self, address: u64) -> Result<Allocation, Code> {
+        let a = self.live.remove(&address).ok_or(code::ERROR_INVALID_VALUE)?;
+        self.used -= a.bytes;
+        Ok(a)
+    }
+}
+
+#[cfg(test)]
+mod tests;

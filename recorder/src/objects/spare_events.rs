@@ -1,0 +1,81 @@
+//! The destroyed events of a device that are kept for reuse.
+
+use crate::base::log::lock;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Maximum number for a device: further events are really destroyed.
+pub(crate) const MOST: usize = 64;
+
+/// An event is reused when this many others were destroyed after it, so that a stale handle is recognized for longer.
+pub(crate) const RESTING: usize = 16;
+
+/// The destroyed events of a device that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct SpareEvents {
+    /// The oldest first.
+    all: Mutex<VecDeque<Spare>>,
+    /// Their number, read without the lock.
+    count: AtomicUsize,
+    /// No events are kept any more.
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spare {
+    pub(crate) event: u64,
+    pub(crate) flags: u32,
+    pub(crate) context: u64,
+}
+
+impl SpareEvents {
+    /// Keeps an event; returns false if there are enough.
+    pub(crate) fn put(&self, spare: Spare) -> bool {
+        let mut all = lock(&self.all);
+        if all.len() == MOST || self.closed.load(Ordering::Relaxed) {
+            return false;
+        }
+        all.push_back(spare);
+        self.count.store(all.len(), Ordering::Relaxed);
+        true
+    }
+
+    /// The oldest matching event, if enough were destroyed after it.
+    pub(crate) fn take(&self, flags: u32, context: u64) -> Option<u64> {
+        if self.count.load(Ordering::Relaxed) <= RESTING {
+            return None;
+        }
+        let mut all = lock(&self.all);
+        let rested = all.len().saturating_sub(RESTING);
+        let at = all.iter().take(rested).position(|s| s.flags == flags && s.context == context)?;
+        let found = all.remove(at)?;
+        self.count.store(all.len(), Ordering::Relaxed);
+        Some(found.event)
+    }
+
+    /// Removes and returns those of a context, or all.
+    pub(crate) fn take_all(&self, whose: Option<u64>) -> Vec<u64> {
+        let mut all = lock(&self.all);
+        let (go, stay): (VecDeque<Spare>, _) = all.iter().copied().partition(|s| whose.is_none_or(|c| c == s.context));
+        *all = stay;
+        self.count.store(all.len(), Ordering::Relaxed);
+        go.into_iter().map(|s| s.event).collect()
+    }
+
+    /// Called when an event could not be created at the place and it is unknown which one: no event is reused any more.
+    pub(crate) fn close(&self) {
+        let mut all = lock(&self.all);
+        self.closed.store(true, Ordering::Relaxed);
+        all.clear();
+        self.count.store(0, Ordering::Relaxed);
+    }
+
+    /// Number of kept events.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+
+#[test]
+fn the_oldest_of_a_kind_comes_back_when_it_has_rested() {
+    let spares = SpareEvents::default();
+    let put = |event, flags, context| spares.put(Spare { event, flags, context });
+    for event in 0..RESTING as u64 {
+        assert!(put(event, (event % 2) as u32, 7));
+        assert_eq!(spares.take(0, 7), None, "none has rested");
+    }
+    assert!(put(100, 0, 7));
+    assert_eq!((spares.take(1, 7), spares.take(0, 8)), (None, None), "the oldest is another kind, or of another context");
+    assert_eq!(spares.take(0, 7), Some(0));
+    assert_eq!(spares.take(0, 7), None);
+    assert!((200..).take_while(|event| put(*event, 1, 9)).count() == MOST - RESTING);
+    assert_eq!(spares.take(1, 7), Some(1));
+    let mut of_a_context = spares.take_all(Some(9));
+    of_a_context.sort_unstable();
+    assert_eq!(of_a_context.len(), MOST - RESTING);
+    assert_eq!((spares.count(), spares.take(1, 7)), (RESTING - 1, None));
+    assert_eq!(spares.take_all(None).len(), RESTING - 1);
+    assert_eq!(spares.count(), 0);
+    assert!((300..).take(MOST).all(|event| put(event, 0, 7)));
+    spares.close();
+    assert_eq!((spares.count(), spares.take(0, 7), put(400, 0, 7)), (0, None, false), "one of them may not be there");
+}
+
+fn filled(n: usize, flags: u32, context: u64) -> SpareEvents {
+    let spares = SpareEvents::default();
+    (0..n as u64).for_each(|event| assert!(spares.put(Spare { event, flags, context })));
+    spares
+}
+
+#[test]
+fn no_event_is_given_before_enough_others_have_followed() {
+    let spares = filled(RESTING, 0, 1);
+    assert_eq!((spares.take(0, 1), spares.count()), (None, RESTING));
+    assert!(spares.put(Spare { event: 99, flags: 0, context: 1 }));
+    assert_eq!((spares.take(0, 1), spares.take(0, 1)), (Some(0), None));
+}
+
+#[test]
+fn events_come_back_in_the_order_of_their_end() {
+    let spares = filled(MOST, 0, 1);
+    let order: Vec<u64> = std::iter::from_fn(|| spares.take(0, 1)).collect();
+    assert_eq!(order, (0..(MOST - RESTING) as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_more_than_the_maximum_are_kept() {
+    let spares = filled(MOST, 0, 1);
+    assert!(!spares.put(Spare { event: 99, flags: 0, context: 1 }));
+    assert_eq!((spares.count(), spares.take(0, 1)), (MOST, Some(0)));
+    assert!(spares.put(Spare { event: 99, flags: 0, context: 1 }));
+}
+
+#[test]
+fn an_event_of_other_flags_is_not_given() {
+    let spares = filled(MOST, 2, 1);
+    assert_eq!((spares.take(0, 1), spares.take(3, 1), spares.take(2, 1)), (None, None, Some(0)));
+}
+
+#[test]
+fn an_event_of_another_context_is_not_given() {
+    let spares = filled(MOST, 2, 1);
+    assert_eq!((spares.take(2, 2), spares.take(2, 0), spares.count()), (None, None, MOST));
+}
+
+#[test]
+fn resting_events_of_the_right_kind_are_passed_over() {
+    let spares = filled(20, 1, 1);
+    (0..RESTING as u64).for_each(|i| assert!(spares.put(Spare { event: 100 + i, flags: 0, context: 1 })));
+    assert_eq!((spares.take(0, 1), spares.take(1, 1)), (None, Some(0)));
+}
+
+#[test]
+fn the_events_of_a_context_are_taken_in_order_and_others_stay() {
+    let spares = SpareEvents::default();
+    (0..10).for_each(|event| assert!(spares.put(Spare { event, flags: 0, context: event % 2 })));
+    assert_eq!(spares.take_all(Some(1)), [1, 3, 5, 7, 9]);
+    assert_eq!((spares.take_all(Some(7)), spares.take_all(None)), (vec![], vec![0, 2, 4, 6, 8]));
+}
+
+#[test]
+fn a_closed_list_stays_empty() {
+    let spares = filled(MOST, 0, 1);
+    spares.close();
+    assert_eq!((spares.count(), spares.take_all(None)), (0, vec![]));
+    assert!(!spares.put(Spare { event: 1, flags: 0, context: 1 }));
+    spares.close();
+    assert_eq!(spares.count(), 0);
+}
+
+#[test]
+fn the_count_is_that_of_the_list_whatever_happens() {
+    use crate::objects::ranges::tests::Random;
+    for seed in 1..50 {
+        let (spares, mut random) = (SpareEvents::default(), Random::new(seed));
+        for event in 0..300 {
+            match random.below(8) {
+                0 => drop(spares.take_all(Some(random.below(3)))),
+                1..=3 => drop(spares.take(random.below(2) as u32, random.below(3))),
+                _ => drop(spares.put(Spare { event, flags: random.below(2) as u32, context: random.below(3) })),
+            }
+            assert_eq!(spares.count(), lock(&spares.all).len());
+            assert!(spares.count() <= MOST);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The job's pinned host memory: its blocks, and their addresses among other bytes.
+
+pub(crate) mod blocks;
+pub(crate) mod naming;

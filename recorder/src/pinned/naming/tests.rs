@@ -1,0 +1,56 @@
+use super::*;
+
+const BASE: u64 = 0x4000_0000_0000;
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn names(words: &[u64], lands: [Range<u64>; 2]) -> bool {
+    may_name(&bytes(words), &lands)
+}
+
+#[test]
+fn words_are_aligned_where_they_are_copied_to() {
+    let all: Vec<u8> = (0..32).collect();
+    assert_eq!((words_at(0x1000, &all).len(), words_at(0x1001, &all)[0], words_at(0x1007, &all)[0]), (32, 7, 1));
+    assert!(words_at(0x1001, &all[..6]).is_empty() && words_at(0x1001, &all[..7]).is_empty());
+    assert!(words_at(0x1001, &[]).is_empty());
+}
+
+#[test]
+fn addresses_in_a_range_are_found() {
+    let lands = || [BASE..BASE + (1 << 34), 0..0];
+    assert!(names(&[1, 2, BASE], lands()) && names(&[BASE + (1 << 33), 0], lands()));
+    assert!(!names(&[], lands()) && !names(&[0, u64::MAX, BASE - 1, 0x7fff_0000_0000], lands()));
+}
+
+#[test]
+fn a_second_range_is_searched_too() {
+    let lands = || [BASE..BASE + 4096, 0x7f00_0000_0000..0x7f00_1000_0000];
+    assert!(names(&[0x7f00_0000_1000], lands()) && names(&[BASE], lands()) && !names(&[0x7e00_0000_0000], lands()));
+}
+
+#[test]
+fn no_address_is_overlooked() {
+    use crate::objects::ranges::tests::Random;
+    for seed in 1..200 {
+        let mut random = Random::new(seed);
+        let land = |random: &mut Random| {
+            let start = random.below(1 << 47);
+            start..start + 1 + random.below(1 << 36)
+        };
+        let lands = [land(&mut random), land(&mut random)];
+        let mut words: Vec<u64> = (0..8).map(|_| random.below(u64::MAX)).collect();
+        let of = &lands[random.below(2) as usize];
+        words[random.below(8) as usize] = of.start + random.below(of.end - of.start);
+        assert!(words.iter().any(|w| lies_in(&lands, *w)));
+        assert!(names(&words, lands), "{seed}");
+    }
+}
+
+#[test]
+fn a_word_at_the_end_of_a_range_is_outside() {
+    let lands = [10..20, 0..0];
+    assert_eq!([9, 10, 19, 20, 0].map(|w| lies_in(&lands, w)), [false, true, true, false, false]);
+}
