@@ -59,7 +59,18 @@ extern "C" fn at_end(round: *mut c_void) {
     here.context.set(0);
     here.give_slot_back();
     let own = OWN.with(|own| own.take());
-    lock(&IDLE_STREAMS).extend(own.streams);
+    // In a forked child another thread of the parent may hold the lock for ever.
+    if !IS_FORKED_CHILD.load(Ordering::Relaxed) {
+        lock(&IDLE_STREAMS).extend(own.streams);
+    }
+}
+
+/// Whether this process is a forked child of the job.
+static IS_FORKED_CHILD: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Notes that this process is a forked child: its threads leave nothing to others.
+pub(crate) fn note_fork() {
+    IS_FORKED_CHILD.store(true, Ordering::Relaxed);
 }
 
 /// Streams of threads that have ended, with their devices, for reuse as the next thread's default stream.

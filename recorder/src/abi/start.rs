@@ -7,7 +7,7 @@ use crate::base::{coverage, log, output};
 use crate::calls::host_function;
 use crate::job::{self, Device, Job};
 use crate::place::{self, OpenError, Place};
-use crate::thread::here;
+use crate::thread::{self, here};
 use crate::{children, control, gate, internal_error, moves};
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub(crate) extern "C" fn in_forked_child() {
     job::note_fork();
+    thread::note_fork();
     control::in_forked_child();
     children::in_child();
 }

@@ -1,8 +1,8 @@
 //! External memory: the physical memory of a descriptor, mapped as one buffer.
 //!
-//! Both ends are jobs: the descriptor is a ticket ([`crate::device_memory::shared_memory`]), and a buffer is an ordinary mapping of the program's
-//! physical memory ([`crate::calls::vmm`]), so it moves like that. Memory of graphics or of other drivers belongs to the machine of the program,
-//! and a place may be on another machine: it is refused.
+//! Both ends are jobs: the descriptor is a ticket ([`crate::device_memory::shared_memory`]), and a buffer is an ordinary mapping of the
+//! program's physical memory ([`crate::calls::vmm`]), so it moves like that. Memory of graphics or of other drivers belongs to the machine
+//! of the program, and a place may be on another machine: it is refused.
 
 use crate::base::log::{self, lock};
 use crate::base::pointer::write_out;

@@ -4,7 +4,7 @@
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
 use crate::base::log::lock;
-use crate::calls::copy::rect::{HostCopy, HostFill, Rect};
+use crate::calls::copy::rect::{self, HostCopy, HostFill, Rect};
 use crate::calls::{cross_device, host_function, stream_memory};
 use crate::device_memory::shared_handles;
 use crate::enter::CallContext;
@@ -188,7 +188,7 @@ fn run(task: &Task, arrived: Result<Code, Code>) {
         && copy.dst.memory == HOST
     {
         // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        unsafe { crate::calls::copy::rect::write_plain(copy, &crate::calls::copy::rect::read_plain(copy)) };
+        unsafe { rect::write_plain(copy, &rect::read_plain(copy)) };
     }
     if !task.is_functions() {
         return;
@@ -233,9 +233,9 @@ fn perform((token, arrived): Arrival) {
     // A lost worker waits for nothing.
     let _ = match &call.task {
         // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
-        Task::Read(r) => send(&unsafe { crate::calls::copy::rect::gather(r.at, r.pitch, r.width, r.rows) }),
+        Task::Read(r) => send(&unsafe { rect::gather(r.at, r.pitch, r.width, r.rows) }),
         // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { crate::calls::copy::rect::read_plain(copy) }),
+        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { rect::read_plain(copy) }),
         Task::Bytes(bytes) => send(bytes),
         _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
@@ -263,7 +263,7 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
             let mut rest = &body[..];
             let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
             // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-            if landing.is_none_or(|copy| unsafe { crate::calls::copy::rect::write_plain(&copy, rest) }) {
+            if landing.is_none_or(|copy| unsafe { rect::write_plain(&copy, rest) }) {
                 Ok(status)
             } else {
                 Err(code::ERROR_UNKNOWN)
@@ -334,10 +334,10 @@ fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &Graph
     if !node.unhindered || copy.src.memory != HOST || copy.dst.memory == HOST || copy.bytes().is_none_or(|n| n > SHORT) {
         return false;
     }
-    let source = crate::calls::copy::rect::source(copy);
+    let source = rect::source(copy);
     let overlaps = |to: Range<u64>| to.start < source.end && source.start < to.end;
-    let writes = |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(crate::calls::copy::rect::destination(c)));
-    !crate::calls::copy::rect::is_read_there(cx.place(device), copy)
+    let writes = |n: &GraphNode| matches!(&n.work, Work::Copy(c) if c.dst.memory == HOST && overlaps(rect::destination(c)));
+    !rect::is_read_there(cx.place(device), copy)
         && !nodes.iter().any(writes)
         && crate::order::delay::is_undelayed(cx, device, stream)
         && !crate::calls::host_function::changes_later(cx, device, stream, source.start, source.end - source.start)
@@ -361,7 +361,7 @@ impl NodeTask {
 /// A copy whose bytes are read when its graph is launched.
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     // SAFETY: the program guarantees that its source has these bytes.
-    let bytes = unsafe { crate::calls::copy::rect::read_plain(copy) };
+    let bytes = unsafe { rect::read_plain(copy) };
     crate::host_memory::note_copied(cx, 0, &bytes)?;
     if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
@@ -371,13 +371,13 @@ fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
 
 /// A copy that is made when its node is reached.
 fn copy_of_node(cx: &CallContext, place: &Place, copy: &Copy3) -> Result<NodeTask, Code> {
-    if crate::calls::copy::rect::is_written_there(place, copy) {
+    if rect::is_written_there(place, copy) {
         return Ok(NodeTask::of(Task::Written));
     }
     // Bytes that the place itself reads can refer to no memory that a place lacks; the addresses in them now are noted for later places.
     // Other bytes are searched again when they are read: the memory that the worker already has then needs no further round trip.
-    let own = crate::calls::copy::rect::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
-    crate::calls::copy::rect::note_node(cx, copy)?;
+    let own = rect::is_read_there(place, copy) && crate::host_memory::all_have_all(cx);
+    rect::note_node(cx, copy)?;
     let task = if own { Task::Given { _bytes: Sent::note(0) } } else { Task::Graph(*copy) };
     Ok(NodeTask { task, own, sent: Vec::new() })
 }
@@ -406,7 +406,7 @@ pub(crate) fn launch_graph(
                 Some(NodeTask::of(Task::Function { function, data: call.data as usize }))
             }
             (Work::Copy(copy), Place::Remote { .. }) if node.on => {
-                let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || crate::calls::copy::rect::pageable(copy);
+                let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || rect::pageable(copy);
                 Some(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
             }
             _ => None,
@@ -419,7 +419,7 @@ pub(crate) fn launch_graph(
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
-                        landings.push((crate::calls::copy::rect::destination(copy), here.clone()));
+                        landings.push((rect::destination(copy), here.clone()));
                         Some(Landed { here, acknowledged: landing::is_seen(place) })
                     }
                     _ => None,

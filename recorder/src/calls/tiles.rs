@@ -1,8 +1,8 @@
 //! Tiles of sparse arrays, and arrays that are mapped as a whole: the memory of the program to which they are mapped.
 //!
 //! The place's driver maps them in stream order. The journal keeps the present mappings, each row of tiles separately: a new mapping ends
-//! the records that it covers, and their remaining parts get new records. The contents of tiles are memory of [`crate::calls::vmm::tile_pools`],
-//! which moves separately.
+//! the records that it covers, and their remaining parts get new records. The contents of tiles are memory of
+//! [`crate::calls::vmm::tile_pools`], which moves separately.
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;

@@ -12,7 +12,8 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 
 impl Memory {
-    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`](crate::objects::allocations::GRANULE)), or slightly more unless it must be `exact`.
+    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`](crate::objects::allocations::GRANULE)), or slightly more unless it must be
+    /// `exact`.
     pub(crate) fn chunk(&mut self, cx: &CallContext, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
         let most = if exact { bytes } else { bytes + bytes / 8 };
         let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));

@@ -19,7 +19,7 @@ pub(crate) struct GraphNode {
     pub(crate) work: Work<u32>,
     /// Whether launches run it.
     pub(crate) on: bool,
-    /// Whether nothing in the graph [holds it up](work::Spec::is_unhindered).
+    /// Whether nothing in the graph [holds it up](cuda_api::work::Spec::is_unhindered).
     pub(crate) unhindered: bool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A block that is freed in a stream can be reused at once by work of the same stream. Other streams may have it only when the work
 //! before the free is complete. The owner of the pool tracks this by *generations*: each free belongs to the current one; a
-//! synchronisation or a mark of the owner begins the next ([`crate::objects::allocations::Memory::seal`]) and, when it is complete, so are all frees of earlier
-//! generations.
+//! synchronisation or a mark of the owner begins the next ([`crate::objects::allocations::Memory::seal`]) and, when it is complete, so are
+//! all frees of earlier generations.
 
 use crate::objects::ranges::Ranges;
 use crate::objects::ticket::Ticket;
