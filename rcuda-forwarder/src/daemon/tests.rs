@@ -12,6 +12,7 @@ use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::ffi::OsString;
+use std::io;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
