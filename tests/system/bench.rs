@@ -76,11 +76,9 @@ fn a_benchmark_gives_models_and_models_give_predictions() {
     for path in ["native", "in-process", "tcp"] {
         assert_times(&file["start"]["paths"][path]);
     }
-    assert!(
-        file["record"].as_array().is_some_and(|rows| rows.iter().all(|r| r["ns"].as_f64() > Some(0.0))),
-        "{}",
-        file["record"]
-    );
+    // Rows of appends have their time each; the row of a plan has the times of the copy and of the plan.
+    let took = |row: &Value| ["ns", "plan_ms"].iter().any(|key| row[key].as_f64() > Some(0.0));
+    assert!(file["record"].as_array().is_some_and(|rows| rows.iter().all(took)), "{}", file["record"]);
     let moves = file["moves"].as_array().unwrap();
     assert!(moves.iter().any(|m| m["way"] == "tcp->in-process") && moves.iter().all(|m| m["report"]["ok"] == true), "{moves:?}");
     assert!(file["goals"].as_array().is_some_and(|goals| goals.iter().all(|g| g["met"].is_boolean())), "{}", file["goals"]);
