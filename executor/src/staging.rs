@@ -73,7 +73,7 @@ impl Sizes {
     }
 
     /// Bytes of an area.
-    pub(crate) fn area(&self) -> usize {
+    pub fn area(&self) -> usize {
         self.region * REGIONS as usize + WORDS
     }
 }
