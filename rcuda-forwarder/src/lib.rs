@@ -49,7 +49,9 @@ pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
-pub use link::{BeforeSent, BulkCopy, BulkMemory, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
+pub use link::{
+    BeforeSent, BulkCopy, BulkMemory, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect,
+};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

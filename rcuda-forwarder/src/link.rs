@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 
 mod answers;
 mod bulk;
+mod bulk_copy;
 mod common;
 mod host_mirror;
 mod patience;
@@ -42,7 +43,8 @@ mod reply;
 mod shared;
 mod socket;
 
-pub use bulk::{BeforeSent, BulkCopy, BulkMemory};
+pub use bulk::{BeforeSent, BulkMemory};
+pub use bulk_copy::BulkCopy;
 pub use common::Fault;
 pub use patience::Patience;
 pub use replies::{Landing, Lost};
@@ -390,9 +392,12 @@ impl Link {
     pub fn has_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> bool {
         *self.bulk[usize::from(to_device)].get_or_init(|| {
             connections != 0
-                && self.open_bulk(to, to_device, connections).inspect_err(|why| {
-                    tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
-                }).is_ok()
+                && self
+                    .open_bulk(to, to_device, connections)
+                    .inspect_err(|why| {
+                        tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
+                    })
+                    .is_ok()
         })
     }
 
@@ -409,7 +414,7 @@ impl Link {
             Ok(opened) => {
                 let connections = opened.into_iter().map(Arc::new).collect();
                 // Without its threads the connections would only hold up the copies.
-                bulk::start(&self.shared, connections, to_device).map_err(failed).inspect_err(|_| self.abandon())
+                bulk_copy::start(&self.shared, connections, to_device).map_err(failed).inspect_err(|_| self.abandon())
             }
             Err(why) => {
                 // A lost worker has forgotten it.

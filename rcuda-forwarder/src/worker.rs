@@ -536,10 +536,11 @@ impl<P: Place> Worker<P> {
     /// Starts the threads of connections for large copies in one direction.
     fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool) -> Result<ControlReply, Refused> {
         self.place.prepare_staging().map_err(Refused::Driver)?;
+        let connections = self.attendant.stripes().take(ticket)?;
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }
-        for conn in self.attendant.stripes().take(ticket)? {
+        for conn in connections {
             let worker = self.clone();
             let started = threads::spawn("bulk", move || worker.carry_bulk(&conn, to_device));
             started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;
@@ -549,6 +550,8 @@ impl<P: Place> Worker<P> {
 
     /// Serves a connection for large copies. Without it this process is of no use to the job.
     fn carry_bulk(&self, conn: &Conn, to_device: bool) {
+        // SAFETY: affects only how late this thread's sleeps may end.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         let staging = self.place.staging();
         let carried = if to_device { bulk::receive(conn, staging) } else { bulk::send(conn, staging) };
         if !self.conn.wait_gone(BULK_END) {

@@ -1,7 +1,6 @@
 //! Large copies whose bytes travel over connections of their own, through staging areas ([`crate::staging`]).
 
 use super::{ContextState, Executor, short};
-use crate::limits::tell_once;
 use crate::pending::{Mark, Pending};
 use crate::staging::{Room, Staging, Word};
 use cuda_api::arg::{LEGACY, stage_stream};
@@ -46,7 +45,6 @@ impl Executor {
         let (limit, bytes) = (self.limits().pinned, self.staging.sizes().area());
         let own = &self.pinned.own;
         if own.load(Ordering::Relaxed).saturating_add(bytes as u64) > limit {
-            tell_once(&self.pinned.told, "pinned and managed memory", limit, "--max-pinned");
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         let at = self.gpu.pin(bytes)?;

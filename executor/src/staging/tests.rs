@@ -39,7 +39,12 @@ enum Command {
     Word(Word),
     /// The first command of a copy.
     Begin(u64),
-    Piece { token: u64, at: usize, offset: u64, bytes: usize },
+    Piece {
+        token: u64,
+        at: usize,
+        offset: u64,
+        bytes: usize,
+    },
     End(u64),
 }
 
@@ -163,7 +168,9 @@ impl World<'_> {
     fn carry_out(&mut self, command: Command) {
         match command {
             // SAFETY: as in `can`.
-            Command::Word(Word::Write(at, value)) => unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::Release),
+            Command::Word(Word::Write(at, value)) => {
+                unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::Release)
+            }
             Command::Word(Word::Wait(..)) => {}
             Command::Begin(token) => self.reached.push(token),
             Command::Piece { token, at, offset, bytes } => {
@@ -181,7 +188,10 @@ impl World<'_> {
             }
             Command::End(token) => {
                 let c = self.copies[token as usize];
-                assert!(c.to_device || self.arrived[&token] == c.bytes, "work behind copy {token} began before its bytes arrived");
+                assert!(
+                    c.to_device || self.arrived[&token] == c.bytes,
+                    "work behind copy {token} began before its bytes arrived"
+                );
                 self.ended += 1;
             }
         }

@@ -4,8 +4,6 @@
 //! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
 //! not make a thread use memory that the program has got back.
 
-use super::common::Common;
-use super::shared::Shared;
 use crate::bulk::{HEAD, Head, fill};
 use crate::conn::Conn;
 use crate::sync::lock;
@@ -63,7 +61,7 @@ struct Entry {
 #[derive(Debug, Clone, Default)]
 pub(super) struct End {
     /// Its memory is not used any more.
-    over: Arc<AtomicBool>,
+    pub(super) over: Arc<AtomicBool>,
     /// Some of the program's memory could not be accessed.
     is_bad: Arc<AtomicBool>,
 }
@@ -155,7 +153,7 @@ impl Bulk {
     }
 
     /// As [`Bulk::close`]; also waits until no connection uses the memory.
-    fn finish(&self, token: u64) {
+    pub(super) fn finish(&self, token: u64) {
         self.close(token);
         drop(self.wait_while(|t| t.entries.contains_key(&token)));
     }
@@ -221,7 +219,7 @@ impl Bulk {
     }
 
     /// Serves a connection until it ends.
-    fn serve(&self, conn: &Conn, to_device: bool) -> io::Result<()> {
+    pub(super) fn serve(&self, conn: &Conn, to_device: bool) -> io::Result<()> {
         let mut scratch = Vec::new();
         loop {
             let mut bytes = [0; HEAD];
@@ -319,50 +317,5 @@ unsafe fn receive(conn: &Conn, to: *mut u8, bytes: u64, end: &End, scratch: &mut
     Ok(())
 }
 
-impl Common {
-    /// Serves a connection for large copies until it ends. Without it the link is of no use.
-    fn serve_bulk(&self, conn: &Conn, to_device: bool) {
-        if let Err(why) = self.bulk.serve(conn, to_device) {
-            self.lose(&format!("a connection for large copies has failed: {why}"));
-        }
-    }
-}
-
-/// Starts the threads of connections.
-pub(super) fn start(shared: &Arc<Shared>, connections: Vec<Arc<Conn>>, to_device: bool) -> io::Result<()> {
-    shared.common.bulk.add(&connections);
-    connections.into_iter().try_for_each(|conn| {
-        let shared = shared.clone();
-        crate::threads::spawn("mrcuda-bulk", move || shared.common.serve_bulk(&conn, to_device)).map(drop)
-    })
-}
-
-/// A copy that was requested.
-#[derive(Debug)]
-pub struct BulkCopy {
-    shared: Arc<Shared>,
-    token: u64,
-    end: End,
-}
-
-impl BulkCopy {
-    pub(super) fn new(shared: Arc<Shared>, token: u64, end: End) -> BulkCopy {
-        BulkCopy { shared, token, end }
-    }
-
-    /// Waits until the bytes of a copy to the device have been read, or it has ended.
-    pub fn wait_sent(&self) {
-        self.shared.common.bulk.wait_sent(self.token);
-    }
-
-    /// Ends a copy that was answered: its memory is not used any more. Returns whether some of it could not be accessed.
-    pub fn finish(&self) -> bool {
-        self.shared.common.bulk.finish(self.token);
-        self.end.is_bad()
-    }
-
-    /// A flag that is set when the copy has ended and its memory is not used any more.
-    pub fn over(&self) -> Arc<AtomicBool> {
-        self.end.over.clone()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -141,8 +141,8 @@ pub(crate) fn before_work(cx: &CallContext, device: &'static Device, stream: u64
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, false) }
 }
 
-/// As [`before_work`], for a copy whose bytes come another way than those of the copies that it follows: its destination would show that
-/// it has overtaken them.
+/// As [`before_work`], for a copy whose bytes travel another way than those of the copies that it follows. They could overtake these: its
+/// destination would show it, or its source would be read before it is written.
 pub(crate) fn before_other_copy(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_behind(cx, device, stream, false) }
 }

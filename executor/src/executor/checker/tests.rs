@@ -12,9 +12,9 @@ use cuda_api::class::How;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
 use cuda_api::ops::{
-    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END, HostPin,
-    ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
-    TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
+    HostPin, ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute,
+    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;

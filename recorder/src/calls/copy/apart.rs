@@ -52,14 +52,14 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if late && !pinned {
         return Ok(false);
     }
-    if r.dst.device {
+    if r.dst.device && !late {
         landing::before_work(cx, device, stream)?;
-        if !pinned && naming::any_unmapped() {
-            // The bytes are searched by another thread. SAFETY: the program says that its source has these bytes.
-            unsafe { touch(host.address, r.width as usize, false) };
-        }
     } else {
         landing::before_other_copy(cx, device, stream)?;
+    }
+    if r.dst.device && !pinned && naming::any_unmapped() {
+        // The bytes are searched by another thread. SAFETY: the program says that its source has these bytes.
+        unsafe { touch(host.address, r.width as usize, false) };
     }
     let mut run = Run { device, stream, until, late, whole: r, rest: r, link, under: VecDeque::new() };
     let made = if waits { run.all(cx) } else { run.submit_all(cx) };
@@ -108,8 +108,7 @@ impl Run {
     /// The next part.
     fn part(&self, cx: &CallContext) -> BulkMemory {
         let (r, bytes) = (&self.rest, self.rest.width.min(PART));
-        let (host, device) =
-            if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
+        let (host, device) = if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
         let before_sent = (r.dst.device && naming::any_unmapped()).then(|| search(cx.place(self.device), host, device, bytes));
         let (stream, late) = (self.stream, self.late);
         BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, before_sent }
