@@ -54,6 +54,8 @@ const OPERATIONS: &[(u16, fn(&[u8]))] = &[
     }),
     (id::COPY_IN, again::<CopyIn>),
     (id::COPY_OUT, again::<CopyOut>),
+    (id::BULK_IN, again::<BulkCopy>),
+    (id::BULK_OUT, again::<BulkCopy>),
     (id::COPY_DEVICE, again::<CopyDevice>),
     (id::FILL, again::<Fill>),
     (id::CHUNK_MAP, again::<Chunk>),

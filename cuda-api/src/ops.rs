@@ -74,6 +74,11 @@ ids! {
     /// [`super::CopyIn`], completed before any later call is applied. The recorder has made sure that the stream is
     /// idle, so only the copy itself is waited for.
     COPY_IN_AT_REST = 0x0f06 "CopyInAtRest" named;
+    /// [`super::BulkCopy`] to the device, whose bytes come over connections of their own.
+    BULK_IN = 0x0f08 "BulkIn" named;
+    /// [`super::BulkCopy`] to the host, whose bytes go over connections of their own. The stream continues, and the answer
+    /// is sent, when the job has them.
+    BULK_OUT = 0x0f09 "BulkOut" named;
     /// Several calls, one after the other, with one answer: what a replay sends (executor/src/batch.rs). Waits.
     BATCH = 0x0f07 "Batch" inside;
     /// [`super::Chunk`]: maps physical memory at an address of the arena. Waits.
@@ -289,6 +294,24 @@ wire_struct! {
         pub rows: u64,
         /// Stream, encoded.
         pub stream: u64,
+    }
+}
+
+wire_struct! {
+    /// A large copy between device memory and the job, whose bytes do not travel with the call: the place asks for them, or
+    /// sends them, over connections that are used for nothing else.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct BulkCopy {
+        /// Identifies the copy on these connections; never reused.
+        pub token: u64,
+        /// First byte of the device memory.
+        pub address: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// Stream, encoded.
+        pub stream: u64,
+        /// For a copy to the device: the place asks for the bytes only when the stream has reached the copy.
+        pub late: bool,
     }
 }
 

@@ -21,6 +21,7 @@ mod peers;
 mod pinned;
 mod references;
 mod rows;
+mod staged;
 mod state;
 mod streams;
 mod tiles;
@@ -41,6 +42,7 @@ use crate::gpu::Gpu;
 use crate::limits::Limits;
 use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
+use crate::staging::Staging;
 use crate::steer;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
@@ -100,6 +102,7 @@ pub struct Executor {
     params: [Cells<AtomicU64>; 2],
     hosts: Arc<Hosts>,
     holds: Holds,
+    staging: Staging,
     peers: Peers,
     views: Views,
     /// Host memory of the job that is registered with the driver.
@@ -221,6 +224,7 @@ impl Executor {
             params: [Cells::new(), Cells::new()],
             hosts: Arc::default(),
             holds: Holds::default(),
+            staging: Staging::default(),
             peers: Peers::default(),
             views: Views::default(),
             pinned: Arc::default(),

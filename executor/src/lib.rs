@@ -4,6 +4,7 @@
 //! * [`steer`]: makes the driver use the job's addresses, the same in every place.
 //! * [`batch`]: several calls in one message.
 //! * [`bulk`]: large copies of pageable memory by several threads.
+//! * [`staging`]: large copies whose bytes travel over connections of their own.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
@@ -20,6 +21,7 @@ mod page_hash;
 mod pending;
 mod pools;
 pub mod share;
+pub mod staging;
 pub mod steer;
 
 pub use device::DeviceInfo;

@@ -7,6 +7,7 @@
 //! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
 //! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | a round of a job's moves may take N ms while the job works, however much there is to copy |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
+//! | `MRCUDA_FAULT_SMALL_COPIES=1` | copies of 4 KiB already pass through staging areas, which are small ones; both the job and the server must have the variable |
 //!
 //! The process at the point writes one line, `POINT PID`, and continues when it receives a byte or the end of the
 //! connection. Meanwhile the listener may kill, stop or disconnect any process, at exactly that point. `cargo xtask
@@ -174,6 +175,8 @@ pub struct Faults {
     pub round_limit: Option<Duration>,
     /// Treat places over TCP as other machines.
     pub tcp_is_far: bool,
+    /// Make small copies as large ones.
+    pub small_copies: bool,
 }
 
 impl Faults {
@@ -186,6 +189,7 @@ impl Faults {
             corrupt_page: page(word("MRCUDA_FAULT_CORRUPT_BYTE").as_deref()),
             round_limit: word("MRCUDA_FAULT_ROUND_LIMIT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
             tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
+            small_copies: word("MRCUDA_FAULT_SMALL_COPIES").is_some_and(|v| v == "1"),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! The measured cases of calls, by name, as used between orchestrator and client.
 //!
 //! A case is a name, for some with an amount: `launches:64` is 64 launches and a wait, `in:4096` a copy of 4096 bytes to the
-//! device from pageable memory, `inside:4096` one from device memory to device memory.
+//! device from pageable memory, `beside:4096` one of 64 KiB while one of 4096 bytes runs, `inside:4096`
+//! one from device memory to device memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +24,8 @@ pub(crate) enum Case {
     Out(Memory, usize),
     /// A copy on the device, and a wait.
     Inside(usize),
+    /// A copy of 64 KiB to the device, and a wait, while a copy of so many bytes of pinned memory runs in another stream.
+    Beside(usize),
     /// An allocation of this size, freed at once.
     Allocate(usize),
     /// A fill of 4 KiB, without a wait.
@@ -97,7 +100,7 @@ impl Case {
     /// Bytes that it copies.
     pub(crate) fn bytes(self) -> Option<usize> {
         match self {
-            In(_, n) | Out(_, n) | Inside(n) => Some(n),
+            In(_, n) | Out(_, n) | Inside(n) | Beside(n) => Some(n),
             _ => None,
         }
     }
@@ -129,6 +132,7 @@ impl Case {
             In(memory, n) => way(memory, n, "in"),
             Out(memory, n) => way(memory, n, "out"),
             Inside(n) => format!("copy on the device {}", size(n)),
+            Beside(n) => format!("copy in 64 KiB beside {}", size(n)),
             Allocate(n) => format!("allocate and free {}", size(n)),
             Fill => "fill 4 KiB".into(),
             Record => "record event".into(),
@@ -163,6 +167,7 @@ impl fmt::Display for Case {
             Out(Pageable, n) => write!(f, "out:{n}"),
             Out(Pinned, n) => write!(f, "pinned-out:{n}"),
             Inside(n) => write!(f, "inside:{n}"),
+            Beside(n) => write!(f, "beside:{n}"),
             Allocate(n) => write!(f, "allocate:{n}"),
             plain => f.write_str(PLAIN.iter().find(|(_, case)| case == plain).map_or("?", |(name, _)| name)),
         }
@@ -185,6 +190,7 @@ impl FromStr for Case {
             "out" => Ok(Out(Pageable, n)),
             "pinned-out" => Ok(Out(Pinned, n)),
             "inside" => Ok(Inside(n)),
+            "beside" => Ok(Beside(n)),
             "allocate" => Ok(Allocate(n)),
             _ => Err(odd()),
         }
@@ -197,8 +203,16 @@ mod tests {
 
     #[test]
     fn names_come_back() {
-        let amounts =
-            [Launches(64), In(Pageable, 4), In(Pinned, 5), Out(Pageable, 6), Out(Pinned, 7), Inside(8), Allocate(1 << 30)];
+        let amounts = [
+            Launches(64),
+            In(Pageable, 4),
+            In(Pinned, 5),
+            Out(Pageable, 6),
+            Out(Pinned, 7),
+            Inside(8),
+            Beside(9),
+            Allocate(1 << 30),
+        ];
         for case in PLAIN.iter().map(|(_, case)| *case).chain(amounts) {
             assert_eq!(case.to_string().parse(), Ok(case));
             assert!(!case.words().contains('?'));

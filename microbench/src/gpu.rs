@@ -109,6 +109,14 @@ impl Gpu {
         call!(self, memory.cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()))
     }
 
+    /// Copies to the device in the order of a stream.
+    ///
+    /// # Safety
+    /// The source has so many bytes until the copy is complete.
+    pub(crate) unsafe fn write_later(&self, to: u64, from: *const u8, bytes: usize, stream: CUstream) -> Done {
+        call!(self, memory.cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream))
+    }
+
     /// Copies from the device and waits.
     pub(crate) fn read(&self, to: &mut [u8], from: u64) -> Done {
         call!(self, memory.cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()))

@@ -51,6 +51,13 @@ pub enum Control {
         /// Maximum wait in milliseconds.
         limit_ms: u32,
     },
+    /// Use the connections of this ticket, all of which have arrived, for the bytes of large copies between place and job.
+    Bulk {
+        /// Their ticket.
+        ticket: [u8; 32],
+        /// For copies to the device, not for those to the host.
+        to_device: bool,
+    },
     /// Close the connections of this ticket.
     HangUp {
         /// Their ticket.

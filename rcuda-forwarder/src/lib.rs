@@ -10,6 +10,7 @@
 //! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 
 mod attendant;
+mod bulk;
 mod channel;
 mod conn;
 mod control;
@@ -48,7 +49,9 @@ pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
-pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
+pub use link::{
+    BeforeSent, BulkCopy, BulkMemory, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect,
+};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

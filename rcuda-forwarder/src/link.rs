@@ -15,9 +15,10 @@ use crate::pipe::Closed;
 use crate::ring::{self, PushError, Ring};
 use crate::sync::lock;
 use crate::threads;
-use crate::token::Token;
+use crate::token::{self, Token};
 use crate::traffic;
-use cuda_api::code::Code;
+use cuda_api::code::{self, Code};
+use cuda_api::ops;
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
 use executor::host_mirror::Line;
@@ -27,10 +28,12 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 mod answers;
+mod bulk;
+mod bulk_copy;
 mod common;
 mod host_mirror;
 mod patience;
@@ -40,12 +43,15 @@ mod reply;
 mod shared;
 mod socket;
 
+pub use bulk::{BeforeSent, BulkMemory};
+pub use bulk_copy::BulkCopy;
 pub use common::Fault;
 pub use patience::Patience;
 pub use replies::{Landing, Lost};
 pub use reply::Reply;
 
 use answers::Answers;
+use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
 use replies::{Replies, Waiter};
@@ -134,6 +140,8 @@ pub struct Link {
     tickets: AtomicU64,
     /// Channel to the helper that the job has started for this link.
     channel: Option<Channel>,
+    /// Whether there are connections for large copies in each direction, once that is known.
+    bulk: [OnceLock<bool>; 2],
 }
 
 /// First and longest pause before retrying a server that is busy, or that closed the connection during the greeting.
@@ -280,8 +288,10 @@ impl Link {
             }
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
-        let shared = Arc::new(Shared { common: Common { ring, conn, replies, faults, texts, alike, patience }, answers });
-        let link = Arc::new(Link { shared: shared.clone(), device, tickets: AtomicU64::new(1), channel });
+        let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
+        let shared = Arc::new(Shared { common, answers });
+        let (tickets, bulk) = (AtomicU64::new(1), Default::default());
+        let link = Arc::new(Link { shared: shared.clone(), device, tickets, channel, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
         let other = match transport {
             Transport::Tcp => "mrcuda-send",
@@ -375,6 +385,78 @@ impl Link {
     /// As for [`Link::request_into`].
     pub unsafe fn send_into(&self, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Lost> {
         self.ask(id, parts, Waiter::unread(id, landing))
+    }
+
+    /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
+    /// if they cannot be made, or if `connections` is 0.
+    pub fn has_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> bool {
+        *self.bulk[usize::from(to_device)].get_or_init(|| {
+            connections != 0
+                && self
+                    .open_bulk(to, to_device, connections)
+                    .inspect_err(|why| {
+                        tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
+                    })
+                    .is_ok()
+        })
+    }
+
+    fn open_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> Result<(), LinkError> {
+        let failed = |source| LinkError::Setup { to: to.clone(), source };
+        let ticket = token::random().map_err(failed)?;
+        let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
+            let opened = bulk_connect(to, &ticket, connections)?;
+            self.control(&Control::Accept { ticket })?;
+            self.control(&Control::Bulk { ticket, to_device })?;
+            Ok(opened)
+        });
+        match opened {
+            Ok(opened) => {
+                let connections = opened.into_iter().map(Arc::new).collect();
+                // Without its threads the connections would only hold up the copies.
+                bulk_copy::start(&self.shared, connections, to_device).map_err(failed).inspect_err(|_| self.abandon())
+            }
+            Err(why) => {
+                // A lost worker has forgotten it.
+                let _ = self.control(&Control::HangUp { ticket });
+                Err(why)
+            }
+        }
+    }
+
+    /// Requests a large copy in a direction that [has connections](Link::has_bulk) for it. When it is answered, the caller
+    /// [ends](BulkCopy::finish) it. `None` if too many such copies are under way.
+    ///
+    /// # Safety
+    /// The program keeps the memory until [`BulkCopy::finish`] returns. An address that is not mapped does no harm.
+    pub unsafe fn request_bulk(&self, memory: &BulkMemory) -> Result<Option<(Reply, BulkCopy)>, Lost> {
+        let Some((token, end)) = self.shared.common.bulk.begin(memory) else { return Ok(None) };
+        let (id, body) = operation(memory, token);
+        let reply = self.ask(id, &[&body], Waiter::new(None)).inspect_err(|_| self.shared.common.bulk.close(token))?;
+        Ok(Some((reply, BulkCopy::new(self.shared.clone(), token, end))))
+    }
+
+    /// As [`Link::request_bulk`]; a thread of the link ends the copy and calls `then` with its result, as
+    /// [`Link::request_then`] does.
+    ///
+    /// # Safety
+    /// The program keeps the memory until the flag [`BulkCopy::over`] is set.
+    pub unsafe fn send_bulk(
+        &self,
+        memory: &BulkMemory,
+        then: impl FnOnce(Result<Code, Lost>) + Send + 'static,
+    ) -> Result<Option<BulkCopy>, Lost> {
+        let Some((token, end)) = self.shared.common.bulk.begin(memory) else { return Ok(None) };
+        let (id, body) = operation(memory, token);
+        let (shared, known) = (self.shared.clone(), end.clone());
+        let ended = move |answer: Result<(Code, Vec<u8>), Lost>| {
+            shared.common.bulk.close(token);
+            let worse = |rc| if rc == code::SUCCESS && known.is_bad() { code::ERROR_INVALID_VALUE } else { rc };
+            then(answer.map(|(rc, _)| worse(rc)));
+        };
+        let asked = self.ask(id, &[&body], Waiter::calling(Box::new(ended)));
+        asked.inspect_err(|_| self.shared.common.bulk.close(token))?;
+        Ok(Some(BulkCopy::new(self.shared.clone(), token, end)))
     }
 
     fn ask(&self, id: u16, parts: &[&[u8]], waiter: Waiter) -> Result<Reply, Lost> {
@@ -518,6 +600,14 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The call for a large copy: its id and its body.
+fn operation(memory: &BulkMemory, token: u64) -> (u16, Vec<u8>) {
+    let BulkMemory { device: address, bytes, stream, late, to_device, .. } = *memory;
+    let mut body = Vec::new();
+    ops::BulkCopy { token, address, bytes, stream, late }.put(&mut body);
+    (if to_device { ops::id::BULK_IN } else { ops::id::BULK_OUT }, body)
 }
 
 /// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has

@@ -3,6 +3,7 @@
 use crate::control::{ControlReply, Refused};
 use ::executor::DeviceInfo;
 use ::executor::host_mirror::Line;
+use ::executor::staging::Staging;
 use cuda_api::code::Code;
 use memsync::{Stream, Verify};
 use std::io;
@@ -36,6 +37,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn host_calls(&self) -> usize;
     /// Whether one of them needs a message from the client, which must then be read whatever a call waits for.
     fn awaits_job(&self) -> bool;
+    /// The staging areas, through which the bytes of large copies pass.
+    fn staging(&self) -> &Staging;
+    /// Makes sure that there is one.
+    fn prepare_staging(&self) -> Result<(), Code>;
     /// Describes what each busy stream is doing.
     fn busy(&self) -> Result<String, Code>;
     /// Starts waiting until the GPU is idle.

@@ -175,6 +175,16 @@ impl Stripes {
         result
     }
 
+    /// Takes the connections of a ticket, which is then forgotten.
+    pub(crate) fn take(&self, ticket: &[u8; 32]) -> Result<Vec<Arc<Conn>>, Refused> {
+        let mut t = lock(&self.table);
+        match t.entry(*ticket) {
+            Entry::Occupied(b) if !b.get().in_use && b.get().conns.len() == b.get().expected => Ok(b.remove().conns),
+            Entry::Occupied(_) => Err(Refused::Other("the connections of this ticket are not ready".into())),
+            Entry::Vacant(_) => Err(Refused::UnknownTicket),
+        }
+    }
+
     /// Closes the connections of a ticket. A round that uses them fails, even if the other end is silent.
     pub(crate) fn remove(&self, ticket: &[u8; 32]) {
         if let Some(b) = lock(&self.table).remove(ticket) {

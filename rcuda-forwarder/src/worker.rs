@@ -36,12 +36,13 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use text::Text;
 pub(crate) use text::complain;
 
+mod bulk;
 mod completion;
 mod host_mirror;
 mod late;
@@ -57,6 +58,8 @@ const MEMORY: Duration = Duration::from_secs(5);
 const KEEP: usize = 64 << 20;
 /// Poll interval for late calls.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// How long after a connection for large copies that of the calls may end, so that the job has closed both.
+const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
@@ -236,6 +239,7 @@ fn prepare<P: Place>(
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
+        bulk: Default::default(),
     });
     Ok(Some((worker, calls)))
 }
@@ -281,6 +285,8 @@ struct Worker<P: Place> {
     sticky: AtomicI32,
     /// Number of control requests in progress.
     requests: AtomicUsize,
+    /// Whether large copies in each direction have connections.
+    bulk: [AtomicBool; 2],
 }
 
 impl<P: Place> Worker<P> {
@@ -510,8 +516,12 @@ impl<P: Place> Worker<P> {
     }
 
     /// Executes a request; the GPU has received all work only when no call is late.
-    fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
-        let Control::Drain { limit_ms } = request else { return self.attendant.carry_out(request) };
+    fn carry_out(self: &Arc<Self>, request: Control) -> Result<ControlReply, Refused> {
+        let limit_ms = match request {
+            Control::Drain { limit_ms } => limit_ms,
+            Control::Bulk { ticket, to_device } => return self.open_bulk(&ticket, to_device),
+            other => return self.attendant.carry_out(other),
+        };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
         while !self.late.is_empty() {
             if began.elapsed() >= limit {
@@ -521,6 +531,33 @@ impl<P: Place> Worker<P> {
         }
         let left = limit.saturating_sub(began.elapsed()).as_millis();
         self.attendant.carry_out(Control::Drain { limit_ms: u32::try_from(left).unwrap_or(limit_ms) })
+    }
+
+    /// Starts the threads of connections for large copies in one direction.
+    fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool) -> Result<ControlReply, Refused> {
+        self.place.prepare_staging().map_err(Refused::Driver)?;
+        let connections = self.attendant.stripes().take(ticket)?;
+        if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
+            return Err(Refused::Other("large copies have their connections already".into()));
+        }
+        for conn in connections {
+            let worker = self.clone();
+            let started = threads::spawn("bulk", move || worker.carry_bulk(&conn, to_device));
+            started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;
+        }
+        Ok(ControlReply::Ok)
+    }
+
+    /// Serves a connection for large copies. Without it this process is of no use to the job.
+    fn carry_bulk(&self, conn: &Conn, to_device: bool) {
+        // SAFETY: affects only how late this thread's sleeps may end.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+        let staging = self.place.staging();
+        let carried = if to_device { bulk::receive(conn, staging) } else { bulk::send(conn, staging) };
+        if !self.conn.wait_gone(BULK_END) {
+            carried.unwrap_or_else(|why| complain(&format!("a connection for large copies has failed: {why}")));
+        }
+        leave(1);
     }
 
     fn reply(&self, ticket: u64, reply: &ControlReply) {

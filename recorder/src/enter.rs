@@ -287,7 +287,7 @@ impl CallContext {
     }
 
     /// Steps outside the gate for a wait. The place stays open: a move waits for the counted waiters.
-    fn waiting<T>(&self, device: &'static Device, wait: impl FnOnce() -> T) -> T {
+    pub(crate) fn waiting<T>(&self, device: &'static Device, wait: impl FnOnce() -> T) -> T {
         // Counted while still inside: a mover that finds the gate empty finds the waiter counted.
         device.waiters.fetch_add(1, Ordering::AcqRel);
         self.pass.outside(|| {

@@ -42,6 +42,7 @@ impl Executor {
             id::COPY_IN => self.copy_in(&life, body)?,
             id::COPY_IN_AT_REST => self.copy_in_at_rest(&life, body)?,
             id::COPY_OUT => return self.copy_out(&life, body),
+            id::BULK_IN | id::BULK_OUT => return self.bulk_copy(&life, body, call == id::BULK_IN),
             id::COPY_DEVICE => self.direct::<CopyDevice>(body)?,
             id::FILL => self.direct::<Fill>(body)?,
             id::CHUNK_MAP => self.map_chunk(body)?,

@@ -44,6 +44,7 @@ impl Executor {
         buffers::forget_spares(&self.gpu, life.number);
         self.forget_all_waits();
         self.end_holds();
+        self.end_staging();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         // The driver's behaviour for handles of destroyed objects is undefined.
@@ -90,6 +91,7 @@ impl Executor {
         self.hosts.forget_copies();
         let _ = self.gpu.synchronize();
         self.end_holds();
+        self.end_staging();
         for library in lock(&self.modules).take_libraries() {
             let _ = self.gpu.unload_library(library);
         }

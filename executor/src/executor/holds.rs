@@ -154,11 +154,12 @@ impl Executor {
     /// Releases all streams before the context is destroyed.
     pub(super) fn let_go(&self) {
         self.holds.all_go();
+        self.staging.let_go();
     }
 
     /// Frees the streams and pages of a context in which no work is running any more.
     pub(super) fn end_holds(&self) {
-        self.holds.all_go();
+        self.let_go();
         let w = std::mem::take(&mut *lock(&self.holds.words));
         w.pages.into_iter().for_each(|page| self.gpu.unpin(page, PAGE));
         for s in std::mem::take(&mut *lock(&self.holds.watchers)) {

@@ -53,6 +53,7 @@ fn cases(ask: Ask) -> Vec<Case> {
     all.extend([4 * kib, mib, 64 * mib].map(Case::Allocate));
     let sizes: &[usize] = if ask.quick { &[4, 64 * kib, mib] } else { &[4, 64 * kib, mib, 8 * mib, 64 * mib, LARGE] };
     all.extend(copies(sizes));
+    all.push(Case::Beside(if ask.quick { 16 * mib } else { 1 << 30 }));
     all
 }
 
@@ -172,6 +173,19 @@ fn goals(clients: &[Client], figures: &mut Figures) {
             let what = format!("speed in-process, native is 100: {}", case.words());
             figures.goals.push(Goal::at_least(what, native / own * 100.0, 100.0, "%"));
         }
+    }
+    for (memory, least) in [(Pageable, 15.0), (Pinned, 20.0)] {
+        for case in [Case::In(memory, LARGE), Case::Out(memory, LARGE)] {
+            if let Some(ns) = median("tcp", case) {
+                figures.goals.push(Goal::at_least(format!("over TCP: {}", case.words()), LARGE as f64 / ns, least, "GB/s"));
+            }
+        }
+    }
+    let beside = Case::Beside(1 << 30);
+    if let Some(times) = clients.iter().find(|c| c.path == "tcp").and_then(|c| c.times.get(&beside))
+        && let Some(ns) = times.percentiles(beside.parts())["p99"].as_f64()
+    {
+        figures.goals.push(Goal::at_most(format!("over TCP, p99: {}", beside.words()), ns / 1e6, 1.0, "ms"));
     }
     if let Some(launch) = median("helper", Case::Launch) {
         figures.goals.push(Goal::at_most("launch through the helper, to the caller", launch / 1e3, 1.0, "us"));

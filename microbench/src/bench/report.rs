@@ -18,7 +18,8 @@ pub(super) fn calls(cases: &[Case], paths: &[(&str, &BTreeMap<Case, Times>)]) {
         };
         println!("{:<32}{}", case.words(), paths.iter().map(|(_, times)| cell(times.get(case))).collect::<String>());
     }
-    let large: Vec<&Case> = cases.iter().filter(|c| c.bytes().is_some_and(|n| n >= 1 << 20)).collect();
+    let large: Vec<&Case> =
+        cases.iter().filter(|c| c.bytes().is_some_and(|n| n >= 1 << 20) && !matches!(c, Case::Beside(_))).collect();
     if large.is_empty() {
         return;
     }

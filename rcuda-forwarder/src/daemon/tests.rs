@@ -23,6 +23,7 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod large;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]

@@ -1,5 +1,6 @@
 //! What calls and answers of a link have in common: the ring, outstanding answers, faults, text and mirrored memory.
 
+use super::bulk::Bulk;
 use super::host_mirror::Alike;
 use super::patience::Patience;
 use super::replies::Replies;
@@ -58,6 +59,7 @@ pub(super) struct Common {
     pub(super) faults: Mutex<Faults>,
     pub(super) texts: Mutex<Texts>,
     pub(super) alike: Alike,
+    pub(super) bulk: Bulk,
     pub(super) patience: Patience,
 }
 
@@ -66,6 +68,7 @@ impl Common {
     pub(super) fn lose(&self, why: &str) {
         self.replies.lose(why);
         self.conn.shutdown();
+        self.bulk.shut();
     }
 
     /// Sends the calls in the ring, until stopped or the connection fails.

@@ -70,6 +70,7 @@ fn may_look(call: u16) -> bool {
             | id::GRAPH_LAUNCH
             | id::COPY_IN
             | id::COPY_IN_AT_REST
+            | id::BULK_IN
             | id::COPY_DEVICE
             | id::COPY_BOX
             | id::COPY_BOX_IN

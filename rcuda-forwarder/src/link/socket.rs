@@ -160,6 +160,7 @@ impl Common {
         desk.over = true;
         self.lose(why);
         self.ring.stop();
+        self.bulk.wait_unwritten();
         self.replies.fail_all();
     }
 }

@@ -5,6 +5,7 @@ use crate::control::{ControlReply, GlobalInfo, Refused};
 use cuda_api::code::Code;
 use cuda_api::ops;
 use executor::host_mirror::Line;
+use executor::staging::Staging;
 use executor::{Applied, DeviceInfo, Executor, Pending};
 use memsync::{Stream, Verify};
 use std::io;
@@ -41,6 +42,14 @@ impl Place for Executor {
 
     fn awaits_job(&self) -> bool {
         Executor::awaits_job(self)
+    }
+
+    fn staging(&self) -> &Staging {
+        Executor::staging(self)
+    }
+
+    fn prepare_staging(&self) -> Result<(), Code> {
+        Executor::prepare_staging(self)
     }
 
     fn busy(&self) -> Result<String, Code> {

@@ -5,14 +5,16 @@ use crate::channel::Start;
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use crate::sync::lock;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{CopyIn, CopyOut, id};
+use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
 use executor::host_mirror::Line;
+use executor::staging::{Room, Sizes, Staging, Step, Word};
 use memsync::{Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,12 +39,15 @@ pub(crate) const PANIC: u16 = 0x0fe3;
 #[derive(Debug)]
 pub(crate) struct Fake {
     info: DeviceInfo,
-    memory: Mutex<Vec<u8>>,
+    memory: Arc<Mutex<Vec<u8>>>,
     /// The time at which each stream becomes idle.
     streams: Mutex<HashMap<u64, Instant>>,
     calls: Mutex<u64>,
     /// Tokens of host calls that have not completed; their streams reach them at once.
     host_calls: Mutex<HashSet<u64>>,
+    staging: Staging,
+    /// The last large copy of each stream: whether it is over.
+    bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
 }
 
 /// A point that a stream must reach.
@@ -51,6 +56,8 @@ pub(crate) struct Due {
     at: Instant,
     /// Bytes of the memory to answer with.
     copy: Option<CopyOut>,
+    /// The large copy that it is.
+    bulk: Option<Arc<AtomicBool>>,
 }
 
 impl Fake {
@@ -77,10 +84,12 @@ impl Fake {
                 priorities: [0, -5],
                 driver_path: start.driver.clone(),
             },
-            memory: Mutex::new(vec![0; MEMORY]),
+            memory: Arc::new(Mutex::new(vec![0; MEMORY])),
             streams: Mutex::default(),
             calls: Mutex::new(0),
             host_calls: Mutex::default(),
+            staging: Staging::new(SIZES),
+            bulk: Mutex::default(),
         }))
     }
 
@@ -93,7 +102,62 @@ fn number(mut body: &[u8]) -> Result<u64, Code> {
     u64::get(&mut body).map_err(|_| code::ERROR_INVALID_VALUE)
 }
 
+/// Small areas, so that copies of the tests have many pieces.
+const SIZES: Sizes = Sizes { region: 64 << 10, piece: 16 << 10, segment: [4 << 10, 8 << 10] };
+
+/// Carries out an operation of a stream on a word.
+fn word(word: Word) {
+    // SAFETY: a word of a staging area, which lives as long as the process.
+    let at = |address: u64| unsafe { AtomicU32::from_ptr(address as *mut u32) };
+    match word {
+        Word::Write(address, value) => at(address).store(value, Ordering::Release),
+        Word::Wait(address, value) => {
+            while (at(address).load(Ordering::Acquire).wrapping_sub(value) as i32) < 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
 impl Fake {
+    /// Starts a thread that carries out the commands of a large copy, after its stream's earlier work.
+    fn copy_bulk(&self, op: &BulkCopy, call: u16) -> Result<Arc<AtomicBool>, Code> {
+        let to_device = call == id::BULK_IN;
+        self.provide_area(op.stream)?;
+        let (steps, last) =
+            self.staging.begin(op.stream, op.token, op.bytes, to_device, op.late).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let (memory, device, due) = (self.memory.clone(), op.address as usize, self.due(op.stream));
+        let over = Arc::new(AtomicBool::new(false));
+        let (before, ended) = (lock(&self.bulk).insert(op.stream, over.clone()), over.clone());
+        let step = move |s: Step| {
+            s.words.into_iter().for_each(word);
+            let mut memory = lock(&memory);
+            let device = &mut memory[device + s.offset as usize..][..s.bytes];
+            // SAFETY: a piece of an area, which the words give to this thread.
+            let piece = unsafe { std::slice::from_raw_parts_mut(s.at as *mut u8, s.bytes) };
+            if to_device { device.copy_from_slice(piece) } else { piece.copy_from_slice(device) }
+        };
+        std::thread::spawn(move || {
+            while before.as_ref().is_some_and(|b| !b.load(Ordering::Acquire)) || Instant::now() < due {
+                std::thread::yield_now();
+            }
+            steps.into_iter().for_each(step);
+            last.into_iter().for_each(word);
+            ended.store(true, Ordering::Release);
+        });
+        Ok(over)
+    }
+
+    fn provide_area(&self, stream: u64) -> Result<(), Code> {
+        if self.staging.lacks_area(stream) {
+            let memory = vec![0u64; self.staging.sizes().area() / 8].leak();
+            // SAFETY: leaked memory, which no area unmaps: those of this place live as long as the process.
+            let room = unsafe { Room::new(memory.as_ptr() as usize, self.staging.sizes().area()) };
+            return if self.staging.add(Arc::new(room), stream) { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) };
+        }
+        Ok(())
+    }
+
     fn carry_out(&self, id: u16, mut body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome<Due>, Code> {
         let short = |_| code::ERROR_INVALID_VALUE;
         let bad = code::ERROR_INVALID_VALUE;
@@ -106,19 +170,26 @@ impl Fake {
             }
             id::COPY_OUT => {
                 let op = CopyOut::get(&mut body).map_err(short)?;
-                return Ok(Outcome::Pending(Due { at: self.due(op.stream), copy: Some(op) }));
+                return Ok(Outcome::Pending(Due { at: self.due(op.stream), copy: Some(op), bulk: None }));
+            }
+            id::BULK_IN | id::BULK_OUT => {
+                let op = BulkCopy::get(&mut body).map_err(short)?;
+                if op.address.checked_add(op.bytes).is_none_or(|end| end > MEMORY as u64) || op.bytes == 0 {
+                    return Err(bad);
+                }
+                return Ok(Outcome::Pending(Due { at: self.due(op.stream), copy: None, bulk: Some(self.copy_bulk(&op, id)?) }));
             }
             KERNEL => {
                 let (stream, us) = <(u64, u64)>::get(&mut body).map_err(short)?;
                 let at = self.due(stream).max(Instant::now()) + Duration::from_micros(us);
                 lock(&self.streams).insert(stream, at);
             }
-            id::STREAM_SYNC => return Ok(Outcome::Pending(Due { at: self.due(number(body)?), copy: None })),
+            id::STREAM_SYNC => return Ok(Outcome::Pending(Due { at: self.due(number(body)?), copy: None, bulk: None })),
             id::EVENT_QUERY if self.due(number(body)?) > Instant::now() => return Err(code::ERROR_NOT_READY),
             id::EVENT_QUERY => {}
             id::HOST_CALL => {
                 lock(&self.host_calls).insert(number(body)?);
-                return Ok(Outcome::Pending(Due { at: Instant::now(), copy: None }));
+                return Ok(Outcome::Pending(Due { at: Instant::now(), copy: None, bulk: None }));
             }
             id::HOST_DONE => drop(lock(&self.host_calls).remove(&number(body)?)),
             WAIT_FOR_HOST => {
@@ -160,7 +231,7 @@ impl Place for Fake {
     }
 
     fn poll(&self, due: &mut Due, reply: &mut Vec<u8>) -> Option<Code> {
-        if Instant::now() < due.at {
+        if Instant::now() < due.at || due.bulk.as_ref().is_some_and(|b| !b.load(Ordering::Acquire)) {
             return None;
         }
         if let Some(op) = due.copy {
@@ -184,13 +255,21 @@ impl Place for Fake {
         self.host_calls() > 0
     }
 
+    fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    fn prepare_staging(&self) -> Result<(), Code> {
+        self.provide_area(0)
+    }
+
     fn busy(&self) -> Result<String, Code> {
         Ok("a stream is busy".into())
     }
 
     fn drain(&self) -> Outcome<Due> {
         let at = lock(&self.streams).values().max().copied().unwrap_or_else(Instant::now);
-        Outcome::Pending(Due { at, copy: None })
+        Outcome::Pending(Due { at, copy: None, bulk: None })
     }
 
     fn set_pinned_file(&self, _file: OwnedFd) -> io::Result<()> {

@@ -26,6 +26,8 @@ pub(super) fn shows_progress(call: u16) -> bool {
             | id::EVENT_TIME
             | id::STREAM_FENCE
             | id::COPY_OUT
+            | id::BULK_IN
+            | id::BULK_OUT
             | id::COPY_BOX_OUT
             | id::HOST_CALL
             | id::COPY_IN_LATE

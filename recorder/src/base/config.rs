@@ -6,6 +6,10 @@ use std::sync::OnceLock;
 
 /// More threads do not copy faster (docs/measurements.md).
 const MOST_COPY_THREADS: usize = 64;
+/// A place takes no more connections at a time.
+const MOST_BULK_CONNECTIONS: u32 = 64;
+/// The most connections in each direction unless it is said.
+const BULK_CONNECTIONS: u32 = 8;
 
 /// The settings that `mrcuda run` passes to the recorder.
 #[derive(Debug)]
@@ -24,6 +28,9 @@ pub(crate) struct Config {
     pub(crate) token_file: PathBuf,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
     pub(crate) copy_threads: Option<usize>,
+    /// `MRCUDA_BULK_CONNECTIONS`: how many connections in each direction carry the bytes of large copies at a place over TCP; 0: the
+    /// connection of the calls carries them.
+    pub(crate) bulk_connections: u32,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
@@ -50,6 +57,9 @@ pub(crate) enum ConfigError {
     /// The number of threads is invalid.
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MOST_COPY_THREADS}")]
     CopyThreads(String),
+    /// The number of connections is invalid.
+    #[error("MRCUDA_BULK_CONNECTIONS: {0} is not a number from 0 to {MOST_BULK_CONNECTIONS}")]
+    BulkConnections(String),
 }
 
 fn read() -> Result<Config, ConfigError> {
@@ -77,6 +87,10 @@ fn read() -> Result<Config, ConfigError> {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MOST_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
     };
+    let bulk_connections = match var("MRCUDA_BULK_CONNECTIONS") {
+        None => (std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2).clamp(2, BULK_CONNECTIONS),
+        Some(n) => n.parse().ok().filter(|n| *n <= MOST_BULK_CONNECTIONS).ok_or_else(|| ConfigError::BulkConnections(n))?,
+    };
     Ok(Config {
         servers,
         on_signal,
@@ -84,6 +98,7 @@ fn read() -> Result<Config, ConfigError> {
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
         copy_threads,
+        bulk_connections,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
     })

@@ -23,6 +23,7 @@ use cuda_api::work::{Copy3, CopyEnd, Work};
 use faults::Point;
 use std::ffi::c_void;
 
+mod apart;
 mod batch;
 mod bulk;
 mod calls;
@@ -107,7 +108,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done && changes {
                 cx.settle_turn(device, stream)?;
             }
-            if known && bulk::copy(cx, device, &r, stream, until)?
+            if known && (bulk::copy(cx, device, &r, stream, until)? || apart::copy(cx, device, &r, stream, until)?)
                 || copy_here(cx, device, &r, stream, until)?
                 || known && copy_at_rest(cx, device, &r, stream, until)?
             {
@@ -118,7 +119,9 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (true, false) => {
-            if known && bulk::copy(cx, device, &r, stream, until)? || copy_here(cx, device, &r, stream, until)? {
+            if known && (bulk::copy(cx, device, &r, stream, until)? || apart::copy(cx, device, &r, stream, until)?)
+                || copy_here(cx, device, &r, stream, until)?
+            {
                 return Ok(());
             }
             copy_out(cx, device, r, stream, if known { until } else { Until::Done })

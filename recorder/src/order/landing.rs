@@ -56,6 +56,8 @@ struct Landing {
     followers: Vec<u64>,
     /// Streams whose next work is already held behind it.
     fenced: Vec<u64>,
+    /// Whether the place itself holds the stream until the bytes have landed.
+    held: bool,
 }
 
 impl Landing {
@@ -63,7 +65,7 @@ impl Landing {
     fn concerns(&self, device: u32, stream: u64, any_stream: bool) -> bool {
         // The default stream follows most others, and they follow it.
         let follows = any_stream || self.stream == stream || self.stream == LEGACY || stream == LEGACY;
-        self.device == device && (follows || self.followers.contains(&stream)) && !self.fenced.contains(&stream)
+        !self.held && self.device == device && (follows || self.followers.contains(&stream)) && !self.fenced.contains(&stream)
     }
 }
 
@@ -82,7 +84,15 @@ fn with_landings<T>(look: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
 
 /// Notes a copy of a stream whose bytes will land in this memory.
 pub(crate) fn note(device: &Device, stream: u64, to: Range<u64>, arrival: Arrival) {
-    let landing = Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new() };
+    add(Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new(), held: false });
+}
+
+/// As [`note`], for a copy behind which the place holds the stream until its bytes have landed.
+pub(crate) fn note_held(device: &Device, stream: u64, to: Range<u64>, arrival: Arrival) {
+    add(Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new(), held: true });
+}
+
+fn add(landing: Landing) {
     let mut all = lock(&LANDINGS);
     if all.len() >= MANY {
         all.retain(|l| !l.arrival.has_come());
@@ -131,6 +141,12 @@ pub(crate) fn before_work(cx: &CallContext, device: &'static Device, stream: u64
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, false) }
 }
 
+/// As [`before_work`], for a copy whose bytes travel another way than those of the copies that it follows. They could overtake these: its
+/// destination would show it, or its source would be read before it is written.
+pub(crate) fn before_other_copy(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
+    if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_behind(cx, device, stream, false) }
+}
+
 /// As [`before_work`], for work that may follow any stream: a graph can wait for events.
 pub(crate) fn before_graph(cx: &CallContext, device: &'static Device, stream: u64) -> Result<(), Code> {
     if COUNT.load(Ordering::Acquire) == 0 { Ok(()) } else { hold_back(cx, device, stream, true) }
@@ -143,9 +159,11 @@ pub(crate) fn before_shared_event(cx: &CallContext, device: &'static Device, str
 
 #[cold]
 fn hold_back(cx: &CallContext, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
-    if !is_seen(cx.place(device)) {
-        return Ok(());
-    }
+    if is_seen(cx.place(device)) { hold_behind(cx, device, stream, any_stream) } else { Ok(()) }
+}
+
+#[cold]
+fn hold_behind(cx: &CallContext, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
     let any = with_landings(|all| {
         let concerned = all.iter_mut().filter(|l| l.concerns(device.index, stream, any_stream));
         concerned.map(|l| l.fenced.push(stream)).count() > 0

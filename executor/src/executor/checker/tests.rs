@@ -12,9 +12,9 @@ use cuda_api::class::How;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
 use cuda_api::ops::{
-    ATTRIBUTE_BYTES, Alias, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END, HostPin,
-    ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
-    TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
+    HostPin, ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute,
+    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -246,6 +246,10 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         id::COPY_OUT => {
             let out = |src, pitch, rows| body(&CopyOut { src, pitch, width: BYTES / rows, rows, stream: LEGACY }, &[]);
             all(vec![out(at, 0, 1), out(own, far, 2), out(at, BYTES, 2)])
+        }
+        id::BULK_IN | id::BULK_OUT => {
+            let copy = |address, bytes| body(&BulkCopy { token: 5, address, bytes, stream: LEGACY, late: false }, &[]);
+            all(vec![copy(at, BYTES), copy(own, far), copy(own, u64::MAX)])
         }
         id::COPY_DEVICE => {
             let copy = |dst, dst_pitch, src, src_pitch, rows| {

@@ -2,7 +2,7 @@ use super::*;
 
 fn landing(stream: u64, followers: &[u64], fenced: &[u64]) -> Landing {
     let arrival = Arrival::Flag(Arc::new(AtomicBool::new(false)));
-    Landing { device: 0, stream, to: 0..1, arrival, followers: followers.to_vec(), fenced: fenced.to_vec() }
+    Landing { device: 0, stream, to: 0..1, arrival, followers: followers.to_vec(), fenced: fenced.to_vec(), held: false }
 }
 
 #[test]
@@ -15,6 +15,7 @@ fn work_is_held_back_behind_what_it_follows() {
     assert!(l.concerns(0, 9, true), "a graph may wait for any stream");
     assert!(!landing(7, &[], &[7]).concerns(0, 7, false), "one fence is enough");
     assert!(landing(7, &[8], &[7]).concerns(0, 8, false), "for one stream");
+    assert!(!Landing { held: true, ..landing(7, &[8], &[]) }.concerns(0, 8, true), "the place holds the stream");
 }
 
 #[test]

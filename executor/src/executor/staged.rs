@@ -1,0 +1,105 @@
+//! Large copies whose bytes travel over connections of their own, through staging areas ([`crate::staging`]).
+
+use super::{ContextState, Executor, short};
+use crate::pending::{Mark, Pending};
+use crate::staging::{Room, Staging, Word};
+use cuda_api::arg::{LEGACY, stage_stream};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{BulkCopy, MemoryPart, StreamMemory};
+use cuda_api::wire::Wire;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal, and `CU_STREAM_MEM_OP_WRITE_VALUE_32`.
+const WAIT: u32 = 1;
+const WRITE: u32 = 2;
+
+fn part(word: Word) -> MemoryPart {
+    let (operation, address, value) = match word {
+        Word::Wait(at, value) => (WAIT, at, value),
+        Word::Write(at, value) => (WRITE, at, value),
+    };
+    MemoryPart { operation, address, value: value.into(), flags: 0 }
+}
+
+impl Executor {
+    /// The staging areas, for the connections.
+    pub fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Makes sure that there is an area, so that large copies can be made.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn prepare_staging(&self) -> Result<(), Code> {
+        self.make_current()?;
+        let _life = self.life();
+        self.provide_area(LEGACY)
+    }
+
+    fn provide_area(&self, stream: u64) -> Result<(), Code> {
+        if !self.staging.lacks_area(stream) {
+            return Ok(());
+        }
+        let (limit, bytes) = (self.limits().pinned, self.staging.sizes().area());
+        let own = &self.pinned.own;
+        if own.load(Ordering::Relaxed).saturating_add(bytes as u64) > limit {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        let at = self.gpu.pin(bytes)?;
+        // SAFETY: a fresh mapping, zero at first; `end_staging` only unregisters it.
+        let room = Arc::new(unsafe { Room::new(at, bytes) });
+        if !self.staging.add(room, stream) {
+            // Fails only if the context was destroyed.
+            let _ = self.gpu.unregister(at as u64);
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        own.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn words(&self, (stream, live): (u64, u64), words: &[Word]) -> Result<(), Code> {
+        let parts = words.iter().copied().map(part).collect();
+        self.gpu.stream_memory(live, &StreamMemory { stream, first_version: false, flags: 0, parts })
+    }
+
+    /// Gives the driver all commands of a copy. The answer comes when the stream has passed them; for a copy to the host the job then has
+    /// the bytes.
+    pub(super) fn bulk_copy(&self, life: &ContextState, mut body: &[u8], to_device: bool) -> Result<Option<Pending>, Code> {
+        let op = BulkCopy::get(&mut body).map_err(short)?;
+        if op.bytes == 0 {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        self.check_memory(op.address, op.bytes)?;
+        let live = stage_stream(op.stream, &self.bindings)?;
+        self.provide_area(op.stream)?;
+        let begun = self.staging.begin(op.stream, op.token, op.bytes, to_device, op.late);
+        let (steps, last) = begun.ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        // If a command fails, the connections carry the bytes that the job has promised; later copies use other regions.
+        for step in steps {
+            self.words((op.stream, live), &step.words)?;
+            let (device, bytes) = (op.address + step.offset, step.bytes as u64);
+            // SAFETY: inside the area, whose words keep the connections away until the copy has been made; an area lives as long as its
+            // context.
+            unsafe {
+                if to_device {
+                    self.gpu.copy_in(device, step.at as *const u8, bytes, live)?;
+                } else {
+                    self.gpu.copy_out(step.at as *mut u8, device, bytes, live)?;
+                }
+            }
+        }
+        self.words((op.stream, live), &last)?;
+        Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
+    }
+
+    /// Gives up all areas, in a context in which no work is running any more.
+    pub(super) fn end_staging(&self) {
+        for room in self.staging.end() {
+            self.pinned.own.fetch_sub(self.staging.sizes().area() as u64, Ordering::Relaxed);
+            // Fails only if the context was destroyed.
+            let _ = self.gpu.unregister(room.at() as u64);
+        }
+    }
+}

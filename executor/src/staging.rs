@@ -1,0 +1,474 @@
+//! Staging areas: page-locked memory through which the bytes of large copies pass between the GPU and connections that carry nothing else.
+//!
+//! A stream with such copies has an *area*: a few *regions*, each for one *piece* of a copy at a time, and two words. All commands of a
+//! copy are given to the driver at once, in its stream; they and the threads of the connections wait for each other by the words alone, so
+//! no thread calls the driver while a copy is under way, and none is needed for its progress:
+//!
+//! * the GPU writes `done`: the number of pieces of the area that it has completed. Before each piece it writes it again, which shows that
+//!   the stream has got there;
+//! * the connections write `carried`: the number of pieces, from the first on, whose bytes have all been received, or have all arrived in
+//!   the job's memory. The stream waits for it: before it reads a region that is being filled, and before it writes to a region that is
+//!   being emptied. Behind a copy to the host it waits for the last piece, so the job has the bytes before later work begins.
+//!
+//! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another, in turn from all areas, so copies
+//! of several streams share the connections fairly. [docs/memory.md](../../docs/memory.md) describes the whole.
+
+use cuda_api::lock::lock;
+use faults::Faults;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Regions of an area.
+pub const REGIONS: u32 = 4;
+/// Maximum number of areas, and so of streams with such copies at one time.
+pub const AREAS: usize = 8;
+/// Commands of a stream that belong to one piece, and those that belong to the whole copy.
+const COMMANDS: [usize; 2] = [2, 2];
+/// Bytes behind the regions for the two words.
+const WORDS: usize = 4096;
+/// Distance of the words: the GPU writes one, the processors the other.
+const APART: usize = 64;
+
+/// How long a thread that waits for the GPU yields, and how long it then sleeps between two looks, at first and later.
+const YIELD: Duration = Duration::from_micros(50);
+const NAP: Duration = Duration::from_micros(20);
+const LONG_NAP: Duration = Duration::from_micros(200);
+const WHILE: Duration = Duration::from_millis(5);
+
+/// Into what copies are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of a region: the largest piece.
+    pub region: usize,
+    /// Bytes of the smallest piece, unless the copy is smaller.
+    pub piece: usize,
+    /// Bytes of the smallest and the largest segment.
+    pub segment: [usize; 2],
+}
+
+impl Sizes {
+    /// The usual ones; small ones where a test asks for them.
+    pub fn of_process() -> Sizes {
+        match Faults::from_env().small_copies {
+            false => Sizes { region: 8 << 20, piece: 2 << 20, segment: [256 << 10, 1 << 20] },
+            true => Sizes { region: 64 << 10, piece: 4 << 10, segment: [4 << 10, 8 << 10] },
+        }
+    }
+
+    /// Bytes of the pieces of a copy.
+    fn pieces_of(&self, bytes: u64) -> u64 {
+        (bytes / u64::from(REGIONS)).next_multiple_of(4096).clamp(self.piece as u64, self.region as u64)
+    }
+
+    /// Number of commands in a stream for a copy of so many bytes.
+    pub fn commands(&self, bytes: u64) -> usize {
+        bytes.div_ceil(self.pieces_of(bytes)) as usize * COMMANDS[0] + COMMANDS[1]
+    }
+
+    /// Bytes of the segments of a piece.
+    fn segment_of(&self, piece: usize) -> usize {
+        (piece / 8).next_multiple_of(4096).clamp(self.segment[0], self.segment[1])
+    }
+
+    /// Bytes of an area.
+    pub fn area(&self) -> usize {
+        self.region * REGIONS as usize + WORDS
+    }
+}
+
+/// The memory of an area. It is unmapped when no segment uses it any more.
+#[derive(Debug)]
+pub struct Room {
+    at: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes over a mapping of whole pages, zero at first.
+    ///
+    /// # Safety
+    /// It is the caller's own and nothing else unmaps it.
+    pub unsafe fn new(at: usize, bytes: usize) -> Room {
+        Room { at, bytes }
+    }
+
+    /// Its address.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    fn words(&self) -> usize {
+        self.at + self.bytes - WORDS
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: an aligned word of this mapping, which lives as long as the reference; only atomics and the GPU access it.
+        unsafe { AtomicU32::from_ptr(at as *mut u32) }
+    }
+
+    fn carried(&self) -> &AtomicU32 {
+        self.word(self.words())
+    }
+
+    fn done(&self) -> &AtomicU32 {
+        self.word(self.words() + APART)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: the owner's mapping with this length; no segment refers to it.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes) };
+    }
+}
+
+/// What the connections have of a piece.
+#[derive(Debug)]
+struct Piece {
+    token: u64,
+    /// Where it begins in the copy.
+    offset: u64,
+    bytes: usize,
+    to_device: bool,
+    /// The number that `done` must have reached before its bytes may be asked for.
+    behind: Option<u32>,
+    /// Bytes that were given to connections, and that these have carried.
+    begun: usize,
+    carried: usize,
+}
+
+#[derive(Debug)]
+struct Area {
+    room: Arc<Room>,
+    /// The stream that has it. Another stream may take it when it has no pieces.
+    stream: u64,
+    /// Numbers of the first and of the next piece. They wrap around.
+    first: u32,
+    next: u32,
+    /// The number of the first piece that was not carried.
+    carried: u32,
+    /// In each direction, the number of a piece before which all have been given to connections.
+    begun: [u32; 2],
+    pieces: VecDeque<Piece>,
+}
+
+/// Whether a number that wraps around has reached another.
+fn reached(number: u32, other: u32) -> bool {
+    number.wrapping_sub(other) as i32 >= 0
+}
+
+impl Area {
+    fn new(room: Arc<Room>, stream: u64) -> Area {
+        Area { room, stream, first: 0, next: 0, carried: 0, begun: [0; 2], pieces: VecDeque::new() }
+    }
+
+    fn done(&self) -> u32 {
+        self.room.done().load(Ordering::Acquire)
+    }
+
+    /// Forgets the pieces at the front that need nothing more.
+    fn settle(&mut self) {
+        let done = self.done();
+        while !self.pieces.is_empty()
+            && reached(self.carried, self.first.wrapping_add(1))
+            && reached(done, self.first.wrapping_add(1))
+        {
+            self.pieces.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.settle();
+        self.pieces.is_empty()
+    }
+
+    fn get(&mut self, number: u32) -> Option<&mut Piece> {
+        self.pieces.get_mut(number.wrapping_sub(self.first) as usize)
+    }
+
+    /// Address of the region of a piece.
+    fn region(&self, number: u32, sizes: &Sizes) -> usize {
+        self.room.at + (number % REGIONS) as usize * sizes.region
+    }
+
+    /// The next segment in a direction, or whether there will be one when the GPU has got further.
+    fn take(&mut self, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
+        self.settle();
+        let way = usize::from(to_device);
+        if reached(self.first, self.begun[way]) {
+            self.begun[way] = self.first;
+        }
+        let (first, done) = (self.first, self.done());
+        loop {
+            let number = self.begun[way];
+            let Some(piece) = self.get(number) else { return Err(false) };
+            if piece.to_device != to_device || piece.begun == piece.bytes {
+                self.begun[way] = number.wrapping_add(1);
+                continue;
+            }
+            let ready = if to_device {
+                // The region is free when the piece before it in there has been forgotten.
+                number.wrapping_sub(first) < REGIONS && piece.behind.is_none_or(|behind| reached(done, behind))
+            } else {
+                reached(done, number.wrapping_add(1))
+            };
+            if !ready {
+                return Err(true);
+            }
+            let (token, begun) = (piece.token, piece.begun);
+            let bytes = sizes.segment_of(piece.bytes).min(piece.bytes - begun);
+            let offset = piece.offset + begun as u64;
+            piece.begun += bytes;
+            let at = self.region(number, sizes) + begun;
+            return Ok(Segment { token, offset, bytes, at, number, room: self.room.clone() });
+        }
+    }
+
+    /// Adds a piece; returns its number.
+    fn push(&mut self, piece: Piece) -> u32 {
+        self.pieces.push_back(piece);
+        self.next = self.next.wrapping_add(1);
+        self.next.wrapping_sub(1)
+    }
+
+    /// Notes that a segment was carried.
+    fn over(&mut self, segment: &Segment) {
+        if let Some(piece) = self.get(segment.number) {
+            piece.carried += segment.bytes;
+            self.advance();
+        }
+    }
+
+    /// Counts the pieces that were carried.
+    fn advance(&mut self) {
+        let mut carried = self.carried;
+        while self.get(carried).is_some_and(|p| p.carried == p.bytes) {
+            carried = carried.wrapping_add(1);
+        }
+        self.carried = carried;
+        self.room.carried().store(carried, Ordering::Release);
+    }
+}
+
+/// Bytes of a copy that one connection carries. Until [`Staging::over`] they are its holder's.
+#[derive(Debug)]
+pub struct Segment {
+    /// The copy.
+    pub token: u64,
+    /// Where they begin in the copy.
+    pub offset: u64,
+    bytes: usize,
+    at: usize,
+    number: u32,
+    room: Arc<Room>,
+}
+
+impl Segment {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.
+        unsafe { std::slice::from_raw_parts(self.at as *const u8, self.bytes) }
+    }
+
+    /// The bytes, for writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; no other segment has them, and the GPU reads them only after `over`.
+        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.bytes) }
+    }
+}
+
+/// A word operation of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// Writes a value to the word at an address.
+    Write(u64, u32),
+    /// Waits until the word at an address has reached a value.
+    Wait(u64, u32),
+}
+
+/// The commands of a stream for one piece: the operations on words, in order, and then the copy between the region and the device.
+#[derive(Debug)]
+pub struct Step {
+    /// First the operations on words.
+    pub words: Vec<Word>,
+    /// Address of the piece in the area.
+    pub at: usize,
+    /// Where the piece begins in the copy.
+    pub offset: u64,
+    /// Bytes of the piece.
+    pub bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    areas: Vec<Area>,
+    /// In each direction, the area whose turn it is, and whether a thread waits for the GPU.
+    turn: [usize; 2],
+    looking: [bool; 2],
+}
+
+/// All areas of a place.
+#[derive(Debug)]
+pub struct Staging {
+    sizes: Sizes,
+    state: Mutex<State>,
+    /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
+    changed: [Condvar; 2],
+}
+
+impl Default for Staging {
+    fn default() -> Staging {
+        Staging::new(Sizes::of_process())
+    }
+}
+
+impl Staging {
+    /// No areas, for copies that are divided in this way.
+    pub fn new(sizes: Sizes) -> Staging {
+        Staging { sizes, state: Mutex::default(), changed: [Condvar::new(), Condvar::new()] }
+    }
+
+    /// Into what copies are divided.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Whether a copy of a stream needs one more area ([`Staging::add`]).
+    pub fn lacks_area(&self, stream: u64) -> bool {
+        !lock(&self.state).areas.iter_mut().any(|a| a.stream == stream || a.is_idle())
+    }
+
+    /// Adds an area for a stream, of [`Sizes::area`] bytes. False if there are too many.
+    pub fn add(&self, room: Arc<Room>, stream: u64) -> bool {
+        let mut s = lock(&self.state);
+        let fits = s.areas.len() < AREAS && room.bytes == self.sizes.area();
+        if fits {
+            s.areas.push(Area::new(room, stream));
+        }
+        fits
+    }
+
+    /// Begins a copy: the connections may carry its bytes from now on. Returns the commands for its stream: those of the pieces, and
+    /// operations behind them. `None` if there is no area. With `late` the bytes are asked for when the stream has got there.
+    ///
+    /// Only one thread at a time may begin copies of a stream and give their commands to the driver.
+    pub fn begin(&self, stream: u64, token: u64, bytes: u64, to_device: bool, late: bool) -> Option<(Vec<Step>, Vec<Word>)> {
+        let mut s = lock(&self.state);
+        let own = s.areas.iter().position(|a| a.stream == stream);
+        let at = own.or_else(|| s.areas.iter_mut().position(Area::is_idle))?;
+        let area = &mut s.areas[at];
+        area.stream = stream;
+        let (carried, done) = (area.room.words() as u64, (area.room.words() + APART) as u64);
+        if late {
+            // The end of the copy before must not be taken for the arrival at this one: one number belongs to what lies between.
+            area.push(Piece { token, offset: 0, bytes: 0, to_device, behind: None, begun: 0, carried: 0 });
+            area.advance();
+        }
+        let behind = late.then_some(area.next);
+        let piece = self.sizes.pieces_of(bytes);
+        let mut steps = Vec::new();
+        for offset in (0..bytes).step_by(piece as usize) {
+            let bytes = piece.min(bytes - offset) as usize;
+            let number = area.push(Piece { token, offset, bytes, to_device, behind, begun: 0, carried: 0 });
+            // The bytes that the GPU reads must be there; those that it overwrites must have been taken.
+            let needed = if to_device { area.next } else { area.next.wrapping_sub(REGIONS) };
+            let words = vec![Word::Write(done, number), Word::Wait(carried, needed)];
+            steps.push(Step { words, at: area.region(number, &self.sizes), offset, bytes });
+        }
+        let mut last = vec![Word::Write(done, area.next)];
+        if !to_device {
+            last.push(Word::Wait(carried, area.next));
+        }
+        drop(s);
+        self.changed[usize::from(to_device)].notify_all();
+        Some((steps, last))
+    }
+
+    /// A segment in a direction, if one is ready; otherwise whether there will be one without another copy.
+    fn look(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
+        let (way, n, mut waits) = (usize::from(to_device), s.areas.len(), false);
+        for i in 0..n {
+            let at = (s.turn[way] + i) % n;
+            match s.areas[at].take(to_device, sizes) {
+                Ok(segment) => {
+                    s.turn[way] = at + 1;
+                    return Ok(segment);
+                }
+                Err(more) => waits |= more,
+            }
+        }
+        Err(waits)
+    }
+
+    /// The next segment in a direction, if one is ready.
+    pub fn try_next(&self, to_device: bool) -> Option<Segment> {
+        Staging::look(&mut lock(&self.state), to_device, &self.sizes).ok()
+    }
+
+    /// Waits for the next segment in a direction.
+    pub fn next(&self, to_device: bool) -> Segment {
+        let way = usize::from(to_device);
+        let mut s = lock(&self.state);
+        let mut since = Instant::now();
+        loop {
+            match Staging::look(&mut s, to_device, &self.sizes) {
+                Ok(segment) => {
+                    // There may be more, or another thread must wait for the GPU instead of this one.
+                    self.changed[way].notify_one();
+                    return segment;
+                }
+                Err(true) if !s.looking[way] => {
+                    s.looking[way] = true;
+                    drop(s);
+                    pause(since.elapsed());
+                    s = lock(&self.state);
+                    s.looking[way] = false;
+                }
+                Err(_) => {
+                    s = self.wait(s, way);
+                    since = Instant::now();
+                }
+            }
+        }
+    }
+
+    fn wait<'a>(&self, s: MutexGuard<'a, State>, way: usize) -> MutexGuard<'a, State> {
+        self.changed[way].wait(s).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection has carried a segment: its bytes have been received, or have arrived.
+    pub fn over(&self, segment: &Segment) {
+        let mut s = lock(&self.state);
+        // After the end of a context there are other areas.
+        if let Some(area) = s.areas.iter_mut().find(|a| Arc::ptr_eq(&a.room, &segment.room)) {
+            area.over(segment);
+        }
+    }
+
+    /// Lets all streams continue: the context is about to be destroyed.
+    pub(crate) fn let_go(&self) {
+        for area in &mut lock(&self.state).areas {
+            area.carried = area.next;
+            area.room.carried().store(area.next, Ordering::Release);
+        }
+    }
+
+    /// Gives up all areas. Their memory lives until no connection has a segment of it.
+    pub(crate) fn end(&self) -> Vec<Arc<Room>> {
+        lock(&self.state).areas.drain(..).map(|a| a.room).collect()
+    }
+}
+
+fn pause(since: Duration) {
+    if since < YIELD {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(if since < WHILE { NAP } else { LONG_NAP });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Large copies whose bytes travel over connections of their own: the job's end. Threads of these connections read the program's memory,
+//! or write to it, when the worker asks for bytes or sends some.
+//!
+//! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
+//! not make a thread use memory that the program has got back.
+
+use crate::bulk::{HEAD, Head, fill};
+use crate::conn::Conn;
+use crate::sync::lock;
+use executor::staging::{AREAS, Sizes};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of commands of one stream that belong to such copies. A driver takes a thousand, and then waits.
+const COMMANDS: usize = 512;
+
+/// Called for bytes of a copy to the device before they are sent: their range in the copy.
+pub type BeforeSent = Arc<dyn Fn(Range<u64>) + Send + Sync>;
+
+/// A copy whose bytes travel over connections of their own.
+#[derive(Clone)]
+pub struct BulkMemory {
+    /// The program's memory.
+    pub host: *mut u8,
+    /// The device's memory.
+    pub device: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// The stream, encoded.
+    pub stream: u64,
+    /// The direction.
+    pub to_device: bool,
+    /// The program's memory is read when the stream has reached the copy.
+    pub late: bool,
+    /// For a copy to the device: called before bytes are sent.
+    pub before_sent: Option<BeforeSent>,
+}
+
+/// A copy that is not over.
+struct Entry {
+    host: usize,
+    bytes: u64,
+    stream: u64,
+    commands: usize,
+    to_device: bool,
+    before_sent: Option<BeforeSent>,
+    /// Bytes that were given to connections, and that have been carried.
+    lent: u64,
+    carried: u64,
+    /// Connections that use the memory now.
+    users: usize,
+    /// The memory is given to no connection any more.
+    is_closed: bool,
+    end: End,
+}
+
+/// What becomes of a copy.
+#[derive(Debug, Clone, Default)]
+pub(super) struct End {
+    /// Its memory is not used any more.
+    pub(super) over: Arc<AtomicBool>,
+    /// Some of the program's memory could not be accessed.
+    is_bad: Arc<AtomicBool>,
+}
+
+impl End {
+    pub(super) fn is_bad(&self) -> bool {
+        self.is_bad.load(Ordering::Acquire)
+    }
+}
+
+/// Memory that a connection uses.
+struct Lent {
+    host: usize,
+    end: End,
+    before_sent: Option<BeforeSent>,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<u64, Entry>,
+    next: u64,
+    connections: Vec<Arc<Conn>>,
+    /// Connections that write to the program's memory now.
+    writers: usize,
+    is_shut: bool,
+}
+
+impl Table {
+    /// Removes a copy whose memory nobody uses any more.
+    fn settle(&mut self, token: u64) {
+        if self.entries.get(&token).is_some_and(|e| e.is_closed && e.users == 0)
+            && let Some(entry) = self.entries.remove(&token)
+        {
+            entry.end.over.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The large copies of a link.
+#[derive(Default)]
+pub(super) struct Bulk {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for Bulk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bulk").field("copies", &lock(&self.table).entries.len()).finish_non_exhaustive()
+    }
+}
+
+impl Bulk {
+    /// Begins a copy: its memory may be used from now on. Returns its token. `None` if its stream has too many such copies, or too many streams have.
+    pub(super) fn begin(&self, memory: &BulkMemory) -> Option<(u64, End)> {
+        let mut t = lock(&self.table);
+        let commands = Sizes::of_process().commands(memory.bytes);
+        let of_stream: usize = t.entries.values().filter(|e| e.stream == memory.stream).map(|e| e.commands).sum();
+        let streams: BTreeSet<u64> = t.entries.values().map(|e| e.stream).chain([memory.stream]).collect();
+        if t.is_shut || of_stream + commands > COMMANDS || streams.len() > AREAS {
+            return None;
+        }
+        t.next += 1;
+        let (token, end) = (t.next, End::default());
+        let entry = Entry {
+            host: memory.host as usize,
+            bytes: memory.bytes,
+            stream: memory.stream,
+            commands,
+            to_device: memory.to_device,
+            before_sent: memory.before_sent.clone(),
+            lent: 0,
+            carried: 0,
+            users: 0,
+            is_closed: false,
+            end: end.clone(),
+        };
+        t.entries.insert(token, entry);
+        Some((token, end))
+    }
+
+    /// The memory of a copy is given to no connection any more.
+    pub(super) fn close(&self, token: u64) {
+        let mut t = lock(&self.table);
+        if let Some(entry) = t.entries.get_mut(&token) {
+            entry.is_closed = true;
+        }
+        t.settle(token);
+        self.changed.notify_all();
+    }
+
+    /// As [`Bulk::close`]; also waits until no connection uses the memory.
+    pub(super) fn finish(&self, token: u64) {
+        self.close(token);
+        drop(self.wait_while(|t| t.entries.contains_key(&token)));
+    }
+
+    /// Waits until all bytes of a copy to the device have been sent, or it has ended.
+    pub(super) fn wait_sent(&self, token: u64) {
+        drop(self.wait_while(|t| t.entries.get(&token).is_some_and(|e| !e.is_closed && e.carried < e.bytes)));
+    }
+
+    /// Waits until no connection writes to the program's memory. The connections have been shut down.
+    pub(super) fn wait_unwritten(&self) {
+        drop(self.wait_while(|t| t.writers > 0));
+    }
+
+    fn wait_while(&self, waits: impl Fn(&Table) -> bool) -> MutexGuard<'_, Table> {
+        let mut t = lock(&self.table);
+        while waits(&t) {
+            t = self.changed.wait(t).unwrap_or_else(PoisonError::into_inner);
+        }
+        t
+    }
+
+    /// Adds connections, unless the link is lost.
+    pub(super) fn add(&self, connections: &[Arc<Conn>]) {
+        let mut t = lock(&self.table);
+        t.connections.extend_from_slice(connections);
+        if t.is_shut {
+            t.connections.iter().for_each(|c| c.shutdown());
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn shut(&self) {
+        let mut t = lock(&self.table);
+        t.is_shut = true;
+        t.connections.iter().for_each(|c| c.shutdown());
+    }
+
+    /// Gives memory of a copy to a connection, until [`Bulk::give_back`]. `None` if there is no such copy any more.
+    fn lend(&self, head: &Head, to_device: bool) -> io::Result<Option<Lent>> {
+        let mut t = lock(&self.table);
+        let Some(e) = t.entries.get_mut(&head.token).filter(|e| !e.is_closed) else { return Ok(None) };
+        let fits = head.offset.checked_add(head.bytes).is_some_and(|end| end <= e.bytes);
+        if !fits || head.bytes == 0 || e.to_device != to_device || e.lent + head.bytes > e.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes outside of the copy"));
+        }
+        e.lent += head.bytes;
+        e.users += 1;
+        let lent = Lent { host: e.host + head.offset as usize, end: e.end.clone(), before_sent: e.before_sent.clone() };
+        t.writers += usize::from(!to_device);
+        Ok(Some(lent))
+    }
+
+    fn give_back(&self, head: &Head, to_device: bool) {
+        let mut t = lock(&self.table);
+        t.writers -= usize::from(!to_device);
+        if let Some(e) = t.entries.get_mut(&head.token) {
+            e.users -= 1;
+            e.carried += head.bytes;
+        }
+        t.settle(head.token);
+        self.changed.notify_all();
+    }
+
+    /// Serves a connection until it ends.
+    pub(super) fn serve(&self, conn: &Conn, to_device: bool) -> io::Result<()> {
+        let mut scratch = Vec::new();
+        loop {
+            let mut bytes = [0; HEAD];
+            fill(conn, &mut bytes)?;
+            let head = Head::read(&bytes);
+            let Some(lent) = self.lend(&head, to_device)? else {
+                if !to_device {
+                    discard(conn, head.bytes, &mut scratch)?;
+                }
+                let answer = if to_device { 0 } else { head.bytes };
+                (&mut &*conn).write_all(&answer.to_le_bytes())?;
+                continue;
+            };
+            if let Some(before_sent) = &lent.before_sent {
+                before_sent(head.offset..head.offset + head.bytes);
+            }
+            let carried = if to_device {
+                // SAFETY: the memory of a copy that waits until this connection has given it back.
+                unsafe { send(conn, lent.host as *const u8, head.bytes, &lent.end) }
+            } else {
+                // SAFETY: as above; each byte is lent once.
+                unsafe { receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch) }
+            };
+            self.give_back(&head, to_device);
+            carried?;
+            if !to_device {
+                (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
+            }
+        }
+    }
+}
+
+/// Whether the kernel could not access the program's memory.
+fn is_fault(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(libc::EFAULT)
+}
+
+/// Bytes at a time that are sent or received instead of memory that cannot be accessed.
+const SCRATCH: usize = 64 << 10;
+
+fn discard(conn: &Conn, mut bytes: u64, scratch: &mut Vec<u8>) -> io::Result<()> {
+    scratch.resize(SCRATCH, 0);
+    while bytes > 0 {
+        let n = bytes.min(SCRATCH as u64);
+        fill(conn, &mut scratch[..n as usize])?;
+        bytes -= n;
+    }
+    Ok(())
+}
+
+/// Sends an answer with bytes of the program; zeros instead of those that cannot be read.
+///
+/// # Safety
+/// Nothing but the program refers to the bytes.
+unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Result<()> {
+    (&mut &*conn).write_all(&bytes.to_le_bytes())?;
+    // SAFETY: as the caller says; only the kernel reads them, and reports bad addresses.
+    let mut rest = unsafe { std::slice::from_raw_parts(from, bytes as usize) };
+    while !rest.is_empty() {
+        match (&mut &*conn).write(rest) {
+            Ok(n) => rest = &rest[n..],
+            Err(e) if is_fault(&e) => {
+                end.is_bad.store(true, Ordering::Release);
+                let zeros = [0; 4096];
+                let mut left = rest.len();
+                while left > 0 {
+                    left -= (&mut &*conn).write(&zeros[..left.min(zeros.len())])?;
+                }
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Receives bytes into the program's memory, as far as they can be written.
+///
+/// # Safety
+/// As for [`send`].
+unsafe fn receive(conn: &Conn, to: *mut u8, bytes: u64, end: &End, scratch: &mut Vec<u8>) -> io::Result<()> {
+    // SAFETY: as the caller says; only the kernel writes to them, and reports bad addresses.
+    let mut rest = unsafe { std::slice::from_raw_parts_mut(to, bytes as usize) };
+    while !rest.is_empty() {
+        match (&mut &*conn).read(rest) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => rest = &mut rest[n..],
+            Err(e) if is_fault(&e) => {
+                end.is_bad.store(true, Ordering::Release);
+                return discard(conn, rest.len() as u64, scratch);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The job's end against a worker that the test plays.
+
+use super::super::bulk_copy::start;
+use super::super::tests::linked;
+use super::super::{BulkCopy, Link, Reply};
+use super::*;
+use crate::conn::pair;
+use crate::frame::{AnswerHead, HEAD as FRAME, Head as Frame};
+use crate::inbox::Inbox;
+use cuda_api::code::{self, Code};
+use cuda_api::ops::{BulkCopy as Operation, id};
+use cuda_api::wire::Wire;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(30);
+const GUARD: u8 = 0xa7;
+
+/// A worker: the connection of the calls, and one connection in each direction.
+struct Peer {
+    calls: Inbox<Conn>,
+    out: Conn,
+    ins: Conn,
+}
+
+fn open() -> (Arc<Link>, Conn, Peer) {
+    let (link, calls) = linked(LONG);
+    let answers = Conn::new(calls.as_fd().try_clone_to_owned().unwrap());
+    let mut ends = [true, false].map(|to_device| {
+        let (ours, theirs) = pair();
+        start(&link.shared, vec![Arc::new(ours)], to_device).unwrap();
+        theirs.limit_silence(LONG).unwrap();
+        Some(theirs)
+    });
+    let (ins, out) = (ends[0].take().unwrap(), ends[1].take().unwrap());
+    (link, answers, Peer { calls: Inbox::new(calls), out, ins })
+}
+
+impl Peer {
+    /// The next copy that the job requests: its reply id and what it is.
+    fn requested(&mut self) -> (u16, u64, Operation) {
+        let head = Frame::read(&self.calls.head::<FRAME>().unwrap().unwrap());
+        let mut body = Vec::new();
+        self.calls.append(&mut body, head.body().unwrap().next_multiple_of(8)).unwrap();
+        (head.id, head.ticket, Operation::get(&mut &body[..]).unwrap())
+    }
+
+    fn ask(&mut self, token: u64, offset: u64, bytes: u64) {
+        self.ins.write_all(&Head { token, offset, bytes }.bytes()).unwrap();
+    }
+
+    /// What the job sends for what was asked.
+    fn asked(&mut self) -> Vec<u8> {
+        let mut n = [0; 8];
+        fill(&self.ins, &mut n).unwrap();
+        let mut bytes = vec![0; u64::from_le_bytes(n) as usize];
+        fill(&self.ins, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn send(&mut self, token: u64, offset: u64, bytes: &[u8]) {
+        let head = Head { token, offset, bytes: bytes.len() as u64 };
+        self.out.write_pieces(&[&head.bytes(), bytes]).unwrap();
+    }
+
+    fn taken(&mut self) -> u64 {
+        let mut n = [0; 8];
+        fill(&self.out, &mut n).unwrap();
+        u64::from_le_bytes(n)
+    }
+}
+
+fn answer(conn: &mut Conn, rc: Code, ticket: u64) {
+    conn.write_all(&AnswerHead::new(rc, ticket, 0).unwrap().bytes()).unwrap();
+}
+
+fn memory(host: &mut [u8], to_device: bool) -> BulkMemory {
+    let (bytes, host) = (host.len() as u64, host.as_mut_ptr());
+    BulkMemory { host, device: 1 << 30, bytes, stream: 9, to_device, late: false, before_sent: None }
+}
+
+fn request(link: &Link, memory: &BulkMemory) -> (Reply, BulkCopy) {
+    // SAFETY: the memory of the tests outlives their copies.
+    unsafe { link.request_bulk(memory) }.unwrap().unwrap()
+}
+
+#[test]
+fn the_worker_decides_what_is_carried_when() {
+    let (link, mut calls, mut peer) = open();
+    let mut from: Vec<u8> = (0..100).collect();
+    let (reply, copy) = request(&link, &memory(&mut from, true));
+    let (call, ticket, op) = peer.requested();
+    let Operation { token, address, bytes, stream, late } = op;
+    assert_eq!((call, address, bytes, stream, late), (id::BULK_IN, 1 << 30, 100, 9, false));
+    peer.ask(token, 60, 40);
+    peer.ask(token, 0, 60);
+    assert_eq!(peer.asked(), from[60..]);
+    assert_eq!(peer.asked(), from[..60]);
+    copy.wait_sent();
+    answer(&mut calls, code::SUCCESS, ticket);
+    assert_eq!(reply.wait().unwrap().0, code::SUCCESS);
+    assert!(!copy.finish() && copy.over().load(Ordering::Acquire));
+
+    let mut to = [GUARD; 100];
+    let (reply, copy) = request(&link, &memory(&mut to[10..90], false));
+    let (call, ticket, op) = peer.requested();
+    assert_eq!(call, id::BULK_OUT);
+    peer.send(op.token, 30, &[3; 50]);
+    peer.send(op.token, 0, &[4; 30]);
+    assert_eq!((peer.taken(), peer.taken()), (50, 30));
+    answer(&mut calls, code::SUCCESS, ticket);
+    assert_eq!(reply.wait().unwrap().0, code::SUCCESS);
+    assert!(!copy.finish());
+    assert_eq!(
+        (&to[..10], &to[10..40], &to[40..90], &to[90..]),
+        (&[GUARD; 10][..], &[4; 30][..], &[3; 50][..], &[GUARD; 10][..])
+    );
+}
+
+#[test]
+fn a_copy_that_has_ended_is_neither_read_nor_written() {
+    let (link, mut calls, mut peer) = open();
+    let mut bytes = [GUARD; 64];
+    for to_device in [true, false] {
+        let (reply, copy) = request(&link, &memory(&mut bytes, to_device));
+        let (_, ticket, op) = peer.requested();
+        answer(&mut calls, code::ERROR_ILLEGAL_ADDRESS, ticket);
+        assert_eq!(reply.wait().unwrap().0, code::ERROR_ILLEGAL_ADDRESS);
+        copy.finish();
+        if to_device {
+            peer.ask(op.token, 0, 64);
+            assert!(peer.asked().is_empty());
+        } else {
+            peer.send(op.token, 0, &[1; 64]);
+            assert_eq!(peer.taken(), 64);
+        }
+    }
+    assert_eq!(bytes, [GUARD; 64]);
+}
+
+#[test]
+fn an_answer_waits_for_what_is_being_carried() {
+    let (link, mut calls, mut peer) = open();
+    let mut bytes = vec![GUARD; 1 << 20];
+    let (reply, copy) = request(&link, &memory(&mut bytes, false));
+    let (_, ticket, op) = peer.requested();
+    // A part of the bytes, and the answer too early.
+    peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 1 << 20 }.bytes()).unwrap();
+    peer.out.write_all(&[1; 1000]).unwrap();
+    let until = Instant::now() + LONG;
+    while lock(&link.shared.common.bulk.table).writers == 0 {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    answer(&mut calls, code::SUCCESS, ticket);
+    reply.wait().unwrap();
+    std::thread::scope(|scope| {
+        let finish = scope.spawn(|| copy.finish());
+        assert!(!copy.over().load(Ordering::Acquire) && !finish.is_finished());
+        peer.out.write_all(&vec![2; (1 << 20) - 1000]).unwrap();
+        assert!(!finish.join().unwrap());
+    });
+    assert!(bytes[..1000].iter().all(|b| *b == 1) && bytes[1000..].iter().all(|b| *b == 2));
+}
+
+#[test]
+fn a_connection_that_ends_in_the_middle_loses_the_worker() {
+    for to_device in [true, false] {
+        let (link, calls, mut peer) = open();
+        let mut bytes = vec![0; 4 << 20];
+        let (reply, copy) = request(&link, &memory(&mut bytes, to_device));
+        let (_, _, op) = peer.requested();
+        if to_device {
+            peer.ask(op.token, 0, 4 << 20);
+            fill(&peer.ins, &mut [0; 5000]).unwrap();
+            peer.ins.shutdown();
+        } else {
+            peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 4 << 20 }.bytes()).unwrap();
+            peer.out.write_all(&[1; 5000]).unwrap();
+            peer.out.shutdown();
+        }
+        let lost = reply.wait().unwrap_err();
+        assert!(lost.why.contains("large copies"), "{lost}");
+        copy.finish();
+        assert!(bytes[5000..].iter().all(|b| *b == 0));
+        drop(calls);
+    }
+}
+
+#[test]
+fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
+    type Say = fn(&mut Peer, u64);
+    let cases: [(bool, Say); 8] = [
+        (true, |p, t| p.ask(t, 1, 64)),
+        (true, |p, t| p.ask(t, u64::MAX, 2)),
+        (true, |p, t| p.ask(t, 0, 0)),
+        (true, |p, t| {
+            p.ask(t, 0, 64);
+            assert_eq!(p.asked().len(), 64);
+            p.ask(t, 0, 1);
+        }),
+        (true, |p, t| p.send(t, 0, &[1])),
+        (false, |p, t| p.send(t, 60, &[1; 5])),
+        (false, |p, t| p.out.write_all(&Head { token: t, offset: 0, bytes: u64::MAX }.bytes()).unwrap()),
+        (false, |p, t| p.ask(t, 0, 1)),
+    ];
+    for (to_device, say) in cases {
+        let (link, _calls, mut peer) = open();
+        let mut host = [GUARD; 96];
+        let (reply, copy) = request(&link, &memory(&mut host[16..80], to_device));
+        let (_, _, op) = peer.requested();
+        say(&mut peer, op.token);
+        assert!(reply.wait().unwrap_err().why.contains("outside of the copy"));
+        copy.finish();
+        assert_eq!(host, [GUARD; 96]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The worker's end of the connections that carry the bytes of large copies: between the job and the staging areas.
+
+use crate::bulk::{ANSWER, HEAD, Head, fill};
+use crate::conn::Conn;
+use executor::staging::{Segment, Staging};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Write};
+
+/// Number of segments that are asked for at a time, so that the next one follows at once.
+const ASKED: usize = 2;
+/// Number of segments that are sent before the first of them has arrived.
+const SENT: usize = 4;
+
+fn head(segment: &Segment) -> [u8; HEAD] {
+    Head { token: segment.token, offset: segment.offset, bytes: segment.bytes().len() as u64 }.bytes()
+}
+
+fn answer(conn: &Conn) -> io::Result<u64> {
+    let mut bytes = [0; ANSWER];
+    fill(conn, &mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn nonsense() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "an answer of another size")
+}
+
+/// Asks for the bytes of copies to the device and receives them directly into the staging areas. Returns when the connection fails.
+pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
+    let mut asked: VecDeque<Segment> = VecDeque::new();
+    loop {
+        while asked.len() < ASKED {
+            let next = if asked.is_empty() { Some(staging.next(true)) } else { staging.try_next(true) };
+            let Some(segment) = next else { break };
+            (&mut &*conn).write_all(&head(&segment))?;
+            asked.push_back(segment);
+        }
+        let Some(mut segment) = asked.pop_front() else { continue };
+        match answer(conn)? {
+            // The copy has failed, and the job has given up its memory.
+            0 => {}
+            n if n == segment.bytes().len() as u64 => fill(conn, segment.bytes_mut())?,
+            _ => return Err(nonsense()),
+        }
+        staging.over(&segment);
+    }
+}
+
+/// Sends the bytes of copies to the host. Returns when the connection fails.
+pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
+    let mut sent: VecDeque<Segment> = VecDeque::new();
+    loop {
+        let next = match sent.len() {
+            0 => Some(staging.next(false)),
+            SENT => None,
+            _ => staging.try_next(false),
+        };
+        if let Some(segment) = next {
+            conn.write_pieces(&[&head(&segment), segment.bytes()])?;
+            sent.push_back(segment);
+            continue;
+        }
+        let Some(segment) = sent.pop_front() else { continue };
+        if answer(conn)? != segment.bytes().len() as u64 {
+            return Err(nonsense());
+        }
+        staging.over(&segment);
+    }
+}

@@ -1,0 +1,130 @@
+//! Large copies at a place over TCP: their bytes travel over connections of their own (docs/memory.md, "Large copies over TCP").
+
+use crate::{LIMIT, assert_identical, words_of_mrcuda};
+use std::time::Duration;
+use tests::programs::LITMUS;
+use tests::{Job, Linkage, Outcome, Programs, Random, Scene, Server};
+
+/// Copies of 4 KiB already count as large, and pass through small areas.
+const SMALL: (&str, &str) = ("MRCUDA_FAULT_SMALL_COPIES", "1");
+
+fn server(scene: &Scene, name: &str) -> Server {
+    Server::start_with(scene, name, &[], &[SMALL])
+}
+
+fn native(scene: &Scene, name: &str, args: &[&str]) -> Outcome {
+    let outcome = Job::native(scene, "native", &Programs::get().path(Linkage::Static, name), args).wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{name} natively: {outcome:?}");
+    outcome
+}
+
+/// Threads of a process that carry such copies.
+fn threads(pid: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok()).filter(|name| name.trim() == "mrcuda-bulk").count()
+}
+
+/// The setting decides how many connections there are, and the program's output does not depend on it.
+#[test]
+fn they_have_as_many_connections_as_the_setting_says() {
+    let scene = Scene::new("large-setting");
+    let args = ["--steps", "6", "--pace", "100000"];
+    let native = native(&scene, "pageable", &args);
+    let (server, program) = (Server::start(&scene, "one"), Programs::get().path(Linkage::Static, "pageable"));
+    for (setting, wanted) in [("0", 0), ("1", 2), ("3", 6)] {
+        let env = [("MRCUDA_BULK_CONNECTIONS", setting)];
+        let mut job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &env);
+        job.wait_ready(LIMIT).unwrap();
+        let (mut most, pid) = (0, job.pid());
+        while job.runs() {
+            most = most.max(threads(pid));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let outcome = job.wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+        assert_eq!(most, wanted);
+    }
+    let refused = [("MRCUDA_BULK_CONNECTIONS", "65")];
+    let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &refused).wait(LIMIT);
+    assert!(!outcome.ok() && outcome.stderr.contains("MRCUDA_BULK_CONNECTIONS"), "{outcome:?}");
+}
+
+/// A server that keeps no host memory for a job has no staging areas: the copies travel with the calls.
+#[test]
+fn without_staging_memory_they_travel_with_the_calls() {
+    let scene = Scene::new("large-none");
+    let args = ["--steps", "3", "--pace", "100000"];
+    let native = native(&scene, "pageable", &args);
+    let server = Server::start_with(&scene, "one", &["--max-pinned", "1M"], &[]);
+    let program = Programs::get().path(Linkage::Static, "pageable");
+    let mut job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    while job.runs() {
+        assert_eq!(threads(job.pid()), 0);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+/// Programs that copy in many ways, in small pieces.
+#[test]
+fn small_pieces_are_right_everywhere() {
+    let scene = Scene::new("large-small");
+    let server = server(&scene, "one");
+    for (name, args) in [
+        ("pinned", &[][..]),
+        ("turns", &[]),
+        ("batches", &[]),
+        ("blocked", &[]),
+        ("late", &["in"]),
+        ("late", &["out"]),
+        ("graphhost", &[]),
+        ("writers", &[]),
+    ] {
+        let native = native(&scene, name, args);
+        let program = Programs::get().path(Linkage::Static, name);
+        let place = format!("{},{}", server.place(0), server.place(0));
+        let env = [SMALL, ("SOFTGPU_DEVICES", "2")];
+        let outcome = Job::start(&scene, name, &["--server", &place], &program, args, &env).wait(LIMIT);
+        assert!(!outcome.hung, "{name} {args:?} hangs: {}", outcome.stderr);
+        assert_identical(&outcome, &native);
+    }
+}
+
+/// The order that programs are promised (docs/consistency.md).
+#[test]
+fn host_and_gpu_see_each_other_s_writes_in_order() {
+    let scene = Scene::new("large-order");
+    let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, LITMUS));
+    let args = ["--rounds", "2", "--words", "8192", "--counts", "--except", "sb/"];
+    let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &[SMALL]).wait(LIMIT * 3);
+    let wrong: Vec<&str> = outcome.stdout.lines().filter(|l| !l.contains(" ok ")).collect();
+    assert!(outcome.ok() && wrong == ["RESULT ok"], "{wrong:#?}\n{}", outcome.stderr);
+    assert!(outcome.stdout.lines().count() > 1000 && words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+}
+
+/// A random program that moves, with places over TCP among its places.
+#[test]
+fn a_random_program_moves_with_its_copies() {
+    let scene = Scene::new("large-mix");
+    let args = |pace| ["--seed", "77", "--threads", "4", "--steps", "200", "--pace", pace];
+    let native = native(&scene, "mix", &args("0"));
+    let servers = [server(&scene, "one"), server(&scene, "two")];
+    let places = [servers[0].place(0), servers[1].place(0), servers[1].near(0), "local".to_owned()];
+    let (mut random, mut at, mut succeeded) = (Random::new(77), 0, 0);
+    let program = Programs::get().path(Linkage::Static, "mix");
+    let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("8000"), &[SMALL]);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    while job.runs() {
+        std::thread::sleep(Duration::from_millis(random.below(200)));
+        let to = (at + 1 + random.below(places.len() as u64 - 1) as usize) % places.len();
+        let Ok(report) = job.migrate(&places[to]) else { break };
+        assert_ne!(report.code(), "not-identical", "to {}: {}", places[to], report.reason());
+        if report.ok() {
+            (at, succeeded) = (to, succeeded + 1);
+        }
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+    assert!(succeeded > 0, "no move succeeded");
+}
