@@ -1,10 +1,14 @@
 //! The daemon: authenticates clients and hands each to a worker process.
 //!
-//! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket.
+//! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket, with the
+//! keys of its TLS connection. The server's private key never leaves this process.
 
+use crate::certificate::Certificate;
 use crate::channel::Message;
+use crate::config_file;
 use crate::conn::Conn;
-use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
+use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
+use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::sync::lock;
@@ -61,6 +65,13 @@ pub struct ServeOptions {
     pub gpus: Option<u32>,
     /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
+    /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
+    /// exist.
+    pub certificate: Option<PathBuf>,
+    /// File with the authorities that certify clients: jobs over TCP must then have a certificate, too.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients may do without encryption.
+    pub allow_plain: bool,
     /// Program whose `worker` subcommand is [`crate::worker_main`].
     pub worker_exe: PathBuf,
     /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
@@ -87,6 +98,8 @@ struct Ticket {
 #[derive(Debug)]
 struct State {
     token: Option<Token>,
+    tls: Option<ServerTls>,
+    allow_plain: bool,
     pool: Pool,
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
@@ -103,11 +116,21 @@ pub(crate) struct Daemon {
     state: Arc<State>,
     /// The TCP address that it listens on.
     pub(crate) address: Option<SocketAddr>,
+    /// The fingerprint of its certificate.
+    fingerprint: Option<String>,
     /// The Unix socket's path, with the identity of its file.
     unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
     /// The worker that was started first for each GPU, by the GPU's number.
     first: Vec<Result<Arc<pool::Worker>, String>>,
+}
+
+/// The server's certificate; without a file of the user's choice, one that is made at the first start.
+fn certificate(o: &ServeOptions) -> Result<Certificate, ServeError> {
+    Ok(match &o.certificate {
+        Some(file) => Certificate::load(file)?,
+        None => Certificate::load_or_create(&config_file::parent(&o.token).join("server.pem"))?,
+    })
 }
 
 fn say(line: &str) {
@@ -173,9 +196,17 @@ impl Daemon {
             return Err(ServeError::Nowhere);
         }
         let token = o.listen.map(|_| Token::load_or_create(&o.token)).transpose()?;
+        let certificate = o.listen.map(|_| certificate(o)).transpose()?;
+        let tls = certificate.as_ref().map(|c| ServerTls::new(c, o.client_ca.as_deref())).transpose();
+        let tls = tls.map_err(|why| match why {
+            HandshakeError::File(why) => ServeError::Certificate(why),
+            why => ServeError::Tls(why.to_string()),
+        })?;
         let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.of_worker);
         let state = Arc::new(State {
             token,
+            tls,
+            allow_plain: o.allow_plain,
             pool: Pool::new(command, o.driver.clone(), gpus, limits, Targets::new(&o.targets), log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
@@ -183,7 +214,14 @@ impl Daemon {
             log,
             refusals: Limited::new(log, "refusals of clients"),
         });
-        let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new(), first: Vec::new() };
+        let mut daemon = Daemon {
+            state: state.clone(),
+            address: None,
+            fingerprint: certificate.map(|c| c.fingerprint().to_string()),
+            unix: None,
+            listeners: Vec::new(),
+            first: Vec::new(),
+        };
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
@@ -215,7 +253,9 @@ impl Daemon {
     fn describe(&self, o: &ServeOptions) -> String {
         let n = self.state.pool.gpus();
         let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
-        let tcp = self.address.map(|a| format!("{a} (token file {})", o.token.display()));
+        let (token, fingerprint) = (o.token.display(), self.fingerprint.as_deref().unwrap_or_default());
+        let plain = if o.allow_plain { ", also without encryption" } else { "" };
+        let tcp = self.address.map(|a| format!("{a} (token file {token}, certificate {fingerprint}{plain})"));
         let unix = self.unix.as_ref().map(|(path, _)| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         format!("mrcuda: serving {gpus} on {}", places.join(" and "))
@@ -279,10 +319,13 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) ->
     faults::at(Point::Welcome);
     let trusted = trust(state, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
-        let _ = greet::introduce(conn);
+        let _ = greet::introduce(conn, state.offer(conn));
     });
     let heard = trusted.and_then(|secret| {
-        greet::receive(conn, GREETING, |opening| match opening {
+        greet::receive(conn, GREETING, state.offer(conn), |opening, certified| match opening {
+            Opening::Job { .. } if !certified && state.requires_certificate(conn) => Err(GreetError::Refused(
+                "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
+            )),
             Opening::Job { .. } => Ok(secret),
             Opening::Bulk { name } => state.ticket_key(name),
         })
@@ -305,15 +348,11 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) ->
             let _ = greet::answer(conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
-        // Answered once the worker has the connection: the peer then opens its next one, so the worker receives them in
-        // order.
-        Opening::Bulk { name } => match state.bulk(&name, conn) {
-            Ok(()) => greet::answer(conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
-            Err(why) => {
-                let _ = greet::answer(conn, Err(&why));
-                Err(format!("a copy from {peer} was refused: {why}"))
-            }
-        },
+        // The worker answers when it has the connection.
+        Opening::Bulk { name } => state.bulk(&name, conn).map_err(|why| {
+            let _ = greet::answer(conn, Err(&why));
+            format!("a copy from {peer} was refused: {why}")
+        }),
     }
 }
 
@@ -328,6 +367,7 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
         });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let message = Message::Job(hello.clone(), conn.session().map_err(|e| e.to_string())?);
     let mut seat = state.pool.seat(Source::of(conn))?;
     // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
     let words = format!("job {} (its own word) at {peer}", hello.pid);
@@ -344,14 +384,20 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
             }
         };
         faults::at(Point::Handover);
-        match worker.serve(hello, conn, &words, seat, until) {
+        match worker.serve(&message, conn, &words, seat, until) {
             Ok(()) => {
                 (state.log)(&format!("worker {} serves {words} on GPU {gpu}", worker.pid()));
                 warm_later(state, profile);
                 return Ok(());
             }
             Err((_, Some(back))) if !fresh => seat = back,
-            Err((why, _)) => return Err(why),
+            Err((why, back)) => {
+                if back.is_none() {
+                    // The worker may have used the connection.
+                    conn.cut();
+                }
+                return Err(why);
+            }
         }
     }
 }
@@ -405,6 +451,15 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Strin
 const TICKETS: usize = 64;
 
 impl State {
+    /// What clients of this connection's listener may choose.
+    fn offer(&self, conn: &Conn) -> Offer<'_> {
+        if conn.is_tcp() { Offer { tls: self.tls.as_ref(), plain: self.allow_plain } } else { Offer::LOCAL }
+    }
+
+    fn requires_certificate(&self, conn: &Conn) -> bool {
+        conn.is_tcp() && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
+    }
+
     fn expect(&self, worker: &Arc<pool::Worker>, secret: [u8; 32], left: u32) {
         {
             let mut t = lock(&self.tickets);
@@ -428,6 +483,7 @@ impl State {
     /// requested.
     fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
+        let session = conn.session().map_err(|e| e.to_string())?;
         let (secret, worker) = {
             let mut t = lock(&self.tickets);
             let ticket = t.get_mut(name).ok_or("its ticket is used up")?;
@@ -439,7 +495,7 @@ impl State {
             found
         };
         let worker = worker.ok_or("its worker has ended")?;
-        worker.send(&Message::Bulk(secret), Some(conn.as_fd())).map_err(|e| e.to_string())
+        worker.send(&Message::Bulk(secret, session), Some(conn.as_fd())).map_err(|e| e.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
 use crate::frame::{CONTROL, HEAD, Head, filled};
-use crate::greet::{JobHello, Limits, Opening, greet, preamble, read_answer, receive};
+use crate::greet::{JobHello, Limits, Offer, Opening, Protection, greet, preamble, read_answer, receive};
 use crate::inbox::Inbox;
 use fuzz::Limit;
 use std::io::Write;
@@ -38,10 +38,10 @@ fn greetings_of_clients() {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
             // The input cannot contain a proof that depends on a nonce drawn here.
-            receive(&ours, LONG, |_| Ok([1; 32])).expect_err("nobody is let in");
+            receive(&ours, LONG, Offer::LOCAL, |_, _| Ok([1; 32])).expect_err("nobody is let in");
         };
         hear(input);
-        hear(&[&preamble(), input].concat());
+        hear(&[&preamble(), &[2][..], input].concat());
         for role in 0..3 {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
@@ -52,7 +52,7 @@ fn greetings_of_clients() {
 
 #[test]
 fn greetings_of_servers() {
-    let answer = |status: u8, body: &[u8]| [&[9; 32][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
+    let answer = |status: u8, body: &[u8]| [&[2; 33][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
     let seeds = [
         answer(0, &[7; 32]),
         answer(1, b"unknown ticket"),
@@ -65,7 +65,7 @@ fn greetings_of_servers() {
         let limits = Limits { silence: LONG, end: Instant::now() + LONG };
         for said in [input, &[&preamble(), input].concat()] {
             let (ours, _theirs) = says(said);
-            greet(&ours, &opening, &[1; 32], limits).expect_err("no server knows the secret");
+            greet(&ours, &opening, &[1; 32], Protection::Plain, limits).expect_err("no server knows the secret");
         }
         let (ours, _theirs) = says(input);
         if let Ok(body) = read_answer(&ours, Instant::now() + LONG) {

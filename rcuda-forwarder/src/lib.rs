@@ -10,7 +10,9 @@
 //! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 
 mod attendant;
+mod certificate;
 mod channel;
+mod config_file;
 mod conn;
 mod control;
 mod daemon;
@@ -21,14 +23,17 @@ mod futex;
 #[cfg(test)]
 mod fuzz;
 mod greet;
+mod handshake;
 mod helper;
 mod host_mirror;
 mod inbox;
+mod known_servers;
 mod limits;
 mod link;
 pub mod orphan;
 mod pipe;
 mod place;
+mod records;
 pub mod ring;
 mod shm;
 mod stripes;
@@ -40,15 +45,17 @@ mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
+pub use certificate::CertificateError;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
+pub use handshake::Trust;
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
-pub use link::{Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
+pub use link::{Credentials, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};
