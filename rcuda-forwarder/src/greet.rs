@@ -148,7 +148,7 @@ pub(crate) enum GreetError {
     #[error("the server offers no encryption, or somebody on the way has removed the offer")]
     NoTls,
     /// The handshake failed.
-    #[error("{0}")]
+    #[error("TLS: {0}")]
     Tls(rustls::Error),
     /// The server's certificate is not the expected one, or a file with certificates cannot be used.
     #[error("{0}")]

@@ -287,4 +287,4 @@ fn shake(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

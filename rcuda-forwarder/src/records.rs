@@ -236,9 +236,9 @@ struct Opener {
 }
 
 impl Opener {
-    /// Bytes of the next record behind its header, if the whole record has been received.
-    fn whole(&self) -> Result<Option<usize>, &'static str> {
-        let Some(head) = self.buffer[self.sealed.clone()].first_chunk::<HEAD>() else { return Ok(None) };
+    /// The header of the next record and the number of bytes behind it, if the whole record has been received.
+    fn whole(&self) -> Result<Option<([u8; HEAD], usize)>, &'static str> {
+        let Some(&head) = self.buffer[self.sealed.clone()].first_chunk::<HEAD>() else { return Ok(None) };
         let body = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if head[0] != DATA {
             return Err("a record is not encrypted");
@@ -246,16 +246,16 @@ impl Opener {
         if !(TAG + 1..=BODY).contains(&body) {
             return Err("a record has an invalid length");
         }
-        Ok((self.sealed.len() >= HEAD + body).then_some(body))
+        Ok((self.sealed.len() >= HEAD + body).then_some((head, body)))
     }
 
     /// Opens the next record; false if it has not been received completely.
     fn open_next(&mut self) -> Result<bool, &'static str> {
-        let Some(body) = self.whole()? else { return Ok(false) };
+        let Some((head, body)) = self.whole()? else { return Ok(false) };
         let at = self.sealed.start + HEAD;
         let nonce = self.key.nonce();
         let record = &mut self.buffer[at..at + body];
-        let opened = self.key.key.open_in_place(nonce, Aad::from(head(body)), record);
+        let opened = self.key.key.open_in_place(nonce, Aad::from(head), record);
         let text = opened.map_err(|_| "a record was changed or forged on the way")?;
         // The last byte that is not padding is the type.
         let end = text.iter().rposition(|b| *b != 0).ok_or("a record has no type")?;

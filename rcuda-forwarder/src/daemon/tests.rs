@@ -6,7 +6,7 @@ use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
 use crate::handshake::Trust;
-use crate::link::{Credentials, Landing, Link, LinkError, Patience, bulk_connect};
+use crate::link::{Credentials, Landing, Link, LinkError, Patience, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
@@ -24,6 +24,7 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod encryption;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]

@@ -126,8 +126,8 @@ fn a_server_understands_rustls_itself() {
     });
 }
 
-/// A file with this certificate of an authority, and one that it has signed for `name`.
-fn signed(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+/// A file with the certificate of an authority, and one with a certificate that it has signed for `name`.
+pub(crate) fn signed(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
