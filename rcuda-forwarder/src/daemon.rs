@@ -226,27 +226,23 @@ impl Daemon {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
             daemon.address = Some(listener.local_addr().map_err(failed)?);
-            daemon.accept("accept-tcp", listener.into(), AT_TCP, |state, conn| {
-                let key = state.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken);
-                conn.tune().map_err(GreetError::Io).and(key)
-            })?;
+            daemon.accept("accept-tcp", listener.into(), AT_TCP, Entrance::Tcp)?;
         }
         if let Some(path) = &o.unix {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
-            // The kernel identifies the peer, which is sufficient proof.
-            daemon.accept("accept-unix", listener.into(), AT_UNIX, |_, conn| same_user(conn).map(|()| [0; 32]))?;
+            daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
         }
         let first = |gpu| warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
         daemon.first = (0..state.pool.gpus()).map(first).collect();
         Ok(daemon)
     }
 
-    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, trust: Trust) -> Result<(), ServeError> {
+    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, by: Entrance) -> Result<(), ServeError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
         let (state, door) = (self.state.clone(), Door::new(budget));
-        threads::spawn(name, move || accept_all(&state, &listener, &door, trust)).map(drop).map_err(ServeError::Start)
+        threads::spawn(name, move || accept_all(&state, &listener, &door, by)).map(drop).map_err(ServeError::Start)
     }
 
     /// One line that says what is served and where.
@@ -282,10 +278,14 @@ impl Drop for Daemon {
     }
 }
 
-/// Decides whether a client may connect, and returns the key by which it proves its identity.
-type Trust = fn(&State, &Conn) -> Result<[u8; 32], GreetError>;
+/// Where a connection has come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entrance {
+    Tcp,
+    Unix,
+}
 
-fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: Trust) {
+fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
     while !state.stopping.load(Ordering::SeqCst) {
         let accepted = nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC);
         let fd = match accepted {
@@ -303,7 +303,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: T
         let (theirs, conn) = (state.clone(), Arc::new(Conn::new(fd)));
         let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
-            if let Err(why) = welcome(&theirs, greeting, &conn, trust) {
+            if let Err(why) = welcome(&theirs, greeting, &conn, by) {
                 theirs.refusals.say(&why);
             }
         });
@@ -314,16 +314,16 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: T
 }
 
 /// Greets a client and hands it to a worker. The error is one line for the log; the client has already been told.
-fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) -> Result<(), String> {
+fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), String> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
-    let trusted = trust(state, conn).inspect_err(|_| {
+    let trusted = state.key(by, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
-        let _ = greet::introduce(conn, state.offer(conn));
+        let _ = greet::introduce(conn, state.offer(by));
     });
     let heard = trusted.and_then(|secret| {
-        greet::receive(conn, GREETING, state.offer(conn), |opening, certified| match opening {
-            Opening::Job { .. } if !certified && state.requires_certificate(conn) => Err(GreetError::Refused(
+        greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
+            Opening::Job { .. } if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
                 "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
             )),
             Opening::Job { .. } => Ok(secret),
@@ -451,13 +451,29 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Strin
 const TICKETS: usize = 64;
 
 impl State {
-    /// What clients of this connection's listener may choose.
-    fn offer(&self, conn: &Conn) -> Offer<'_> {
-        if conn.is_tcp() { Offer { tls: self.tls.as_ref(), plain: self.allow_plain } } else { Offer::LOCAL }
+    /// Decides whether a client may connect, and returns the key by which a job proves its identity.
+    fn key(&self, by: Entrance, conn: &Conn) -> Result<[u8; 32], GreetError> {
+        match by {
+            Entrance::Tcp => {
+                conn.tune().map_err(GreetError::Io)?;
+                self.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken)
+            }
+            // The kernel identifies the peer, which is sufficient proof.
+            Entrance::Unix => same_user(conn).map(|()| [0; 32]),
+        }
     }
 
-    fn requires_certificate(&self, conn: &Conn) -> bool {
-        conn.is_tcp() && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
+    /// What clients may choose.
+    fn offer(&self, by: Entrance) -> Offer<'_> {
+        match by {
+            Entrance::Tcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
+            Entrance::Unix => Offer::LOCAL,
+        }
+    }
+
+    /// Whether jobs must have a certificate.
+    fn requires_certificate(&self, by: Entrance) -> bool {
+        by == Entrance::Tcp && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
     }
 
     fn expect(&self, worker: &Arc<pool::Worker>, secret: [u8; 32], left: u32) {
