@@ -43,14 +43,15 @@ pub fn of(what: &str) -> Option<&'static Form> {
     FORMS.iter().find(|f| f.what == what)
 }
 
-/// The transport to a place, as used in the names of paths: `tcp`, `shm`, `helper` or `in-process`.
+/// The transport to a place, as used in the names of paths: `tls`, `tcp`, `shm`, `helper` or `in-process`.
 pub fn transport(place: &str) -> &'static str {
     let head = place.split(':').next().unwrap_or_default();
     match head {
         "local" => "in-process",
         "helper" => "helper",
         "unix" => "shm",
-        _ => "tcp",
+        "plain" => "tcp",
+        _ => "tls",
     }
 }
 
@@ -75,8 +76,9 @@ mod tests {
 
     #[test]
     fn ways_follow_from_the_places() {
-        assert_eq!(way("gpubox:7878/1", "local:0"), "tcp->in-process");
+        assert_eq!(way("gpubox:7878/1", "local:0"), "tls->in-process");
+        assert_eq!(way("plain://gpubox:7878/1", "tls://gpubox:7878/0"), "tcp->tls");
         assert_eq!(way("unix:/run/x/0", "helper:1"), "shm->helper");
-        assert_eq!(way("local", "[::1]:5"), "in-process->tcp");
+        assert_eq!(way("local", "[::1]:5"), "in-process->tls");
     }
 }

@@ -1,4 +1,5 @@
-//! Place specifications: `local[:GPU]`, `helper[:GPU]`, `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
+//! Place specifications: `local[:GPU]`, `helper[:GPU]`, `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
+//! `unix:PATH[/GPU]`.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 
@@ -18,7 +19,8 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
-            Err(format!("invalid place `{text}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"))
+            let forms = "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+            Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),
     }
@@ -86,10 +88,31 @@ mod tests {
 
     #[test]
     fn places_are_checked() {
-        for good in ["local", "local:0", "local:31", "helper", "helper:2", "10.0.0.1:7878", "node:7878/3"] {
+        for good in [
+            "local",
+            "local:0",
+            "local:31",
+            "helper",
+            "helper:2",
+            "10.0.0.1:7878",
+            "node:7878/3",
+            "tls://a:1",
+            "plain://[::1]:1/2",
+        ] {
             assert_eq!(place(good).as_deref(), Ok(good));
         }
-        for bad in ["", "local:", "local:32", "local:-1", "helper:x", "nowhere", "host:port", "host:99999"] {
+        for bad in [
+            "",
+            "local:",
+            "local:32",
+            "local:-1",
+            "helper:x",
+            "nowhere",
+            "host:port",
+            "host:99999",
+            "rdma://a:1",
+            "tls://unix:/a",
+        ] {
             assert!(place(bad).is_err(), "{bad}");
         }
     }

@@ -26,6 +26,16 @@ pub(crate) struct ServeArgs {
     /// Token file; created, readable by its owner only, if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// File with the server's certificate (and those that lead from it to an authority) and its private key, in the PEM format
+    /// [default: server.pem beside the token file; created, readable by its owner only, if it does not exist]
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// File with the certificates of authorities, in the PEM format: clients over TCP must have a certificate of one of them
+    #[arg(long, value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+    /// Accept connections without encryption, too, from clients that ask for it (plain://HOST:PORT)
+    #[arg(long)]
+    allow_plain: bool,
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_workers: Option<u32>,
@@ -82,6 +92,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         driver,
         gpus: args.gpus,
         token,
+        certificate: args.certificate.clone(),
+        client_ca: args.client_ca.clone(),
+        allow_plain: args.allow_plain,
         // Not by its path, where another file could be put while this process runs: its workers must be the same
         // program.
         worker_exe: "/proc/self/exe".into(),

@@ -4,6 +4,7 @@
 use crate::fork::NotInherited;
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
+use crate::records::Session;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use nix::cmsg_space;
@@ -43,14 +44,16 @@ pub(crate) enum Message {
     Start(Start),
     /// Worker: the result of opening it; empty on success, otherwise the error.
     Ready(String),
-    /// Daemon: the job to serve, with the descriptor of its connection.
-    Job(JobHello),
+    /// Daemon: the job to serve, with the descriptor of its connection and what protects it.
+    Job(JobHello, Option<Session>),
     /// Worker: expect this many connections with this ticket.
     Expect([u8; 32], u32),
     /// Daemon: the ticket is known now.
     Expecting([u8; 32]),
-    /// Daemon: a connection with this ticket.
-    Bulk([u8; 32]),
+    /// Daemon: a connection with this ticket, and what protects it; its peer waits for an answer.
+    Bulk([u8; 32], Option<Session>),
+    /// Job: one end of a connection with this ticket.
+    Joined([u8; 32]),
     /// Worker: accept no more connections with this ticket.
     Forget([u8; 32]),
     /// Worker: it has received the job's connection.
@@ -63,12 +66,13 @@ impl Message {
         match self {
             Message::Start(s) => (1u8, s.clone()).put(&mut out),
             Message::Ready(text) => (2u8, text.clone()).put(&mut out),
-            Message::Job(hello) => (3u8, hello.clone()).put(&mut out),
+            Message::Job(hello, session) => (3u8, (hello.clone(), session.clone())).put(&mut out),
             Message::Expect(ticket, n) => (4u8, (*ticket, *n)).put(&mut out),
             Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
-            Message::Bulk(ticket) => (6u8, *ticket).put(&mut out),
+            Message::Bulk(ticket, session) => (6u8, (*ticket, session.clone())).put(&mut out),
             Message::Forget(ticket) => (7u8, *ticket).put(&mut out),
             Message::Taken => 8u8.put(&mut out),
+            Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
         }
         out
     }
@@ -78,12 +82,13 @@ impl Message {
         let message = match u8::get(src)? {
             1 => Message::Start(Wire::get(src)?),
             2 => Message::Ready(Wire::get(src)?),
-            3 => Message::Job(Wire::get(src)?),
+            3 => Message::Job(Wire::get(src)?, Wire::get(src)?),
             4 => Message::Expect(Wire::get(src)?, Wire::get(src)?),
             5 => Message::Expecting(Wire::get(src)?),
-            6 => Message::Bulk(Wire::get(src)?),
+            6 => Message::Bulk(Wire::get(src)?, Wire::get(src)?),
             7 => Message::Forget(Wire::get(src)?),
             8 => Message::Taken,
+            9 => Message::Joined(Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -203,6 +208,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::conn::{self, Conn};
+    use crate::records::Traffic;
     use std::io::{Read, Write};
 
     #[test]
@@ -210,6 +216,8 @@ mod tests {
         let (a, b) = Channel::pair().unwrap();
         let b = Channel::over(b);
         let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())] };
+        let traffic = |n| Traffic { secret: [n; 32], number: u64::from(n) };
+        let session = Session { read: traffic(7), write: traffic(9) };
         for m in [
             Message::Start(Start {
                 driver: "d".into(),
@@ -219,17 +227,19 @@ mod tests {
                 targets: vec!["any".into()],
             }),
             Message::Ready("no".into()),
-            Message::Job(hello),
+            Message::Job(hello.clone(), None),
+            Message::Job(hello, Some(session.clone())),
             Message::Expect([1; 32], 4),
             Message::Expecting([2; 32]),
             Message::Forget([3; 32]),
             Message::Taken,
+            Message::Joined([4; 32]),
         ] {
             a.send(&m, None).unwrap();
             assert_eq!(b.receive().unwrap().unwrap().0, m);
         }
         let (x, mut y) = conn::pair();
-        a.send(&Message::Bulk([4; 32]), Some(x.as_fd())).unwrap();
+        a.send(&Message::Bulk([4; 32], Some(session)), Some(x.as_fd())).unwrap();
         drop(x);
         let (_, fd) = b.receive().unwrap().unwrap();
         Conn::new(fd.unwrap()).write_all(b"through").unwrap();

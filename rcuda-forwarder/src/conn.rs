@@ -1,8 +1,9 @@
-//! A connected socket, TCP or Unix, with deadlines.
+//! A connected socket, TCP or Unix, with deadlines; protected by TLS after a handshake.
 
 use crate::endpoint::Endpoint;
 use crate::fork::NotInherited;
 use crate::pipe::Spin;
+use crate::records::{Records, Session};
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -15,6 +16,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Interval between retries while a listener's queue is full.
@@ -26,6 +28,8 @@ pub struct Conn {
     /// Must be dropped before the socket is closed, because the descriptor's number may then be reused.
     _not_inherited: Option<NotInherited>,
     fd: OwnedFd,
+    /// The protection of everything that is written and read, once the handshake is complete.
+    records: OnceLock<Records>,
 }
 
 fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
@@ -40,12 +44,40 @@ fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
 impl Conn {
     /// Creates a connection from a connected stream socket.
     pub(crate) fn new(fd: OwnedFd) -> Conn {
-        Conn { _not_inherited: None, fd }
+        Conn { _not_inherited: None, fd, records: OnceLock::new() }
     }
 
     /// As [`Conn::new`], and forked children of this process do not keep the socket.
     pub(crate) fn apart(fd: OwnedFd) -> Conn {
-        Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd }
+        Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd, records: OnceLock::new() }
+    }
+
+    /// Creates a connection that another process has begun, from its socket and what it knows ([`Conn::session`]).
+    pub(crate) fn handed_over(fd: OwnedFd, session: Option<Session>) -> io::Result<Conn> {
+        let conn = Conn::new(fd);
+        if let Some(session) = session {
+            conn.protect(Records::new(session)?);
+        }
+        Ok(conn)
+    }
+
+    /// Protects everything that is written and read from now on.
+    pub(crate) fn protect(&self, records: Records) {
+        // A connection has one handshake.
+        let _ = self.records.set(records);
+    }
+
+    /// What another process needs to use this connection: nothing if it is not protected. From then on only that process
+    /// may use it: this one must not write any more. An error if the peer has sent something that was not read.
+    pub(crate) fn session(&self) -> io::Result<Option<Session>> {
+        let Some(records) = self.records.get() else { return Ok(None) };
+        let early = || io::Error::new(io::ErrorKind::InvalidData, "it sent something before it was served");
+        records.session().map(Some).ok_or_else(early)
+    }
+
+    /// Whether everything is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.records.get().is_some()
     }
 
     /// Connects to a server before `deadline`, at an address that `allowed` accepts; if there is none, the error is
@@ -105,6 +137,9 @@ impl Conn {
 
     /// Waits for one of the events `wanted`, or until the peer has closed; empty on timeout.
     pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
+        if wanted.contains(PollFlags::POLLIN) && self.records.get().is_some_and(Records::is_ready) {
+            return Ok(PollFlags::POLLIN);
+        }
         let mut fds = [PollFd::new(self.fd.as_fd(), wanted)];
         // Rounded up: a remainder below a millisecond must not cause a busy loop.
         let ms = limit.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
@@ -122,13 +157,16 @@ impl Conn {
     /// Fills `to` before `deadline`.
     pub(crate) fn read_exact_by(&self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !to.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.ready(PollFlags::POLLIN, left)?.is_empty() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            match (&mut &*self).read(to)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => to = &mut to[n..],
+            match self.try_read(to) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => to = &mut to[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() || self.ready(PollFlags::POLLIN, left)?.is_empty() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(e) => return Err(e),
             }
         }
         Ok(())
@@ -136,6 +174,9 @@ impl Conn {
 
     /// Writes several pieces in order.
     pub(crate) fn write_pieces(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        if let Some(records) = self.records.get() {
+            return records.write(pieces, |bytes| self.send_all(bytes));
+        }
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().filter(|p| !p.is_empty()).map(|p| IoSlice::new(p)).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
@@ -143,6 +184,13 @@ impl Conn {
             let some = &rest[..rest.len().min(1024)];
             let n = again(|| sendmsg::<()>(self.fd.as_raw_fd(), some, &[], MsgFlags::MSG_NOSIGNAL, None))?;
             IoSlice::advance_slices(&mut rest, n);
+        }
+        Ok(())
+    }
+
+    fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            bytes = &bytes[again(|| send(self.fd.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL))?..];
         }
         Ok(())
     }
@@ -187,8 +235,25 @@ impl Conn {
 
     /// Shuts down both directions: blocked reads and writes return, at both ends.
     pub(crate) fn shutdown(&self) {
+        self.close_records();
+        self.cut();
+    }
+
+    /// As [`Conn::shutdown`], without a message to the peer.
+    pub(crate) fn cut(&self) {
         // A disconnected socket needs no shutdown.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// Tells the peer of a protected connection that this is its orderly end.
+    fn close_records(&self) {
+        if let Some(records) = self.records.get() {
+            // If there is no room, or no peer, it learns of the end in another way.
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            records.close(|bytes| {
+                let _ = send(self.fd.as_raw_fd(), bytes, flags);
+            });
+        }
     }
 
     /// Shuts down the receiving direction: reads return the end of the stream.
@@ -200,13 +265,14 @@ impl Conn {
     /// Closes a connection so that the peer receives the last message: unread input would make the kernel discard our
     /// output.
     pub(crate) fn part(&self, deadline: Instant) {
+        self.close_records();
         // Errors are ignored, because the connection ends anyway.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
         let mut unread = [0; 4096];
         for _ in 0..64 {
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.ready(PollFlags::POLLIN, left).is_ok_and(|seen| !seen.is_empty())
-                || !(&mut &*self).read(&mut unread).is_ok_and(|n| n > 0)
+                || !again(|| recv(self.fd.as_raw_fd(), &mut unread, MsgFlags::MSG_DONTWAIT)).is_ok_and(|n| n > 0)
             {
                 return;
             }
@@ -215,7 +281,15 @@ impl Conn {
 
     /// Reads what is available; `WouldBlock` if there is nothing.
     pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
-        again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::MSG_DONTWAIT))
+        self.receive(to, MsgFlags::MSG_DONTWAIT)
+    }
+
+    fn receive(&self, to: &mut [u8], flags: MsgFlags) -> io::Result<usize> {
+        let from_socket = |to: &mut [u8]| again(|| recv(self.fd.as_raw_fd(), to, flags));
+        match self.records.get() {
+            None => from_socket(to),
+            Some(records) => records.read(to, from_socket),
+        }
     }
 
     /// Describes the peer for logs, as far as the kernel knows it.
@@ -299,7 +373,7 @@ impl Write for Conn {
 
 impl Read for &Conn {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        again(|| recv(self.fd.as_raw_fd(), to, MsgFlags::empty()))
+        self.receive(to, MsgFlags::empty())
     }
 }
 
@@ -348,7 +422,10 @@ impl Ahead for Eager<'_> {
 
 impl Write for &Conn {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        again(|| send(self.fd.as_raw_fd(), from, MsgFlags::MSG_NOSIGNAL))
+        match self.records.get() {
+            None => again(|| send(self.fd.as_raw_fd(), from, MsgFlags::MSG_NOSIGNAL)),
+            Some(records) => records.write(&[from], |bytes| self.send_all(bytes)).map(|()| from.len()),
+        }
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())

@@ -1,10 +1,14 @@
 //! The daemon: authenticates clients and hands each to a worker process.
 //!
-//! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket.
+//! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket, with the
+//! keys of its TLS connection. The server's private key never leaves this process.
 
+use crate::certificate::Certificate;
 use crate::channel::Message;
+use crate::config_file;
 use crate::conn::Conn;
-use crate::greet::{self, GreetError, JobHello, Opening, ticket_key, ticket_name};
+use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
+use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::sync::lock;
@@ -61,6 +65,13 @@ pub struct ServeOptions {
     pub gpus: Option<u32>,
     /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
+    /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
+    /// exist.
+    pub certificate: Option<PathBuf>,
+    /// File with the authorities that certify clients: jobs over TCP must then have a certificate, too.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients may do without encryption.
+    pub allow_plain: bool,
     /// Program whose `worker` subcommand is [`crate::worker_main`].
     pub worker_exe: PathBuf,
     /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
@@ -87,6 +98,8 @@ struct Ticket {
 #[derive(Debug)]
 struct State {
     token: Option<Token>,
+    tls: Option<ServerTls>,
+    allow_plain: bool,
     pool: Pool,
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
@@ -103,11 +116,21 @@ pub(crate) struct Daemon {
     state: Arc<State>,
     /// The TCP address that it listens on.
     pub(crate) address: Option<SocketAddr>,
+    /// The fingerprint of its certificate.
+    fingerprint: Option<String>,
     /// The Unix socket's path, with the identity of its file.
     unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
     /// The worker that was started first for each GPU, by the GPU's number.
     first: Vec<Result<Arc<pool::Worker>, String>>,
+}
+
+/// The server's certificate; without a file of the user's choice, one that is made at the first start.
+fn certificate(o: &ServeOptions) -> Result<Certificate, ServeError> {
+    Ok(match &o.certificate {
+        Some(file) => Certificate::load(file)?,
+        None => Certificate::load_or_create(&config_file::parent(&o.token).join("server.pem"))?,
+    })
 }
 
 fn say(line: &str) {
@@ -173,9 +196,17 @@ impl Daemon {
             return Err(ServeError::Nowhere);
         }
         let token = o.listen.map(|_| Token::load_or_create(&o.token)).transpose()?;
+        let certificate = o.listen.map(|_| certificate(o)).transpose()?;
+        let tls = certificate.as_ref().map(|c| ServerTls::new(c, o.client_ca.as_deref())).transpose();
+        let tls = tls.map_err(|why| match why {
+            HandshakeError::File(why) => ServeError::Certificate(why),
+            why => ServeError::Tls(why.to_string()),
+        })?;
         let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.of_worker);
         let state = Arc::new(State {
             token,
+            tls,
+            allow_plain: o.allow_plain,
             pool: Pool::new(command, o.driver.clone(), gpus, limits, Targets::new(&o.targets), log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
@@ -183,39 +214,44 @@ impl Daemon {
             log,
             refusals: Limited::new(log, "refusals of clients"),
         });
-        let mut daemon = Daemon { state: state.clone(), address: None, unix: None, listeners: Vec::new(), first: Vec::new() };
+        let mut daemon = Daemon {
+            state: state.clone(),
+            address: None,
+            fingerprint: certificate.map(|c| c.fingerprint().to_string()),
+            unix: None,
+            listeners: Vec::new(),
+            first: Vec::new(),
+        };
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
             daemon.address = Some(listener.local_addr().map_err(failed)?);
-            daemon.accept("accept-tcp", listener.into(), AT_TCP, |state, conn| {
-                let key = state.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken);
-                conn.tune().map_err(GreetError::Io).and(key)
-            })?;
+            daemon.accept("accept-tcp", listener.into(), AT_TCP, Entrance::Tcp)?;
         }
         if let Some(path) = &o.unix {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
-            // The kernel identifies the peer, which is sufficient proof.
-            daemon.accept("accept-unix", listener.into(), AT_UNIX, |_, conn| same_user(conn).map(|()| [0; 32]))?;
+            daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
         }
         let first = |gpu| warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
         daemon.first = (0..state.pool.gpus()).map(first).collect();
         Ok(daemon)
     }
 
-    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, trust: Trust) -> Result<(), ServeError> {
+    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, by: Entrance) -> Result<(), ServeError> {
         let listener = Arc::new(listener);
         self.listeners.push(listener.clone());
         let (state, door) = (self.state.clone(), Door::new(budget));
-        threads::spawn(name, move || accept_all(&state, &listener, &door, trust)).map(drop).map_err(ServeError::Start)
+        threads::spawn(name, move || accept_all(&state, &listener, &door, by)).map(drop).map_err(ServeError::Start)
     }
 
     /// One line that says what is served and where.
     fn describe(&self, o: &ServeOptions) -> String {
         let n = self.state.pool.gpus();
         let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
-        let tcp = self.address.map(|a| format!("{a} (token file {})", o.token.display()));
+        let (token, fingerprint) = (o.token.display(), self.fingerprint.as_deref().unwrap_or_default());
+        let plain = if o.allow_plain { ", also without encryption" } else { "" };
+        let tcp = self.address.map(|a| format!("{a} (token file {token}, certificate {fingerprint}{plain})"));
         let unix = self.unix.as_ref().map(|(path, _)| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         format!("mrcuda: serving {gpus} on {}", places.join(" and "))
@@ -242,10 +278,14 @@ impl Drop for Daemon {
     }
 }
 
-/// Decides whether a client may connect, and returns the key by which it proves its identity.
-type Trust = fn(&State, &Conn) -> Result<[u8; 32], GreetError>;
+/// Where a connection has come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entrance {
+    Tcp,
+    Unix,
+}
 
-fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: Trust) {
+fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
     while !state.stopping.load(Ordering::SeqCst) {
         let accepted = nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC);
         let fd = match accepted {
@@ -263,7 +303,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: T
         let (theirs, conn) = (state.clone(), Arc::new(Conn::new(fd)));
         let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
-            if let Err(why) = welcome(&theirs, greeting, &conn, trust) {
+            if let Err(why) = welcome(&theirs, greeting, &conn, by) {
                 theirs.refusals.say(&why);
             }
         });
@@ -274,15 +314,18 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, trust: T
 }
 
 /// Greets a client and hands it to a worker. The error is one line for the log; the client has already been told.
-fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) -> Result<(), String> {
+fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), String> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
-    let trusted = trust(state, conn).inspect_err(|_| {
+    let trusted = state.key(by, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
-        let _ = greet::introduce(conn);
+        let _ = greet::introduce(conn, state.offer(by));
     });
     let heard = trusted.and_then(|secret| {
-        greet::receive(conn, GREETING, |opening| match opening {
+        greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
+            Opening::Job { .. } if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
+                "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
+            )),
             Opening::Job { .. } => Ok(secret),
             Opening::Bulk { name } => state.ticket_key(name),
         })
@@ -305,15 +348,11 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, trust: Trust) ->
             let _ = greet::answer(conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
-        // Answered once the worker has the connection: the peer then opens its next one, so the worker receives them in
-        // order.
-        Opening::Bulk { name } => match state.bulk(&name, conn) {
-            Ok(()) => greet::answer(conn, Ok(&[])).map_err(|e| format!("a copy from {peer}: {e}")),
-            Err(why) => {
-                let _ = greet::answer(conn, Err(&why));
-                Err(format!("a copy from {peer} was refused: {why}"))
-            }
-        },
+        // The worker answers when it has the connection.
+        Opening::Bulk { name } => state.bulk(&name, conn).map_err(|why| {
+            let _ = greet::answer(conn, Err(&why));
+            format!("a copy from {peer} was refused: {why}")
+        }),
     }
 }
 
@@ -328,6 +367,7 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
         });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let message = Message::Job(hello.clone(), conn.session().map_err(|e| e.to_string())?);
     let mut seat = state.pool.seat(Source::of(conn))?;
     // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
     let words = format!("job {} (its own word) at {peer}", hello.pid);
@@ -344,14 +384,20 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
             }
         };
         faults::at(Point::Handover);
-        match worker.serve(hello, conn, &words, seat, until) {
+        match worker.serve(&message, conn, &words, seat, until) {
             Ok(()) => {
                 (state.log)(&format!("worker {} serves {words} on GPU {gpu}", worker.pid()));
                 warm_later(state, profile);
                 return Ok(());
             }
             Err((_, Some(back))) if !fresh => seat = back,
-            Err((why, _)) => return Err(why),
+            Err((why, back)) => {
+                if back.is_none() {
+                    // The worker may have used the connection.
+                    conn.cut();
+                }
+                return Err(why);
+            }
         }
     }
 }
@@ -405,6 +451,31 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Strin
 const TICKETS: usize = 64;
 
 impl State {
+    /// Decides whether a client may connect, and returns the key by which a job proves its identity.
+    fn key(&self, by: Entrance, conn: &Conn) -> Result<[u8; 32], GreetError> {
+        match by {
+            Entrance::Tcp => {
+                conn.tune().map_err(GreetError::Io)?;
+                self.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken)
+            }
+            // The kernel identifies the peer, which is sufficient proof.
+            Entrance::Unix => same_user(conn).map(|()| [0; 32]),
+        }
+    }
+
+    /// What clients may choose.
+    fn offer(&self, by: Entrance) -> Offer<'_> {
+        match by {
+            Entrance::Tcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
+            Entrance::Unix => Offer::LOCAL,
+        }
+    }
+
+    /// Whether jobs must have a certificate.
+    fn requires_certificate(&self, by: Entrance) -> bool {
+        by == Entrance::Tcp && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
+    }
+
     fn expect(&self, worker: &Arc<pool::Worker>, secret: [u8; 32], left: u32) {
         {
             let mut t = lock(&self.tickets);
@@ -428,6 +499,7 @@ impl State {
     /// requested.
     fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
+        let session = conn.session().map_err(|e| e.to_string())?;
         let (secret, worker) = {
             let mut t = lock(&self.tickets);
             let ticket = t.get_mut(name).ok_or("its ticket is used up")?;
@@ -439,7 +511,7 @@ impl State {
             found
         };
         let worker = worker.ok_or("its worker has ended")?;
-        worker.send(&Message::Bulk(secret), Some(conn.as_fd())).map_err(|e| e.to_string())
+        worker.send(&Message::Bulk(secret, session), Some(conn.as_fd())).map_err(|e| e.to_string())
     }
 }
 

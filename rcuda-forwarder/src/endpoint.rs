@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A GPU of a server: `HOST:PORT[/GPU]`, `[IPV6]:PORT[/GPU]` or `unix:PATH[/GPU]`; without a GPU it is number 0.
+/// A GPU of a server: `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an IPv6 address is in
+/// brackets. Without a GPU it is number 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Name or address; `unix:PATH` for a Unix socket.
@@ -12,14 +13,19 @@ pub struct Endpoint {
     pub port: u16,
     /// Number of the GPU at that server.
     pub gpu: u32,
+    /// Over TCP: not encrypted.
+    pub plain: bool,
 }
 
 /// Why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Neither a port nor `unix:`.
-    #[error("a server is HOST:PORT[/GPU] or unix:PATH[/GPU]")]
+    #[error("a server is [tls://]HOST:PORT[/GPU], plain://HOST:PORT[/GPU] or unix:PATH[/GPU]")]
     Shape,
+    /// A prefix that this version does not have.
+    #[error("`{0}` is not supported: expected tls:// or plain://")]
+    Scheme(String),
     /// The port is invalid.
     #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
@@ -31,6 +37,8 @@ pub enum EndpointError {
 /// Maximum number of GPUs of a server.
 pub(crate) const GPUS: u32 = 32;
 const UNIX: &str = "unix:";
+const TLS: &str = "tls://";
+const PLAIN: &str = "plain://";
 
 fn gpu(text: &str) -> Result<u32, EndpointError> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -51,7 +59,14 @@ impl FromStr for Endpoint {
             if path.is_empty() {
                 return Err(EndpointError::Shape);
             }
-            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu });
+            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu, plain: false });
+        }
+        let (plain, text) = match text.strip_prefix(PLAIN) {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix(TLS).unwrap_or(text)),
+        };
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(EndpointError::Scheme(format!("{scheme}://")));
         }
         let (server, gpu) = match text.split_once('/') {
             Some((server, number)) => (server, gpu(number)?),
@@ -64,21 +79,32 @@ impl FromStr for Endpoint {
             return Err(EndpointError::Shape);
         }
         let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(|| EndpointError::Port(port.to_owned()))?;
-        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu })
+        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu, plain })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.unix_path(), self.host.contains(':')) {
-            (Some(_), _) => write!(f, "{}/{}", self.host, self.gpu),
-            (None, true) => write!(f, "[{}]:{}/{}", self.host, self.port, self.gpu),
-            (None, false) => write!(f, "{}:{}/{}", self.host, self.port, self.gpu),
-        }
+        let scheme = if self.plain { PLAIN } else { "" };
+        write!(f, "{scheme}{}/{}", self.server(), self.gpu)
     }
 }
 
 impl Endpoint {
+    /// Whether connections to it are encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.unix_path().is_none() && !self.plain
+    }
+
+    /// The address without the GPU: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`.
+    pub fn server(&self) -> String {
+        match (self.unix_path(), self.host.contains(':')) {
+            (Some(_), _) => self.host.clone(),
+            (None, true) => format!("[{}]:{}", self.host, self.port),
+            (None, false) => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     /// The path of a Unix socket.
     pub fn unix_path(&self) -> Option<&str> {
         self.host.strip_prefix(UNIX)
@@ -97,18 +123,40 @@ mod tests {
             ("[::1]:7878/2", "::1", 7878, 2),
             ("unix:/run/m.sock", "unix:/run/m.sock", 0, 0),
             ("unix:/run/m.sock/3", "unix:/run/m.sock", 0, 3),
+            ("tls://gpubox:7878/1", "gpubox", 7878, 1),
+            ("plain://[::1]:7878/1", "::1", 7878, 1),
         ] {
             let e: Endpoint = text.parse().unwrap();
             assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
             assert_eq!(e.to_string().parse::<Endpoint>().unwrap(), e);
+            assert_eq!((e.plain, e.is_tls()), (text.starts_with("plain"), !text.starts_with("plain") && e.port != 0));
         }
     }
 
     #[test]
     fn nonsense_is_refused() {
         for bad in [
-            "", ":", "a", "a:", "a:0", "a:b", ":1", "a:1/", "a:1/32", "a:1/+1", "a:1/-1", "::1:7", "[]:1", "unix:", "unix:/3",
+            "",
+            ":",
+            "a",
+            "a:",
+            "a:0",
+            "a:b",
+            ":1",
+            "a:1/",
+            "a:1/32",
+            "a:1/+1",
+            "a:1/-1",
+            "::1:7",
+            "[]:1",
+            "unix:",
+            "unix:/3",
             "a:65536",
+            "tls://",
+            "plain://a",
+            "rdma://a:1",
+            "tls://plain://a:1",
+            "plain://unix:/run/m.sock",
         ] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }

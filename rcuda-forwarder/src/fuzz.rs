@@ -1,12 +1,15 @@
 //! Fuzz targets for what the network may send to a server, a client to its worker, and a server to a client.
 
+use crate::certificate::Certificate;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
 use crate::frame::{CONTROL, HEAD, Head, filled};
-use crate::greet::{JobHello, Limits, Opening, greet, preamble, read_answer, receive};
+use crate::greet::{JobHello, Limits, Offer, Opening, Protection, greet, preamble, read_answer, receive};
+use crate::handshake::{self, ServerTls};
 use crate::inbox::Inbox;
+use crate::records::{Records, Session, Traffic};
 use fuzz::Limit;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -38,10 +41,10 @@ fn greetings_of_clients() {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
             // The input cannot contain a proof that depends on a nonce drawn here.
-            receive(&ours, LONG, |_| Ok([1; 32])).expect_err("nobody is let in");
+            receive(&ours, LONG, Offer::LOCAL, |_, _| Ok([1; 32])).expect_err("nobody is let in");
         };
         hear(input);
-        hear(&[&preamble(), input].concat());
+        hear(&[&preamble(), &[2][..], input].concat());
         for role in 0..3 {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
@@ -52,7 +55,7 @@ fn greetings_of_clients() {
 
 #[test]
 fn greetings_of_servers() {
-    let answer = |status: u8, body: &[u8]| [&[9; 32][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
+    let answer = |status: u8, body: &[u8]| [&[2; 33][..], &[status], &(body.len() as u32).to_le_bytes(), body].concat();
     let seeds = [
         answer(0, &[7; 32]),
         answer(1, b"unknown ticket"),
@@ -65,12 +68,68 @@ fn greetings_of_servers() {
         let limits = Limits { silence: LONG, end: Instant::now() + LONG };
         for said in [input, &[&preamble(), input].concat()] {
             let (ours, _theirs) = says(said);
-            greet(&ours, &opening, &[1; 32], limits).expect_err("no server knows the secret");
+            greet(&ours, &opening, &[1; 32], Protection::Plain, limits).expect_err("no server knows the secret");
         }
         let (ours, _theirs) = says(input);
         if let Ok(body) = read_answer(&ours, Instant::now() + LONG) {
             assert!(body.len() < input.len());
         }
+    });
+}
+
+#[test]
+fn handshakes() {
+    let folder = std::env::temp_dir().join(format!("mrcuda-fuzz-{}", std::process::id()));
+    let certificate = Certificate::load_or_create(&folder.join("server.pem")).expect("a certificate");
+    std::fs::remove_dir_all(folder).expect("it was made");
+    let server = ServerTls::new(&certificate, None).expect("a server");
+    // What a genuine client says first, and what a genuine server answers.
+    let (client, mut there) = UnixStream::pair().expect("sockets");
+    let hello = std::thread::spawn(move || {
+        let conn = Conn::new(client.into());
+        handshake::connect(&conn, None, || Instant::now() + LONG).expect_err("nobody answers");
+    });
+    let mut said = vec![0; 1024];
+    let n = there.read(&mut said).expect("a message");
+    said.truncate(n);
+    let (ours, mut theirs) = says(&said);
+    server.accept(&ours, Instant::now() + LONG).expect_err("the client says no more");
+    drop(ours);
+    let mut answer = Vec::new();
+    theirs.read_to_end(&mut answer).expect("an answer");
+    drop(there);
+    hello.join().expect("the client ends");
+    fuzz::run("handshakes", [said, answer, vec![22, 3, 3, 0, 4, 1, 0, 0, 0], vec![21, 3, 3, 0, 2, 2, 40]], LIMIT, |input| {
+        let (ours, _theirs) = says(input);
+        server.accept(&ours, Instant::now() + LONG).expect_err("it cannot know our half of the keys");
+        let (ours, _theirs) = says(input);
+        handshake::connect(&ours, None, || Instant::now() + LONG).expect_err("it cannot know our half of the keys");
+    });
+}
+
+#[test]
+fn records() {
+    let session = || {
+        let traffic = |n| Traffic { secret: [n; 32], number: 0 };
+        Session { read: traffic(1), write: traffic(1) }
+    };
+    let mut genuine = Vec::new();
+    let sealer = Records::new(session()).expect("keys");
+    for text in [&b"one"[..], &[7; 300], b"three"] {
+        let keep = |bytes: &[u8]| {
+            genuine.extend_from_slice(bytes);
+            Ok(())
+        };
+        sealer.write(&[text], keep).expect("kept");
+    }
+    let all = [&b"one"[..], &[7; 300], b"three"].concat();
+    fuzz::run("records", [genuine.clone()], LIMIT, |input| {
+        let (opener, mut left, mut got) = (Records::new(session()).expect("keys"), input, Vec::new());
+        let mut buffer = [0; 1000];
+        while let Ok(n @ 1..) = opener.read(&mut buffer, |to| left.read(to)) {
+            got.extend_from_slice(&buffer[..n]);
+        }
+        assert!(all.starts_with(&got), "only what was sealed, in its order");
     });
 }
 

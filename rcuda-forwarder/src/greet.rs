@@ -1,9 +1,15 @@
 //! The greeting: the first messages on a connection (docs/formats.md, "Greeting").
 //!
-//! The server sends first. Both ends prove that they know the secret (the token, or the ticket of a data connection)
-//! without sending it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero.
+//! The server sends first. Over TCP the two then make the connection a TLS connection, unless both have been told to do
+//! without. Both ends prove that they know the secret (the token, or the ticket of a data connection) without sending
+//! it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero. The proofs cover what
+//! the server has offered, what the client has chosen, and the TLS connection itself.
 
+use crate::certificate::Fingerprint;
 use crate::conn::Conn;
+use crate::endpoint::Endpoint;
+use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
+use crate::known_servers;
 use crate::token::random;
 use cuda_api::wire::{Short, Wire, take};
 use cuda_api::{calls, ops, wire_struct};
@@ -13,11 +19,14 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
+/// What a server offers, as bits, and a client chooses: TLS, or no encryption.
+const TLS: u8 = 1;
+const PLAIN: u8 = 2;
 /// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
 /// Maximum number of environment variables in an opening.
@@ -132,6 +141,18 @@ pub(crate) enum GreetError {
     /// The peer says that this end's secret is wrong.
     #[error("wrong token: copy the server's token file to this machine")]
     TokenRefused,
+    /// The server encrypts, and the client does not want that.
+    #[error("this server accepts encrypted connections only: name it without plain://, or start it with --allow-plain")]
+    PlainRefused,
+    /// The client wants encryption, and the server does not offer it.
+    #[error("the server offers no encryption, or somebody on the way has removed the offer")]
+    NoTls,
+    /// The handshake failed.
+    #[error("TLS: {0}")]
+    Tls(rustls::Error),
+    /// The server's certificate is not the expected one, or a file with certificates cannot be used.
+    #[error("{0}")]
+    Untrusted(String),
     /// The ticket of a data connection is unknown or used up.
     #[error("unknown ticket")]
     UnknownTicket,
@@ -158,6 +179,17 @@ impl From<io::Error> for GreetError {
     }
 }
 
+impl From<HandshakeError> for GreetError {
+    fn from(e: HandshakeError) -> GreetError {
+        match e {
+            HandshakeError::Io(e) => e.into(),
+            HandshakeError::Tls(e) => GreetError::Tls(e),
+            HandshakeError::Plain(_) => GreetError::Garbage,
+            HandshakeError::File(_) | HandshakeError::Untrusted(_) => GreetError::Untrusted(e.to_string()),
+        }
+    }
+}
+
 pub(crate) fn preamble() -> Vec<u8> {
     [&MAGIC[..], &PROTOCOL.to_le_bytes(), &build_digest()].concat()
 }
@@ -172,10 +204,26 @@ fn check_preamble(said: &[u8; PREAMBLE]) -> Result<(), GreetError> {
     }
 }
 
-fn keyed(key: &[u8; 32], who: &str, nonces: [&[u8; 32]; 2], role: u8, body: &[u8]) -> blake3::Hash {
-    let mut h = blake3::Hasher::new_keyed(key);
-    h.update(who.as_bytes()).update(&build_digest()).update(nonces[0]).update(nonces[1]).update(&[role]).update(body);
-    h.finalize()
+/// What both ends have said and seen of each other.
+struct Transcript<'a> {
+    offer: u8,
+    choice: u8,
+    /// Bytes that only the two ends of a TLS connection have; zeros without one.
+    binding: [u8; 32],
+    /// The server's and the client's.
+    nonces: [[u8; 32]; 2],
+    role: u8,
+    body: &'a [u8],
+}
+
+impl Transcript<'_> {
+    /// The proof of one end, `client` or `server`, that it knows the key and has seen the same.
+    fn proof(&self, key: &[u8; 32], who: &str) -> blake3::Hash {
+        let mut h = blake3::Hasher::new_keyed(key);
+        h.update(who.as_bytes()).update(&build_digest()).update(&[self.offer, self.choice]).update(&self.binding);
+        h.update(&self.nonces[0]).update(&self.nonces[1]).update(&[self.role]).update(self.body);
+        h.finalize()
+    }
 }
 
 /// First byte of an answer.
@@ -204,6 +252,11 @@ fn say(conn: &Conn, status: u8, body: &[u8]) -> io::Result<()> {
 pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let mut head = [0; 5];
     conn.read_exact_by(&mut head, deadline)?;
+    read_rest(head, conn, deadline)
+}
+
+/// Reads the rest of an answer.
+fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if len > BODY || head[0] > WRONG_TOKEN {
         return Err(GreetError::Garbage);
@@ -233,16 +286,38 @@ impl Limits {
     }
 }
 
+/// How a client protects a connection, and how it identifies the server in addition to the secret.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Protection<'a> {
+    /// No encryption: a Unix socket, or TCP if the user has asked for it.
+    Plain,
+    /// TLS with any server that knows the secret.
+    AnyServer,
+    /// TLS with this server.
+    Server(&'a Endpoint, &'a Trust),
+}
+
 /// The client's part. Returns when the server has accepted; the messages that follow depend on the opening.
-pub(crate) fn greet(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
-    preambles(conn, limits).and_then(|()| prove(conn, opening, key, limits)).map_err(|why| match why {
+pub(crate) fn greet(
+    conn: &Conn,
+    opening: &Opening,
+    key: &[u8; 32],
+    protection: Protection<'_>,
+    limits: Limits,
+) -> Result<(), GreetError> {
+    let choice = if matches!(protection, Protection::Plain) { PLAIN } else { TLS };
+    let meet = || {
+        preambles(conn, choice, limits)?;
+        prove(conn, opening, key, (protection, choice), limits)
+    };
+    meet().map_err(|why| match why {
         GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
         why => why,
     })
 }
 
 /// The client's part of the preambles, in which each end identifies itself.
-fn preambles(conn: &Conn, limits: Limits) -> Result<(), GreetError> {
+fn preambles(conn: &Conn, choice: u8, limits: Limits) -> Result<(), GreetError> {
     let mut said = [0; PREAMBLE];
     // Other servers send less than that and then wait.
     conn.read_exact_by(&mut said[..MAGIC.len()], limits.next())?;
@@ -251,7 +326,7 @@ fn preambles(conn: &Conn, limits: Limits) -> Result<(), GreetError> {
     }
     conn.read_exact_by(&mut said[MAGIC.len()..], limits.next())?;
     // A server of a different build must receive our preamble too, so that it can log the mismatch.
-    send(conn, &preamble())?;
+    send(conn, &[&preamble()[..], &[choice]].concat())?;
     check_preamble(&said)
 }
 
@@ -260,29 +335,85 @@ fn send(mut conn: &Conn, bytes: &[u8]) -> io::Result<()> {
     conn.write_all(bytes).or_else(|e| if has_hung_up(&e) { Ok(()) } else { Err(e) })
 }
 
-/// The client's part after the preambles: each end proves that it knows the secret.
-fn prove(conn: &Conn, opening: &Opening, key: &[u8; 32], limits: Limits) -> Result<(), GreetError> {
-    let mut theirs = [0; 32];
+/// The client's part after the preambles: encryption, and each end proves that it knows the secret.
+fn prove(
+    conn: &Conn,
+    opening: &Opening,
+    key: &[u8; 32],
+    (protection, choice): (Protection<'_>, u8),
+    limits: Limits,
+) -> Result<(), GreetError> {
+    let (mut offer, mut theirs) = ([0], [0; 32]);
+    conn.read_exact_by(&mut offer, limits.next())?;
     conn.read_exact_by(&mut theirs, limits.next())?;
+    if offer[0] & choice == 0 {
+        return Err(if choice == PLAIN { GreetError::PlainRefused } else { GreetError::NoTls });
+    }
+    let established = encrypt(conn, protection, limits)?;
     let ours = random()?;
     let body = opening.body();
     if body.len() > BODY {
         return Err(GreetError::Refused("the CUDA_* environment is too long".into()));
     }
-    let proof = keyed(key, "client", [&theirs, &ours], opening.role(), &body);
-    let mut out = vec![opening.role()];
+    let binding = established.as_ref().map_or([0; 32], |e| e.binding);
+    let (role, nonces) = (opening.role(), [theirs, ours]);
+    let transcript = Transcript { offer: offer[0], choice, binding, nonces, role, body: &body };
+    let mut out = vec![role];
     out.extend(ours);
     out.extend((body.len() as u32).to_le_bytes());
     out.extend(&body);
-    out.extend(proof.as_bytes());
+    out.extend(transcript.proof(key, "client").as_bytes());
     send(conn, &out)?;
     let answer = read_answer(conn, limits.next())?;
-    let wanted = keyed(key, "server", [&theirs, &ours], opening.role(), &body);
     // A server that does not know the secret must not get the job's data. The comparison takes constant time.
     match <[u8; 32]>::try_from(answer) {
-        Ok(said) if wanted == said => Ok(()),
-        _ => Err(GreetError::WrongToken),
+        Ok(said) if transcript.proof(key, "server") == said => {}
+        _ => return Err(GreetError::WrongToken),
     }
+    // Only now: nobody else can have its certificate recorded.
+    if let (Protection::Server(to, trust), Some(Established { peer: Some(peer), .. })) = (protection, established)
+        && trust.authorities.is_none()
+        && let Err(e) = known_servers::record(&trust.known_servers, &to.server(), &peer)
+    {
+        let file = trust.known_servers.display();
+        tracing::warn!(target: "connect", "the certificate of {to} cannot be recorded in {file}: {e}");
+    }
+    Ok(())
+}
+
+/// The client's handshake, and its check of the server's certificate.
+fn encrypt(conn: &Conn, protection: Protection<'_>, limits: Limits) -> Result<Option<Established>, GreetError> {
+    let server = match protection {
+        Protection::Plain => return Ok(None),
+        Protection::AnyServer => None,
+        Protection::Server(to, trust) => Some((trust, &*to.host)),
+    };
+    let established = match handshake::connect(conn, server, || limits.next()) {
+        Err(HandshakeError::Plain(head)) => {
+            return Err(read_rest(head, conn, limits.next()).map_or_else(|why| why, |_| GreetError::Garbage));
+        }
+        established => established?,
+    };
+    if let Protection::Server(to, Trust { authorities: None, known_servers: file, .. }) = protection {
+        let seen = established.peer.ok_or(GreetError::Garbage)?;
+        let failed = |e: io::Error| GreetError::Untrusted(format!("cannot read {}: {e}", file.display()));
+        let known = known_servers::recorded(file, &to.server()).map_err(failed)?;
+        if !known.is_empty() && !known.contains(&seen.to_string()) {
+            return Err(GreetError::Untrusted(changed(to, &known, &seen, file)));
+        }
+    }
+    Ok(Some(established))
+}
+
+/// The error for a server with another certificate than before.
+fn changed(to: &Endpoint, known: &[String], seen: &Fingerprint, file: &std::path::Path) -> String {
+    format!(
+        "its certificate has changed: it is {seen}, and {} records {} for {}. Either its certificate file was replaced, or \
+         another machine answers at its address. If you know why, remove that line from the file",
+        file.display(),
+        known.join(" and "),
+        to.server()
+    )
 }
 
 fn has_hung_up(e: &io::Error) -> bool {
@@ -290,20 +421,39 @@ fn has_hung_up(e: &io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// The server's part: `key_of` returns the secret for an opening. On an error the client has not been told yet: see
-/// [`refuse`].
+/// What a server accepts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer<'a> {
+    /// TLS, with this certificate.
+    pub(crate) tls: Option<&'a ServerTls>,
+    /// Connections without encryption.
+    pub(crate) plain: bool,
+}
+
+impl Offer<'_> {
+    /// A Unix socket.
+    pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true };
+
+    fn bits(&self) -> u8 {
+        u8::from(self.tls.is_some()) * TLS | u8::from(self.plain) * PLAIN
+    }
+}
+
+/// The server's part: `key_of` returns the secret for an opening, and learns whether the client has a certificate of an
+/// authority. On an error the client has not been told yet: see [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
-    key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
+    offer: Offer<'_>,
+    key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
 ) -> Result<Opening, GreetError> {
-    hear(conn, Instant::now() + limit, key_of)
+    hear(conn, Instant::now() + limit, offer, key_of)
 }
 
 /// Sends our preamble to a client that is refused before its greeting is read; without it the client could not decode
 /// the refusal.
-pub(crate) fn introduce(mut conn: &Conn) -> io::Result<()> {
-    conn.write_all(&[&preamble()[..], &random()?].concat())
+pub(crate) fn introduce(mut conn: &Conn, offer: Offer<'_>) -> io::Result<()> {
+    conn.write_all(&[&preamble()[..], &[offer.bits()], &random()?].concat())
 }
 
 /// Sends the reason for a refusal to the client.
@@ -320,10 +470,11 @@ pub(crate) fn refuse(conn: &Conn, why: &GreetError) {
 fn hear(
     mut conn: &Conn,
     deadline: Instant,
-    key_of: impl FnOnce(&Opening) -> Result<[u8; 32], GreetError>,
+    offer: Offer<'_>,
+    key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
 ) -> Result<Opening, GreetError> {
     let ours = random()?;
-    conn.write_all(&[&preamble()[..], &ours].concat())?;
+    conn.write_all(&[&preamble()[..], &[offer.bits()], &ours].concat())?;
     let mut said = [0; PREAMBLE];
     conn.read_exact_by(&mut said[..8], deadline)?;
     if said[..8] != MAGIC {
@@ -331,6 +482,14 @@ fn hear(
     }
     conn.read_exact_by(&mut said[8..], deadline)?;
     check_preamble(&said)?;
+    let mut choice = [0];
+    conn.read_exact_by(&mut choice, deadline)?;
+    let established = match (choice[0], offer.tls) {
+        (TLS, Some(tls)) => Some(tls.accept(conn, deadline)?),
+        (PLAIN, _) if offer.plain => None,
+        (PLAIN, _) => return Err(GreetError::PlainRefused),
+        _ => return Err(GreetError::Garbage),
+    };
     let mut head = [0; 1 + 32 + 4];
     conn.read_exact_by(&mut head, deadline)?;
     let mut rest = &head[..];
@@ -348,11 +507,13 @@ fn hear(
     let mut proof = [0; 32];
     conn.read_exact_by(&mut proof, deadline)?;
     let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
-    let key = key_of(&opening)?;
-    if keyed(&key, "client", [&ours, &theirs], role, &body) != proof {
+    let key = key_of(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
+    let binding = established.map_or([0; 32], |e| e.binding);
+    let transcript = Transcript { offer: offer.bits(), choice: choice[0], binding, nonces: [ours, theirs], role, body: &body };
+    if transcript.proof(&key, "client") != proof {
         return Err(GreetError::WrongToken);
     }
-    answer(conn, Ok(keyed(&key, "server", [&ours, &theirs], role, &body).as_bytes()))?;
+    answer(conn, Ok(transcript.proof(&key, "server").as_bytes()))?;
     Ok(opening)
 }
 
@@ -376,16 +537,18 @@ mod tests {
     /// Runs both ends; returns the result of each.
     fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
         let (a, b) = pair();
-        let there = thread::spawn(move || receive(&b, LIMIT, |_| Ok(server)).inspect_err(|why| refuse(&b, why)));
-        let here = greet(&a, &opening, &client, within(LIMIT));
+        let there = thread::spawn(move || receive(&b, LIMIT, Offer::LOCAL, |_, _| Ok(server)).inspect_err(|why| refuse(&b, why)));
+        let here = greet(&a, &opening, &client, Protection::Plain, within(LIMIT));
         (here, there.join().unwrap())
     }
 
     /// Runs a client that sends `bytes`; returns the server's error, and what the server sends after its preamble.
     fn hears(bytes: Vec<u8>, limit: Duration) -> (GreetError, String) {
         let (mut a, b) = pair();
-        let there = thread::spawn(move || receive(&b, limit, |_| Ok([1; 32])).inspect_err(|why| refuse(&b, why)).unwrap_err());
-        a.read_exact_by(&mut [0; PREAMBLE + 32], Instant::now() + LIMIT).unwrap();
+        let there = thread::spawn(move || {
+            receive(&b, limit, Offer::LOCAL, |_, _| Ok([1; 32])).inspect_err(|why| refuse(&b, why)).unwrap_err()
+        });
+        a.read_exact_by(&mut [0; PREAMBLE + 33], Instant::now() + LIMIT).unwrap();
         a.write_all(&bytes).unwrap();
         let said = read_answer(&a, Instant::now() + LIMIT).unwrap_err().to_string();
         (there.join().unwrap(), said)
@@ -413,12 +576,12 @@ mod tests {
     fn a_server_without_the_token_is_refused() {
         let (a, mut b) = pair();
         let there = thread::spawn(move || {
-            b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
-            b.read_exact_by(&mut [0; PREAMBLE + 37], Instant::now() + LIMIT).unwrap();
+            b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
+            b.read_exact_by(&mut [0; PREAMBLE + 38], Instant::now() + LIMIT).unwrap();
             answer(&b, Ok(&[0; 32])).unwrap();
             b
         });
-        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::WrongToken)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Protection::Plain, within(LIMIT)), Err(GreetError::WrongToken)));
         there.join().unwrap();
     }
 
@@ -431,7 +594,7 @@ mod tests {
         assert!(said.contains("another build"), "{said}");
         let (a, mut b) = pair();
         b.write_all(&other).unwrap();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::OtherBuild)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Protection::Plain, within(LIMIT)), Err(GreetError::OtherBuild)));
     }
 
     #[test]
@@ -440,7 +603,7 @@ mod tests {
         assert!(matches!(server, GreetError::Garbage));
         for (role, len) in [(1u8, u32::MAX), (1, BODY as u32 + 1), (9, 0), (1, 3)] {
             let mut bytes = preamble();
-            bytes.push(role);
+            bytes.extend([PLAIN, role]);
             bytes.extend([0; 32]);
             bytes.extend(len.to_le_bytes());
             bytes.extend([0; 64]);
@@ -449,7 +612,7 @@ mod tests {
         }
         let (a, mut b) = pair();
         b.write_all(&[0x20; 200]).unwrap();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], within(LIMIT)), Err(GreetError::Garbage)));
+        assert!(matches!(greet(&a, &job(1), &[1; 32], Protection::Plain, within(LIMIT)), Err(GreetError::Garbage)));
     }
 
     #[test]
@@ -459,7 +622,10 @@ mod tests {
         assert!(matches!(server, GreetError::TooSlow));
         assert_eq!(said, "too slow");
         let (a, _b) = pair();
-        assert!(matches!(greet(&a, &job(1), &[1; 32], within(Duration::from_millis(150))), Err(GreetError::TooSlow)));
+        assert!(matches!(
+            greet(&a, &job(1), &[1; 32], Protection::Plain, within(Duration::from_millis(150))),
+            Err(GreetError::TooSlow)
+        ));
         assert!(began.elapsed() < LIMIT);
     }
 
@@ -480,15 +646,18 @@ mod tests {
     #[test]
     fn a_server_that_says_something_is_waited_for() {
         let pause = Duration::from_millis(400);
-        let busy = || [preamble()[..8].to_vec(), preamble()[8..].to_vec(), vec![9; 32], [&[BUSY][..], &[0; 4]].concat()];
+        let busy = || [preamble()[..8].to_vec(), preamble()[8..].to_vec(), vec![PLAIN; 33], [&[BUSY][..], &[0; 4]].concat()];
         let patient = Limits { silence: Duration::from_secs(60), end: Instant::now() + Duration::from_secs(60) };
-        assert!(matches!(greet(&dawdles(pause, busy()), &job(1), &[1; 32], patient), Err(GreetError::Busy)));
+        assert!(matches!(greet(&dawdles(pause, busy()), &job(1), &[1; 32], Protection::Plain, patient), Err(GreetError::Busy)));
         // But not forever if the server keeps sending, and not if it sends nothing.
         let hasty = Limits { end: Instant::now() + 2 * pause, ..patient };
-        let said = greet(&dawdles(pause, busy()), &job(1), &[1; 32], hasty);
+        let said = greet(&dawdles(pause, busy()), &job(1), &[1; 32], Protection::Plain, hasty);
         assert!(matches!(said, Err(GreetError::TooSlow)), "{said:?}");
         let quiet = Limits { silence: pause / 4, ..patient };
-        assert!(matches!(greet(&dawdles(4 * pause, busy()), &job(1), &[1; 32], quiet), Err(GreetError::TooSlow)));
+        assert!(matches!(
+            greet(&dawdles(4 * pause, busy()), &job(1), &[1; 32], Protection::Plain, quiet),
+            Err(GreetError::TooSlow)
+        ));
     }
 
     #[test]
@@ -506,12 +675,12 @@ mod tests {
         // Everything the client sends is recorded and replayed to a second server, whose nonce differs.
         let (a, mut b) = pair();
         let recorder = thread::spawn(move || {
-            b.write_all(&[&preamble()[..], &[9; 32]].concat()).unwrap();
-            let mut said = vec![0; PREAMBLE + 37 + job(7).body().len() + 32];
+            b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
+            let mut said = vec![0; PREAMBLE + 38 + job(7).body().len() + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             said
         });
-        let _ = greet(&a, &job(7), &[1; 32], within(LIMIT));
+        let _ = greet(&a, &job(7), &[1; 32], Protection::Plain, within(LIMIT));
         let (server, _) = hears(recorder.join().unwrap(), LIMIT);
         assert!(matches!(server, GreetError::WrongToken));
     }
@@ -522,10 +691,10 @@ mod tests {
             let wanted = why.to_string();
             let (a, b) = pair();
             let there = thread::spawn(move || {
-                introduce(&b).unwrap();
+                introduce(&b, Offer::LOCAL).unwrap();
                 refuse(&b, &why);
             });
-            let said = greet(&a, &job(1), &[1; 32], within(LIMIT)).unwrap_err();
+            let said = greet(&a, &job(1), &[1; 32], Protection::Plain, within(LIMIT)).unwrap_err();
             assert_eq!(said.to_string(), wanted);
             drop(a);
             there.join().unwrap();
@@ -540,10 +709,10 @@ mod tests {
             let (mut server, _) = listener.accept().unwrap();
             // Unread bytes: closing the connection causes a reset, and later writes fail.
             (&client).write_all(&[0; 8]).unwrap();
-            server.write_all(&[&preamble()[..], &[9; 32], &word].concat()).unwrap();
+            server.write_all(&[&preamble()[..], &[PLAIN; 33], &word].concat()).unwrap();
             drop(server);
             let conn = Conn::new(client.into());
-            let said = greet(&conn, &job(1), &[1; 32], within(LIMIT)).unwrap_err();
+            let said = greet(&conn, &job(1), &[1; 32], Protection::Plain, within(LIMIT)).unwrap_err();
             assert!(said.to_string().contains(wanted), "{said}");
         }
     }

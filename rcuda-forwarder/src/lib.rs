@@ -11,7 +11,9 @@
 
 mod attendant;
 mod bulk;
+mod certificate;
 mod channel;
+mod config_file;
 mod conn;
 mod control;
 mod daemon;
@@ -22,14 +24,17 @@ mod futex;
 #[cfg(test)]
 mod fuzz;
 mod greet;
+mod handshake;
 mod helper;
 mod host_mirror;
 mod inbox;
+mod known_servers;
 mod limits;
 mod link;
 pub mod orphan;
 mod pipe;
 mod place;
+mod records;
 pub mod ring;
 mod shm;
 mod stripes;
@@ -41,16 +46,19 @@ mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
+pub use certificate::CertificateError;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
+pub use handshake::Trust;
 pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
 pub use link::{
-    BeforeSent, BulkCopy, BulkMemory, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport, bulk_connect,
+    BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport,
+    bulk_connect,
 };
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};

@@ -9,7 +9,8 @@ use crate::conn::{Address, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Limits, Opening};
+use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
+use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
 use crate::ring::{self, PushError, Ring};
@@ -61,7 +62,9 @@ use socket::Socket;
 /// The transport of calls and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// A TCP connection.
+    /// A TLS connection.
+    Tls,
+    /// A TCP connection without encryption.
     Tcp,
     /// Memory shared with a worker on the same machine.
     Shm,
@@ -70,8 +73,21 @@ pub enum Transport {
 impl Transport {
     /// The transport to a server.
     fn of(server: &Endpoint) -> Transport {
-        if server.unix_path().is_some() { Transport::Shm } else { Transport::Tcp }
+        match server.unix_path() {
+            Some(_) => Transport::Shm,
+            None if server.plain => Transport::Tcp,
+            None => Transport::Tls,
+        }
     }
+}
+
+/// What a client needs to use servers on a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The secret that it shares with them.
+    pub token: Token,
+    /// How it recognizes them.
+    pub trust: Trust,
 }
 
 /// Why a link could not be established or a control request failed.
@@ -177,7 +193,7 @@ impl Opened {
 fn open(
     to: &Endpoint,
     opening: &Opening,
-    key: &[u8; 32],
+    (key, protection): (&[u8; 32], Protection<'_>),
     limit: &Opened,
     allowed: &dyn Fn(Address<'_>) -> bool,
 ) -> Result<Conn, LinkError> {
@@ -190,7 +206,7 @@ fn open(
             // The earlier error says more.
             Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
         };
-        match greet::greet(&conn, opening, key, Limits { silence: limit.greeting, end }) {
+        match greet::greet(&conn, opening, key, protection, Limits { silence: limit.greeting, end }) {
             Ok(()) => return Ok(conn),
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
@@ -225,29 +241,30 @@ impl Link {
     /// file of the job's pinned memory, if there is one.
     pub fn connect(
         to: &Endpoint,
-        token: Option<&Token>,
+        credentials: Option<&Credentials>,
         hello: &JobHello,
         pinned: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<Link>, LinkError> {
-        Link::connect_with(to, token, hello, pinned, Patience::default())
+        Link::connect_with(to, credentials, hello, pinned, Patience::default())
     }
 
     /// As [`Link::connect`], with other time limits.
     pub fn connect_with(
         to: &Endpoint,
-        token: Option<&Token>,
+        credentials: Option<&Credentials>,
         hello: &JobHello,
         pinned: Option<BorrowedFd<'_>>,
         patience: Patience,
     ) -> Result<Arc<Link>, LinkError> {
-        let key = match (to.unix_path(), token) {
-            (Some(_), _) => [0; 32],
-            (None, Some(token)) => token.0,
+        let secret = match (to.unix_path(), credentials) {
+            (Some(_), _) => (&[0; 32], Protection::Plain),
+            (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
+            (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
             (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
         };
         let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
         faults::at(faults::Point::Connect);
-        let conn = open(to, &opening, &key, &Opened::of(&patience), &|_| true)?;
+        let conn = open(to, &opening, secret, &Opened::of(&patience), &|_| true)?;
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         let transport = Transport::of(to);
@@ -267,7 +284,7 @@ impl Link {
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
     pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
         let channel = self.channel.as_ref().ok_or(LinkError::Answer)?;
-        channel.send(&Message::Bulk(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
+        channel.send(&Message::Joined(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
     }
 
     /// Creates the link over a greeted connection.
@@ -281,7 +298,9 @@ impl Link {
     ) -> io::Result<Arc<Link>> {
         let conn = Arc::new(conn);
         let (ring, answers) = match transport {
-            Transport::Tcp => (Ring::new(ring::CAPACITY)?, Source::Socket(Socket::new(conn.clone(), patience.silence))),
+            Transport::Tls | Transport::Tcp => {
+                (Ring::new(ring::CAPACITY)?, Source::Socket(Socket::new(conn.clone(), patience.silence)))
+            }
             Transport::Shm => {
                 let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
                 (Ring::shared(memory.clone(), closed.clone()), Source::Memory(Answers::new(memory, closed)))
@@ -294,7 +313,7 @@ impl Link {
         let link = Arc::new(Link { shared: shared.clone(), device, tickets, channel, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
         let other = match transport {
-            Transport::Tcp => "mrcuda-send",
+            Transport::Tls | Transport::Tcp => "mrcuda-send",
             Transport::Shm => "mrcuda-watch",
         };
         threads::spawn(other, move || theirs.send_all())?;
@@ -307,6 +326,7 @@ impl Link {
     /// The transport to its worker.
     pub fn transport(&self) -> Transport {
         match self.shared.answers {
+            Source::Socket(_) if self.shared.common.conn.is_tls() => Transport::Tls,
             Source::Socket(_) => Transport::Tcp,
             Source::Memory(_) => Transport::Shm,
         }
@@ -628,10 +648,10 @@ pub(crate) fn bulk_connect_if(
     allowed: &dyn Fn(Address<'_>) -> bool,
 ) -> Result<Vec<Conn>, LinkError> {
     let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
-    let key = greet::ticket_key(ticket);
+    let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });
     let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
     let stripe = |_| {
-        let conn = open(to, &opening, &key, &limit, allowed)?;
+        let conn = open(to, &opening, (&key, protection), &limit, allowed)?;
         greet::read_answer(&conn, Instant::now() + BULK).map_err(|why| refused(to, &why))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)

@@ -1,9 +1,9 @@
 //! The secret shared by clients and a server.
 
+use crate::config_file;
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// A secret of 256 bits, kept as 64 hexadecimal digits in a file that only its owner can read.
@@ -61,31 +61,18 @@ pub(crate) fn random() -> io::Result<[u8; 32]> {
 impl Token {
     /// `$MRCUDA_TOKEN_FILE`, else `$XDG_CONFIG_HOME/mrcuda/token`, else `~/.config/mrcuda/token`.
     pub fn default_path() -> PathBuf {
-        let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        if let Some(path) = set("MRCUDA_TOKEN_FILE") {
-            return path;
-        }
-        let home = || set("HOME").or_else(|| Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??.dir));
-        let config = set("XDG_CONFIG_HOME").unwrap_or_else(|| home().unwrap_or_default().join(".config"));
-        config.join("mrcuda").join("token")
+        config_file::variable("MRCUDA_TOKEN_FILE").unwrap_or_else(|| config_file::folder().join("token"))
     }
 
     /// Reads the token; a file that other users can read is refused.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
-        let failed = |source| TokenError::Read { path: path.into(), source };
-        // Opening a pipe would block until another process writes.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() {
-            return Err(failed(io::Error::other("it is not a file")));
-        }
-        let mut text = Vec::new();
         // A token is 64 digits, so a file with more than some white space after them is not read completely.
-        file.take(256).read_to_end(&mut text).map_err(failed)?;
+        let read = config_file::read(path, 256).map_err(|source| TokenError::Read { path: path.into(), source });
+        let (text, is_open) = read?;
         let token = std::str::from_utf8(&text).ok().and_then(|text| parse(text.trim()));
         // The permissions are only reported for a file that contains a token.
         let token = token.ok_or_else(|| TokenError::Content { path: path.into() })?;
-        if meta.mode() & 0o077 != 0 { Err(TokenError::Open { path: path.into() }) } else { Ok(token) }
+        if is_open { Err(TokenError::Open { path: path.into() }) } else { Ok(token) }
     }
 
     /// Reads the token, or creates one: the file appears atomically, readable by its owner only.
@@ -104,22 +91,13 @@ impl Token {
 }
 
 fn create(path: &Path) -> io::Result<Token> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let token = Token(random()?);
-    let fresh = folder.join(format!(".token.{}.{:?}", std::process::id(), std::thread::current().id()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    let written = (|| {
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        writeln!(file, "{}", hex(&token.0))?;
-        file.sync_all()?;
-        fs::hard_link(&fresh, path)
-    })();
-    fs::remove_file(&fresh)?;
-    written.map(|()| token)
+    config_file::create(path, format!("{}\n", hex(&token.0)).as_bytes())?;
+    Ok(token)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -137,6 +115,7 @@ fn parse(text: &str) -> Option<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn folder(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("mrcuda-token-{name}-{}", std::process::id()));

@@ -215,7 +215,7 @@ fn prepare<P: Place>(
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let conn = match next()? {
-        Some((Message::Job(_), Some(fd))) => Conn::new(fd),
+        Some((Message::Job(_, session), Some(fd))) => Conn::handed_over(fd, session).map_err(WorkerError::Client)?,
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
@@ -488,13 +488,24 @@ impl<P: Place> Worker<P> {
         loop {
             match self.channel.receive() {
                 Ok(Some((Message::Expecting(ticket), None))) => self.attendant.stripes().known(&ticket),
-                Ok(Some((Message::Bulk(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
+                Ok(Some((Message::Bulk(ticket, session), Some(fd)))) => self.welcome(&ticket, Conn::handed_over(fd, session)),
+                Ok(Some((Message::Joined(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
                 Ok(None) => leave(0),
                 _ => {
                     complain(&WorkerError::Order);
                     leave(1);
                 }
             }
+        }
+    }
+
+    /// Answers the peer of a data connection. It makes its next one only then, so both ends number them in the same
+    /// order.
+    fn welcome(&self, ticket: &[u8; 32], conn: io::Result<Conn>) {
+        // Without an answer, the peer learns that the connection has ended.
+        let Ok(conn) = conn else { return };
+        if greet::answer(&conn, Ok(&[])).is_ok() {
+            self.attendant.stripes().arrived(ticket, conn);
         }
     }
 

@@ -11,7 +11,8 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, JobHello, Landing, Link, ServeOptions, Token, WorkerLimits, bulk_connect, serve, worker_main,
+    Control, ControlReply, Credentials, Endpoint, JobHello, Landing, Link, ServeOptions, Token, Trust, WorkerLimits,
+    bulk_connect, serve, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -64,6 +65,9 @@ fn daemon(folder: &Path) -> ExitCode {
         driver: beside("libsoftgpu.so"),
         gpus: None,
         token: folder.join("token"),
+        certificate: None,
+        client_ca: None,
+        allow_plain: false,
         worker_exe: std::env::current_exe().expect("own path"),
         max_workers: None,
         max_client_workers: None,
@@ -80,12 +84,18 @@ fn daemon(folder: &Path) -> ExitCode {
     }
 }
 
+/// What a client of the daemon in this folder needs.
+fn credentials(folder: &Path) -> Credentials {
+    let trust = Trust { authorities: None, known_servers: folder.join("known_servers"), certificate: None };
+    Credentials { token: Token::load_or_create(&folder.join("token")).expect("token"), trust }
+}
+
 /// A daemon process with two GPUs.
 struct Server {
     process: Child,
     folder: PathBuf,
     at: String,
-    token: Token,
+    credentials: Credentials,
 }
 
 impl Server {
@@ -97,7 +107,7 @@ impl Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("mrcuda-softgpu-{}-{n}", std::process::id()));
-        let token = Token::load_or_create(&folder.join("token")).expect("token");
+        let credentials = credentials(&folder);
         prepare(&folder);
         let mut process = Command::new(std::env::current_exe().expect("own path"))
             .arg("serve")
@@ -111,7 +121,7 @@ impl Server {
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("its announcement");
         assert!(line.starts_with("mrcuda: serving 2 GPUs on 127.0.0.1:") && line.contains(" (token file "), "{line}");
         let at = line.split(' ').nth(5).expect("an address").to_owned();
-        Server { process, folder, at, token }
+        Server { process, folder, at, credentials }
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
@@ -120,7 +130,7 @@ impl Server {
 
     fn job(&self, gpu: u32) -> Job {
         let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
-        Job { link: Link::connect(&self.at(gpu), Some(&self.token), &hello, None).expect("link") }
+        Job { link: Link::connect(&self.at(gpu), Some(&self.credentials), &hello, None).expect("link") }
     }
 
     /// Number of worker processes, once it is as `wanted` or that does not come.
@@ -297,9 +307,9 @@ fn the_end_of_a_job_ends_its_worker() {
 
 /// `fork SERVER FOLDER`: a job that has forked a child and is killed while the child lives on.
 fn forking_job(server: &str, folder: &Path) -> ExitCode {
-    let token = Token::load(&folder.join("token")).expect("token");
+    let credentials = credentials(folder);
     let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
-    let link = Link::connect(&server.parse().expect("server"), Some(&token), &hello, None).expect("link");
+    let link = Link::connect(&server.parse().expect("server"), Some(&credentials), &hello, None).expect("link");
     // SAFETY: the child only sleeps and ends.
     match unsafe { nix::unistd::fork() }.expect("fork") {
         nix::unistd::ForkResult::Child => {

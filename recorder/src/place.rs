@@ -15,8 +15,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Endpoint, HelperOptions, InProcess, Landing, Link, LinkError, Lost, Reply, Token, TokenError,
-    Transport,
+    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, Landing, Link, LinkError, Lost, Reply, Token,
+    TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -288,18 +288,21 @@ impl Place {
             }
             Spec::Remote(endpoint) => {
                 let file = &config.token_file;
-                let token = match endpoint.unix_path() {
-                    // The kernel gives the server the client's credentials.
-                    Some(_) => None,
-                    None => Some(Token::load(file).map_err(|why| match why {
+                let token = || {
+                    Token::load(file).map_err(|why| match why {
                         TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
                             OpenError::NoToken { spec: spec.clone(), file: file.clone() }
                         }
                         why => OpenError::Token(why),
-                    })?),
+                    })
+                };
+                let credentials = match endpoint.unix_path() {
+                    // The kernel gives the server the client's credentials.
+                    Some(_) => None,
+                    None => Some(Credentials { token: token()?, trust: config.trust.clone() }),
                 };
                 let file = blocks::file().filter(|_| endpoint.unix_path().is_some());
-                let link = Link::connect(endpoint, token.as_ref(), &hello(), file).map_err(OpenError::Server)?;
+                let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some()))
             }
         }
@@ -496,6 +499,7 @@ impl Place {
     pub(crate) fn transport(&self) -> &'static str {
         match self {
             Place::Remote { link, .. } => match link.transport() {
+                Transport::Tls => "tls",
                 Transport::Tcp => "tcp",
                 Transport::Shm => "shm",
             },

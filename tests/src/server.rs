@@ -92,6 +92,11 @@ impl Server {
         format!("{}/{gpu}", self.address)
     }
 
+    /// The same GPU over TCP without encryption.
+    pub fn plain(&self, gpu: u32) -> String {
+        format!("plain://{}/{gpu}", self.address)
+    }
+
     /// The same GPU over shared memory.
     pub fn near(&self, gpu: u32) -> String {
         format!("unix:{}/{gpu}", self.socket.display())

@@ -63,7 +63,7 @@ fn a_benchmark_gives_models_and_models_give_predictions() {
     let cases = file["calls"]["cases"].as_object().unwrap();
     assert!(cases.len() >= 25, "{cases:?}");
     for (case, paths) in cases {
-        for path in ["native", "in-process", "tcp"] {
+        for path in ["native", "in-process", "tcp", "tls"] {
             let missing = file["absent"].get(format!("{case} on {path}")).is_some();
             // What is not there is said to be absent and has no figures, not even zeros.
             assert_ne!(missing, paths.get(path).is_some(), "{case} on {path}");
@@ -73,14 +73,14 @@ fn a_benchmark_gives_models_and_models_give_predictions() {
     for way in ["tcp", "unix", "shared memory"] {
         assert_times(&file["round_trips"]["ways"][way]);
     }
-    for path in ["native", "in-process", "tcp"] {
+    for path in ["native", "in-process", "tls"] {
         assert_times(&file["start"]["paths"][path]);
     }
     // Rows of appends have their time each; the row of a plan has the times of the copy and of the plan.
     let took = |row: &Value| ["ns", "plan_ms"].iter().any(|key| row[key].as_f64() > Some(0.0));
     assert!(file["record"].as_array().is_some_and(|rows| rows.iter().all(took)), "{}", file["record"]);
     let moves = file["moves"].as_array().unwrap();
-    assert!(moves.iter().any(|m| m["way"] == "tcp->in-process") && moves.iter().all(|m| m["report"]["ok"] == true), "{moves:?}");
+    assert!(moves.iter().any(|m| m["way"] == "tls->in-process") && moves.iter().all(|m| m["report"]["ok"] == true), "{moves:?}");
     assert!(file["goals"].as_array().is_some_and(|goals| goals.iter().all(|g| g["met"].is_boolean())), "{}", file["goals"]);
     for plot in ["memsync.svg", "downtime.svg", "replay.svg", "copies-in.svg"] {
         assert!(std::fs::read_to_string(out.join(plot)).unwrap().contains("<circle"), "{plot}");

@@ -7,7 +7,7 @@ use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, id};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
-use rcuda_forwarder::{JobHello, Link, Lost, Token};
+use rcuda_forwarder::{Credentials, JobHello, Link, Lost, Token, Trust};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tests::scene::wait_for;
@@ -34,9 +34,10 @@ impl std::ops::Deref for Client {
 fn client(scene: &Scene, server: &Server) -> Client {
     static NEXT: AtomicU32 = AtomicU32::new(4242);
     let pid = NEXT.fetch_add(1, Ordering::Relaxed);
-    let token = Token::load(&scene.token()).expect("token");
+    let trust = Trust { authorities: None, known_servers: scene.path.join("known_servers"), certificate: None };
+    let credentials = Credentials { token: Token::load(&scene.token()).expect("token"), trust };
     let hello = JobHello { virtual_device: 0, pid, env: vec![] };
-    let link = Link::connect(&server.place(0).parse().expect("place"), Some(&token), &hello, None).expect("connect");
+    let link = Link::connect(&server.place(0).parse().expect("place"), Some(&credentials), &hello, None).expect("connect");
     assert_eq!(ask(&link, id::CHUNK_MAP, &Chunk { address: OWN, bytes: CHUNK }), Ok(code::SUCCESS));
     let fill = Fill { dst: OWN, pitch: 0, value: 0, element: 1, width: CHUNK, rows: 1, stream: LEGACY };
     assert_eq!(ask(&link, id::FILL, &fill), Ok(code::SUCCESS));

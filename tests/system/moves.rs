@@ -40,7 +40,7 @@ fn shared_memory_carries_a_job_whose_server_is_near() {
     assert_eq!(transport(&job).as_deref(), Some("shm"));
     let way = [
         (servers[1].near(0), "shm"),
-        (servers[0].place(0), "tcp"),
+        (servers[0].place(0), "tls"),
         (servers[1].near(0), "shm"),
         ("local".to_owned(), "in-process"),
         (servers[0].near(0), "shm"),

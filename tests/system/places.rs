@@ -33,7 +33,7 @@ fn a_chain_through_every_kind_of_place() {
         ("helper:0", "helper:0", "shm"),
         (&server.near(0), &server.near(0), "shm"),
         ("helper", "helper:0", "shm"),
-        (&server.place(0), &server.place(0), "tcp"),
+        (&server.place(0), &server.place(0), "tls"),
     ];
     for (number, (to, there, via)) in way.into_iter().enumerate() {
         wait_for_step(&mut job, 100 + 300 * number as u32);

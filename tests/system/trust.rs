@@ -1,6 +1,6 @@
 //! Who may use a server.
 
-use crate::{LIMIT, assert_identical, native_orbit, words_of_mrcuda};
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, words_of_mrcuda};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -68,10 +68,14 @@ fn a_server_that_is_not_there_is_named() {
     assert!(words_of_mrcuda(&outcome).iter().any(|line| line.contains(address)), "{}", outcome.stderr);
 }
 
-/// What a server says first: magic, protocol, digest of its build, its nonce (docs/formats.md).
-const OPENING: usize = 8 + 4 + 32 + 32;
+/// What a server says first: magic, protocol, digest of its build, what it offers, its nonce (docs/formats.md).
+const OPENING: usize = 8 + 4 + 32 + 1 + 32;
 /// Where the digest is.
 const DIGEST: std::ops::Range<usize> = 12..44;
+/// What a client chooses: no encryption.
+const PLAIN: u8 = 2;
+/// The option of a server that accepts that.
+const ALLOW: [&str; 1] = ["--allow-plain"];
 
 fn opening(server: &Server) -> Vec<u8> {
     let mut said = vec![0; OPENING];
@@ -97,7 +101,7 @@ fn impostor(says: Vec<u8>, waits: bool) -> SocketAddr {
 #[test]
 fn a_client_names_what_is_wrong_with_its_server() {
     let scene = Scene::new("impostor");
-    let server = Server::start(&scene, "one");
+    let server = Server::start_with(&scene, "one", &ALLOW, &[]);
     let real = opening(&server);
     let mut other_build = real.clone();
     other_build[DIGEST.start] ^= 1;
@@ -118,8 +122,11 @@ fn a_client_names_what_is_wrong_with_its_server() {
         ("silent", Vec::new(), true, "does not answer"),
         ("brief", real[..20].to_vec(), false, "closed the connection during the greeting"),
     ];
-    for (name, says, waits, wanted) in cases {
-        let place = format!("{}/0", impostor(says, waits));
+    // An impostor cannot answer an encrypted greeting at all.
+    let encrypted = ("thief-tls", cases[2].1.clone(), true, "does not speak the mrcuda protocol", "");
+    let plain = cases.map(|(name, says, waits, wanted)| (name, says, waits, wanted, "plain://"));
+    for (name, says, waits, wanted, scheme) in plain.into_iter().chain([encrypted]) {
+        let place = format!("{scheme}{}/0", impostor(says, waits));
         let program = scene.install.file("orbit");
         let env = [("MRCUDA_TOKEN_FILE", scene.token().display().to_string())];
         let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
@@ -136,13 +143,14 @@ fn a_client_names_what_is_wrong_with_its_server() {
 fn a_server_names_what_is_wrong_with_its_client() {
     let scene = Scene::new("visitors");
     let native = native_orbit(&scene, &SHORT);
-    let server = Server::start(&scene, "one");
+    let server = Server::start_with(&scene, "one", &ALLOW, &[]);
     let real = opening(&server);
     let mut other_build = real.clone();
     other_build[DIGEST.start] ^= 1;
-    // Role, nonce, length of the body; then the body and a proof.
-    let greeting =
-        |role: u8, length: u32, rest: usize| [&real[..44], &[role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat();
+    // Choice, role, nonce, length of the body; then the body and a proof.
+    let greeting = |role: u8, length: u32, rest: usize| {
+        [&real[..44], &[PLAIN, role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat()
+    };
     for (says, wanted) in [
         (other_build[..44].to_vec(), "another build"),
         (b"mrcuda\n\n".to_vec(), "does not speak the mrcuda protocol"),
@@ -172,6 +180,52 @@ fn a_server_names_what_is_wrong_with_its_client() {
     let panics = server.errors().matches("panicked").count();
     assert_eq!(panics, 0, "{}", server.errors());
     assert_identical(&orbit(&scene, "right", &server, &[]).wait(LIMIT), &native);
+}
+
+#[test]
+fn encryption_is_given_up_only_if_both_ends_say_so() {
+    let scene = Scene::new("plain");
+    let native = native_orbit(&scene, &LONG);
+    let [strict, free] = [("strict", &[][..]), ("free", &ALLOW[..])].map(|(name, o)| Server::start_with(&scene, name, o, &[]));
+    let program = scene.install.file("orbit");
+    let refused = Job::start(&scene, "refused", &["--server", &strict.plain(0)], &program, &SHORT, &[]).wait(LIMIT);
+    let words = words_of_mrcuda(&refused);
+    assert!(refused.code == Some(2) && words[0].contains("encrypted connections only"), "{}", refused.stderr);
+    let logged = || strict.errors().contains("encrypted connections only").then_some(());
+    assert!(tests::scene::wait_for(LIMIT, logged).is_some(), "{}", strict.errors());
+
+    let job = remote_orbit(&scene, "job", &free.plain(0), &LONG, &[]);
+    let transport = |job: &Job| job.status().and_then(|s| Some(s["devices"][0]["transport"].as_str()?.to_owned()));
+    assert_eq!(transport(&job).as_deref(), Some("tcp"));
+    let denied = job.migrate(&strict.plain(0)).unwrap();
+    assert!(denied.reason().contains("encrypted connections only"), "{}", denied.reason());
+    // From plain to encrypted, to encrypted, and back.
+    for (to, via) in [(strict.place(0), "tls"), (format!("tls://{}", free.place(0)), "tls"), (free.plain(0), "tcp")] {
+        let moved = job.migrate(&to).unwrap();
+        assert!(moved.ok(), "{to}: {}", moved.reason());
+        assert_eq!((moved.transport(), transport(&job).as_deref()), (via, Some(via)), "{to}");
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_server_with_another_certificate_is_not_the_same_server() {
+    let scene = Scene::new("pinned");
+    let native = native_orbit(&scene, &SHORT);
+    let server = Server::start(&scene, "one");
+    assert!(server.announcement.contains("certificate sha256:"), "{}", server.announcement);
+    assert_identical(&orbit(&scene, "first", &server, &[]).wait(LIMIT), &native);
+    let known = scene.path.join("mrcuda").join("known_servers");
+    let line = std::fs::read_to_string(&known).unwrap();
+    let [name, fingerprint] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{line}") };
+    assert!(name == server.address.to_string() && server.announcement.contains(fingerprint), "{line}");
+    std::fs::write(&known, line.replace(fingerprint, &format!("sha256:{}", "0".repeat(64)))).unwrap();
+    let refused = orbit(&scene, "second", &server, &[]).wait(LIMIT);
+    let words = words_of_mrcuda(&refused);
+    assert_eq!((refused.code, words.len()), (Some(2), 1), "{}", refused.stderr);
+    assert!(words[0].contains("its certificate has changed") && words[0].contains(&known.display().to_string()), "{}", words[0]);
+    std::fs::remove_file(&known).unwrap();
+    assert_identical(&orbit(&scene, "third", &server, &[]).wait(LIMIT), &native);
 }
 
 /// Ends those who look at it, also if the test fails.
@@ -278,11 +332,11 @@ fn settings_of_a_server_that_mean_nothing_are_refused() {
 #[test]
 fn moves_go_where_the_server_allows() {
     let scene = Scene::new("targets");
-    let native = native_orbit(&scene, &crate::LONG);
+    let native = native_orbit(&scene, &LONG);
     let free = Server::start(&scene, "free");
     let bound = Server::start_with(&scene, "bound", &["--allow-target", "10.0.0.0/8"], &[]);
     let program = scene.install.file("orbit");
-    let mut job = Job::start(&scene, "job", &["--server", &bound.place(0)], &program, &crate::LONG, &[]);
+    let mut job = Job::start(&scene, "job", &["--server", &bound.place(0)], &program, &LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     let move_to = |to: &str| job.migrate(to).unwrap();
     let refused = move_to(&free.place(0));

@@ -43,7 +43,7 @@ pub(super) fn run(
         token: stage.token(),
         every: EVERY,
     };
-    let places = Places::of_servers(servers.each_ref().map(|s| s.tcp.as_str()), servers.each_ref().map(|s| s.unix.as_str()));
+    let places = Places::of_servers(servers.each_ref().map(|s| s.tls.as_str()), servers.each_ref().map(|s| s.unix.as_str()));
     let mut summary = Summary::new(&Mode::ALL);
     for program in &programs {
         let result = compare::compare(&setup, &places, program, &Mode::ALL);

@@ -86,7 +86,8 @@ pub(super) fn run(
         ("in-process", Some(home), Some("local")),
         ("helper", Some(home), Some("helper")),
         ("shm", Some(servers[0].unix.as_str()), None),
-        ("tcp", Some(home), None),
+        ("tcp", Some(servers[0].tcp.as_str()), None),
+        ("tls", Some(home), None),
     ];
     for (path, begin, then) in paths {
         match open(stage, begin, then) {

@@ -68,7 +68,7 @@ fn loads(ask: Ask) -> Vec<Load> {
 fn tour(servers: &[Server; 2]) -> Vec<String> {
     let (one, two) = (&servers[0], &servers[1]);
     let [local, helper] = ["local".to_owned(), "helper".to_owned()];
-    [&two.tcp, &local, &one.tcp, &helper, &local, &helper, &one.unix, &two.unix, &local, &one.unix, &helper, &one.tcp]
+    [&two.tls, &local, &one.tls, &helper, &local, &helper, &one.unix, &two.unix, &local, &one.unix, &helper, &one.tls]
         .into_iter()
         .cloned()
         .collect()
@@ -271,7 +271,7 @@ fn table(moved: &[Moved]) {
 
 /// The raw control that limits a path: sockets of its kind, as many as a move uses, or the GPU's own copies where it has made them.
 fn limit<'a>(way: &str, on_gpu: bool, limits: &'a BTreeMap<String, f64>) -> Option<&'a f64> {
-    let kind = if way.contains("tcp") { "tcp" } else { "unix" };
+    let kind = if way.contains("tls") { "tcp" } else { "unix" };
     if on_gpu { limits.get(ON_GPU) } else { limits.get(&format!("{kind}, {STRIPES} connections")) }
 }
 
@@ -344,7 +344,7 @@ mod tests {
         let load = Load { mib: 1, regions: 1, events: 0, modules: 1, touched: 1 };
         let run = |ms: f64| Moved {
             load,
-            way: "tcp->in-process".into(),
+            way: "tls->in-process".into(),
             to: "in-process",
             report: json!({"chunk_bytes": 1000, "chunks": 2, "records": 10, "downtime_ms": ms, "phases": {"precopy": 10.0 * ms}}),
         };

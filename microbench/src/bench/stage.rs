@@ -86,11 +86,16 @@ impl Stage {
     pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
         let socket = self.folder.join(name);
         let mut command = self.mrcuda();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
+        command.args(["serve", "--allow-plain", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
         let mut process = Process::start(command, "the server")?;
         let said = process.line()?;
         let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;
-        Ok(Server { tcp: format!("{address}/0"), unix: format!("unix:{}/0", socket.display()), _process: process })
+        Ok(Server {
+            tls: format!("{address}/0"),
+            tcp: format!("plain://{address}/0"),
+            unix: format!("unix:{}/0", socket.display()),
+            _process: process,
+        })
     }
 
     /// Moves a job; the report. A refusal is an error with its reason.
@@ -113,7 +118,9 @@ impl Drop for Stage {
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Its GPU, over TCP.
+    /// Its GPU, over TLS.
+    pub(crate) tls: String,
+    /// Its GPU, over TCP without encryption.
     pub(crate) tcp: String,
     /// Its GPU, over the Unix socket.
     pub(crate) unix: String,
@@ -212,7 +219,7 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     told
 }
 
-/// The first server's GPU, over TCP: where jobs begin.
+/// The first server's GPU, over TLS: where jobs begin.
 pub(super) fn home(servers: &[Server; 2]) -> &str {
-    &servers[0].tcp
+    &servers[0].tls
 }

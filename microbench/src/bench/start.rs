@@ -14,7 +14,7 @@ pub(super) fn run(stage: &Stage, servers: &[Server; 2], ask: Ask, figures: &mut 
         ("in-process", Some("local")),
         ("helper", Some("helper")),
         ("shm", Some(servers[0].unix.as_str())),
-        ("tcp", Some(home(servers))),
+        ("tls", Some(home(servers))),
     ];
     let mut times: Vec<Times> = vec![Times::default(); paths.len()];
     for _ in 0..rounds {

@@ -1,5 +1,6 @@
 //! Why the daemon cannot serve.
 
+use crate::certificate::CertificateError;
 use crate::token::TokenError;
 use std::io;
 use std::path::PathBuf;
@@ -13,6 +14,12 @@ pub enum ServeError {
     /// The token cannot be read or created.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// A file with certificates cannot be read or created.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The certificate cannot be used.
+    #[error("the certificate cannot be used: {0}")]
+    Tls(String),
     /// The address cannot be used.
     #[error("cannot listen on {at}: {source}")]
     Listen {

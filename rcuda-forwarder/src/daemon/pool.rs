@@ -7,7 +7,6 @@ use super::log::Limited;
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::endpoint::GPUS;
-use crate::greet::JobHello;
 use crate::limits::Limits;
 use crate::sync::lock;
 use crate::targets::Targets;
@@ -192,12 +191,12 @@ impl Worker {
         }
     }
 
-    /// Hands the worker its client, described by `words` in the log, and waits until it has received it, or `until`. If
+    /// Hands the worker its client with the message `job`, described by `words` in the log, and waits until it has received it, or `until`. If
     /// it has not received it, its process has ended when this returns, so that another worker can serve the client;
     /// the error then holds the seat. An error without the seat leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
-        hello: &JobHello,
+        job: &Message,
         conn: &Conn,
         words: &str,
         seat: Seat,
@@ -205,7 +204,7 @@ impl Worker {
     ) -> Result<(), (String, Option<Seat>)> {
         // Recorded first, because the worker may end at once.
         *lock(&self.client) = Some((words.to_owned(), seat));
-        let sent = self.channel.send(&Message::Job(hello.clone()), Some(conn.as_fd()));
+        let sent = self.channel.send(job, Some(conn.as_fd()));
         // A short job may have ended already.
         let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {

@@ -5,7 +5,8 @@ use super::*;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
-use crate::link::{Landing, Link, LinkError, Patience, bulk_connect};
+use crate::handshake::Trust;
+use crate::link::{Credentials, Landing, Link, LinkError, Patience, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
@@ -23,6 +24,7 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod encryption;
 mod large;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
@@ -63,7 +65,7 @@ fn soon(met: impl Fn() -> bool) -> bool {
 struct Scene {
     daemon: Daemon,
     folder: PathBuf,
-    token: Token,
+    credentials: Credentials,
 }
 
 impl Scene {
@@ -85,6 +87,9 @@ impl Scene {
             driver: "driver".into(),
             gpus: None,
             token: folder.join("token"),
+            certificate: None,
+            client_ca: None,
+            allow_plain: false,
             worker_exe: std::env::current_exe().unwrap(),
             max_workers: None,
             max_client_workers: None,
@@ -97,7 +102,8 @@ impl Scene {
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
         let command = Command { program: options.worker_exe.clone(), arguments };
         let daemon = Daemon::start(&options, gpus, command, log).unwrap();
-        Scene { daemon, folder, token }
+        let trust = Trust { authorities: None, known_servers: folder.join("known_servers"), certificate: None };
+        Scene { daemon, folder, credentials: Credentials { token, trust } }
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
@@ -109,7 +115,7 @@ impl Scene {
     }
 
     fn link(&self, gpu: u32) -> Arc<Link> {
-        Link::connect(&self.at(gpu), Some(&self.token), &hello(), None).unwrap()
+        Link::connect(&self.at(gpu), Some(&self.credentials), &hello(), None).unwrap()
     }
 }
 
@@ -169,7 +175,7 @@ fn pattern(n: usize) -> Vec<u8> {
 fn calls_are_carried_out_over_tcp_and_unix() {
     let s = Scene::new();
     for endpoint in [s.at(1), s.unix(1)] {
-        let token = endpoint.unix_path().is_none().then_some(&s.token);
+        let token = endpoint.unix_path().is_none().then_some(&s.credentials);
         let link = Link::connect(&endpoint, token, &hello(), None).unwrap();
         assert_eq!(about(&link, "gpu"), "1");
         let data = pattern(20 << 20);
@@ -372,7 +378,7 @@ fn a_lost_client_frees_the_worker_whatever_it_does() {
 fn a_silent_worker_is_lost() {
     let s = Scene::new();
     let patience = Patience { silence: Duration::from_millis(2500), ..Patience::default() };
-    let link = Link::connect_with(&s.at(0), Some(&s.token), &hello(), None, patience).unwrap();
+    let link = Link::connect_with(&s.at(0), Some(&s.credentials), &hello(), None, patience).unwrap();
     let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));
@@ -392,7 +398,7 @@ fn a_silent_worker_is_lost() {
 #[test]
 fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
     let s = Scene::new();
-    let wrong = Token([0x5a; 32]);
+    let wrong = Credentials { token: Token([0x5a; 32]), ..s.credentials.clone() };
     let said = Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err().to_string();
     assert!(said.contains("cannot be used: wrong token: copy"), "{said}");
     assert!(matches!(Link::connect(&s.at(0), None, &hello(), None), Err(LinkError::NoToken { .. })));
@@ -433,13 +439,13 @@ fn another_user_is_refused_in_words() {
 #[test]
 fn what_cannot_be_had_is_refused_in_words() {
     let s = Scene::lending(vec![0, 7]);
-    let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.token), hello, None).unwrap_err().to_string();
+    let refused = |gpu, hello: &JobHello| Link::connect(&s.at(gpu), Some(&s.credentials), hello, None).unwrap_err().to_string();
     assert!(refused(2, &hello()).contains("lends 2 GPUs"));
     assert!(refused(1, &hello()).contains("fallen off the bus"));
     let bad = JobHello { env: vec![("LD_PRELOAD".into(), "x".into())], ..hello() };
     assert!(refused(0, &bad).contains("environment"));
     let gone: Endpoint = "127.0.0.1:1".parse().unwrap();
-    assert!(matches!(Link::connect(&gone, Some(&s.token), &hello(), None), Err(LinkError::Connect { .. })));
+    assert!(matches!(Link::connect(&gone, Some(&s.credentials), &hello(), None), Err(LinkError::Connect { .. })));
 }
 
 #[test]
@@ -450,7 +456,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
         env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into()), ("CUDA_VISIBLE_DEVICES".into(), "9".into())],
         ..hello()
     };
-    let connect = || Link::connect(&s.at(0), Some(&s.token), &named, None).unwrap();
+    let connect = || Link::connect(&s.at(0), Some(&s.credentials), &named, None).unwrap();
     let began = Instant::now();
     let first = connect();
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
@@ -574,7 +580,8 @@ fn raw(s: &Scene) -> (Conn, i32) {
     let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
     let opening = Opening::Job { gpu: 0, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
-    greet::greet(&conn, &opening, &s.token.0, limits).unwrap();
+    let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);
+    greet::greet(&conn, &opening, &s.credentials.token.0, protection, limits).unwrap();
     let about = greet::read_answer(&conn, Instant::now() + Duration::from_secs(30)).unwrap();
     let device = executor::DeviceInfo::get(&mut &about[..]).unwrap();
     let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();
@@ -617,7 +624,7 @@ fn workers_end_with_their_daemon() {
     s.daemon.stop();
     assert!(soon(|| !runs(worker) && link.is_lost()));
     assert!(matches!(
-        Link::connect(&s.at(0), Some(&s.token), &hello(), None),
+        Link::connect(&s.at(0), Some(&s.credentials), &hello(), None),
         Err(LinkError::Connect { .. } | LinkError::Greeting { .. })
     ));
     assert!(!s.folder.join("socket").exists());

@@ -32,20 +32,21 @@ pub(super) fn silent(silence: Duration) -> io::Error {
 
 impl Read for Patient {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        // Data is usually available.
-        match self.conn.try_read(to) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            read => return read,
-        }
-        let began = Instant::now();
-        // A job that was stopped and continued has waited long, too: the worker was silent only if no data is available
-        // now.
-        while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
-            if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
-                return Err(silent(self.silence));
+        loop {
+            // Data is usually available. A part of a TLS record does not count.
+            match self.conn.try_read(to) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            let began = Instant::now();
+            // A job that was stopped and continued has waited long, too: the worker was silent only if no data is
+            // available now.
+            while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
+                if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
+                    return Err(silent(self.silence));
+                }
             }
         }
-        (&*self.conn).read(to)
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) driver: Option<PathBuf>,
     /// `MRCUDA_TOKEN_FILE`, or the default path.
     pub(crate) token_file: PathBuf,
+    /// `MRCUDA_CA`, `MRCUDA_CERTIFICATE`, and the file of known servers.
+    pub(crate) trust: rcuda_forwarder::Trust,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
     pub(crate) copy_threads: Option<usize>,
     /// `MRCUDA_BULK_CONNECTIONS`: how many connections in each direction carry the bytes of large copies at a place over TCP; 0: the
@@ -97,6 +99,7 @@ fn read() -> Result<Config, ConfigError> {
         signal,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
+        trust: rcuda_forwarder::Trust::from_environment(),
         copy_threads,
         bulk_connections,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),

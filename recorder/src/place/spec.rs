@@ -10,7 +10,7 @@ pub(crate) enum Spec {
     Local(Option<u32>),
     /// `helper[:GPU]`: in a separate process on this machine.
     Helper(Option<u32>),
-    /// `HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
+    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
     Remote(Endpoint),
 }
 
@@ -18,7 +18,9 @@ pub(crate) enum Spec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
     /// It has none of the valid forms.
-    #[error("invalid place `{0}`: expected HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]")]
+    #[error(
+        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"
+    )]
     Shape(String),
     /// The server is invalid.
     #[error("invalid place `{text}`: {source}")]

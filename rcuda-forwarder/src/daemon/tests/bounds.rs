@@ -44,7 +44,7 @@ fn a_client_has_so_many_workers_and_no_more() {
     let s = Scene::with(vec![0, 1], |o| (o.max_client_workers, o.max_workers) = (Some(2), Some(3)));
     let links = [s.link(0), s.link(1)];
     let refused = |r: Result<Arc<Link>, LinkError>| r.unwrap_err().to_string();
-    let third = || Link::connect(&s.at(0), Some(&s.token), &hello(), None);
+    let third = || Link::connect(&s.at(0), Some(&s.credentials), &hello(), None);
     assert!(refused(third()).contains("127.0.0.1 has 2 workers here"), "one address");
     let here = || Link::connect(&s.unix(0), None, &hello(), None);
     let own = here().unwrap();
@@ -84,7 +84,7 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let (a, _b) = crate::conn::pair();
     let seat = s.daemon.state.pool.seat(admission::Source::Here).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
-    let (_, seat) = warm.serve(&hello(), &a, "nobody", seat, until).unwrap_err();
+    let (_, seat) = warm.serve(&Message::Job(hello(), None), &a, "nobody", seat, until).unwrap_err();
     assert!(seat.is_some(), "the client can have another one");
     assert!(!runs(warm.pid() as i32), "and this one never wakes up");
 }

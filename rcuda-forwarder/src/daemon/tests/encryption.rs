@@ -1,0 +1,275 @@
+//! Tests of connections on which somebody listens, or changes what passes.
+
+use super::*;
+use crate::certificate::Certificate;
+use crate::handshake;
+use std::net::Shutdown;
+
+/// What passes in one direction: whether it goes to the server, how much has passed before, and the bytes.
+type Meddle = dyn Fn(bool, usize, &mut Vec<u8>) + Send + Sync;
+
+/// Somebody between clients and a server.
+fn between(server: SocketAddr, meddle: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let meddle: Arc<Meddle> = Arc::new(meddle);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(there) = TcpStream::connect(server) else { return };
+            for (from, to, up) in [(&client, &there, true), (&there, &client, false)] {
+                let (mut from, mut to, meddle) = (from.try_clone().unwrap(), to.try_clone().unwrap(), meddle.clone());
+                to.set_nodelay(true).unwrap();
+                thread::spawn(move || {
+                    let (mut before, mut bytes) = (0, vec![0; 64 << 10]);
+                    while let Ok(n @ 1..) = from.read(&mut bytes) {
+                        let mut some = bytes[..n].to_vec();
+                        meddle(up, before, &mut some);
+                        before += n;
+                        if to.write_all(&some).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    address
+}
+
+/// Where a server states its offer, and a client its choice: behind magic, protocol and build.
+const OFFER: usize = 44;
+const BOTH: u8 = 3;
+const TLS: u8 = 1;
+const PLAIN: u8 = 2;
+/// More bytes than a greeting has in either direction.
+const GREETING_BYTES: usize = 16 << 10;
+
+fn endpoint(scheme: &str, at: SocketAddr) -> Endpoint {
+    format!("{scheme}{at}/0").parse().unwrap()
+}
+
+fn connect(s: &Scene, to: &Endpoint) -> Result<Arc<Link>, LinkError> {
+    Link::connect(to, Some(&s.credentials), &hello(), None)
+}
+
+fn known_servers(s: &Scene) -> String {
+    std::fs::read_to_string(&s.credentials.trust.known_servers).unwrap_or_default()
+}
+
+/// Whether some bytes are a part of others.
+fn has(all: &[u8], part: &[u8]) -> bool {
+    all.windows(part.len()).any(|w| w == part)
+}
+
+#[test]
+fn both_ends_must_say_that_they_do_without_encryption() {
+    let (strict, free) = (Scene::lending(vec![0]), Scene::with(vec![0], |o| o.allow_plain = true));
+    let said = connect(&strict, &endpoint("plain://", strict.daemon.address.unwrap())).unwrap_err().to_string();
+    assert!(said.contains("encrypted connections only"), "{said}");
+    assert!(logged(|l| l.contains("was refused: this server accepts encrypted connections only")));
+    for (scheme, transport) in [("plain://", Transport::Tcp), ("", Transport::Tls), ("tls://", Transport::Tls)] {
+        let link = connect(&free, &endpoint(scheme, free.daemon.address.unwrap())).unwrap();
+        assert_eq!(link.transport(), transport);
+        put(&link, 0, b"text");
+        assert_eq!(get(&link, 0, 4), b"text");
+    }
+    assert_eq!(Link::connect(&free.unix(0), None, &hello(), None).unwrap().transport(), Transport::Shm);
+}
+
+#[test]
+fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
+    let s = Scene::with(vec![0], |o| o.allow_plain = true);
+    let server = s.daemon.address.unwrap();
+    let change = |up: bool, to: u8| {
+        let meddle = move |toward: bool, before, bytes: &mut Vec<u8>| {
+            if toward == up && (before..before + bytes.len()).contains(&OFFER) {
+                bytes[OFFER - before] = to;
+            }
+        };
+        between(server, meddle)
+    };
+    for (name, scheme, up, to, wanted) in [
+        ("the offer is taken away", "", false, PLAIN, "offers no encryption"),
+        ("the offer is another one", "", false, TLS, "wrong token"),
+        ("the same, without encryption", "plain://", false, PLAIN, "wrong token"),
+        ("the choice is another one", "", true, PLAIN, "does not speak the mrcuda protocol"),
+        ("nothing is changed", "", false, BOTH, ""),
+    ] {
+        let said = connect(&s, &endpoint(scheme, change(up, to))).map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(said.contains(wanted) && said.is_empty() == wanted.is_empty(), "{name}: {said}");
+    }
+    assert_eq!(known_servers(&s).lines().count(), 1, "only the genuine one is known: {}", known_servers(&s));
+}
+
+#[test]
+fn nobody_can_be_the_other_end_of_both() {
+    let s = Scene::lending(vec![0]);
+    let server = s.daemon.address.unwrap();
+    let impostor = ServerTls::new(&Certificate::load_or_create(&s.folder.join("other.pem")).unwrap(), None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let soon = || Instant::now() + Duration::from_secs(20);
+        let client = Conn::new(listener.accept().unwrap().0.into());
+        let there = Conn::new(TcpStream::connect(server).unwrap().into());
+        // The preambles pass; then it has an encrypted connection with each, and passes on what it reads.
+        let pass = |from: &Conn, mut to: &Conn, n: usize| {
+            let mut bytes = vec![0; n];
+            from.read_exact_by(&mut bytes, soon()).and_then(|()| to.write_all(&bytes)).is_ok()
+        };
+        assert!(pass(&there, &client, OFFER + 1 + 32) && pass(&client, &there, OFFER + 1));
+        impostor.accept(&client, soon()).unwrap();
+        handshake::connect(&there, None, soon).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| while pass(&there, &client, 1) {});
+            while pass(&client, &there, 1) {}
+        });
+    });
+    let said = connect(&s, &endpoint("", at)).unwrap_err().to_string();
+    assert!(said.contains("wrong token"), "{said}");
+    assert!(logged(|l| l.ends_with("was refused: wrong token")));
+    assert_eq!(known_servers(&s), "", "and its certificate is not recorded");
+}
+
+#[test]
+fn a_changed_bit_or_a_foreign_frame_loses_the_connection_and_changes_nothing() {
+    let s = Scene::lending(vec![0]);
+    let server = s.daemon.address.unwrap();
+    let data = pattern(1 << 20);
+    // A call of the protocol, as it would be without encryption.
+    let frame = Head { len: 24, id: fake::ECHO, flags: 0, seq: 3, ticket: 9 }.bytes();
+    for (name, up, inject) in [("down", false, false), ("up", true, false), ("frame down", false, true), ("frame up", true, true)]
+    {
+        let done = Arc::new(AtomicBool::new(false));
+        let has_struck = done.clone();
+        let at = between(server, move |toward, before, bytes| {
+            if toward == up && before > 2 * GREETING_BYTES && !done.swap(true, Ordering::SeqCst) {
+                if inject {
+                    bytes.splice(0..0, frame);
+                } else {
+                    let middle = bytes.len() / 2;
+                    bytes[middle] ^= 0x10;
+                }
+            }
+        });
+        let link = connect(&s, &endpoint("", at)).unwrap();
+        put(&link, 0, &data);
+        let mut host = vec![0x55u8; data.len()];
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1 };
+        let op = CopyOut { src: 0, pitch: 0, width: data.len() as u64, rows: 1, stream: 1 };
+        // SAFETY: `host` outlives the wait.
+        let reply = unsafe { link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.and_then(crate::link::Reply::wait);
+        assert!(has_struck.load(Ordering::SeqCst), "{name}");
+        let lost = reply.unwrap_err();
+        assert!(up || lost.why.contains("changed or forged") || lost.why.contains("not encrypted"), "{name}: {lost}");
+        assert!(link.is_lost() && soon(|| !runs(pid(&link))), "{name}");
+        // Whatever has landed is right.
+        assert!(host.iter().zip(&data).all(|(got, sent)| *got == 0x55 || got == sent), "{name}");
+        if up {
+            let worker = format!("worker {}: the connection to the job failed: a record ", pid(&link));
+            assert!(logged(|l| l.starts_with(&worker)), "{name}");
+        }
+    }
+    assert_eq!(about(&s.link(0), "gpu"), "0");
+}
+
+#[test]
+fn a_listener_learns_nothing_and_can_take_no_connection() {
+    let (s, t) = (Scene::lending(vec![0]), Scene::lending(vec![0]));
+    // From each server, and to it.
+    let heard: Arc<Mutex<[Vec<u8>; 4]>> = Arc::default();
+    let tap = |at: usize, server| {
+        let heard = heard.clone();
+        between(server, move |up, _, bytes| lock(&heard)[at + usize::from(up)].extend_from_slice(bytes))
+    };
+    let (to_source, to_target) = (tap(0, s.daemon.address.unwrap()), tap(2, t.daemon.address.unwrap()));
+    let known = JobHello { env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())], ..hello() };
+    let source = Link::connect(&endpoint("", to_source), Some(&s.credentials), &known, None).unwrap();
+    let target = t.link(0);
+    let secret = b"a secret of the program";
+    put(&source, 0, secret);
+    assert_eq!(get(&source, 0, secret.len()), secret);
+    let ticket = [0xc3; 32];
+    target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
+    // One of two connections: the other one is what the listener tries to take.
+    let to = endpoint("", to_target).to_string();
+    assert!(source.control(&Control::Connect { to, ticket, stripes: 1 }).is_ok());
+    let all = lock(&heard).clone();
+    for said in &all {
+        for part in [&secret[..], b"CUDA_MODULE_LOADING", &ticket, &greet::ticket_name(&ticket)] {
+            assert!(!has(said, part), "it is heard");
+        }
+    }
+    let replayed = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(t.daemon.address.unwrap()).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        // A reset is an end as well.
+        let _ = stream.read_to_end(&mut answer);
+        answer.len()
+    };
+    assert!(replayed(&all[3]) < GREETING_BYTES);
+    assert!(logged(|l| l.contains("was refused: ") && l.contains("TLS: ")));
+    assert_eq!(lock(&t.daemon.state.tickets).values().map(|ticket| ticket.left).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn another_certificate_than_before_is_refused_in_words() {
+    let s = Scene::lending(vec![0]);
+    s.link(0).close();
+    let server = s.at(0).server();
+    let wanted = Certificate::load(&s.folder.join("server.pem")).unwrap().fingerprint();
+    assert_eq!(known_servers(&s), format!("{server} {wanted}\n"));
+    s.link(0).close();
+    let other = Certificate::load_or_create(&s.folder.join("other.pem")).unwrap().fingerprint();
+    std::fs::write(&s.credentials.trust.known_servers, format!("{server} {other}\n")).unwrap();
+    let said = connect(&s, &s.at(0)).unwrap_err().to_string();
+    for part in ["its certificate has changed", &wanted.to_string(), &other.to_string(), &server, "known_servers"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(known_servers(&s).lines().count(), 1);
+    // Who has a wrong token records nothing.
+    std::fs::remove_file(&s.credentials.trust.known_servers).unwrap();
+    let wrong = Credentials { token: Token([7; 32]), ..s.credentials.clone() };
+    assert!(Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err().to_string().contains("wrong token"));
+    assert_eq!(known_servers(&s), "");
+}
+
+#[test]
+fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket() {
+    let folder = std::env::temp_dir().join(format!("mrcuda-mutual-{}", std::process::id()));
+    let (ca, of_server) = handshake::tests::signed(&folder, "127.0.0.1");
+    let (client_ca, of_client) = handshake::tests::signed(&folder, "client");
+    let s = Scene::with(vec![0], |o| {
+        (o.certificate, o.client_ca, o.allow_plain) = (Some(of_server), Some(client_ca), true);
+    });
+    let trust = |certificate| Trust { authorities: Some(ca.clone()), certificate, ..s.credentials.trust.clone() };
+    let connect = |scheme: &str, certificate| {
+        let credentials = Credentials { trust: trust(certificate), ..s.credentials.clone() };
+        Link::connect(&endpoint(scheme, s.daemon.address.unwrap()), Some(&credentials), &hello(), None)
+    };
+    for scheme in ["", "plain://"] {
+        let said = connect(scheme, None).unwrap_err().to_string();
+        assert!(said.contains("requires a certificate from its clients"), "{said}");
+    }
+    let link = connect("", Some(of_client)).unwrap();
+    assert_eq!(known_servers(&s), "", "an authority knows it");
+    let ticket = [0x77; 32];
+    link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
+    assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
+    link.control(&Control::Accept { ticket }).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_client_that_stops_in_the_handshake_is_too_slow() {
+    let s = Scene::lending(vec![0]);
+    let mut stream = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
+    stream.write_all(&[&greet::preamble()[..], &[TLS, 22, 3, 1, 0, 100], &[1; 20]].concat()).unwrap();
+    let from = stream.local_addr().unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert!(said.ends_with(b"too slow"));
+    assert!(logged(|l| l == format!("a client at {from} was refused: too slow")));
+}
