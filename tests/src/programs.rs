@@ -214,10 +214,8 @@ impl Programs {
 
     fn steps(&self, sources: &Sources) -> Vec<Step> {
         let program = |name: &str| {
-            let mut products = vec![
-                (self.path(Linkage::Static, name), Link::Static),
-                (self.path(Linkage::Shared, name), Link::Shared),
-            ];
+            let mut products =
+                vec![(self.path(Linkage::Static, name), Link::Static), (self.path(Linkage::Shared, name), Link::Shared)];
             if NAMES_12.contains(&name) {
                 let runtime = self.folder.join("shared12/lib/libcudart.so.12");
                 products.push((self.path(Linkage::Shared12, name), Link::Older { runtime, bridge: None }));

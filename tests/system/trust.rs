@@ -281,8 +281,7 @@ fn moves_go_where_the_server_allows() {
     let native = native_orbit(&scene, &crate::LONG);
     let free = Server::start(&scene, "free");
     let bound = Server::start_with(&scene, "bound", &["--allow-target", "10.0.0.0/8"], &[]);
-    let program = scene.install.file("orbit");
-    let mut job = Job::start(&scene, "job", &["--server", &bound.place(0)], &program, &crate::LONG, &[]);
+    let mut job = Job::orbit(&scene, "job", &["--server", &bound.place(0)], &crate::LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     let move_to = |to: &str| job.migrate(to).unwrap();
     let refused = move_to(&free.place(0));

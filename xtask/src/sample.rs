@@ -69,7 +69,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn names() -> Vec<String> {
-        let programs = ["vecadd_static", "vecadd_shared", "storm_static", "vecadd_with_the_runtime_of_cuda_11"].map(|n| format!("programs::{n}"));
+        let programs = ["vecadd_static", "vecadd_shared", "storm_static", "vecadd_with_the_runtime_of_cuda_11"]
+            .map(|n| format!("programs::{n}"));
         let order = ["far", "near", "here", "helper"].map(|n| format!("order::{n}"));
         programs.into_iter().chain(order).chain(["trust::strangers".to_owned()]).collect()
     }
