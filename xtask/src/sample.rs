@@ -44,19 +44,20 @@ impl Sample {
 
     /// The tests among these that it leaves out.
     pub(crate) fn left_out<'a>(self, names: &'a [String]) -> Vec<&'a str> {
-        // Tests that take turns with each other, in the order of their names; and one in how many of them runs.
-        let mut groups: BTreeMap<&str, (u64, Vec<&'a str>)> = BTreeMap::new();
+        // Tests that take turns with each other, in the order of their names; one in so many of them runs, or one of all.
+        let mut groups: BTreeMap<&str, (Option<u64>, Vec<&'a str>)> = BTreeMap::new();
         for name in names {
-            let Some((module, test)) = name.split_once("::") else { continue };
-            let group = match test.rsplit_once('_') {
-                Some((program, "static" | "shared")) if module == PROGRAMS => Some((program, 2)),
-                _ => TURNS.iter().find(|(of, _)| *of == module).copied(),
+            let Some((module, _)) = name.split_once("::") else { continue };
+            let group = match name.rsplit_once('_') {
+                Some((program, "static" | "shared")) if module == PROGRAMS => Some((program, None)),
+                _ => TURNS.iter().find(|(of, _)| *of == module).map(|(of, turns)| (*of, Some(*turns))),
             };
             if let Some((group, turns)) = group {
                 groups.entry(group).or_insert((turns, Vec::new())).1.push(name);
             }
         }
-        let of_group = |(number, (turns, tests)): (u64, (u64, Vec<&'a str>))| {
+        let of_group = |(number, (turns, tests)): (u64, (Option<u64>, Vec<&'a str>))| {
+            let turns = turns.unwrap_or(tests.len() as u64);
             tests.into_iter().zip(number..).filter(move |(_, at)| !(at + self.seed).is_multiple_of(turns)).map(|(name, _)| name)
         };
         (0..).zip(groups.into_values()).flat_map(of_group).collect()
@@ -100,6 +101,7 @@ mod tests {
             let out = Sample::new(Some(seed)).left_out(&names);
             let runs = |name: &str| !out.contains(&name);
             assert!(runs("programs::vecadd_static") != runs("programs::vecadd_shared"), "seed {seed}: {out:?}");
+            assert!(runs("programs::storm_static"), "it has no other one");
             assert!(runs("trust::strangers") && runs("programs::vecadd_with_the_runtime_of_cuda_11"), "seed {seed}: {out:?}");
         }
     }

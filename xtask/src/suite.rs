@@ -20,8 +20,6 @@ pub(crate) struct TestArgs {
     seed: Option<u64>,
 }
 
-/// What has tests. No crate has examples in its documentation that run, and each would get a test program for them.
-const TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
 /// Tests at a time, for each processor.
 const THREADS: usize = 3;
 /// How many failed tests are run once more, alone. More than these are no accident of timing.
@@ -57,6 +55,10 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
         [] => Vec::new(),
         some => some.iter().flat_map(|name| ["--skip", name]).chain(["--exact"]).collect(),
     };
+    if !left_out.is_empty() {
+        let seed = sample.seed();
+        println!("seed {seed}: {} of {} system tests have no turn (tests/README.md)", left_out.len(), names.len());
+    }
     let mut tally = Tally::default();
     for (what, packages, skipped) in [
         ("tests of each crate", ["--workspace", "--exclude", "tests"].as_slice(), [].as_slice()),
@@ -76,9 +78,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     }
     if !left_out.is_empty() {
         let (seed, count) = (sample.seed(), left_out.len());
-        println!(
-            "seed {seed}: {count} slow tests had no turn. `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests"
-        );
+        println!("{count} slow tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 || tally.broken {
@@ -94,7 +94,7 @@ fn build() -> Result<Install, String> {
     std::thread::scope(|s| {
         let programs = s.spawn(|| Programs::build(&target));
         let mut cargo = install::cargo();
-        cargo.args(["build", "--release", "--workspace", "--target-dir"]).arg(&target).args(TARGETS);
+        cargo.args(["build", "--release", "--workspace", "--target-dir"]).arg(&target).args(["--lib", "--bins", "--tests"]);
         let crates = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
         programs.join().map_err(|_| "the thread that compiles programs panicked".to_owned())??;
         if crates.success() { Ok(()) } else { Err(format!("cargo build failed ({crates})")) }
@@ -129,8 +129,8 @@ fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) ->
         .args(["test", "--release", "--no-fail-fast", "--target-dir"])
         .arg(&install.target)
         .args(packages)
-        .args(TARGETS)
-        .arg("--")
+        // No crate has examples in its documentation that run; each would get a test program for them.
+        .args(["--tests", "--"])
         .args(args)
         .env(random::SEED, seed.to_string())
         .env("MRCUDA_BIN_DIR", &install.bin)
