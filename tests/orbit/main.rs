@@ -3,7 +3,10 @@
 //! An ordinary CUDA program on the driver API, with its kernels as PTX: the demo moves it while it works. It keeps addresses
 //! in device memory, checks its result bit for bit against the host, and prints a digest of every allocation and variable.
 //!
-//! Usage: `orbit [--steps N] [--pace MICROSECONDS] [--progress]`; `--progress` counts steps on stderr.
+//! Usage: `orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports]`; `--progress` counts steps on stderr. Where the environment
+//! variable `ORBIT_END` names a file, it ends after the next 500 steps once that file is there. What it then prints is a part of what
+//! `--reports` prints: the report after every 500 steps.
+//!
 //! Exit code: 0 ok, 1 wrong result, 2 a CUDA call failed, 64 usage.
 
 mod driver;
@@ -11,21 +14,28 @@ mod host;
 
 use driver::{Address, CudaError, Gpu, Handle};
 use host::{HALF, SKY_WORDS, TWINKLE_EVERY, TWINKLES, World, digest, floats, words};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const KERNELS: &str = include_str!("orbit.ptx");
 /// Steps that are queued at a time: a stream's events are reused after that many.
 const DEPTH: usize = 6;
+/// Steps between reports, and after which it may end early.
+const REPORT: u32 = 500;
 
 struct Options {
     steps: u32,
     pace: Duration,
     progress: bool,
+    /// Report after every [`REPORT`] steps.
+    reports: bool,
+    /// It may end once this file is there.
+    end: Option<PathBuf>,
 }
 
 fn main() {
     let Some(options) = options() else {
-        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress]");
+        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports]");
         std::process::exit(64);
     };
     let gpu = Gpu::open().unwrap_or_else(|why| fail(&why));
@@ -34,11 +44,15 @@ fn main() {
             if let Err(e) = gpu.close() {
                 fail(&e.to_string());
             }
-            println!("RESULT {}", if right { "ok" } else { "wrong" });
+            print_result(right);
             std::process::exit(i32::from(!right));
         }
         Err(e) => fail(&e.to_string()),
     }
+}
+
+fn print_result(right: bool) {
+    println!("RESULT {}", if right { "ok" } else { "wrong" });
 }
 
 fn fail(why: &str) -> ! {
@@ -47,13 +61,15 @@ fn fail(why: &str) -> ! {
 }
 
 fn options() -> Option<Options> {
-    let mut options = Options { steps: 1000, pace: Duration::ZERO, progress: false };
+    let end = std::env::var_os("ORBIT_END").map(PathBuf::from);
+    let mut options = Options { steps: 1000, pace: Duration::ZERO, progress: false, reports: false, end };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--steps" => options.steps = args.next()?.parse().ok()?,
             "--pace" => options.pace = Duration::from_micros(args.next()?.parse().ok()?),
             "--progress" => options.progress = true,
+            "--reports" => options.reports = true,
             _ => return None,
         }
     }
@@ -130,6 +146,38 @@ impl Scene {
         Ok(())
     }
 
+    /// Prints what there is on the GPU after so many steps, and whether the host's own computation (`world`) has the same.
+    fn report(&self, gpu: &Gpu, world: &World, steps: u32) -> Result<bool, CudaError> {
+        gpu.synchronize()?;
+        println!("steps {steps}");
+        let mut right = true;
+        let mut report = |kind: &str, name: &str, address: Address, want: &[u8]| -> Result<(), CudaError> {
+            let got = gpu.read(address, want.len())?;
+            println!("{kind} {name} {} {:016x}", got.len(), digest(&got));
+            if let Some(at) = got.iter().zip(want).position(|(a, b)| a != b) {
+                eprintln!("orbit: {name} differs from the host's own result at byte {at} of {}", want.len());
+                right = false;
+            }
+            Ok(())
+        };
+        for (name, track, address) in [("track0", 0, self.tracks[0]), ("track1", 1, self.tracks[1])] {
+            report("alloc", name, address, &floats(&world.tracks[track]))?;
+        }
+        report("alloc", "velocity", self.velocity, &floats(&world.velocity))?;
+        report("alloc", "sky", self.sky, &words(&world.sky))?;
+        report("alloc", "trail", self.trail, &floats(&world.trail))?;
+        for (name, want) in [("octants", words(&world.octants)), ("steps_done", words(&world.steps_done))] {
+            let (address, bytes) = gpu.global(self.module, name)?;
+            report("global", name, address, &want[..bytes.min(want.len())])?;
+        }
+        // What this variable holds are addresses: they must be what they were at the start.
+        let (address, bytes) = gpu.global(self.module, "tracks")?;
+        let kept = gpu.read(address, bytes)?;
+        let want: Vec<u8> = self.tracks.iter().flat_map(|a| a.to_le_bytes()).collect();
+        println!("global tracks {bytes} {}", if kept == want { "kept" } else { "lost" });
+        Ok(right && kept == want)
+    }
+
     fn end(&self, gpu: &Gpu) -> Result<(), CudaError> {
         for event in self.done.iter().flatten().chain(self.window.iter().flatten()) {
             gpu.end_event(*event)?;
@@ -151,7 +199,24 @@ fn run(gpu: &Gpu, options: &Options) -> Result<bool, CudaError> {
     if options.progress {
         eprintln!("orbit: {} bodies on {}", host::BODIES, gpu.name()?);
     }
+    // Steps that the host has computed itself.
+    let mut computed = 0;
+    let mut report = |steps: u32| {
+        (computed..steps).for_each(|step| world.advance(step));
+        computed = steps;
+        scene.report(gpu, &world, steps)
+    };
+    let mut made = options.steps;
     for step in 0..options.steps {
+        if step > 0 && step.is_multiple_of(REPORT) {
+            if options.reports {
+                print_result(report(step)?);
+            }
+            if options.end.as_deref().is_some_and(Path::exists) {
+                made = step;
+                break;
+            }
+        }
         scene.step(gpu, step)?;
         if options.progress && step % 10 == 9 {
             eprintln!("step {} of {}", step + 1, options.steps);
@@ -160,37 +225,7 @@ fn run(gpu: &Gpu, options: &Options) -> Result<bool, CudaError> {
             std::thread::sleep(options.pace);
         }
     }
-    gpu.synchronize()?;
-
-    for step in 0..options.steps {
-        world.advance(step);
-    }
-    let mut right = true;
-    let mut report = |kind: &str, name: &str, address: Address, want: &[u8]| -> Result<(), CudaError> {
-        let got = gpu.read(address, want.len())?;
-        println!("{kind} {name} {} {:016x}", got.len(), digest(&got));
-        if let Some(at) = got.iter().zip(want).position(|(a, b)| a != b) {
-            eprintln!("orbit: {name} differs from the host's own result at byte {at} of {}", want.len());
-            right = false;
-        }
-        Ok(())
-    };
-    for (name, track, address) in [("track0", 0, scene.tracks[0]), ("track1", 1, scene.tracks[1])] {
-        report("alloc", name, address, &floats(&world.tracks[track]))?;
-    }
-    report("alloc", "velocity", scene.velocity, &floats(&world.velocity))?;
-    report("alloc", "sky", scene.sky, &words(&world.sky))?;
-    report("alloc", "trail", scene.trail, &floats(&world.trail))?;
-    for (name, want) in [("octants", words(&world.octants)), ("steps_done", words(&world.steps_done))] {
-        let (address, bytes) = gpu.global(scene.module, name)?;
-        report("global", name, address, &want[..bytes.min(want.len())])?;
-    }
-    // What this variable holds are addresses: they must be what they were at the start.
-    let (address, bytes) = gpu.global(scene.module, "tracks")?;
-    let kept = gpu.read(address, bytes)?;
-    let want: Vec<u8> = scene.tracks.iter().flat_map(|a| a.to_le_bytes()).collect();
-    println!("global tracks {bytes} {}", if kept == want { "kept" } else { "lost" });
-    right &= kept == want;
+    let right = report(made)?;
     scene.end(gpu)?;
     Ok(right)
 }

@@ -92,6 +92,8 @@ pub struct Job<'a> {
     child: Child,
     start: Instant,
     name: String,
+    /// Once this file is there, it may end early.
+    end: Option<PathBuf>,
     over: bool,
 }
 
@@ -102,6 +104,18 @@ impl<'a> Job<'a> {
         command.arg("run").args(scene.hardware.option()).args(options).arg("--").arg(program).args(args);
         command.envs(env.iter().copied());
         Job::spawn(scene, name, command)
+    }
+
+    /// Starts `orbit` under `mrcuda run`; it may end early once this waits for its end.
+    pub fn orbit(scene: &'a Scene, name: &str, options: &[&str], args: &[&str], env: &[(&str, &str)]) -> Job<'a> {
+        let end = scene.path.join(format!("{name}.end"));
+        // An earlier job of this name.
+        let _ = std::fs::remove_file(&end);
+        let file = end.display().to_string();
+        let env = [env, &[("ORBIT_END", &file)]].concat();
+        let mut job = Job::start(scene, name, options, &scene.install.file("orbit"), args, &env);
+        job.end = Some(end);
+        job
     }
 
     /// Starts a program natively.
@@ -119,7 +133,7 @@ impl<'a> Job<'a> {
         };
         command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
         let child = command.spawn().unwrap_or_else(|e| panic!("cannot start {name}: {e}"));
-        Job { scene, child, start: Instant::now(), name: name.to_owned(), over: false }
+        Job { scene, child, start: Instant::now(), name: name.to_owned(), end: None, over: false }
     }
 
     /// Process id: `mrcuda run` executes the program in the same process, so it is the program's.
@@ -232,9 +246,12 @@ impl<'a> Job<'a> {
         size("out") + size("err")
     }
 
-    /// Waits for its end as long as it gets ahead. One that does not end and writes nothing for so long is killed, and has no exit
+    /// Waits for its end as long as it gets ahead; one that may end early is told to. One that does not end and writes nothing for so long is killed, and has no exit
     /// code; what its threads did goes to a file.
     pub fn wait(mut self, limit: Duration) -> Outcome {
+        if let Some(end) = &self.end {
+            std::fs::write(end, "").unwrap_or_else(|e| panic!("{}: {e}", end.display()));
+        }
         let status = loop {
             let written = self.written();
             let status = wait_for(limit, || self.child.try_wait().ok().flatten());

@@ -159,7 +159,8 @@ impl Programs {
         self.apps().join(name)
     }
 
-    /// Compiles what is missing or older than its source, as much at a time as there are processors.
+    /// Compiles what is missing or older than its source, as much at a time as there are processors. A source is compiled once, whatever
+    /// it is then linked with.
     pub fn build(target: &Path) -> Result<Programs, String> {
         let programs = Programs { folder: target.join("programs") };
         let (sources, apps) = (Sources::find("tests/programs")?, Sources::find("tests/apps")?);
@@ -168,6 +169,8 @@ impl Programs {
         if stale.is_empty() {
             return Ok(programs);
         }
+        // Long sources take long to compile: first, so that no processor waits for the last of them.
+        stale.sort_by_key(|step| std::cmp::Reverse(std::fs::metadata(&step.source).map_or(0, |m| m.len())));
         let toolchain = Toolchain::get(target)?;
         let runtimes = [
             (Linkage::Shared, toolchain.cudart()),
@@ -187,7 +190,7 @@ impl Programs {
         let work = || -> Result<(), String> {
             // The lock is free again before the compiler runs.
             while let Some(step) = { next.lock().unwrap_or_else(PoisonError::into_inner).next() } {
-                eprintln!("compiling {}", step.product.display());
+                eprintln!("compiling {}", step.source.display());
                 step.run(&toolchain)?;
             }
             Ok(())
@@ -202,72 +205,93 @@ impl Programs {
 
     fn app_steps(&self, sources: &Sources) -> Vec<Step> {
         // Without fused multiply-add the host's own results are the device's, bit for bit.
-        let options = ["-std=c++17", "-O2", "-fmad=false"].into_iter().chain(ARCHITECTURES);
-        let args: Vec<String> = options.map(str::to_owned).collect();
-        let step = |name| Step { source: sources.file(name), product: self.app(name), args: args.clone(), older: None };
+        let step = |name| {
+            let products = vec![(self.app(name), Link::Static)];
+            Step { source: sources.file(name), args: arguments(&["-O2", "-fmad=false"]), products }
+        };
         APPS.into_iter().map(step).collect()
     }
 
     fn steps(&self, sources: &Sources) -> Vec<Step> {
-        let mut steps = Vec::new();
-        for linkage in [Linkage::Static, Linkage::Shared] {
-            for name in NAMES.into_iter().chain(SPECIAL) {
-                let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
-                args.extend(ARCHITECTURES.map(str::to_owned));
-                if ["threads8", "storm"].contains(&name) {
-                    args.extend(["--default-stream", "per-thread"].map(str::to_owned));
-                }
-                if linkage == Linkage::Shared {
-                    args.extend(["-cudart", "shared", "-Xlinker", "-rpath=$ORIGIN/lib"].map(str::to_owned));
-                }
-                steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, older: None });
+        let program = |name: &str| {
+            let mut products =
+                vec![(self.path(Linkage::Static, name), Link::Static), (self.path(Linkage::Shared, name), Link::Shared)];
+            if NAMES_12.contains(&name) {
+                let runtime = self.folder.join("shared12/lib/libcudart.so.12");
+                products.push((self.path(Linkage::Shared12, name), Link::Older { runtime, bridge: None }));
             }
-            for which in KILLER_MODULES {
-                let mut args: Vec<String> = vec!["-std=c++17".into(), "-fatbin".into(), format!("-DWHICH={which}")];
-                args.extend(ARCHITECTURES.map(str::to_owned));
-                let product = self.path(linkage, &format!("killer_{which}.fatbin"));
-                steps.push(Step { source: sources.file("killer_module"), product, args, older: None });
+            if NAMES_11.contains(&name) {
+                let runtime = self.folder.join("shared11/lib/libcudart.so.11.0");
+                let bridge = Some(sources.folder.join("runtime11.cpp"));
+                products.push((self.path(Linkage::Shared11, name), Link::Older { runtime, bridge }));
             }
-        }
-        let of_12 = || Older { runtime: self.folder.join("shared12/lib/libcudart.so.12"), bridge: None };
-        let bridge = || Some(sources.folder.join("runtime11.cpp"));
-        let of_11 = || Older { runtime: self.folder.join("shared11/lib/libcudart.so.11.0"), bridge: bridge() };
-        let with_12 = NAMES_12.map(|name| (name, Linkage::Shared12, of_12()));
-        for (name, linkage, older) in with_12.into_iter().chain(NAMES_11.map(|name| (name, Linkage::Shared11, of_11()))) {
-            let mut args: Vec<String> = ["-std=c++17", "-O2"].map(str::to_owned).to_vec();
-            args.extend(ARCHITECTURES.map(str::to_owned));
-            steps.push(Step { source: sources.file(name), product: self.path(linkage, name), args, older: Some(older) });
-        }
-        steps
+            let per_thread: &[&str] =
+                if ["threads8", "storm"].contains(&name) { &["-O2", "--default-stream", "per-thread"] } else { &["-O2"] };
+            Step { source: sources.file(name), args: arguments(per_thread), products }
+        };
+        let module = |which: &str| {
+            let product = |linkage| (self.path(linkage, &format!("killer_{which}.fatbin")), Link::Module);
+            let products = [Linkage::Static, Linkage::Shared].map(product).to_vec();
+            Step { source: sources.file("killer_module"), args: arguments(&[&format!("-DWHICH={which}")]), products }
+        };
+        NAMES.into_iter().chain(SPECIAL).map(program).chain(KILLER_MODULES.into_iter().map(module)).collect()
     }
 }
 
-/// One call of the compiler.
-struct Step {
-    source: PathBuf,
-    product: PathBuf,
-    args: Vec<String>,
-    /// Linked with this runtime by g++ instead of by nvcc.
-    older: Option<Older>,
+/// Arguments of the compiler: these, and what all sources get.
+fn arguments(own: &[&str]) -> Vec<String> {
+    ["-std=c++17"].iter().chain(own).copied().chain(ARCHITECTURES).map(str::to_owned).collect()
 }
 
-/// A runtime older than the compiler.
-struct Older {
-    runtime: PathBuf,
-    /// Source of what it lacks.
-    bridge: Option<PathBuf>,
+/// A source, and what is made of it.
+struct Step {
+    source: PathBuf,
+    /// Arguments of the compiler.
+    args: Vec<String>,
+    products: Vec<(PathBuf, Link)>,
+}
+
+/// What a compiled source is linked with.
+#[derive(Clone)]
+enum Link {
+    /// Nothing: a fat binary.
+    Module,
+    /// The static runtime.
+    Static,
+    /// The shared runtime beside the product.
+    Shared,
+    /// A runtime older than the compiler, by g++ instead of by nvcc; `bridge` is the source of what it lacks.
+    Older { runtime: PathBuf, bridge: Option<PathBuf> },
 }
 
 impl Step {
+    /// Compiles once, then makes each product.
     fn run(&self, toolchain: &Toolchain) -> Result<(), String> {
-        let Some(older) = &self.older else {
-            return check(Command::new(toolchain.nvcc()).args(&self.args).arg("-o").arg(&self.product).arg(&self.source));
+        let Some((first, link)) = self.products.first() else { return Ok(()) };
+        let (object, kind) = match link {
+            Link::Module => (first.with_extension("made"), "-fatbin"),
+            _ => (first.with_extension("o"), "-c"),
         };
-        let object = self.product.with_extension("o");
-        check(Command::new(toolchain.nvcc()).args(&self.args).arg("-c").arg("-o").arg(&object).arg(&self.source))?;
-        let mut link = Command::new("g++");
-        link.arg("-I").arg(toolchain.include()).arg("-o").arg(&self.product).arg(&object).args(&older.bridge);
-        check(link.arg(&older.runtime).arg("-Wl,-rpath,$ORIGIN/lib"))
+        check(Command::new(toolchain.nvcc()).args(&self.args).args([kind, "-o"]).arg(&object).arg(&self.source))?;
+        self.products.iter().try_for_each(|(product, link)| link.run(toolchain, &object, product))?;
+        std::fs::remove_file(&object).map_err(|e| format!("{}: {e}", object.display()))
+    }
+}
+
+impl Link {
+    fn run(&self, toolchain: &Toolchain, object: &Path, product: &Path) -> Result<(), String> {
+        let mut nvcc = Command::new(toolchain.nvcc());
+        nvcc.arg("-o").arg(product).arg(object);
+        match self {
+            Link::Module => std::fs::copy(object, product).map(drop).map_err(|e| format!("{}: {e}", product.display())),
+            Link::Static => check(&mut nvcc),
+            Link::Shared => check(nvcc.args(["-cudart", "shared", "-Xlinker", "-rpath=$ORIGIN/lib"])),
+            Link::Older { runtime, bridge } => {
+                let mut gxx = Command::new("g++");
+                gxx.arg("-I").arg(toolchain.include()).arg("-o").arg(product).arg(object).args(bridge);
+                check(gxx.arg(runtime).arg("-Wl,-rpath,$ORIGIN/lib"))
+            }
+        }
     }
 }
 
@@ -309,10 +333,11 @@ impl Sources {
 
     /// Whether its source, or a header that the source includes (itself or by another header), is newer than what it makes.
     fn newer_than(&self, step: &Step) -> bool {
-        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified());
-        let (Ok(made), Ok(source)) = (written(&step.product), written(&step.source)) else {
-            return true;
-        };
+        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        let Some(source) = written(&step.source) else { return true };
+        // The oldest product; without one of them all are made.
+        let made: Option<Vec<SystemTime>> = step.products.iter().map(|(product, _)| written(product)).collect();
+        let Some(made) = made.and_then(|all| all.into_iter().min()) else { return true };
         let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let names = |text: &str, header: &str| text.contains(&format!("#include \"{header}\""));
         let direct = text(&step.source);

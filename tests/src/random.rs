@@ -1,5 +1,16 @@
 //! Repeatable random numbers: splitmix64, so that a seed in a report is enough to see a run again.
 
+use std::time::{Duration, SystemTime};
+
+/// The variable with the seed of a run of tests: tests that try a part of many cases choose it by this. `cargo xtask test` sets it.
+pub const SEED: &str = "MRCUDA_TEST_SEED";
+
+/// The seed of this run of tests; without one, the time.
+pub fn seed() -> u64 {
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now)
+}
+
 /// A generator; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);

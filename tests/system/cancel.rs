@@ -73,7 +73,7 @@ fn cancelled_at(point: Point, direction: usize) {
         _ => ("local:0".to_owned(), servers[1].place(0)),
     };
     let mut job = if from == "local:0" {
-        let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &env);
+        let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &env);
         job.wait_ready(LIMIT).unwrap();
         job
     } else {

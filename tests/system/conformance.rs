@@ -17,20 +17,32 @@ fn conformance_of_the_cpu_driver_with_an_h200() {
 }
 
 #[test]
-fn conformance_of_every_place() {
+fn two_native_runs_answer_alike() {
     let scene = Scene::new("conformance");
     let native = conformance::native(&scene, PLAN).unwrap();
     assert!(native.lines().count() > 5000, "{native}");
     assert_eq!(conformance::native(&scene, PLAN).unwrap(), native, "two native runs differ");
-    let server = Server::start(&scene, "one");
-    for mode in MODES {
-        let here = conformance::under_mrcuda(&scene, &server, mode, PLAN).unwrap();
-        let unexplained = conformance::compare(&native, &here).unexplained;
-        assert!(
-            unexplained.is_empty(),
-            "{mode}: {} differences without a reason:\n{}",
-            unexplained.len(),
-            unexplained.join("\n")
-        );
-    }
 }
+
+/// Every function answers at this kind of place as natively.
+fn as_natively(mode: &str) {
+    let scene = Scene::new(&format!("conformance-{mode}"));
+    let native = conformance::native(&scene, PLAN).unwrap();
+    let server = Server::start(&scene, "one");
+    let here = conformance::under_mrcuda(&scene, &server, mode, PLAN).unwrap();
+    let unexplained = conformance::compare(&native, &here).unexplained;
+    assert!(unexplained.is_empty(), "{} differences without a reason:\n{}", unexplained.len(), unexplained.join("\n"));
+}
+
+macro_rules! places {
+    ($($mode:ident)*) => {
+        $(#[test] fn $mode() { as_natively(stringify!($mode)); })*
+
+        #[test]
+        fn every_kind_of_place_has_a_test() {
+            assert_eq!(MODES, [$(stringify!($mode)),*]);
+        }
+    };
+}
+
+places! { remote near moved inside helper }

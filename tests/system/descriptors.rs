@@ -66,7 +66,7 @@ fn other_machines_send_what_others_map() {
 fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
     let scene = Scene::new("unfetched");
     let native = native_orbit(&scene, &STEPS);
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
+    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 200);
     let report = job.migrate("helper").unwrap();
@@ -80,7 +80,7 @@ fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
 fn nothing_of_the_source_stays_with_the_target() {
     let scene = Scene::new("returned");
     let native = native_orbit(&scene, &STEPS);
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &STEPS, &[]);
+    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 50);
     let own = gpu_bytes(job.pid());

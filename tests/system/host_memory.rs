@@ -63,18 +63,31 @@ fn through_with(scene: &Scene, name: &str, native: &Outcome, places: &[&str], ar
     }
 }
 
-#[test]
-fn kernels_use_pinned_memory_at_every_place_of_the_machine() {
-    let scene = Scene::new("mapped");
+/// Kernels use pinned memory at this place of the machine; none: the server's.
+fn kernels_use_pinned_memory(place: Option<&str>) {
+    let scene = Scene::new(&format!("mapped-{}", place.unwrap_or("near")));
     let native = native(&scene, "mapped");
     let server = Server::start(&scene, "one");
-    for place in [server.near(0).as_str(), "helper", "local"] {
-        through(&scene, "mapped", &native, &[place]);
-    }
+    through(&scene, "mapped", &native, &[place.unwrap_or(&server.near(0))]);
 }
 
 #[test]
-fn and_through_moves_between_them() {
+fn kernels_use_pinned_memory_at_a_near_place() {
+    kernels_use_pinned_memory(None);
+}
+
+#[test]
+fn kernels_use_pinned_memory_in_a_helper() {
+    kernels_use_pinned_memory(Some("helper"));
+}
+
+#[test]
+fn kernels_use_pinned_memory_in_the_job_s_process() {
+    kernels_use_pinned_memory(Some("local"));
+}
+
+#[test]
+fn pinned_memory_is_used_through_moves_between_near_places() {
     let scene = Scene::new("mapped-moves");
     let native = native(&scene, "mapped");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
@@ -82,37 +95,62 @@ fn and_through_moves_between_them() {
     through(&scene, "mapped", &native, &[&one, "helper", "local", &two, "local", "helper", &one, &two]);
 }
 
-#[test]
-fn managed_memory_is_used_at_every_place_of_the_machine_and_through_moves() {
-    let scene = Scene::new("managed");
+/// Managed memory and variables are used at every place of the machine, and through moves between them.
+fn managed_memory_is_used(name: &str) {
+    let scene = Scene::new(&format!("{name}-near"));
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (one, two) = (servers[0].near(0), servers[1].near(0));
-    for name in ["managed", "shared_variables"] {
-        let native = native(&scene, name);
-        through(&scene, name, &native, &[&one]);
-        through(&scene, name, &native, &["local", "helper", "local", &two, &one]);
-    }
+    let native = native(&scene, name);
+    through(&scene, name, &native, &[&one]);
+    through(&scene, name, &native, &["local", "helper", "local", &two, &one]);
 }
 
 #[test]
-fn over_the_network_it_is_kept_alike() {
-    let scene = Scene::new("far");
+fn managed_memory_is_used_at_every_place_of_the_machine_and_through_moves() {
+    managed_memory_is_used("managed");
+}
+
+#[test]
+fn shared_variables_are_used_at_every_place_of_the_machine_and_through_moves() {
+    managed_memory_is_used("shared_variables");
+}
+
+/// Over the network it is kept alike.
+fn kept_alike(name: &str) {
+    let scene = Scene::new(&format!("{name}-far"));
     let server = Server::start(&scene, "one");
-    for name in ["mapped", "managed", "shared_variables", "alike", "writers", "pinned", "polls"] {
-        through(&scene, name, &native(&scene, name), &[&server.place(0)]);
-    }
+    through(&scene, name, &native(&scene, name), &[&server.place(0)]);
 }
 
-#[test]
-fn and_through_moves_to_and_from_there() {
-    let scene = Scene::new("far-moves");
+/// And through moves to and from there.
+fn kept_alike_through_moves(name: &str) {
+    let scene = Scene::new(&format!("{name}-far-moves"));
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (near, one, two) = (servers[0].near(0), servers[0].place(0), servers[1].place(0));
-    for name in ["mapped", "managed", "shared_variables", "alike", "writers"] {
-        let native = native(&scene, name);
-        through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
-        through(&scene, name, &native, &["local", &one, &near, &two, "local"]);
-    }
+    let native = native(&scene, name);
+    through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
+    through(&scene, name, &native, &["local", &one, &near, &two, "local"]);
+}
+
+macro_rules! far {
+    ($($test:ident: $how:ident, $program:literal;)*) => {
+        $(#[test] fn $test() { $how($program); })*
+    };
+}
+
+far! {
+    mapped_over_the_network: kept_alike, "mapped";
+    managed_over_the_network: kept_alike, "managed";
+    shared_variables_over_the_network: kept_alike, "shared_variables";
+    alike_over_the_network: kept_alike, "alike";
+    writers_over_the_network: kept_alike, "writers";
+    pinned_over_the_network: kept_alike, "pinned";
+    polls_over_the_network: kept_alike, "polls";
+    mapped_through_moves_over_the_network: kept_alike_through_moves, "mapped";
+    managed_through_moves_over_the_network: kept_alike_through_moves, "managed";
+    shared_variables_through_moves_over_the_network: kept_alike_through_moves, "shared_variables";
+    alike_through_moves_over_the_network: kept_alike_through_moves, "alike";
+    writers_through_moves_over_the_network: kept_alike_through_moves, "writers";
 }
 
 /// Pinned memory whose address one GPU finds in memory that its place mirrors.

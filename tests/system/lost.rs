@@ -48,7 +48,7 @@ fn a_worker_that_dies_harms_no_other_client() {
     assert!(outcome.stderr.contains("(46)"), "{}", outcome.stderr);
     assert_identical(&other.wait(LIMIT), &native);
     // The daemon goes on as well.
-    let last = Job::start(&scene, "last", &["--server", &server.place(0)], &scene.install.file("orbit"), &LONG, &[]);
+    let last = Job::orbit(&scene, "last", &["--server", &server.place(0)], &LONG, &[]);
     assert_identical(&last.wait(LIMIT), &native);
 }
 

@@ -59,7 +59,7 @@ fn a_job_that_starts_in_its_own_process_moves_away_and_back() {
     let scene = Scene::new("local");
     let native = native_orbit(&scene, &LONG);
     let server = Server::start(&scene, "one");
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[]);
+    let mut job = Job::orbit(&scene, "moved", &[], &LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     for (number, to) in [server.place(0), "local".to_owned()].iter().enumerate() {
         wait_for_step(&mut job, 200 + 400 * number as u32);
@@ -76,7 +76,7 @@ fn the_signal_moves_the_job_to_where_run_was_told() {
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (first, second) = (servers[0].place(0), servers[1].place(0));
     let options = ["--server", &first, "--on-usr1", &second, "--signal", "USR2"];
-    let mut job = Job::start(&scene, "moved", &options, &scene.install.file("orbit"), &LONG, &[]);
+    let mut job = Job::orbit(&scene, "moved", &options, &LONG, &[]);
     // `mrcuda run` has become the program. Before its first CUDA call the signal is ignored: it must not end the program.
     let exe = format!("/proc/{}/exe", job.pid());
     wait_for(LIMIT, || std::fs::read_link(&exe).ok().filter(|p| p.ends_with("orbit"))).expect("run does not become the program");

@@ -84,7 +84,7 @@ fn a_process_in_which_addresses_differ_gets_a_helper() {
 fn a_move_to_where_it_is_already_is_refused() {
     let scene = Scene::new("same");
     let native = native_orbit(&scene, &LONG);
-    let mut job = Job::start(&scene, "moved", &[], &scene.install.file("orbit"), &LONG, &[]);
+    let mut job = Job::orbit(&scene, "moved", &[], &LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     let report = job.migrate("local").unwrap();
     assert!(!report.ok() && report.code() == "already-there", "{}", report.0);
@@ -98,7 +98,7 @@ fn a_move_to_where_it_is_already_is_refused() {
 fn a_helper_is_apart_from_the_program() {
     let scene = Scene::new("apart");
     let env = [("LD_PRELOAD", ""), FOUR];
-    let mut job = Job::start(&scene, "job", &["--server", "helper:3"], &scene.install.file("orbit"), &LONG, &env);
+    let mut job = Job::orbit(&scene, "job", &["--server", "helper:3"], &LONG, &env);
     job.wait_ready(LIMIT).unwrap();
     let found = helpers(job.pid());
     assert_eq!(found.len(), 1, "{found:?}");

@@ -335,8 +335,7 @@ fn moves_go_where_the_server_allows() {
     let native = native_orbit(&scene, &LONG);
     let free = Server::start(&scene, "free");
     let bound = Server::start_with(&scene, "bound", &["--allow-target", "10.0.0.0/8"], &[]);
-    let program = scene.install.file("orbit");
-    let mut job = Job::start(&scene, "job", &["--server", &bound.place(0)], &program, &LONG, &[]);
+    let mut job = Job::orbit(&scene, "job", &["--server", &bound.place(0)], &LONG, &[]);
     job.wait_ready(LIMIT).unwrap();
     let move_to = |to: &str| job.migrate(to).unwrap();
     let refused = move_to(&free.place(0));

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that must hold, from a fresh clone.
 
+use crate::sample::Sample;
 use crate::step::step;
-use ::tests::{Install, Programs, install};
+use ::tests::{Install, Programs, install, random};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -9,10 +10,18 @@ use std::process::Stdio;
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Only tests whose name contains this
+    /// Only tests whose name contains this, all of them
     filter: Option<String>,
+    /// Also the slow system tests that are not in today's sample
+    #[arg(long, conflicts_with_all = ["filter", "seed"])]
+    all: bool,
+    /// The sample of a run that printed this seed, instead of today's
+    #[arg(long, conflicts_with = "filter")]
+    seed: Option<u64>,
 }
 
+/// Tests at a time, for each processor.
+const THREADS: usize = 3;
 /// How many failed tests are run once more, alone. More than these are no accident of timing.
 const RUN_AGAIN: usize = 3;
 
@@ -34,21 +43,31 @@ struct Tally {
     broken: bool,
 }
 
-/// Runs all tests; the last line is `N passed, N failed`.
+/// Runs all tests, or those of a sample; the last line is `N passed, N failed`.
 pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
-    step("building mrcuda, its libraries and softgpu");
-    let install = Install::build()?;
-    step("compiling the test programs (nvcc comes from PyPI at the first time)");
-    Programs::build(&install.target)?;
+    let install = build()?;
+    let sample = Sample::new(args.seed);
     let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
+    let whole = args.all || !filter.is_empty();
+    let names = if whole { Vec::new() } else { system_tests(&install)? };
+    let left_out = sample.left_out(&names);
+    let skipped: Vec<&str> = match left_out.as_slice() {
+        [] => Vec::new(),
+        some => some.iter().flat_map(|name| ["--skip", name]).chain(["--exact"]).collect(),
+    };
+    if !left_out.is_empty() {
+        let seed = sample.seed();
+        println!("seed {seed}: {} of {} system tests have no turn (tests/README.md)", left_out.len(), names.len());
+    }
     let mut tally = Tally::default();
-    for (what, packages) in [
-        ("tests of each crate", ["--workspace", "--exclude", "tests"].as_slice()),
-        ("tests of the whole system", &["--package", "tests"]),
+    for (what, packages, skipped) in [
+        ("tests of each crate", ["--workspace", "--exclude", "tests"].as_slice(), [].as_slice()),
+        ("tests of the whole system", &["--package", "tests"], &skipped),
     ] {
         step(what);
-        let mut part = cargo_test(&install, packages, &filter)?;
-        part.run_again(|name| Ok(cargo_test(&install, packages, &[name, "--exact"])?.has_passed(name)))?;
+        let run = |args: &[&str]| cargo_test(&install, packages, args, sample.seed());
+        let mut part = run(&[&filter, skipped].concat())?;
+        part.run_again(|name| Ok(run(&[name, "--exact"])?.has_passed(name)))?;
         tally.add(part);
     }
     if tally.broken {
@@ -57,11 +76,40 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     for name in &tally.unsteady {
         println!("unsteady: {name} failed beside the others and passed alone");
     }
+    if !left_out.is_empty() {
+        let (seed, count) = (sample.seed(), left_out.len());
+        println!("{count} slow tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests");
+    }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 || tally.broken {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// Builds everything: the crates and their tests in one go of cargo, and beside it the test programs, which need no cargo.
+fn build() -> Result<Install, String> {
+    let target = install::target_folder()?;
+    step("building the crates, their tests and the test programs (nvcc comes from PyPI at the first time)");
+    std::thread::scope(|s| {
+        let programs = s.spawn(|| Programs::build(&target));
+        let mut cargo = install::cargo();
+        cargo.args(["build", "--release", "--workspace", "--target-dir"]).arg(&target).args(["--lib", "--bins", "--tests"]);
+        let crates = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
+        programs.join().map_err(|_| "the thread that compiles programs panicked".to_owned())??;
+        if crates.success() { Ok(()) } else { Err(format!("cargo build failed ({crates})")) }
+    })?;
+    Ok(Install { bin: target.join("release"), target })
+}
+
+/// Names of the tests of the program `system`.
+fn system_tests(install: &Install) -> Result<Vec<String>, String> {
+    let mut cargo = install::cargo();
+    cargo.args(["test", "--release", "--quiet", "--package", "tests", "--test", "system", "--target-dir"]).arg(&install.target);
+    let out = cargo.args(["--", "--list"]).output().map_err(|e| format!("cannot start cargo: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
+    if names.is_empty() { Err(format!("no system tests: {}", String::from_utf8_lossy(&out.stderr))) } else { Ok(names) }
 }
 
 /// Compiles the test programs.
@@ -72,17 +120,19 @@ pub(crate) fn programs() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `cargo test` and counts what it reports.
-fn cargo_test(install: &Install, packages: &[&str], filter: &[&str]) -> Result<Tally, String> {
-    // Tests of whole systems mostly wait: two for each core take two thirds of the time.
-    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+/// Runs `cargo test` with these arguments for the test programs, and counts what it reports.
+fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) -> Result<Tally, String> {
+    // Many tests wait for processes most of the time.
+    let threads = THREADS * std::thread::available_parallelism().map_or(1, usize::from);
     let mut child = install::cargo()
         // The release profile: what was built for the programs under test is used again.
         .args(["test", "--release", "--no-fail-fast", "--target-dir"])
         .arg(&install.target)
         .args(packages)
-        .arg("--")
-        .args(filter)
+        // No crate has examples in its documentation that run; each would get a test program for them.
+        .args(["--tests", "--"])
+        .args(args)
+        .env(random::SEED, seed.to_string())
         .env("MRCUDA_BIN_DIR", &install.bin)
         .env("MRCUDA_PROGRAMS", install.target.join("programs"))
         .env("RUST_TEST_THREADS", threads.to_string())

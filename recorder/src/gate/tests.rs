@@ -26,7 +26,7 @@ fn nobody_is_inside_a_closed_gate() {
         })
         .collect();
     for _ in 0..300 {
-        let closed = close(Duration::from_secs(5), || true).expect("threads come out");
+        let closed = close(Duration::from_secs(60), || true).expect("threads come out");
         for _ in 0..100 {
             assert_eq!(INSIDE.load(Ordering::SeqCst), 0);
         }
@@ -38,7 +38,7 @@ fn nobody_is_inside_a_closed_gate() {
     }
     let pass = enter(here());
     assert_eq!(close(Duration::from_millis(20), || true).err(), Some(NotClosed::Busy), "a thread inside keeps the gate open");
-    pass.outside(|| assert!(close(Duration::from_millis(20), || true).is_ok()));
+    pass.outside(|| assert!(close(Duration::from_secs(60), || true).is_ok()));
     let asked = std::cell::Cell::new(0);
     let twice = || asked.replace(asked.get() + 1) < 2;
     assert!(close(Duration::from_secs(60), twice).is_err() && asked.get() == 3, "it can be given up");
@@ -114,12 +114,12 @@ fn without_the_promised_barrier_it_stays_open() {
     init();
     let refused = std::thread::spawn(|| {
         refuse_membarrier();
-        close(Duration::from_secs(5), || true).err()
+        close(Duration::from_secs(60), || true).err()
     });
     let expected = if STATE.load(Ordering::SeqCst) & FENCE == 0 { Some(NotClosed::NoBarrier) } else { None };
     assert_eq!(refused.join().unwrap(), expected);
     drop(enter(here()));
-    assert!(close(Duration::from_secs(5), || true).is_ok(), "other threads have it still");
+    assert!(close(Duration::from_secs(60), || true).is_ok(), "other threads have it still");
 }
 
 /// Makes `membarrier` fail in this thread from now on.
