@@ -35,10 +35,15 @@ impl Series {
         Series { name: name.into(), points, fit: None }
     }
 
-    /// Times in seconds by an amount of `unit`, with the fitted line: a constant and a time for each.
+    /// Times in seconds by an amount of `unit`, with the fitted line: a constant and a time for each (or a multiple of them, if they are
+    /// `round trips`).
     pub fn times(name: impl Into<String>, points: Vec<(f64, f64)>, unit: &str) -> Series {
         let fit = fit::line(&points).map(|(once, each)| {
-            let each_text = if unit == "bytes" { rate(each) } else { format!("{} each", seconds(each)) };
+            let each_text = match unit {
+                "bytes" => rate(each),
+                "round trips" => format!("{each:.2} round trips"),
+                _ => format!("{} each", seconds(each)),
+            };
             Curve { text: format!("{} + {each_text}", seconds(once)), points: curve(&points, |n| once + each * n) }
         });
         Series { name: name.into(), points, fit }
@@ -166,13 +171,24 @@ fn styles(series: &[Series]) -> Vec<Style> {
     used
 }
 
-/// A number with an SI prefix, for an axis.
-fn figure(n: f64) -> String {
+/// A number with an SI prefix, if a unit follows.
+fn figure(n: f64, unit: &str) -> String {
+    if unit.is_empty() {
+        return if n < 1000.0 { format!("{}", (n * 1e6).round() / 1e6) } else { figure(n, " ").trim_end().to_owned() };
+    }
     let prefixes = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n")];
     let (scale, prefix) = prefixes.into_iter().find(|(scale, _)| n >= *scale * 0.9999).unwrap_or((1e-9, "n"));
-    let shown = n / scale;
-    let text = if shown >= 10.0 || (shown - shown.round()).abs() < 1e-6 { format!("{shown:.0}") } else { format!("{shown:.1}") };
-    if prefix.is_empty() { text } else { format!("{text} {prefix}") }
+    let shown = (n / scale * 1e3).round() / 1e3;
+    format!("{shown} {prefix}{unit}")
+}
+
+/// The unit that follows a figure on an axis with this description: of amounts that have one without a prefix.
+fn unit(axis: &str) -> &'static str {
+    match axis {
+        "bytes" => "B",
+        axis if axis == "s" || axis.ends_with(", s") => "s",
+        _ => "",
+    }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -218,7 +234,8 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
     }
     let ends = |values: &dyn Fn(&(f64, f64)) -> f64| {
         let (low, high) = all.iter().map(values).fold((f64::INFINITY, 0.0f64), |(l, h), n| (l.min(n), h.max(n)));
-        (low / 1.5, high * 1.5)
+        // Down to a power of ten, from which the axis has its figures.
+        (10f64.powf((low / 1.1).log10().floor()), high * 1.5)
     };
     let (mut x, mut y) = (ends(&|p| p.0), ends(&|p| p.1));
     if plot.diagonal {
@@ -244,8 +261,8 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
         .y_desc(plot.y)
         .axis_desc_style(("sans-serif", 17))
         .label_style(("sans-serif", 14))
-        .x_label_formatter(&|n| figure(*n))
-        .y_label_formatter(&|n| figure(*n))
+        .x_label_formatter(&|n| figure(*n, unit(plot.x)))
+        .y_label_formatter(&|n| figure(*n, unit(plot.y)))
         .light_line_style(WHITE)
         .draw()
         .map_err(|e| failed(&e))?;
@@ -289,7 +306,10 @@ mod tests {
 
     #[test]
     fn figures_have_prefixes() {
-        assert_eq!([1e3, 1e6, 2.5e9, 1.0, 1e-3, 1e-6, 0.5].map(figure), ["1 k", "1 M", "2.5 G", "1", "1 m", "1 u", "500 m"]);
+        let with = |unit| move |n| figure(n, unit);
+        assert_eq!([1e3, 2.5e9, 1.0, 1e-3, 0.5].map(with("B")), ["1 kB", "2.5 GB", "1 B", "1 mB", "500 mB"]);
+        assert_eq!([1e3, 2e6, 1.0, 0.01, 0.5, 64.0].map(with("")), ["1 k", "2 M", "1", "0.01", "0.5", "64"]);
+        assert_eq!(["bytes", "s", "round-trip time, s", "GB/s", "threads"].map(unit), ["B", "s", "s", "", ""]);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{
-    cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload, cuModuleGetFunction, cuModuleUnload,
+    cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload, cuModuleGetFunction,
+    cuModuleUnload,
 };
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
 use cuda_api::class::Class;

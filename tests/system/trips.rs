@@ -81,7 +81,8 @@ fn a_start_waits_for_few_answers() {
     let scene = Scene::new("trips-start");
     let server = Server::start(&scene, "one");
     let [none, one] = [0, 1].map(|count| run(&scene, &server.place(0), "eager", count));
-    let waits = |sent: &Sent| sent.iter().filter(|(_, [_, waits])| *waits > 0).map(|(n, s)| (n.clone(), s[1])).collect::<Vec<_>>();
+    let waits =
+        |sent: &Sent| sent.iter().filter(|(_, [_, waits])| *waits > 0).map(|(n, s)| (n.clone(), s[1])).collect::<Vec<_>>();
     // The code with what is asked about it, and memory: for small allocations, and for the batch.
     let (before, after): (BTreeMap<String, u64>, BTreeMap<String, u64>) =
         (waits(&none).into_iter().collect(), waits(&one).into_iter().collect());

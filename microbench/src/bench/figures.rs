@@ -2,8 +2,8 @@
 
 use super::goals::Goal;
 use super::table::Table;
-use models::plot::{Plot, Series, draw};
 use models::Sample;
+use models::plot::{Plot, Series, draw};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -59,7 +59,9 @@ mod tests {
         let mut one = Table::new("a < b", ["what", "us"]);
         one.row(["call & wait", "1.0"]);
         let page = std::fs::read_to_string(write(&folder, &["a machine".into()], &[one], &[plot]).unwrap()).unwrap();
-        assert!(page.contains("<h2>a &lt; b</h2>") && page.contains("<td>call &amp; wait</td>") && page.contains("<p>a machine</p>"));
+        assert!(
+            page.contains("<h2>a &lt; b</h2>") && page.contains("<td>call &amp; wait</td>") && page.contains("<p>a machine</p>")
+        );
         assert!(page.contains("<svg><circle/></svg>") && !page.contains("<?xml"));
         std::fs::remove_dir_all(folder).unwrap();
     }

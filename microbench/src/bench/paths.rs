@@ -106,6 +106,10 @@ impl Others {
 
     /// The first place over TCP.
     pub(super) fn tcp(&self, servers: &[Server; 2]) -> Option<String> {
-        if self.places.is_empty() { Some(home(servers).to_owned()) } else { self.places.iter().find(|p| p.contains(':') && !p.starts_with("unix:")).cloned() }
+        if self.places.is_empty() {
+            Some(home(servers).to_owned())
+        } else {
+            self.places.iter().find(|p| p.contains(':') && !p.starts_with("unix:")).cloned()
+        }
     }
 }

@@ -74,12 +74,22 @@ pub(super) fn run(
             for path in others.remote(servers) {
                 match row(stage, &path, ours, (clients, count, ms)) {
                     Ok(row) => rows.push(row),
-                    Err(why) => figures.miss(&format!("{count} {} on {}", if clients { "clients" } else { "threads" }, path.name), &why),
+                    Err(why) => {
+                        figures.miss(&format!("{count} {} on {}", if clients { "clients" } else { "threads" }, path.name), &why)
+                    }
                 }
             }
         }
-        let raw = controls.pings_a_second(count, if ask.quick { 200 } else { 5000 }).map_err(|e| format!("a control failed: {e}"))?;
-        rows.push(Row { path: "raw tcp".into(), clients: true, count, launches_a_second: 0.0, waits_a_second: raw, memory: None });
+        let raw =
+            controls.pings_a_second(count, if ask.quick { 200 } else { 5000 }).map_err(|e| format!("a control failed: {e}"))?;
+        rows.push(Row {
+            path: "raw tcp".into(),
+            clients: true,
+            count,
+            launches_a_second: 0.0,
+            waits_a_second: raw,
+            memory: None,
+        });
     }
     show(&rows, out, figures)
 }

@@ -22,8 +22,9 @@ impl Table {
     /// The text of the table, columns aligned.
     pub(super) fn text(&self) -> String {
         let lines = || std::iter::once(&self.head).chain(&self.rows);
-        let widths: Vec<usize> =
-            (0..self.head.len()).map(|i| lines().filter_map(|l| l.get(i)).map(|c| c.chars().count()).max().unwrap_or(0)).collect();
+        let widths: Vec<usize> = (0..self.head.len())
+            .map(|i| lines().filter_map(|l| l.get(i)).map(|c| c.chars().count()).max().unwrap_or(0))
+            .collect();
         let mut text = format!("\n{}\n", self.title);
         for line in lines() {
             for (i, (cell, width)) in line.iter().zip(&widths).enumerate() {

@@ -10,7 +10,6 @@ use super::stage::Stage;
 use super::table::Table;
 use crate::link::{Proxy, Shape};
 use crate::peer::Controls;
-use models::fit::median;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
 use std::net::ToSocketAddrs;
@@ -36,6 +35,10 @@ struct Sent {
     bytes: f64,
 }
 
+fn least(all: &[f64]) -> f64 {
+    all.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
 /// Sums the lines `exit: sent NAME: N calls, N bytes, N answers waited for` of a log.
 fn sent(log: &str) -> Sent {
     let mut sum = Sent::default();
@@ -48,7 +51,7 @@ fn sent(log: &str) -> Sent {
     sum
 }
 
-/// A run over a link: its start, the median of its steps, and what it has sent.
+/// A run over a link: its start, the least time of a step, since other programs may interfere, and what it has sent.
 struct Run {
     start: f64,
     step: f64,
@@ -61,14 +64,15 @@ fn run_once(stage: &Stage, place: &str, steps: u32) -> Result<Run, String> {
     let _ = std::fs::remove_file(&log);
     let text = log.display().to_string();
     let since = Instant::now();
-    let mut process = Path::at("link", place).start(stage, &["client", "--steps", &steps.to_string()], &[("MRCUDA_LOG", &text)])?;
+    let mut process =
+        Path::at("link", place).start(stage, &["client", "--steps", &steps.to_string()], &[("MRCUDA_LOG", &text)])?;
     let answer = process.answer()?;
     let all = since.elapsed().as_secs_f64();
     process.finish()?;
     let ns = answer["ns"].as_array().ok_or_else(|| format!("it says {answer}"))?;
     let seconds: Vec<f64> = ns.iter().filter_map(Value::as_f64).map(|ns| ns / 1e9).collect();
     let log = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-    Ok(Run { start: all - seconds.iter().sum::<f64>(), step: median(&seconds), sent: sent(&log) })
+    Ok(Run { start: all - seconds.iter().sum::<f64>(), step: least(&seconds), sent: sent(&log) })
 }
 
 /// Figures of one link.
@@ -126,7 +130,7 @@ pub(super) fn run(
             start_expected: start0 + (GREETING + first.waits) * trip + first.bytes / bandwidth,
             step: few.step.min(many.step),
             step_expected: step0 + step.waits * trip + step.bytes / bandwidth,
-            raw: median(&raw.map_err(|e| format!("a control failed: {e}"))?),
+            raw: least(&raw.map_err(|e| format!("a control failed: {e}"))?),
         });
     }
     eprintln!();
@@ -137,7 +141,7 @@ fn show(rows: &[Row], step: Sent, first: Sent, links: &Links, out: &path::Path, 
     let rate = links.rate.map_or_else(|| "no limit of the rate".to_owned(), |bits| format!("{:.1} Mbit/s", bits as f64 / 1e6));
     let mut table = Table::new(
         format!(
-            "Long links ({rate}), milliseconds. Start: {:.0} waits + {GREETING:.0} round trips of the greeting, {:.0} bytes. \
+            "Long links ({rate}), milliseconds, the least of several. Start: {:.0} waits + {GREETING:.0} round trips of the greeting, {:.0} bytes. \
              Step: {:.1} waits, {:.0} bytes",
             first.waits, first.bytes, step.waits, step.bytes
         ),
@@ -160,11 +164,11 @@ fn show(rows: &[Row], step: Sent, first: Sent, links: &Links, out: &path::Path, 
             "wan-steps",
             "Steps over long links",
             vec![
-                Series::times("tcp", points(&|r| r.step), "round trip"),
-                Series::times("raw tcp, as many round trips and bytes", points(&|r| r.raw), "round trip"),
+                Series::times("tcp", points(&|r| r.step), "round trips"),
+                Series::times("raw tcp, as many round trips and bytes", points(&|r| r.raw), "round trips"),
             ],
         ),
-        ("wan-start", "Start of a program over long links", vec![Series::times("tcp", points(&|r| r.start), "round trip")]),
+        ("wan-start", "Start of a program over long links", vec![Series::times("tcp", points(&|r| r.start), "round trips")]),
     ] {
         let plot = Plot { title, x: "round-trip time of the link, s", y: "s", diagonal: false, lines: false };
         if rows.iter().any(|r| r.delay > 0.0) {

@@ -215,13 +215,7 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
 /// A short copy to the device, or the pieces of a longer one to a place that is far away, while its stream and the default stream are known
 /// to be idle; returns what is left to copy if they are not. No thread waits for it: the place makes the copy before it processes any
 /// later call, which is all that the program can observe. So the streams are idle after it, and a wait for them needs no round trip.
-fn copy_at_rest(
-    cx: &CallContext,
-    device: &'static Device,
-    mut r: Rect,
-    stream: u64,
-    until: Until,
-) -> Result<Option<Rect>, Code> {
+fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: u64, until: Until) -> Result<Option<Rect>, Code> {
     let longest = if cx.place(device).is_far() && r.rows == 1 { LONG } else { SHORT };
     // An asynchronous copy from pinned memory is meant to overlap other work.
     if r.width.saturating_mul(r.rows) > longest || (until == Until::Submitted && r.src.is_pinned(&r)?) {
