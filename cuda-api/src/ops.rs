@@ -98,6 +98,8 @@ ids! {
     LOCAL_GROW = 0x0f1b "LocalGrow" nothing;
     /// Body: function or kernel handle. The answer: [`super::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO = 0x0f14 "FunctionInfo" nothing;
+    /// Body: module or library handle. The answer: [`super::CodeFacts`], what programs ask next of loaded code. Loads no function.
+    CODE_FACTS = 0x0f1d "CodeFacts" nothing;
     /// Body: module or library handle. The answer: names of its kernels, `Vec<String>`, in the driver's order.
     KERNEL_NAMES = 0x0f15 "KernelNames" nothing;
     /// Body: [`super::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxActiveClusters`.
@@ -646,6 +648,38 @@ wire_struct! {
         /// Bytes of local memory per thread by which the context's local memory had to grow, or 0.
         pub local_grew: u32,
     }
+}
+
+wire_struct! {
+    /// A variable of loaded code that its driver has placed.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct PlacedVariable {
+        /// Its name.
+        pub name: String,
+        /// Address of its first byte.
+        pub address: u64,
+        /// Its size in bytes; never 0.
+        pub bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// What programs ask of code after they have loaded it, read ahead. A list may be incomplete: what it does not contain must be
+    /// asked for.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct CodeFacts {
+        /// Variables that the driver finds by name.
+        pub variables: Vec<PlacedVariable>,
+        /// Functions that the driver finds by name, as their first use reports them: those whose use does not change the context.
+        pub functions: Vec<FunctionInfo>,
+    }
+}
+
+impl CodeFacts {
+    /// Maximum number of variables.
+    pub const VARIABLES: usize = 256;
+    /// Maximum number of kernels of code whose functions are described: it takes some 20 us each.
+    pub const FUNCTIONS: usize = 32;
 }
 
 /// Parameters of a kernel have at most this many bytes (CUDA programming guide, compute capability 7.0 and later).

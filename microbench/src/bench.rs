@@ -4,31 +4,40 @@
 //! never as zero.
 
 mod apps;
+mod bulk;
 mod calls;
 mod figures;
 mod goals;
+mod html;
 pub(crate) mod journals;
 mod machine;
 mod moves;
+mod paths;
 mod report;
+mod scale;
 mod stage;
 mod start;
+mod table;
 mod times;
+mod wan;
 
+use crate::link;
 use crate::peer::Controls;
 use figures::{Ask, Figures};
+use paths::Others;
 use serde_json::json;
 use stage::Stage;
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Measure calls, start-up, recording and moves on this machine.
+/// Measure calls, start-up, recording, moves, large copies, many clients and long links.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// Few repetitions and little memory; the figures are rough
     #[arg(long)]
     quick: bool,
-    /// Only these parts [default: all but `apps`]
+    /// Only these parts [default: calls,start,record,moves]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
     /// Sizes between those of other runs, for `mrcuda models validate`
@@ -40,7 +49,23 @@ pub(crate) struct BenchArgs {
     /// Directory of the programs of the part `apps` [default: programs/apps beside the directory of mrcuda]
     #[arg(long, value_name = "DIR")]
     apps: Option<PathBuf>,
-    /// Directory for bench.json and the plots
+    /// Measure these places, on servers that run already, in place of servers that the benchmark starts on this machine. Moves and
+    /// whole programs are measured between the latter in any case
+    #[arg(long, value_delimiter = ',', value_name = "PLACE,…")]
+    server: Vec<String>,
+    /// Where `microbench peer --listen` runs for the raw controls, beside the server [default: on this machine]
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: Option<String>,
+    /// Measure another replacement of libcuda.so beside mrcuda
+    #[arg(long, value_name = "LIBCUDA")]
+    against: Option<PathBuf>,
+    /// Round-trip times of the links of the part `wan`
+    #[arg(long, value_delimiter = ',', value_name = "TIME,…", value_parser = link::duration, default_value = "1ms,10ms,50ms")]
+    delay: Vec<Duration>,
+    /// Rate of these links in bits a second, such as 1G [default: without a limit]
+    #[arg(long, value_name = "RATE", value_parser = link::bits)]
+    rate: Option<u64>,
+    /// Directory for bench.json, the plots, and report.html, which contains everything
     #[arg(long, value_name = "DIR", default_value = "mrcuda-bench")]
     out: PathBuf,
     /// The `mrcuda` under measurement
@@ -62,8 +87,24 @@ enum Part {
     Record,
     /// Moves between places: replay, memsync, downtime.
     Moves,
-    /// Whole programs natively, in each place and moved; only if requested explicitly.
+    /// Large copies of pageable memory, beside raw sockets, with the processor time.
+    Bulk,
+    /// 1 to 64 threads of a client, 1 to 64 clients of a server.
+    Scale,
+    /// Start and steps of a program over long links.
+    Wan,
+    /// Whole programs natively, in each place and moved.
     Apps,
+}
+
+/// Parts that are measured without being named.
+const USUAL: [Part; 4] = [Part::Calls, Part::Start, Part::Record, Part::Moves];
+
+/// The token of servers that run already, as `mrcuda run` finds it.
+fn users_token() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = || named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
+    named("MRCUDA_TOKEN_FILE").or_else(|| folder().map(|f| f.join("mrcuda/token")))
 }
 
 /// Measures, prints tables, writes the file and the plots.
@@ -71,21 +112,26 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     let began = Instant::now();
     let seconds = args.seconds.unwrap_or(if args.quick { 20 } else { 120 });
     let ask = Ask { quick: args.quick, validation: args.validation, seconds };
-    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    let wanted = |part| if args.only.is_empty() { USUAL.contains(&part) } else { args.only.contains(&part) };
+    let others = Others { places: args.server.clone(), against: args.against.clone() };
     std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
-    let stage = Stage::new(&args.mrcuda, &args.driver)?;
+    let stage = Stage::new(&args.mrcuda, &args.driver, users_token().filter(|_| !args.server.is_empty()))?;
     let machine = machine::describe(&stage)?;
     println!("{machine}");
     let servers = [stage.server("one")?, stage.server("two")?];
     let mut peer = stage.plain(&["peer", "--folder", &stage.folder.display().to_string()])?;
-    let controls = Controls::new(&stage.folder, &peer.line()?)?;
+    let mut controls = Controls::new(&stage.folder, &peer.line()?)?;
+    if let Some(there) = &args.peer {
+        let address = there.to_socket_addrs().map_err(|e| format!("{there}: {e}"))?.next();
+        controls = controls.by(address.ok_or_else(|| format!("{there}: the name has no address"))?);
+    }
 
     let mut figures = Figures::default();
     if wanted(Part::Calls) {
-        calls::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
+        calls::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
     }
     if wanted(Part::Start) {
-        start::run(&stage, &servers, ask, &mut figures)?;
+        start::run(&stage, &servers, &others, ask, &mut figures)?;
     }
     if wanted(Part::Record) {
         journals::run(ask, &mut figures)?;
@@ -93,13 +139,25 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     if wanted(Part::Moves) {
         moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
     }
-    if args.only.contains(&Part::Apps) {
+    if wanted(Part::Bulk) {
+        bulk::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
+    }
+    if wanted(Part::Scale) {
+        scale::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
+    }
+    if wanted(Part::Wan) {
+        let links = wan::Links { delays: args.delay.clone(), rate: args.rate };
+        wan::run(&stage, others.tcp(&servers).as_deref(), &controls, &links, ask, &args.out, &mut figures)?;
+    }
+    if wanted(Part::Apps) {
         // bin/ and programs/ of a bundle, release/ and programs/ of a target directory.
         let beside = || Some(args.mrcuda.parent()?.parent()?.join("programs/apps"));
         let folder = args.apps.clone().or_else(beside).unwrap_or_default();
         apps::run(&stage, &servers, &folder, machine.soft, ask, &mut figures)?;
     }
-    goals::print(&figures.goals);
+    if let Some(table) = goals::table(&figures.goals) {
+        figures.table(table);
+    }
     for (what, why) in &figures.absent {
         println!("absent: {what}: {why}");
     }
@@ -115,12 +173,18 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         "absent": figures.absent,
         "goals": figures.goals.iter().map(goals::Goal::json).collect::<Vec<_>>(),
         "samples": figures.samples,
+        "tables": figures.tables.iter().map(table::Table::json).collect::<Vec<_>>(),
     });
     if let Some(fields) = file.as_object_mut() {
         fields.append(&mut figures.parts);
     }
     let path = args.out.join("bench.json");
     std::fs::write(&path, format!("{file:#}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+    let about = [machine.to_string(), format!("{}, mrcuda {}", machine::date(), env!("CARGO_PKG_VERSION"))];
+    let absent = figures.absent.iter().map(|(what, why)| format!("absent: {what}: {why}"));
+    let about: Vec<String> = about.into_iter().chain(absent).collect();
+    let report = html::write(&args.out, &about, &figures.tables, &figures.plots)?;
+    println!("{}", report.display());
     println!("{}: {} samples, {} s", path.display(), figures.samples.len(), began.elapsed().as_secs());
     Ok(())
 }

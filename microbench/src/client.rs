@@ -22,6 +22,9 @@ pub(crate) struct ClientArgs {
     /// Say when the first kernel is done, and end
     #[arg(long)]
     first: bool,
+    /// Make this many steps like those of a training in PyTorch, say how long each took, and end
+    #[arg(long, value_name = "N")]
+    steps: Option<u32>,
     /// Measure these before anything is asked, some of each
     cases: Vec<Case>,
 }
@@ -35,6 +38,9 @@ const SPACE: Duration = Duration::from_micros(100);
 const MULTIPROCESSORS: u32 = 16;
 /// How often PyTorch asks for the current device and for the state of the primary context between two launches, as traced.
 const LOOKS: [u32; 2] = [10, 3];
+/// Bytes of a step's batch, and number of its operations.
+const BATCH: usize = 64 << 10;
+const OPERATIONS: u32 = 60;
 /// Launches before anything is measured.
 const WARM: u32 = 50;
 /// Batches of a case that are not measured, at its first time.
@@ -48,6 +54,11 @@ pub(crate) fn client(args: &ClientArgs) -> Result<(), String> {
     client.gpu.wait(client.stream)?;
     if args.first {
         println!("{}", json!({"done": true}));
+        return Ok(());
+    }
+    if let Some(steps) = args.steps {
+        let ns = (0..steps).map(|_| client.step()).collect::<Result<Vec<u64>, _>>()?;
+        println!("{}", json!({"done": true, "ns": ns}));
         return Ok(());
     }
     for _ in 0..WARM {
@@ -103,6 +114,22 @@ impl Client {
 
     fn launch(&self) -> Done {
         self.gpu.launch(self.kernel, 1, 32, self.stream, &[self.memory, 1, 2])
+    }
+
+    /// A step of training in eager mode, as PyTorch makes it; its time in nanoseconds. Only the loss, read at the end, is waited for.
+    fn step(&mut self) -> Done<u64> {
+        self.make_room(Case::In(Memory::Pageable, BATCH))?;
+        let since = Instant::now();
+        self.gpu.write(self.memory, &self.pageable[..BATCH])?;
+        self.gpu.fill(self.memory, 0, 4096, std::ptr::null_mut())?;
+        for _ in 0..OPERATIONS {
+            self.one(Case::Operation)?;
+        }
+        self.gpu.record(self.event, std::ptr::null_mut())?;
+        let mut loss = [0; 4];
+        self.gpu.read(&mut loss, self.memory)?;
+        self.gpu.wait(std::ptr::null_mut())?;
+        Ok(since.elapsed().as_nanos() as u64)
     }
 
     fn answer(&mut self, line: &str) -> Done<Value> {

@@ -195,6 +195,18 @@ impl Gpu {
         Ok(value)
     }
 
+    /// The current context.
+    pub(crate) fn current_context(&self) -> Done<CUcontext> {
+        let mut context = std::ptr::null_mut();
+        call!(self, context.cuCtxGetCurrent(&raw mut context))?;
+        Ok(context)
+    }
+
+    /// Makes a context current for this thread.
+    pub(crate) fn use_context(&self, context: CUcontext) -> Done {
+        call!(self, context.cuCtxSetCurrent(context))
+    }
+
     /// The GPU of the current context.
     pub(crate) fn current_device(&self) -> Done<i32> {
         let mut device = 0;

@@ -6,6 +6,8 @@
 //! | `client` | the program under measurement: calls what it is told |
 //! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
 //! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
+//! | `link` | a network link with a delay and a rate, as a proxy |
+//! | `many` | many threads of one client |
 //! | `peer` | the other end of the raw controls |
 //! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
 
@@ -13,7 +15,9 @@ mod bench;
 mod cases;
 mod client;
 mod gpu;
+mod link;
 mod live;
+mod many;
 mod peer;
 
 use clap::{Parser, Subcommand};
@@ -28,7 +32,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure everything on this machine
+    /// Measure calls, start-up, recording, moves, large copies, many clients and long links
     #[command(bin_name = "mrcuda bench")]
     Bench(bench::BenchArgs),
     /// Make calls as told, line by line
@@ -37,6 +41,10 @@ enum Command {
     Live(live::LiveArgs),
     /// Cost of appending to a journal and of a plan, in processor time
     Journal,
+    /// Be a network link with a delay and a rate
+    Link(link::LinkArgs),
+    /// Make calls in many threads
+    Many(many::ManyArgs),
     /// Be the other end of the raw controls
     Peer(peer::PeerArgs),
     /// Speed of the CPU driver's interpreter
@@ -53,6 +61,8 @@ fn main() {
         Command::Client(args) => client::client(&args),
         Command::Live(args) => live::live(&args),
         Command::Journal => bench::journals::least(),
+        Command::Link(args) => link::link(&args),
+        Command::Many(args) => many::many(&args),
         Command::Peer(args) => peer::peer(&args),
         Command::Softgpu { size } => softgpu_speed(size),
     };

@@ -6,7 +6,7 @@
 use crate::client::scramble;
 use memmap2::MmapMut;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,9 @@ pub(crate) struct PeerArgs {
     /// Folder for its socket and its shared memory
     #[arg(long)]
     folder: PathBuf,
+    /// Where it listens; on another machine, 0.0.0.0:PORT
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
 }
 
 /// Bytes of a message in ping-pong.
@@ -28,6 +31,7 @@ const PIECE: usize = 1 << 20;
 const PING: u8 = b'p';
 const SINK: u8 = b's';
 const SHARED: u8 = b'm';
+const SOURCE: u8 = b'o';
 /// Names in the folder.
 const SOCKET: &str = "peer";
 const MEMORY: &str = "memory";
@@ -43,7 +47,7 @@ impl<T: Read + Write + Send> Wire for T {}
 /// Serves until its input ends.
 pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
     let words = |e: std::io::Error| e.to_string();
-    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(words)?;
+    let tcp = TcpListener::bind(args.listen).map_err(words)?;
     let unix = UnixListener::bind(args.folder.join(SOCKET)).map_err(words)?;
     println!("{}", tcp.local_addr().map_err(words)?);
     let folder = args.folder.clone();
@@ -85,6 +89,20 @@ fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
                     left -= n as u64;
                 }
                 stream.write_all(&[1])?;
+            }
+        }
+        SOURCE => {
+            let mut buffer = vec![0; PIECE];
+            scramble(&mut buffer);
+            loop {
+                let mut length = [0; 8];
+                stream.read_exact(&mut length)?;
+                let mut left = u64::from_le_bytes(length);
+                while left > 0 {
+                    let n = left.min(PIECE as u64) as usize;
+                    stream.write_all(&buffer[..n])?;
+                    left -= n as u64;
+                }
             }
         }
         SHARED => {
@@ -154,6 +172,59 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
+    /// The same controls by another way to the peer.
+    pub(crate) fn by(&self, address: SocketAddr) -> Controls {
+        Controls { folder: self.folder.clone(), address }
+    }
+
+    /// Where the peer listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Seconds of each of `count` exchanges on one connection: `trips` round trips, in which `bytes` go to the peer.
+    pub(crate) fn exchanges(&self, count: u32, trips: u64, bytes: u64) -> std::io::Result<Vec<f64>> {
+        let mut stream = self.connect(Way::Tcp, SINK)?;
+        let trips = trips.max(1);
+        let mut buffer = vec![0; (bytes / trips) as usize];
+        scramble(&mut buffer);
+        let message = [&(buffer.len() as u64).to_le_bytes()[..], &buffer].concat();
+        (0..count)
+            .map(|_| {
+                let since = Instant::now();
+                for _ in 0..trips {
+                    stream.write_all(&message)?;
+                    stream.read_exact(&mut [0])?;
+                }
+                Ok(since.elapsed().as_secs_f64())
+            })
+            .collect()
+    }
+
+    /// Seconds of each of `count` transfers of so many bytes from the peer.
+    pub(crate) fn fetches(&self, count: u32, bytes: u64) -> std::io::Result<Vec<f64>> {
+        let mut stream = self.connect(Way::Tcp, SOURCE)?;
+        let mut buffer = vec![0; bytes as usize];
+        (0..count)
+            .map(|_| {
+                let since = Instant::now();
+                stream.write_all(&bytes.to_le_bytes())?;
+                stream.read_exact(&mut buffer)?;
+                Ok(since.elapsed().as_secs_f64())
+            })
+            .collect()
+    }
+
+    /// Round trips a second of this many connections together.
+    pub(crate) fn pings_a_second(&self, connections: u32, count: u32) -> std::io::Result<f64> {
+        let since = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..connections).map(|_| scope.spawn(|| self.ping(Way::Tcp, count).map(drop))).collect();
+            threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())))
+        })?;
+        Ok(f64::from(connections) * f64::from(count) / since.elapsed().as_secs_f64())
+    }
+
     /// `said`: the peer's first line.
     pub(crate) fn new(folder: &Path, said: &str) -> Result<Controls, String> {
         Ok(Controls { folder: folder.to_owned(), address: said.trim().parse().map_err(|_| format!("the peer says `{said}`"))? })
@@ -247,6 +318,7 @@ pub(crate) fn copy_bandwidth(bytes: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn both_ends_understand_each_other() {
@@ -259,7 +331,7 @@ mod tests {
         let there = folder.clone();
         // Each ends with an error when this end hangs up.
         std::thread::spawn(move || {
-            for _ in 0..3 {
+            for _ in 0..6 {
                 let _ = serve(tcp.accept().unwrap().0, &there);
             }
         });
@@ -271,6 +343,9 @@ mod tests {
         });
         assert_eq!(controls.ping(Way::Tcp, 5).unwrap().len(), 5);
         assert!(controls.bandwidth(Way::Tcp, 1, 3 << 20).unwrap() > 0.0);
+        assert_eq!(controls.exchanges(3, 2, 1000).unwrap().len(), 3);
+        assert_eq!(controls.fetches(3, 5 << 20).unwrap().len(), 3);
+        assert!(controls.pings_a_second(1, 5).unwrap() > 0.0);
         assert_eq!(controls.shared(5).unwrap().len(), 5);
         assert!(controls.bandwidth(Way::Unix, 1, 1000).unwrap() > 0.0);
         std::fs::remove_dir_all(folder).unwrap();

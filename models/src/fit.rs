@@ -67,6 +67,15 @@ pub fn one(form: &Form, path: &str, samples: &[&Sample]) -> Option<Model> {
     })
 }
 
+/// The line that fits points best: a constant and a slope, neither negative.
+pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let rows: Vec<Vec<f64>> = points.iter().filter(|(_, y)| *y > 0.0).map(|(x, y)| vec![1.0 / y, x / y]).collect();
+    if rows.len() < 2 {
+        return None;
+    }
+    robust(&rows).map(|c| (c[0], c[1]))
+}
+
 /// Coefficients that fit every row to 1, with reduced weights of outliers.
 fn robust(rows: &[Vec<f64>]) -> Option<Vec<f64>> {
     let mut weights = vec![1.0; rows.len()];

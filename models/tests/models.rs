@@ -219,7 +219,7 @@ fn the_models_in_the_program_predict_the_moves_that_they_came_from() {
 #[test]
 fn plots_are_drawn() {
     let path = scratch("plot.svg");
-    let series = [plot::Series { name: "first".into(), points: vec![(1.0, 2.0), (100.0, 1e4), (0.0, 1.0), (f64::NAN, 1.0)] }];
+    let series = [plot::Series::new("first", vec![(1.0, 2.0), (100.0, 1e4), (0.0, 1.0), (f64::NAN, 1.0)])];
     let plot = plot::Plot { title: "a title", x: "bytes", y: "seconds", diagonal: true, lines: true };
     plot::draw(&path, &plot, &series).unwrap();
     let svg = std::fs::read_to_string(&path).unwrap();

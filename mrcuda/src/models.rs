@@ -106,8 +106,7 @@ fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     say(&format!("{}\nrelative errors of predictions", models.machine));
     say(&table.render());
     if let Some(path) = &args.plot {
-        let series: Vec<Series> =
-            all.iter().map(|e| Series { name: format!("{} {}", e.what, e.path), points: e.points.clone() }).collect();
+        let series: Vec<Series> = all.iter().map(|e| Series::new(format!("{} {}", e.what, e.path), e.points.clone())).collect();
         let plot = Plot { title: "Predicted and measured", x: "measured, s", y: "predicted, s", diagonal: true, lines: false };
         draw(path, &plot, &series).map_err(Failure::new)?;
     }

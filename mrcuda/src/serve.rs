@@ -42,6 +42,9 @@ pub(crate) struct ServeArgs {
     /// Maximum number of concurrent workers for one client address over TCP [default: 16 for each shared GPU, at least 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_workers: Option<u32>,
+    /// Workers kept ready for each shared GPU: this many clients that come at the same time need not wait until theirs has opened it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), default_value_t = 1)]
+    warm: u32,
     /// Maximum memory for the module images of each worker; also for the decompressed code of one image
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8G")]
     max_images: u64,
@@ -100,6 +103,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         worker_exe: "/proc/self/exe".into(),
         max_workers: args.max_workers,
         max_client_workers: args.max_client_workers,
+        warm: args.warm,
         of_worker,
         targets: args.allow_target.clone(),
         announce: |line| table::say(line),

@@ -78,6 +78,8 @@ pub struct ServeOptions {
     pub max_workers: Option<u32>,
     /// Maximum for one client address over TCP; `None`: 16 for each GPU, at least 32.
     pub max_client_workers: Option<u32>,
+    /// Workers kept warm for each GPU, so that clients need not wait until theirs has opened it; at least 1.
+    pub warm: u32,
     /// Resource limits of each worker.
     pub of_worker: WorkerLimits,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
@@ -104,6 +106,8 @@ struct State {
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
     parting: AtomicUsize,
+    /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
+    warming: Mutex<()>,
     stopping: AtomicBool,
     log: fn(&str),
     /// Log of refusals, rate-limited because anyone can cause them.
@@ -202,7 +206,7 @@ impl Daemon {
             HandshakeError::File(why) => ServeError::Certificate(why),
             why => ServeError::Tls(why.to_string()),
         })?;
-        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.of_worker);
+        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.warm, o.of_worker);
         let state = Arc::new(State {
             token,
             tls,
@@ -210,6 +214,7 @@ impl Daemon {
             pool: Pool::new(command, o.driver.clone(), gpus, limits, Targets::new(&o.targets), log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
+            warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             log,
             refusals: Limited::new(log, "refusals of clients"),
@@ -233,7 +238,14 @@ impl Daemon {
             daemon.unix = Some((path.clone(), file));
             daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
         }
-        let first = |gpu| warm(&state, Profile { gpu, virtual_device: 0, env: Vec::new() });
+        let first = |gpu| {
+            let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
+            let worker = warm(&state, profile.clone());
+            if o.warm > 1 {
+                warm_later(&state, profile);
+            }
+            worker
+        };
         daemon.first = (0..state.pool.gpus()).map(first).collect();
         Ok(daemon)
     }
@@ -417,7 +429,7 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Stri
     state.pool.start(profile, heard)
 }
 
-/// Keeps a worker warm for a client like the one that has just connected, which is probably the next one. Not at once:
+/// Keeps workers warm for clients like the one that has just connected, which are probably the next ones. Not at once:
 /// while one process creates a context, address-related operations of other processes are delayed by a millisecond a
 /// call (docs/measurements.md), and the new client makes its first allocations, or those of a move, at that time.
 fn warm_later(state: &Arc<State>, profile: Profile) {
@@ -425,9 +437,15 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     let theirs = Arc::downgrade(state);
     let started = threads::spawn("warm", move || {
         std::thread::sleep(LATER);
-        if let Some(state) = theirs.upgrade().filter(|state| state.pool.warm(&profile).is_none()) {
+        let Some(state) = theirs.upgrade() else { return };
+        let _warming = lock(&state.warming);
+        while state.pool.lacks(&profile) > 0 {
             // The error has been logged.
-            let _ = warm(&state, profile);
+            let Ok(worker) = warm(&state, profile.clone()) else { return };
+            // One after the other, for the same reason.
+            if state.pool.lacks(&profile) > 0 && worker.wait_ready(Instant::now() + OPENING).is_err() {
+                return;
+            }
         }
     });
     if let Err(e) = started {

@@ -11,6 +11,8 @@ pub(crate) struct Limits {
     pub(crate) workers: u32,
     /// Maximum for one client address over TCP.
     pub(crate) client_workers: u32,
+    /// Workers without a client that are kept warm for each GPU; at least 1.
+    pub(crate) warm: u32,
     /// Limits of each worker.
     pub(crate) of_worker: WorkerLimits,
 }
@@ -30,10 +32,16 @@ wire_struct! {
 
 impl Limits {
     /// The limits of a server with this number of GPUs; defaults depend on that number.
-    pub(crate) fn new(gpus: u32, workers: Option<u32>, client_workers: Option<u32>, of_worker: WorkerLimits) -> Limits {
+    pub(crate) fn new(
+        gpus: u32,
+        workers: Option<u32>,
+        client_workers: Option<u32>,
+        warm: u32,
+        of_worker: WorkerLimits,
+    ) -> Limits {
         let usual = gpus.saturating_mul(16).max(32);
         let (workers, client_workers) = (workers.unwrap_or(4 * usual), client_workers.unwrap_or(usual));
-        Limits { workers, client_workers, of_worker }
+        Limits { workers, client_workers, warm: warm.max(1), of_worker }
     }
 }
 

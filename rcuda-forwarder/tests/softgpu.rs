@@ -71,6 +71,7 @@ fn daemon(folder: &Path) -> ExitCode {
         worker_exe: std::env::current_exe().expect("own path"),
         max_workers: None,
         max_client_workers: None,
+        warm: 1,
         of_worker: if folder.join("small").exists() { small } else { usual },
         targets: Vec::new(),
         announce: |line| println!("{line}"),

@@ -2,16 +2,21 @@
 
 use crate::base::encoding::encoded;
 use crate::base::log::lock;
+use crate::device_memory::variables;
 use crate::enter::CallContext;
 use crate::handle_end;
 use crate::host_memory::managed_variables;
 use crate::job::{Device, PutOff, contexts};
+use crate::ledger::Ledger;
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::{captures, creation};
 use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
-use cuda_api::calls::module::{cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload};
+use cuda_api::calls::module::{
+    cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload, cuModuleGetFunction,
+    cuModuleUnload,
+};
 use cuda_api::calls::stream::{cuEventCreate, cuEventDestroy_v2, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
@@ -100,8 +105,8 @@ impl CallContext {
     /// Carries out a row of class `send` or `wait`.
     pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         let edges = C::edges(sent);
-        if managed_variables::ANSWERED.contains(&C::ID)
-            && let Some(reply) = encoded(sent, |body| managed_variables::answer(self, C::ID, body))
+        if variables::ANSWERED.contains(&C::ID)
+            && let Some(reply) = encoded(sent, |body| variables::answer(self, C::ID, body))
         {
             return decode::<C>(&reply?);
         }
@@ -139,7 +144,7 @@ impl CallContext {
         handle_end::reference_ended(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-            crate::device_memory::variables::forget();
+            variables::forget();
             self.show_text();
             managed_variables::ended(self, h);
         }
@@ -206,7 +211,10 @@ impl CallContext {
                     (reply, bytes)
                 }
                 None => {
-                    let bytes = self.submit::<C>(device, body)?;
+                    let bytes = match self.is_certain::<C>(device, &ledger, body) {
+                        true => self.send_quietly(device, C::ID, body)?,
+                        false => self.submit::<C>(device, body)?,
+                    };
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
@@ -215,7 +223,7 @@ impl CallContext {
             }
             if let Some(ended) = edges.ends.filter(|_| C::IS_CODE) {
                 for hash in ledger.unloaded(ended) {
-                    self.ask(device, ops::id::IMAGE_END, &[&hash])?;
+                    self.send_quietly(device, ops::id::IMAGE_END, &hash)?;
                     ledger.end_image(&hash)?;
                 }
             }
@@ -224,6 +232,7 @@ impl CallContext {
             }
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);
+                ledger.code.attribute_set();
                 // The next launch queries again what it must check.
                 f.forget_on(device.index);
                 let aliases = edges.uses.first().map(|h| ledger.aliases(*h)).unwrap_or_default();
@@ -250,6 +259,31 @@ impl CallContext {
             }
         }
         Ok(reply)
+    }
+
+    /// Returns whether it is certain that a worker carries out a row, with an empty answer: a function that it has said it finds, and the
+    /// end of code while nothing can use it.
+    fn is_certain<C: Call>(&self, device: &'static Device, ledger: &Ledger, body: &[u8]) -> bool {
+        match C::ID {
+            cuModuleGetFunction::Fn::ID | cuLibraryGetKernel::Fn::ID => {
+                // Behind the handle that the call creates.
+                let asked = body.get(size_of::<u64>()..).and_then(|mut rest| <(u64, Vec<u8>)>::get(&mut rest).ok());
+                asked.is_some_and(|(unit, name)| ledger.code.has_function(unit, &name))
+            }
+            cuModuleUnload::Fn::ID | cuLibraryUnload::Fn::ID => {
+                // The driver refuses to unload the module of a library.
+                let unit = u64::get(&mut &body[..]);
+                unit.is_ok_and(|unit| !ledger.is_child(unit)) && device.is_quiet(self.place(device), None)
+            }
+            _ => false,
+        }
+    }
+
+    /// Sends a call that gives the GPU no work and has no answer.
+    fn send_quietly(&self, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
+        let span = device.record_error(self.place(device).send(id, &[body]))?;
+        device.still_quiet(span);
+        Ok(Vec::new())
     }
 
     /// Sends an encoded row to a worker; returns its answer if the caller must wait for one.

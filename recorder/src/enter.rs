@@ -183,7 +183,11 @@ impl CallContext {
 
     /// Waits for an answer inside the gate.
     fn answer(&self, device: &'static Device, waiting: Waiting) -> Result<Vec<u8>, Code> {
-        let (rc, bytes) = waiting.finish();
+        self.result(device, waiting.finish())
+    }
+
+    /// The bytes of an answer, or its error, which is recorded.
+    pub(crate) fn result(&self, device: &'static Device, (rc, bytes): (Code, Vec<u8>)) -> Result<Vec<u8>, Code> {
         if rc == code::SUCCESS {
             return Ok(bytes);
         }

@@ -151,10 +151,18 @@ pub(crate) struct Clock {
     pub(crate) reference_ms: f64,
 }
 
+/// The epoch of a device's first place.
+const FIRST_EPOCH: u64 = 1;
+
 impl Device {
     /// A device whose first place is this one.
     pub(crate) fn new(index: u32, place: Place) -> Device {
         let info = place.device().clone();
+        let mut quiet = Quiet::default();
+        if let Some(position) = place.position() {
+            // A fresh place has no work.
+            quiet.learn(FIRST_EPOCH, position..position, None);
+        }
         Device {
             index,
             ledger: Mutex::new(Ledger::create(index, &info)),
@@ -165,10 +173,10 @@ impl Device {
             whereabouts: Mutex::new(Whereabouts::of(&place)),
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),
-            epoch: AtomicU64::new(1),
+            epoch: AtomicU64::new(FIRST_EPOCH),
             failure: Failure::default(),
             waiters: AtomicU32::new(0),
-            quiet: Mutex::default(),
+            quiet: Mutex::new(quiet),
             primary: Mutex::default(),
             primary_now: AtomicU64::new(0),
             spare_events: SpareEvents::default(),

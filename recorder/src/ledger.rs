@@ -22,7 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 mod error;
+mod known_code;
 pub(crate) use error::NoJournal;
+use known_code::KnownCode;
 
 /// Identifies a request: call id and encoded arguments, without the handle that the call creates.
 pub(crate) type Key = (u16, Vec<u8>);
@@ -115,6 +117,8 @@ pub(crate) struct Ledger {
     /// Live arrays, and memory for tiles, which contains arrays: they determine where code that is loaded beside them is placed
     /// (docs/migration.md, "What the journal keeps").
     arrays: BTreeSet<u64>,
+    /// What the place has said ahead about loaded code.
+    pub(crate) code: KnownCode,
 }
 
 /// A new name for a record that a later one will supersede; used only inside the journal.
@@ -144,6 +148,7 @@ impl Ledger {
             children: HashMap::new(),
             parents: HashMap::new(),
             arrays: BTreeSet::new(),
+            code: KnownCode::default(),
         }
     }
 
@@ -312,6 +317,7 @@ impl Ledger {
 
     /// Notes that a module or library was unloaded. Returns the images to evict from the device.
     pub(crate) fn unloaded(&mut self, handle: u64) -> Vec<[u8; 32]> {
+        self.code.forget(handle);
         if let Some(hash) = self.loaded.remove(&handle)
             && let Some(sent) = self.images.get_mut(&hash)
         {
@@ -351,6 +357,17 @@ impl Ledger {
             self.children.entry(*parent).or_default().push((*made, key));
             self.parents.insert(*made, *parent);
         }
+    }
+
+    /// The encoded `FunctionInfo` of a function or kernel, if the place has said it ahead and nothing has changed since.
+    pub(crate) fn function_info(&self, handle: u64) -> Option<Vec<u8>> {
+        let parent = self.parent(handle)?;
+        if kind(parent) == Some(Kind::Kernel) {
+            return self.function_info(parent);
+        }
+        let (_, (_, request)) = self.children.get(&parent)?.iter().find(|(made, _)| *made == handle)?;
+        let (_, name) = <(u64, Vec<u8>)>::get(&mut &request[..]).ok()?;
+        self.code.function(parent, &name).map(<[u8]>::to_vec)
     }
 
     /// Returns whether a handle was obtained from another handle, which owns it (as the module of a library).
@@ -405,6 +422,7 @@ impl Ledger {
     pub(crate) fn context_ended(&mut self) -> Result<Vec<u64>, Code> {
         self.values.clear();
         self.limits.clear();
+        self.code.clear();
         let mut gone = Vec::new();
         for lent in self.children.values_mut() {
             // Kernels belong to no context.

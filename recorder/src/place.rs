@@ -194,6 +194,14 @@ impl Waiting {
         }
     }
 
+    /// As [`Waiting::finish`], for an answer that comes before another one that was waited for.
+    pub(crate) fn finish_along(self) -> (Code, Vec<u8>) {
+        match self {
+            Waiting::Reply(r) => r.wait_along().unwrap_or_else(|why| (lost(why), Vec::new())),
+            here => here.finish(),
+        }
+    }
+
     /// As [`Waiting::finish`], if a worker answers within `limit`.
     pub(crate) fn finish_within(self, limit: Duration) -> Option<(Code, Vec<u8>)> {
         match self {
@@ -505,6 +513,11 @@ impl Place {
             },
             Place::Local { .. } => "in-process",
         }
+    }
+
+    /// Returns whether a round trip to the place takes so long that answers are read ahead.
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(self, Place::Remote { link, .. } if link.transport() == Transport::Tcp)
     }
 
     /// Sends a call without waiting for it.

@@ -25,6 +25,11 @@ __global__ void set(volatile unsigned *word, unsigned value) {
     *word = value;
 }
 
+__global__ void set_sum(const uint64_t *from, uint64_t *to) {
+    *to = 0;
+    for (int i = 0; i < WORDS; i++) *to += from[i];
+}
+
 static void expect(bool right, const char *what) {
     if (right) return;
     std::fprintf(stderr, "wrong: %s\n", what);
@@ -382,6 +387,57 @@ static void instances(int count) {
     }
 }
 
+// One step of training in eager mode, as PyTorch makes it: a batch from pageable memory, one launch after the other with questions between
+// them, gradients filled with zeros, events of the allocator, and the loss read at the end (`loss.item()`), which the program waits for.
+static void eager(int count) {
+    Memory m;
+    std::vector<uint64_t> batch(64 * WORDS);
+    uint64_t *input, *loss;
+    cudaEvent_t freed;
+    CHECK(cudaMalloc(&input, batch.size() * sizeof batch[0]));
+    CHECK(cudaMalloc(&loss, BYTES));
+    CHECK(cudaEventCreateWithFlags(&freed, cudaEventDisableTiming));
+    for (int i = 1; i <= count; i++) {
+        batch.assign(batch.size(), i);
+        CHECK(cudaMemcpyAsync(input, batch.data(), batch.size() * sizeof batch[0], cudaMemcpyHostToDevice, nullptr));
+        CHECK(cudaMemsetAsync(m.in, 0, BYTES, nullptr));
+        for (int layer = 0; layer < 40; layer++) {
+            int device;
+            cudaStreamCaptureStatus capturing;
+            CHECK(cudaGetDevice(&device));
+            CHECK(cudaStreamIsCapturing(nullptr, &capturing));
+            add<<<1, WORDS>>>(layer == 0 ? input : layer % 2 ? m.out : m.in, layer % 2 ? m.in : m.out, 1);
+            CHECK_LAUNCH();
+        }
+        CHECK(cudaEventRecord(freed, nullptr));
+        set_sum<<<1, 1>>>(m.in, loss);
+        CHECK_LAUNCH();
+        uint64_t item;
+        CHECK(cudaMemcpyAsync(&item, loss, sizeof item, cudaMemcpyDeviceToHost, nullptr));
+        CHECK(cudaStreamSynchronize(nullptr));
+        CHECK(cudaEventQuery(freed));
+        expect(item == uint64_t(i + 40) * WORDS, "the loss of a step");
+    }
+}
+
+// Weights of several sizes copied from pageable memory, one after the other, as a model is loaded.
+static void weights(int count) {
+    std::vector<uint64_t> host(256 << 10);
+    for (size_t i = 0; i < host.size(); i++) host[i] = i * 0x9e3779b97f4a7c15ull;
+    uint64_t *there;
+    const size_t bytes = host.size() * sizeof host[0];
+    CHECK(cudaMalloc(&there, bytes));
+    for (int i = 0; i < count; i++)
+        for (size_t part : {bytes, bytes / 3, bytes / 40}) {
+            host[0] = i + part;
+            CHECK(cudaMemcpy(there, host.data(), part, cudaMemcpyHostToDevice));
+            CHECK(cudaStreamSynchronize(nullptr));
+        }
+    std::vector<uint64_t> back(host.size());
+    CHECK(cudaMemcpy(back.data(), there, bytes, cudaMemcpyDeviceToHost));
+    expect(count == 0 || back == host, "weights");
+}
+
 static cudaGraph_t captured(const Memory &m, cudaStream_t stream, int n) {
     cudaGraph_t graph;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -416,7 +472,7 @@ int main(int argc, char **argv) {
     const std::map<std::string, std::function<void(int)>> patterns = {
         {"allocations", allocations}, {"large", large},       {"many", many},     {"used", used},     {"hosts", hosts},
         {"registered", registered},   {"streams", streams},   {"pipeline", pipeline}, {"graphs", graphs}, {"updates", updates}, {"managed", managed}, {"order", order},     {"kernels", kernels},
-        {"instances", instances},
+        {"instances", instances},     {"eager", eager},         {"weights", weights},
     };
     const auto pattern = argc == 3 ? patterns.find(argv[1]) : patterns.end();
     if (pattern == patterns.end()) {

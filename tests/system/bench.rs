@@ -144,6 +144,45 @@ fn a_benchmark_gives_models_and_models_give_predictions() {
 }
 
 #[test]
+fn long_links_many_clients_and_other_drivers_are_measured() {
+    let scene = Scene::new("bench-links");
+    let (out, soft) = (scene.path.join("out"), scene.install.file("libsoftgpu.so"));
+    let against = soft.to_str().unwrap();
+    let (said, file) =
+        bench(&scene, &out, &["--only", "start,bulk,scale,wan", "--delay", "5ms", "--rate", "10G", "--against", against]);
+    assert_times(&file["start"]["paths"]["against"]);
+    let rows = |part: &str| file[part].as_array().unwrap_or_else(|| panic!("{part}: {said}")).clone();
+    for (part, figure) in [("bulk", "seconds"), ("scale", "waits_a_second")] {
+        for path in ["tcp", "shm", "raw tcp"] {
+            let mine: Vec<Value> = rows(part).into_iter().filter(|r| r["path"] == path).collect();
+            assert!(!mine.is_empty() && mine.iter().all(|r| r[figure].as_f64() > Some(0.0)), "{part} on {path}: {said}");
+        }
+    }
+    let wan = &file["wan"];
+    // The loss is waited for. What a link adds cannot be less than that.
+    assert_eq!(wan["step"]["waits"].as_f64(), Some(1.0), "{wan}");
+    assert!(wan["step"]["bytes"].as_f64() > Some(65536.0), "{wan}");
+    let links = wan["links"].as_array().unwrap();
+    let of = |link: usize, key: &str| links[link][key].as_f64().unwrap();
+    assert_eq!((links.len(), of(0, "delay_s"), of(1, "delay_s")), (2, 0.0, 0.005));
+    assert!(of(1, "step_s") >= 0.005 && of(1, "raw_s") >= 0.005 && of(1, "start_s") >= 0.02, "{wan}");
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    for part in
+        ["<h2>Long links (10000.0 Mbit/s)", "<h2>Large copies", "<h2>Threads of a client", "fit: ", "Steps over long links"]
+    {
+        assert!(report.contains(part), "{part}");
+    }
+    assert_eq!(report.matches("<svg").count(), 6);
+
+    // Servers that run already, with their own token.
+    let server = Server::start(&scene, "one");
+    let place = server.place(0);
+    let (said, file) = bench(&scene, &scene.path.join("other"), &["--only", "start", "--server", &place]);
+    assert_times(&file["start"]["paths"][&place]);
+    assert!(file["start"]["paths"].get("tcp").is_none(), "{said}");
+}
+
+#[test]
 fn mistakes_have_clear_errors() {
     let scene = Scene::new("bencherr");
     let file = scene.path.join("file.json");
@@ -157,8 +196,12 @@ fn mistakes_have_clear_errors() {
         let output = output(scene.mrcuda().args(args));
         assert!(output.status.code() == Some(1) && words(&output).contains(want), "{want}: {}", words(&output));
     }
-    let output = output(scene.mrcuda().args(["bench", "--only", "everything"]));
-    assert!(output.status.code() == Some(2) && words(&output).contains("calls, start, record, moves"), "{}", words(&output));
+    let unknown = output(scene.mrcuda().args(["bench", "--only", "everything"]));
+    assert!(unknown.status.code() == Some(2) && words(&unknown).contains("calls, start, record, moves"), "{}", words(&unknown));
+    for (option, value, want) in [("--delay", "10", "us, ms or s"), ("--rate", "fast", "bits a second")] {
+        let output = output(scene.mrcuda().args(["bench", option, value]));
+        assert!(output.status.code() == Some(2) && words(&output).contains(want), "{want}: {}", words(&output));
+    }
 }
 
 #[test]

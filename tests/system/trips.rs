@@ -68,6 +68,34 @@ fn what_need_not_wait_does_not_over_the_network() {
     cheap(|s| s.place(0), "trips-far", &[&allocations[..], &work[..]].concat());
 }
 
+/// A model is loaded without a wait; a step of training waits for its loss.
+#[test]
+fn a_step_waits_for_what_the_program_reads() {
+    cheap(|s| s.place(0), "trips-steps-far", &[("eager", 1, 0), ("weights", 0, 0)]);
+    cheap(|s| s.near(0), "trips-steps-near", &[("eager", 1, 0)]);
+}
+
+/// From the start of a program to the result of its first kernels, over the network.
+#[test]
+fn a_start_waits_for_few_answers() {
+    let scene = Scene::new("trips-start");
+    let server = Server::start(&scene, "one");
+    let [none, one] = [0, 1].map(|count| run(&scene, &server.place(0), "eager", count));
+    let waits =
+        |sent: &Sent| sent.iter().filter(|(_, [_, waits])| *waits > 0).map(|(n, s)| (n.clone(), s[1])).collect::<Vec<_>>();
+    // The code with what is asked about it, and memory: for small allocations, and for the batch.
+    let (before, after): (BTreeMap<String, u64>, BTreeMap<String, u64>) =
+        (waits(&none).into_iter().collect(), waits(&one).into_iter().collect());
+    assert_eq!(before.get("CodeFacts"), Some(&1), "{before:?}");
+    for asked in ["cuLibraryGetKernel", "cuLibraryGetGlobal", "FunctionInfo", "ImagePut", "ImageLoad", "VariableAround"] {
+        assert_eq!((before.get(asked), after.get(asked)), (None, None), "{asked}: {after:?}");
+    }
+    // The first launches of two kernels cost no more than the later ones: the step waits for its loss alone.
+    let total = |waits: &BTreeMap<String, u64>| waits.values().sum::<u64>();
+    assert_eq!(total(&after), total(&before) + 1, "{before:?} {after:?}");
+    assert!(total(&before) <= 6, "{before:?}");
+}
+
 #[test]
 fn what_need_not_wait_does_not_in_shared_memory() {
     let allocations =

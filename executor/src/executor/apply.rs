@@ -70,6 +70,7 @@ impl Executor {
             id::HEAP_MAKE => self.make_heap(&life)?,
             id::LOCAL_GROW => self.provide_local(&life, body)?,
             id::FUNCTION_INFO => self.function_info(&life, handle(body)?)?.put(reply),
+            id::CODE_FACTS => self.code_facts(handle(body)?)?.put(reply),
             id::KERNEL_NAMES => self.kernel_names(handle(body)?)?.put(reply),
             id::HOST_CALL => return self.host_call(&life, body),
             id::COPY_IN_LATE => return self.copy_in_late(&life, body),

@@ -11,7 +11,7 @@ use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
 use cuda_api::lock::lock;
-use cuda_api::ops::{FunctionInfo, ImageLoad, ImageLoaded, ImagePut, MAX_PARAM_BYTES, Variable};
+use cuda_api::ops::{CodeFacts, FunctionInfo, ImageLoad, ImageLoaded, ImagePut, MAX_PARAM_BYTES, PlacedVariable, Variable};
 use cuda_api::sys::CUfunction_attribute_enum as F;
 use cuda_api::wire::Wire;
 use cuda_api::work::Kernel;
@@ -391,35 +391,66 @@ impl Executor {
         let live = self.callable(handle)?;
         let function = if kind(handle) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
         self.gpu.load_function(function)?;
-        let params = self.layout(function)?;
-        self.note_params(handle, &params);
-        let attribute = |a| self.gpu.function_attribute(function, a);
         let mut modules = lock(&self.modules);
-        let local_grew = self.need_local(life, &mut modules, attribute(F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?);
-        let name = self.gpu.function_name(function)?;
+        let mut info = self.describe(&modules, function, self.gpu.function_name(function)?)?;
+        self.note_params(handle, &info.params);
+        info.local_grew = self.need_local(life, &mut modules, self.local_bytes(function)?);
         if self.can_print.load(Ordering::Relaxed) {
             // If several kernels have this name, the result holds for any of them; nothing is known of a name that no image contains.
-            let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_prints(&name)).peekable();
+            let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_prints(&info.name)).peekable();
             if named.peek().is_none() || named.any(|prints| prints) {
                 self.printer(handle).store(handle, Ordering::Relaxed);
             }
         }
+        Ok(info)
+    }
+
+    /// Properties of a function that do not depend on what the context has provided for it.
+    fn describe(&self, modules: &Modules, function: u64, name: String) -> Result<FunctionInfo, Code> {
+        let attribute = |a| self.gpu.function_attribute(function, a);
         // If several kernels have this name, the result is true only if it is for all of them.
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_references(&name)).peekable();
         let references = named.peek().is_some() && named.all(|references| references);
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_system_atomics(&name));
         let system_atomics = named.any(|uses| uses);
-        drop(modules);
         Ok(FunctionInfo {
             references,
             system_atomics,
-            local_grew,
-            params,
+            local_grew: 0,
+            params: self.layout(function)?,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: attribute(F::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             max_dynamic_shared: attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
             name,
         })
+    }
+
+    fn local_bytes(&self, function: u64) -> Result<u32, Code> {
+        self.gpu.function_attribute(function, F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
+    }
+
+    /// What programs ask next of loaded code. Functions are left out if there are many, or if their first use may make local memory grow.
+    pub(super) fn code_facts(&self, handle: u64) -> Result<CodeFacts, Code> {
+        let _placing = Placing::enter(self.virtual_device);
+        let modules = lock(&self.modules);
+        let unit = modules.units.iter().find(|u| u.handle == handle).ok_or(code::ERROR_INVALID_HANDLE)?;
+        let variable = |g: &Global| PlacedVariable { name: g.name.clone(), address: g.address, bytes: g.bytes };
+        let variables = unit.globals.iter().take(CodeFacts::VARIABLES).map(variable).collect();
+        let kernels = &unit.kept.index().kernels;
+        let names = kernels.keys().filter(|_| kernels.len() <= CodeFacts::FUNCTIONS);
+        let describe = |name: &String| {
+            let c_name = CString::new(name.as_str()).ok()?;
+            let found = if unit.library {
+                self.gpu.kernel(unit.live, &c_name).and_then(|kernel| self.gpu.kernel_function(kernel))
+            } else {
+                self.gpu.function(unit.live, &c_name)
+            };
+            // What the driver does not find is asked for, which returns the driver's error.
+            let function = found.ok()?;
+            let info = self.describe(&modules, function, name.clone()).ok()?;
+            (self.local_bytes(function).ok()? <= DEFAULT_LOCAL).then_some(info)
+        };
+        Ok(CodeFacts { variables, functions: names.filter_map(describe).collect() })
     }
 }
 

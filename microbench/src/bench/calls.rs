@@ -2,20 +2,21 @@
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
+use super::paths::Others;
 use super::report;
-use super::stage::{Process, Server, Stage, home};
+use super::stage::{Process, Server, Stage};
 use super::times::Times;
 use crate::cases::{Case, Memory::*};
 use crate::peer::{Controls, Way};
 use models::Sample;
-use models::plot::{Plot, Series, draw};
+use models::plot::{Plot, Series};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A client, where its calls go, and what they cost.
 struct Client {
-    path: &'static str,
+    path: String,
     process: Process,
     times: BTreeMap<Case, Times>,
 }
@@ -57,43 +58,23 @@ fn cases(ask: Ask) -> Vec<Case> {
     all
 }
 
-/// Starts a client on a path: under `mrcuda run` at a place, moved to another if one is given.
-fn open(stage: &Stage, begin: Option<&str>, then: Option<&str>) -> Result<Process, String> {
-    let mut process = match begin {
-        None => stage.native(&["client"])?,
-        Some(place) => stage.job(place, &["client"])?,
-    };
-    process.answer()?;
-    if let Some(to) = then {
-        stage.migrate(process.pid(), to)?;
-    }
-    Ok(process)
-}
-
 /// Measures everything in rounds.
 pub(super) fn run(
     stage: &Stage,
     servers: &[Server; 2],
+    others: &Others,
     controls: &Controls,
     ask: Ask,
     out: &Path,
     figures: &mut Figures,
 ) -> Result<(), String> {
     let mut clients = Vec::new();
-    let home = home(servers);
-    let paths = [
-        ("native", None, None),
-        ("in-process", Some(home), Some("local")),
-        ("helper", Some(home), Some("helper")),
-        ("shm", Some(servers[0].unix.as_str()), None),
-        ("tcp", Some(servers[0].tcp.as_str()), None),
-        ("tls", Some(home), None),
-    ];
-    for (path, begin, then) in paths {
-        match open(stage, begin, then) {
-            Ok(process) => clients.push(Client { path, process, times: BTreeMap::new() }),
-            Err(why) if path == "native" => return Err(why),
-            Err(why) => figures.miss(path, &why),
+    let paths = others.all(servers);
+    for path in &paths {
+        match path.open(stage) {
+            Ok(process) => clients.push(Client { path: path.name.clone(), process, times: BTreeMap::new() }),
+            Err(why) if path.name == "native" => return Err(why),
+            Err(why) => figures.miss(&path.name, &why),
         }
     }
     let cases = cases(ask);
@@ -118,14 +99,16 @@ pub(super) fn run(
         }
     }
     eprintln!();
-    clients.sort_by_key(|c| paths.iter().position(|(path, ..)| *path == c.path));
-    report::calls(&cases, &clients.iter().map(|c| (c.path, &c.times)).collect::<Vec<_>>());
-    report::pings(&pings);
+    clients.sort_by_key(|c| paths.iter().position(|path| path.name == c.path));
+    let times: Vec<_> = clients.iter().map(|c| (c.path.as_str(), &c.times)).collect();
+    report::calls(&cases, &times).into_iter().chain([report::pings(&pings)]).for_each(|table| figures.table(table));
     keep(&clients, &pings, figures);
-    figures.samples.extend(clients.iter().flat_map(samples));
+    // Models are of mrcuda on this machine.
+    let own = |c: &&Client| others.places.is_empty() && c.path != "against";
+    figures.samples.extend(clients.iter().filter(own).flat_map(samples));
     if !ask.validation {
         goals(&clients, figures);
-        plot(&clients, out)?;
+        plot(&clients, out, figures)?;
     }
     clients.into_iter().try_for_each(|c| c.process.finish())
 }
@@ -135,7 +118,7 @@ fn keep(clients: &[Client], pings: &BTreeMap<&str, Times>, figures: &mut Figures
     let mut calls: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for client in clients {
         for (case, times) in &client.times {
-            calls.entry(case.to_string()).or_default().insert(client.path.to_owned(), times.percentiles(case.parts()));
+            calls.entry(case.to_string()).or_default().insert(client.path.clone(), times.percentiles(case.parts()));
         }
     }
     let pings: Map<String, Value> = pings.iter().map(|(way, times)| ((*way).to_owned(), times.percentiles(1))).collect();
@@ -145,7 +128,7 @@ fn keep(clients: &[Client], pings: &BTreeMap<&str, Times>, figures: &mut Figures
 
 /// What models are fitted to: whatever ends with a wait.
 fn samples(client: &Client) -> Vec<Sample> {
-    let what = match client.path {
+    let what = match client.path.as_str() {
         "native" | "in-process" => "native",
         "helper" => "mhelper",
         _ => "forwarding",
@@ -153,7 +136,7 @@ fn samples(client: &Client) -> Vec<Sample> {
     let sample = |(case, times): (&Case, &Times)| {
         let terms = case.terms()?.into_iter().map(|(term, n)| (term.to_owned(), n)).collect();
         let seconds = times.median() / 1e9;
-        Some(Sample { what: what.into(), path: client.path.into(), terms, seconds, runs: times.count() })
+        Some(Sample { what: what.into(), path: client.path.clone(), terms, seconds, runs: times.count() })
     };
     client.times.iter().filter(|(_, times)| !times.is_empty()).filter_map(sample).collect()
 }
@@ -194,27 +177,21 @@ fn goals(clients: &[Client], figures: &mut Figures) {
 }
 
 /// Bandwidth of copies by size.
-fn plot(clients: &[Client], out: &Path) -> Result<(), String> {
+fn plot(clients: &[Client], out: &Path, figures: &mut Figures) -> Result<(), String> {
     for (name, wanted) in [("in", Pageable), ("pinned-in", Pinned), ("out", Pageable), ("pinned-out", Pinned)] {
         let inward = name.ends_with("in");
         let point = |(case, times): (&Case, &Times)| match case {
-            Case::In(memory, n) if inward && *memory == wanted => Some((*n as f64, *n as f64 / times.median())),
-            Case::Out(memory, n) if !inward && *memory == wanted => Some((*n as f64, *n as f64 / times.median())),
+            Case::In(memory, n) if inward && *memory == wanted => Some((*n as f64, times.median() / 1e9)),
+            Case::Out(memory, n) if !inward && *memory == wanted => Some((*n as f64, times.median() / 1e9)),
             _ => None,
         };
-        let series: Vec<Series> = clients
-            .iter()
-            .map(|c| Series { name: c.path.into(), points: c.times.iter().filter_map(point).collect() })
-            .filter(|s| !s.points.is_empty())
-            .collect();
-        if series.is_empty() {
-            continue;
-        }
+        let rates = |c: &Client| Series::rates(&c.path, &c.times.iter().filter_map(point).collect::<Vec<_>>());
+        let series: Vec<Series> = clients.iter().map(rates).collect();
         let memory = if wanted == Pinned { "pinned" } else { "pageable" };
         let way = if inward { "to the device" } else { "from the device" };
-        let title = format!("Copies {way}, {memory} memory");
-        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: true };
-        draw(&out.join(format!("copies-{name}.svg")), &plot, &series)?;
+        let title = format!("Copies {way}, {memory} memory: to the caller");
+        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: false };
+        figures.plot(out, &format!("copies-{name}"), &plot, &series)?;
     }
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! The benchmark's options and results.
 
 use super::goals::Goal;
+use super::table::Table;
 use models::Sample;
+use models::plot::{Plot, Series, draw};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The options.
 #[derive(Debug, Clone, Copy)]
@@ -23,9 +26,29 @@ pub(super) struct Figures {
     pub(super) absent: BTreeMap<String, String>,
     pub(super) samples: Vec<Sample>,
     pub(super) goals: Vec<Goal>,
+    /// What the report shows.
+    pub(super) tables: Vec<Table>,
+    pub(super) plots: Vec<PathBuf>,
 }
 
 impl Figures {
+    /// Prints a table and keeps it for the report.
+    pub(super) fn table(&mut self, table: Table) {
+        print!("{}", table.text());
+        self.tables.push(table);
+    }
+
+    /// Draws a plot into the folder and keeps it for the report; without points there is none.
+    pub(super) fn plot(&mut self, out: &Path, name: &str, plot: &Plot<'_>, series: &[Series]) -> Result<(), String> {
+        if series.iter().all(|s| s.points.is_empty()) {
+            return Ok(());
+        }
+        let path = out.join(format!("{name}.svg"));
+        draw(&path, plot, series)?;
+        self.plots.push(path);
+        Ok(())
+    }
+
     /// Records that something is unavailable; the first reason is kept.
     pub(super) fn miss(&mut self, what: &str, why: &str) {
         self.absent.entry(what.to_owned()).or_insert_with(|| why.to_owned());

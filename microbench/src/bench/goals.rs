@@ -1,5 +1,6 @@
 //! Goals, compared with the results.
 
+use super::table::Table;
 use serde_json::{Value, json};
 
 /// A goal and how it was met.
@@ -32,24 +33,19 @@ impl Goal {
     }
 }
 
-/// Prints them.
-pub(super) fn print(goals: &[Goal]) {
-    if goals.is_empty() {
-        return;
-    }
-    println!("\n{:<52}{:>14}{:>16}", "goal", "measured", "wanted");
+/// The table of goals, if there are any.
+pub(super) fn table(goals: &[Goal]) -> Option<Table> {
+    let mut table = Table::new("Goals", ["goal", "measured", "wanted", ""]);
     for g in goals {
         let sign = if g.at_least { ">=" } else { "<=" };
-        println!(
-            "{:<52}{:>8.3} {:<5}{:>9} {:>6} {}",
-            g.what,
-            g.measured,
-            g.unit,
-            sign,
-            g.limit,
-            if g.is_met() { "met" } else { "NOT met" }
-        );
+        table.row([
+            g.what.clone(),
+            format!("{:.3} {}", g.measured, g.unit),
+            format!("{sign} {}", g.limit),
+            if g.is_met() { "met" } else { "NOT met" }.to_owned(),
+        ]);
     }
+    (!goals.is_empty()).then_some(table)
 }
 
 #[cfg(test)]

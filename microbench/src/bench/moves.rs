@@ -6,13 +6,14 @@
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
 use super::stage::{Server, Stage, home};
+use super::table::Table;
 use super::times::Times;
 use crate::cases::{Case, size};
 use crate::peer::{Controls, Way, copy_bandwidth};
 use models::Sample;
 use models::fit::{median, one};
 use models::form;
-use models::plot::{Plot, Series, draw};
+use models::plot::{Plot, Series};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -154,10 +155,11 @@ pub(super) fn run(
     if moved.is_empty() {
         return Err("no job could be moved".to_owned());
     }
-    table(&moved);
+    figures.table(table(&moved));
     let limits: BTreeMap<String, f64> = widths.iter().map(|(name, all)| (name.clone(), median(all))).collect();
-    println!("\nraw bandwidth, GB/s");
-    limits.iter().for_each(|(name, n)| println!("{name:<32}{:>12.2}", n / 1e9));
+    let mut raw = Table::new("Raw bandwidth, GB/s", ["way", "GB/s"]);
+    limits.iter().for_each(|(name, n)| raw.row([name.clone(), format!("{:.2}", n / 1e9)]));
+    figures.table(raw);
     figures.parts.insert("raw_bandwidth".into(), json!({"unit": "bytes/s", "ways": limits}));
     let reports = moved.iter().map(|m| {
         let Load { mib, regions, events, modules, touched } = m.load;
@@ -167,7 +169,7 @@ pub(super) fn run(
     figures.parts.insert("moves".into(), reports.collect());
     let samples = samples(&moved);
     goals(&moved, &samples, &limits, figures);
-    plot(&samples, out)?;
+    plot(&samples, out, figures)?;
     figures.samples.extend(samples);
     Ok(())
 }
@@ -253,20 +255,23 @@ fn samples(moved: &[Moved]) -> Vec<Sample> {
 }
 
 /// Phases in milliseconds: the median of each load and way.
-fn table(moved: &[Moved]) {
+fn table(moved: &[Moved]) -> Table {
     let mut groups: BTreeMap<(&str, u64, u64), Vec<&Moved>> = BTreeMap::new();
     for m in moved {
         groups.entry((&m.way, m.load.mib, m.load.regions)).or_default().push(m);
     }
-    print!("\n{:<26}{:>10}{:>9}", "move, phases in ms", "live", "regions");
-    PHASES.iter().for_each(|p| print!("{p:>10}"));
-    println!("{:>10}{:>10}{:>5}", "total", "downtime", "n");
+    let heads = ["move", "live", "regions"].into_iter().chain(PHASES).chain(["total", "downtime", "n"]);
+    let mut table = Table::new("Moves, phases in milliseconds", heads);
     for ((way, mib, regions), all) in groups {
         let middle = |f: &dyn Fn(&Moved) -> f64| median(&all.iter().map(|m| f(m)).collect::<Vec<_>>());
-        print!("{way:<26}{:>10}{regions:>9}", size((mib << 20) as usize));
-        PHASES.iter().for_each(|p| print!("{:>10.2}", middle(&|m| m.phase(p))));
-        println!("{:>10.1}{:>10.2}{:>5}", middle(&|m| m.number("total_ms")), middle(&|m| m.number("downtime_ms")), all.len());
+        let mut cells = vec![way.to_owned(), size((mib << 20) as usize), regions.to_string()];
+        cells.extend(PHASES.iter().map(|p| format!("{:.2}", middle(&|m| m.phase(p)))));
+        cells.push(format!("{:.1}", middle(&|m| m.number("total_ms"))));
+        cells.push(format!("{:.2}", middle(&|m| m.number("downtime_ms"))));
+        cells.push(all.len().to_string());
+        table.row(cells);
     }
+    table
 }
 
 /// The raw control that limits a path: sockets of its kind, as many as a move uses, or the GPU's own copies where it has made them.
@@ -304,7 +309,7 @@ fn goals(moved: &[Moved], samples: &[Sample], limits: &BTreeMap<String, f64>, fi
 }
 
 /// Copies and pauses by the bytes that a job keeps.
-fn plot(samples: &[Sample], out: &Path) -> Result<(), String> {
+fn plot(samples: &[Sample], out: &Path, figures: &mut Figures) -> Result<(), String> {
     for (what, term, title) in [
         ("memsync", "bytes", "First copy while the job works"),
         ("downtime", "held", "Downtime"),
@@ -314,10 +319,10 @@ fn plot(samples: &[Sample], out: &Path) -> Result<(), String> {
         for s in samples.iter().filter(|s| s.what == what) {
             series.entry(&s.path).or_default().push((s.amount(term), s.seconds));
         }
-        let series: Vec<Series> = series.into_iter().map(|(name, points)| Series { name: name.into(), points }).collect();
         let x = if term == "records" { "records" } else { "bytes" };
-        let plot = Plot { title, x, y: "seconds", diagonal: false, lines: false };
-        draw(&out.join(format!("{what}.svg")), &plot, &series)?;
+        let series: Vec<Series> = series.into_iter().map(|(name, points)| Series::times(name, points, x)).collect();
+        let plot = Plot { title, x, y: "s", diagonal: false, lines: false };
+        figures.plot(out, what, &plot, &series)?;
     }
     Ok(())
 }

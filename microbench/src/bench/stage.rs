@@ -19,22 +19,26 @@ pub(crate) struct Stage {
     /// The `mrcuda` under measurement.
     pub(crate) mrcuda: PathBuf,
     own: PathBuf,
+    /// The token of the servers.
+    token: PathBuf,
     /// The driver of this machine.
     pub(crate) driver: PathBuf,
 }
 
 impl Stage {
-    pub(crate) fn new(mrcuda: &Path, driver: &Path) -> Result<Stage, String> {
+    /// `token`: that of servers that run already; otherwise the servers of this stage get one of their own.
+    pub(crate) fn new(mrcuda: &Path, driver: &Path, token: Option<PathBuf>) -> Result<Stage, String> {
         use std::os::unix::fs::DirBuilderExt;
         let folder = std::env::temp_dir().join(format!("mrb-{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let own = std::env::current_exe().map_err(|e| format!("cannot find our own program: {e}"))?;
-        Ok(Stage { folder, mrcuda: mrcuda.to_owned(), own, driver: driver.to_owned() })
+        let token = token.unwrap_or_else(|| folder.join("token"));
+        Ok(Stage { folder, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned() })
     }
 
     /// The token of the servers.
     pub(crate) fn token(&self) -> PathBuf {
-        self.folder.join("token")
+        self.token.clone()
     }
 
     fn dress(&self, command: &mut Command) {
@@ -58,10 +62,15 @@ impl Stage {
 
     /// Ourselves, on the driver itself.
     pub(crate) fn native(&self, args: &[&str]) -> Result<Process, String> {
+        self.with_driver(args, &self.driver)
+    }
+
+    /// Ourselves, on any driver.
+    pub(crate) fn with_driver(&self, args: &[&str], driver: &Path) -> Result<Process, String> {
         let mut command = Command::new(&self.own);
         self.dress(&mut command);
-        command.args(args).arg("--driver").arg(&self.driver);
-        Process::start(command, "the native program")
+        command.args(args).arg("--driver").arg(driver);
+        Process::start(command, "the program")
     }
 
     /// Ourselves, without any driver.
@@ -73,8 +82,13 @@ impl Stage {
 
     /// Ourselves, under `mrcuda run`, beginning at a place.
     pub(crate) fn job(&self, place: &str, args: &[&str]) -> Result<Process, String> {
+        self.job_with(place, args, &[])
+    }
+
+    /// The same with more variables.
+    pub(crate) fn job_with(&self, place: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Process, String> {
         let mut command = self.mrcuda();
-        command.arg("run");
+        command.envs(env.iter().copied()).arg("run");
         if place != "local" {
             command.args(["--server", place]);
         }
@@ -94,7 +108,7 @@ impl Stage {
             tls: format!("{address}/0"),
             tcp: format!("plain://{address}/0"),
             unix: format!("unix:{}/0", socket.display()),
-            _process: process,
+            process,
         })
     }
 
@@ -124,7 +138,34 @@ pub(crate) struct Server {
     pub(crate) tcp: String,
     /// Its GPU, over the Unix socket.
     pub(crate) unix: String,
-    _process: Process,
+    process: Process,
+}
+
+impl Server {
+    /// Process ids of its workers.
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        let pid = self.process.pid();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<u32>>()).collect()
+    }
+}
+
+/// Seconds of processor time that a process has used; its own, without its children.
+pub(crate) fn processor_seconds(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the program's name, which may contain anything: user and system time are fields 14 and 15.
+    let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
+    let ticks: f64 = fields.filter_map(|n| n.parse::<f64>().ok()).sum();
+    // SAFETY: a plain question.
+    ticks / unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64
+}
+
+/// Bytes of memory that a process has to itself.
+pub(crate) fn private_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    text.lines().filter(|l| l.starts_with("Private_")).filter_map(kib).sum::<u64>() << 10
 }
 
 /// A running process that speaks in lines. Ended when it goes out of scope.
@@ -170,11 +211,17 @@ impl Process {
         serde_json::from_str(&line).map_err(|_| format!("{} says `{line}`", self.name))
     }
 
-    /// Sends a line and reads one.
-    pub(crate) fn ask(&mut self, line: &str) -> Result<Value, String> {
+    /// Sends a line.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), String> {
         let input = self.input.as_mut().ok_or("its input is closed")?;
         // If it has ended, reading returns the reason.
         let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+        Ok(())
+    }
+
+    /// Sends a line and reads one.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Value, String> {
+        self.tell(line)?;
         self.answer()
     }
 

@@ -1,4 +1,4 @@
-//! Worker processes: starts them, keeps one warm for each GPU, and detects their end.
+//! Worker processes: starts them, keeps some warm for each GPU, and detects their end.
 
 use super::admission::Source;
 use super::env;
@@ -245,7 +245,7 @@ impl Worker {
 struct Workers {
     /// All workers that have not ended.
     all: Vec<Arc<Worker>>,
-    /// Warm workers without a client, one for each GPU.
+    /// Warm workers without a client, oldest first; at most `Limits::warm` for each GPU.
     warm: Vec<Arc<Worker>>,
 }
 
@@ -396,25 +396,32 @@ impl Pool {
     pub(super) fn take_warm(&self, profile: &Profile) -> Option<Arc<Worker>> {
         let mut w = lock(&self.workers);
         let i = w.warm.iter().position(|w| w.profile == *profile)?;
-        Some(w.warm.swap_remove(i))
+        Some(w.warm.remove(i))
     }
 
-    /// The worker kept for clients with this profile, even if it is not ready yet.
-    pub(super) fn warm(&self, profile: &Profile) -> Option<Arc<Worker>> {
-        lock(&self.workers).warm.iter().find(|w| w.profile == *profile).cloned()
+    /// The workers kept for clients with this profile, even if they are not ready yet.
+    pub(super) fn warm(&self, profile: &Profile) -> Vec<Arc<Worker>> {
+        lock(&self.workers).warm.iter().filter(|w| w.profile == *profile).cloned().collect()
     }
 
-    /// Keeps a worker warm, replacing the one that was kept for this GPU.
+    /// Number of workers that are still to be kept warm for clients with this profile.
+    pub(super) fn lacks(&self, profile: &Profile) -> usize {
+        (self.limits.warm as usize).saturating_sub(self.warm(profile).len())
+    }
+
+    /// Keeps a worker warm; if too many are kept for this GPU, ends one: of another profile if there is one, otherwise the oldest.
     pub(super) fn keep_warm(&self, worker: Arc<Worker>) {
         let mut w = lock(&self.workers);
         if matches!(*lock(&worker.phase), Phase::Ended | Phase::Gone) {
             return;
         }
-        let (old, mut kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut w.warm).into_iter().partition(|o| o.profile.gpu == worker.profile.gpu);
-        kept.push(worker);
-        w.warm = kept;
-        old.iter().for_each(|o| o.end());
+        let profile = worker.profile.clone();
+        w.warm.push(worker);
+        while w.warm.iter().filter(|o| o.profile.gpu == profile.gpu).count() > self.limits.warm as usize {
+            let other = w.warm.iter().position(|o| o.profile.gpu == profile.gpu && o.profile != profile);
+            let Some(i) = other.or_else(|| w.warm.iter().position(|o| o.profile == profile)) else { return };
+            w.warm.remove(i).end();
+        }
     }
 
     /// Ends all workers and waits for that for a limited time.

@@ -93,6 +93,7 @@ impl Scene {
             worker_exe: std::env::current_exe().unwrap(),
             max_workers: None,
             max_client_workers: None,
+            warm: 1,
             of_worker: WorkerLimits::of_machine(),
             targets: Vec::new(),
             announce: |_| {},
@@ -463,7 +464,7 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
     // The next worker with this profile is started some time after this one: it is older than the next connection.
     let ready = || {
         let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
-        s.daemon.state.pool.warm(&profile).map(|w| w.pid() as i32)
+        s.daemon.state.pool.warm(&profile).first().map(|w| w.pid() as i32)
     };
     assert!(ready().is_none() || began.elapsed() >= Duration::from_millis(500), "it is made at once");
     assert!(soon(|| ready().is_some()));

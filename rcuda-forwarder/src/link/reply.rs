@@ -40,6 +40,11 @@ impl Reply {
         self.waiter.wait()
     }
 
+    /// As [`Reply::wait`], for an answer that comes before another one that was waited for: it costs no round trip, and counts as none.
+    pub fn wait_along(self) -> Result<(Code, Vec<u8>), Lost> {
+        self.waiter.wait()
+    }
+
     /// Waits for at most `limit`; `None` if the answer has not arrived.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<(Code, Vec<u8>), Lost>> {
         traffic::waited(self.id);

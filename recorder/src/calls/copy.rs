@@ -38,6 +38,8 @@ pub(crate) use fill::*;
 
 /// The longest copy that is sent to an idle stream without a wait: a place processes no other call while it makes the copy.
 const SHORT: u64 = 64 << 10;
+/// The longest copy that is sent in such pieces to a place that is far away: for a longer one the round trip matters less.
+const LONG: u64 = 4 << 20;
 
 /// The graph node of a captured copy.
 fn node(device: &Device, r: Rect) -> Result<Work<u64>, Code> {
@@ -110,10 +112,11 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             }
             if known && (bulk::copy(cx, device, &r, stream, until)? || apart::copy(cx, device, &r, stream, until)?)
                 || copy_here(cx, device, &r, stream, until)?
-                || known && copy_at_rest(cx, device, &r, stream, until)?
             {
                 return Ok(());
             }
+            let rest = if known { copy_at_rest(cx, device, r, stream, until)? } else { Some(r) };
+            let Some(r) = rest else { return Ok(()) };
             copy_in(cx, device, known, r, stream, until)?;
             // Later launches on any stream must find the bytes.
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
@@ -214,15 +217,36 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
     Ok(true)
 }
 
-/// A short copy to the device while its stream and the default stream are known to be idle; returns false if they are not. No thread
-/// waits for it: the place makes the copy before it processes any later call, which is all that the program can observe. So the streams
-/// are idle after it, and a wait for them needs no round trip.
-fn copy_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
-    let bytes = r.width.saturating_mul(r.rows);
+/// A short copy to the device, or the pieces of a longer one to a place that is far away, while its stream and the default stream are known
+/// to be idle; returns what is left to copy if they are not. No thread waits for it: the place makes the copy before it processes any
+/// later call, which is all that the program can observe. So the streams are idle after it, and a wait for them needs no round trip.
+fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: u64, until: Until) -> Result<Option<Rect>, Code> {
+    let longest = if cx.place(device).is_far() && r.rows == 1 { LONG } else { SHORT };
     // An asynchronous copy from pinned memory is meant to overlap other work.
-    if bytes > SHORT || (until == Until::Submitted && r.src.is_pinned(r)?) {
-        return Ok(false);
+    if r.width.saturating_mul(r.rows) > longest || (until == Until::Submitted && r.src.is_pinned(&r)?) {
+        return Ok(Some(r));
     }
+    loop {
+        let piece = if r.rows == 1 { Rect { width: r.width.min(SHORT), ..r } } else { r };
+        if !copy_piece_at_rest(cx, device, &piece, stream)? {
+            return Ok(Some(r));
+        }
+        if r.rows > 1 || piece.width == r.width {
+            break;
+        }
+        r.src.address += piece.width;
+        r.dst.address += piece.width;
+        r.width -= piece.width;
+    }
+    if until == Until::Done {
+        // As in every call that waits; the text has arrived already.
+        cx.show_text();
+    }
+    Ok(None)
+}
+
+/// Returns false if the streams are not known to be idle.
+fn copy_piece_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64) -> Result<bool, Code> {
     let Place::Remote { link, .. } = cx.place(device) else { return Ok(false) };
     let at_rest = |stream| device.quiet_at(cx.place(device), Some(stream));
     // The work of other streams may follow that of the default stream, and vice versa.
@@ -236,9 +260,5 @@ fn copy_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64
         unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
     let span = device.record_error(sent)?;
     device.still_quiet(span.clone());
-    if span.is_some() && until == Until::Done {
-        // As in every call that waits; the text has arrived already.
-        cx.show_text();
-    }
     Ok(span.is_some())
 }

@@ -61,7 +61,14 @@ fn ask_info(
     let edges = Edges { uses: [function].into(), ..Edges::default() };
     let body = function.to_le_bytes();
     let told = data.learn(device.index, &device.ledger, |ledger| {
-        let bytes = cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?;
+        let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_far()) {
+            Some(bytes) => {
+                let sent = device.record_error(cx.place(device).send(ops::id::FUNCTION_INFO, &[&body]))?;
+                device.still_quiet(sent);
+                bytes
+            }
+            None => cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?,
+        };
         let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
         // The answer depends on attributes, of which only the last values are replayed, so a replay does not compare it.
         ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;

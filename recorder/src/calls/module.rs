@@ -1,16 +1,19 @@
 //! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
 
+use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::base::pointer::write_out;
+use crate::device_memory::variables;
 use crate::enter::{CallContext, guard};
 use crate::host_memory::managed_variables;
 use crate::job::Device;
 use crate::ledger::{Keep, Ledger};
+use crate::place::Waiting;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
+use cuda_api::ops::{self, CodeFacts, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_image::{Image, Known};
@@ -26,18 +29,6 @@ const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
 /// `CU_JIT_WALL_TIME`: an output.
 const WALL_TIME: u32 = 2;
 
-/// Sends an image, unless the device has it; returns the journal's name of it.
-fn put(cx: &CallContext, device: &'static Device, ledger: &mut Ledger, hash: [u8; 32], image: &Image) -> Result<u64, Code> {
-    if let Some(name) = ledger.image(&hash) {
-        return Ok(name);
-    }
-    let mut body = Vec::with_capacity(64 + image.bytes.len());
-    ImagePut { hash, kind: image.kind as u8 }.put(&mut body);
-    body.extend_from_slice(&image.bytes);
-    cx.ask(device, ops::id::IMAGE_PUT, &[&body])?;
-    ledger.put_image(hash, &body)
-}
-
 fn load(
     cx: &CallContext,
     device: &'static Device,
@@ -49,9 +40,13 @@ fn load(
     device.check()?;
     let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
     cx.show_text();
-    loaded
+    if let Some(facts) = loaded? {
+        variables::learn(cx, device, handle, &facts);
+    }
+    Ok(())
 }
 
+/// Sends an image, unless the device has it, loads it, and reads ahead what programs ask next, in one round trip.
 fn load_at(
     cx: &CallContext,
     device: &'static Device,
@@ -60,12 +55,37 @@ fn load_at(
     library: bool,
     image: &Image,
     options: &[(u32, u64)],
-) -> Result<(), Code> {
+) -> Result<Option<CodeFacts>, Code> {
+    let begin = |id, body: &[u8]| -> Result<Waiting, Code> {
+        let waiting = device.record_error(cx.place(device).begin(id, &[body]))?;
+        // A load gives the program's streams no work.
+        device.still_quiet(waiting.span());
+        Ok(waiting)
+    };
     let hash = image.hash();
-    let name = put(cx, device, ledger, hash, image)?;
-    let mut body = Vec::new();
-    ImageLoad { handle, hash, library, options: options.to_vec() }.put(&mut body);
-    let answer = cx.ask(device, ops::id::IMAGE_LOAD, &[&body])?;
+    let known = ledger.image(&hash);
+    let mut put = Vec::new();
+    if known.is_none() {
+        put.reserve_exact(64 + image.bytes.len());
+        ImagePut { hash, kind: image.kind as u8 }.put(&mut put);
+        put.extend_from_slice(&image.bytes);
+    }
+    let putting = if known.is_none() { Some(begin(ops::id::IMAGE_PUT, &put)?) } else { None };
+    let body = encode(&ImageLoad { handle, hash, library, options: options.to_vec() });
+    let loading = begin(ops::id::IMAGE_LOAD, &body)?;
+    let asking = if cx.place(device).is_far() { Some(begin(ops::id::CODE_FACTS, &handle.to_le_bytes())?) } else { None };
+    // The last answer is waited for; the others come before it.
+    let facts = asking.map(Waiting::finish);
+    let loaded = if facts.is_some() { loading.finish_along() } else { loading.finish() };
+    let name = match (known, putting.map(Waiting::finish_along)) {
+        (Some(name), _) => name,
+        (None, put_answer) => {
+            // If the image is refused, so is the load.
+            put_answer.map(|answer| cx.result(device, answer)).transpose()?;
+            ledger.put_image(hash, &put)?
+        }
+    };
+    let answer = cx.result(device, loaded)?;
     let ImageLoaded { made_heap, variables } = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     if made_heap {
         // The heap outlives the code that first needed it.
@@ -75,7 +95,10 @@ fn load_at(
     let edges = Edges { creates: [handle].into(), uses: [name].into(), ..Edges::default() };
     ledger.append(ops::id::IMAGE_LOAD, &body, &[], &edges, Keep { role, setting: None })?;
     ledger.loaded(handle, hash);
-    Ok(())
+    // What the place cannot say ahead is asked for later.
+    let facts = facts.filter(|(rc, _)| *rc == code::SUCCESS).and_then(|(_, bytes)| CodeFacts::get(&mut &bytes[..]).ok());
+    facts.iter().for_each(|facts| ledger.code.learn(handle, facts));
+    Ok(facts)
 }
 
 /// Loads code on devices. If the first device refuses it because it has managed variables, it is loaded with those in the job's memory:

@@ -1,12 +1,17 @@
-//! Variables of loaded code, as memory that a program queries. Their addresses are known to the place.
+//! Variables of loaded code, by name and as memory that a program queries. Their addresses are known to the place.
 
+use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::device_memory::regions;
 use crate::enter::CallContext;
-use crate::job::contexts;
+use crate::host_memory::managed_variables;
+use crate::job::{Device, contexts};
 use crate::objects::allocations::{PLACED, PLACED_END};
+use cuda_api::calls::Call;
+use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
+use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::ops::{self, Variable};
+use cuda_api::ops::{self, CodeFacts, Variable};
 use cuda_api::wire::Wire;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -31,6 +36,55 @@ struct State {
 
 static STATE: Mutex<State> = Mutex::new(State { ended: 0, known: BTreeMap::new() });
 
+/// Rows that query a variable by its name.
+pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
+
+/// The answer to such a call, if the variable is managed, or the place has said where it is.
+pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
+    let find = |owner: u64, name: &[u8]| {
+        let said = || lock(&cx.device().ok()?.ledger).code.variable(owner, name);
+        managed_variables::find(cx, owner, name).or_else(said)
+    };
+    let (reply, is_asked) = if call == cuModuleGetGlobal_v2::Fn::ID {
+        let asked = cuModuleGetGlobal_v2::Sent::get(&mut body).ok()?;
+        let (at, bytes) = find(asked.hmod, &asked.name)?;
+        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
+        (encode(&cuModuleGetGlobal_v2::Reply { dptr, bytes, hmod: (), name: () }), asked.dptr || asked.bytes)
+    } else {
+        let asked = cuLibraryGetGlobal::Sent::get(&mut body).ok()?;
+        let (at, bytes) = find(asked.library, &asked.name)?;
+        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
+        (encode(&cuLibraryGetGlobal::Reply { dptr, bytes, library: (), name: () }), asked.dptr || asked.bytes)
+    };
+    if !is_asked {
+        return Some(Err(code::ERROR_INVALID_VALUE));
+    }
+    // A failed context returns its error.
+    Some(cx.device().and_then(Device::check).map(|()| reply))
+}
+
+fn context_of(cx: &CallContext, device: u32, owner: u64) -> Option<u64> {
+    match kind(owner) {
+        Some(Kind::Module) => Some(cx.job.tables.modules.get(owner).ok()?.context()),
+        _ => Some(contexts::primary(device)),
+    }
+}
+
+/// Notes the variables of code that was loaded just now. Of variables that overlap, the place knows which one is meant.
+pub(crate) fn learn(cx: &CallContext, device: &Device, owner: u64, facts: &CodeFacts) {
+    let Some(context) = context_of(cx, device.index, owner) else { return };
+    let mut all: Vec<(u64, u64)> = facts.variables.iter().map(|v| (v.address, v.bytes)).collect();
+    all.sort_unstable();
+    let end = |(start, bytes): (u64, u64)| start.saturating_add(bytes);
+    let mut state = lock(&STATE);
+    for (i, (start, bytes)) in all.iter().copied().enumerate() {
+        let apart = (i == 0 || end(all[i - 1]) <= start) && all.get(i + 1).is_none_or(|next| end((start, bytes)) <= next.0);
+        if apart && start >= PLACED && end((start, bytes)) <= PLACED_END {
+            state.known.insert(start, Found { device: device.index, start, bytes, context });
+        }
+    }
+}
+
 /// The variable that contains an address. Programs repeat such queries, so the place is queried once about each.
 pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     if !(PLACED..PLACED_END).contains(&address) {
@@ -52,10 +106,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     if !around || start < PLACED || start + bytes > PLACED_END {
         return None;
     }
-    let context = match kind(module) {
-        Some(Kind::Module) => cx.job.tables.modules.get(module).ok()?.context(),
-        _ => contexts::primary(device.index),
-    };
+    let context = context_of(cx, device.index, module)?;
     let found = Found { device: device.index, start, bytes, context };
     let mut state = lock(&STATE);
     if state.ended == ended {

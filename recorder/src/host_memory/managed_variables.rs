@@ -6,19 +6,13 @@ use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
 use crate::pinned::blocks::Kind as Memory;
-use cuda_api::calls::Call;
-use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::wire::Wire;
 use cuda_image::Image;
 use cuda_image::managed::Places;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The rows that are answered here if they query such a variable.
-pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
 
 #[derive(Debug)]
 struct Variable {
@@ -95,36 +89,11 @@ pub(crate) fn ended(cx: &CallContext, handle: u64) {
 
 /// Address and size of a managed variable of a library, a module, or the module of a library.
 pub(crate) fn find(cx: &CallContext, owner: u64, name: &[u8]) -> Option<(u64, u64)> {
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
     let name = std::str::from_utf8(name).ok()?;
     let lender = || cx.job.devices.iter().find_map(|d| lock(&d.ledger).parent(owner));
     let library = if kind(owner) == Some(Kind::Module) { lender().unwrap_or(owner) } else { owner };
     lock(&LOADED).get(&library)?.get(name).map(|v| (v.at, v.bytes))
-}
-
-/// The answer to a call that queries a variable, if the variable is managed.
-pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
-    if !ANY.load(Ordering::Relaxed) {
-        return None;
-    }
-    let nothing = Some(Err(code::ERROR_INVALID_VALUE));
-    let mut reply = Vec::new();
-    if call == cuModuleGetGlobal_v2::Fn::ID {
-        let asked = cuModuleGetGlobal_v2::Sent::get(&mut body).ok()?;
-        let (at, bytes) = find(cx, asked.hmod, &asked.name)?;
-        if !asked.dptr && !asked.bytes {
-            return nothing;
-        }
-        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
-        cuModuleGetGlobal_v2::Reply { dptr, bytes, hmod: (), name: () }.put(&mut reply);
-    } else {
-        let asked = cuLibraryGetGlobal::Sent::get(&mut body).ok()?;
-        let (at, bytes) = find(cx, asked.library, &asked.name)?;
-        if !asked.dptr && !asked.bytes {
-            return nothing;
-        }
-        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
-        cuLibraryGetGlobal::Reply { dptr, bytes, library: (), name: () }.put(&mut reply);
-    }
-    // A failed context returns its error.
-    Some(cx.device().and_then(|d| d.check()).map(|()| reply))
 }

@@ -60,8 +60,8 @@ fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
     let s = Scene::lending(vec![0]);
     let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
     for _ in 0..5 {
-        assert!(soon(|| s.daemon.state.pool.warm(&profile).is_some()));
-        let warm = s.daemon.state.pool.warm(&profile).unwrap();
+        assert!(soon(|| !s.daemon.state.pool.warm(&profile).is_empty()));
+        let warm = s.daemon.state.pool.warm(&profile).remove(0);
         warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGKILL).unwrap();
         let link = s.link(0);
@@ -73,7 +73,7 @@ fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
 fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let s = Scene::lending(vec![0]);
     let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
-    let warm = s.daemon.state.pool.warm(&profile).unwrap();
+    let warm = s.daemon.state.pool.warm(&profile).remove(0);
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
     // It takes a moment until the signal has reached all of its threads.
@@ -191,4 +191,54 @@ fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
     assert!(soon(|| one.daemon.first.iter().all(gone)));
     wait_for_first_workers(&one.daemon.state, &one.daemon.first).unwrap();
     assert!(logged(|l| l.starts_with("cannot be used: GPU 1: ")));
+}
+
+#[test]
+fn as_many_workers_are_kept_ready_as_asked() {
+    let s = Scene::with(vec![0], |o| o.warm = 3);
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let kept = || s.daemon.state.pool.warm(&profile).iter().map(|w| w.pid() as i32).collect::<Vec<_>>();
+    assert!(soon(|| kept().len() == 3));
+    let first = kept();
+    // They come at the same time, and each finds one ready.
+    let links: Vec<_> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..3).map(|_| scope.spawn(|| s.link(0))).collect();
+        clients.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    let mut served: Vec<i32> = links.iter().map(|l| pid(l)).collect();
+    let mut expected = first.clone();
+    (served.sort_unstable(), expected.sort_unstable());
+    assert_eq!(served, expected);
+    assert!(soon(|| kept().len() == 3) && kept().iter().all(|pid| !first.contains(pid)), "others take their place");
+    // Clients of another kind get theirs, at the cost of these.
+    let other = Profile { virtual_device: 2, ..profile.clone() };
+    s.daemon.state.pool.keep_warm(start(&s.daemon.state, other.clone()).unwrap());
+    assert_eq!((kept().len(), s.daemon.state.pool.warm(&other).len()), (2, 1));
+}
+
+/// Each of them needs a worker that is not there yet, and all are served at the same time.
+#[test]
+fn a_burst_of_clients_is_served() {
+    const CLIENTS: u32 = 64;
+    let s = Scene::with(vec![0], |o| o.max_client_workers = Some(CLIENTS));
+    let together = std::sync::Barrier::new(CLIENTS as usize);
+    let pids = thread::scope(|scope| {
+        let client = |number: u32| {
+            let (s, together) = (&s, &together);
+            move || {
+                together.wait();
+                let link = if number % 2 == 0 { s.link(0) } else { Link::connect(&s.unix(0), None, &hello(), None).unwrap() };
+                put(&link, 4096, &number.to_le_bytes());
+                // No worker leaves before the last client is served.
+                together.wait();
+                assert_eq!(get(&link, 4096, 4), number.to_le_bytes());
+                let pid = pid(&link);
+                link.close();
+                pid
+            }
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(client(number))).collect();
+        clients.into_iter().map(|c| c.join().unwrap()).collect::<std::collections::BTreeSet<i32>>()
+    });
+    assert_eq!(pids.len(), CLIENTS as usize, "each has a worker of its own");
 }
