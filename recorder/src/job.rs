@@ -279,14 +279,16 @@ impl Device {
         r
     }
 
-    /// Registers for errors of asynchronous work.
+    /// Registers for errors of asynchronous work at the current place. A place that the device has left is not heard any more: the errors
+    /// of the work there came before the quiesce ended.
     pub(crate) fn watch(&self, place: &Place) {
         if let Place::Remote { link, .. } = place {
-            let index = self.index as usize;
+            let (index, epoch) = (self.index as usize, self.epoch.load(Ordering::Acquire));
             link.set_fault_hook(move |fault| {
                 tracing::debug!(target: "place", "device {index}: {:#06x} failed with {}", fault.id, fault.code);
-                if let Some(job) = opened() {
-                    job.devices[index].failed_late(fault.id, fault.code);
+                let device = opened().map(|job| &job.devices[index]);
+                if let Some(device) = device.filter(|device| device.epoch.load(Ordering::Acquire) == epoch) {
+                    device.failed_late(fault.id, fault.code);
                 }
             });
         }
