@@ -54,9 +54,11 @@ pub(crate) struct Device {
     failure: Failure,
     /// Number of threads that wait for an answer outside the gate.
     pub(crate) waiters: AtomicU32,
-    /// The journal, held over a state-building call and its record.
+    /// The journal, held over a state-building call and its record, also while the place answers: the journal must have the order in
+    /// which the calls took effect (docs/execution.md, "Locks that are held over a round trip").
     pub(crate) ledger: Mutex<Ledger>,
-    /// Allocations and the arena.
+    /// Allocations and the arena, held while the place maps memory for them: nobody may see, or free, an address whose memory does not
+    /// exist yet. Taken before the ledger.
     pub(crate) memory: RwLock<Memory>,
     /// The completion cache.
     quiet: Mutex<Quiet>,
