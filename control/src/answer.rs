@@ -138,6 +138,10 @@ pub struct Move {
     pub phase: Option<String>,
     /// Durations of the completed phases; with several GPUs, that of the slowest.
     pub phases: BTreeMap<String, f64>,
+    /// Rounds that have copied memory; with several GPUs, of the one with the most.
+    pub rounds: u64,
+    /// How often calls were blocked: the attempts to quiesce.
+    pub closings: u64,
     /// Bytes copied, counted after each round.
     pub bytes: u64,
     /// Bytes copied while calls were blocked.
@@ -194,6 +198,8 @@ pub struct Leg {
     pub by_socket: Option<String>,
     /// Durations of the completed phases.
     pub phases: BTreeMap<String, f64>,
+    /// Rounds that have copied memory.
+    pub rounds: u64,
     /// Bytes copied, counted after each round.
     pub bytes: u64,
     /// Bytes copied while calls were blocked.
@@ -227,6 +233,7 @@ impl Move {
         self.from = text(|leg| &leg.from);
         self.transport = text(|leg| &leg.transport);
         let sum = |part: fn(&Leg) -> u64| legs.iter().map(part).sum::<u64>();
+        self.rounds = legs.iter().map(|leg| leg.rounds).max().unwrap_or_default();
         self.bytes = sum(|leg| leg.bytes);
         self.delta_bytes = sum(|leg| leg.delta_bytes);
         self.bytes_by_descriptor = sum(|leg| leg.bytes_by_descriptor);

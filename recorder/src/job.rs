@@ -54,9 +54,11 @@ pub(crate) struct Device {
     failure: Failure,
     /// Number of threads that wait for an answer outside the gate.
     pub(crate) waiters: AtomicU32,
-    /// The journal, held over a state-building call and its record.
+    /// The journal, held over a state-building call and its record, also while the place answers: the journal must have the order in
+    /// which the calls took effect (docs/execution.md, "Locks that are held over a round trip").
     pub(crate) ledger: Mutex<Ledger>,
-    /// Allocations and the arena.
+    /// Allocations and the arena, held while the place maps memory for them: nobody may see, or free, an address whose memory does not
+    /// exist yet. Taken before the ledger.
     pub(crate) memory: RwLock<Memory>,
     /// The completion cache.
     quiet: Mutex<Quiet>,
@@ -287,14 +289,16 @@ impl Device {
         r
     }
 
-    /// Registers for errors of asynchronous work.
+    /// Registers for errors of asynchronous work at the current place. A place that the device has left is not heard any more: the errors
+    /// of the work there came before the quiesce ended.
     pub(crate) fn watch(&self, place: &Place) {
         if let Place::Remote { link, .. } = place {
-            let index = self.index as usize;
+            let (index, epoch) = (self.index as usize, self.epoch.load(Ordering::Acquire));
             link.set_fault_hook(move |fault| {
                 tracing::debug!(target: "place", "device {index}: {:#06x} failed with {}", fault.id, fault.code);
-                if let Some(job) = opened() {
-                    job.devices[index].failed_late(fault.id, fault.code);
+                let device = opened().map(|job| &job.devices[index]);
+                if let Some(device) = device.filter(|device| device.epoch.load(Ordering::Acquire) == epoch) {
+                    device.failed_late(fault.id, fault.code);
                 }
             });
         }

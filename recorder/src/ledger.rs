@@ -23,8 +23,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 mod error;
 mod known_code;
+pub(crate) mod tail;
 pub(crate) use error::NoJournal;
 use known_code::KnownCode;
+use tail::{Tail, Weight};
 
 /// Identifies a request: call id and encoded arguments, without the handle that the call creates.
 pub(crate) type Key = (u16, Vec<u8>);
@@ -97,7 +99,7 @@ pub(crate) struct Ledger {
     device: u32,
     seq: u64,
     /// Records since the move in progress took the live set.
-    tail: Option<RecordBuffer>,
+    tail: Option<Tail>,
     /// Images that were sent to the device, by content hash.
     images: HashMap<[u8; 32], Sent>,
     /// Images without loaded modules, in the order in which they became idle.
@@ -265,7 +267,7 @@ impl Ledger {
     /// Returns a copy of the live set, since the job appends while it is replayed, and starts collecting the tail.
     pub(crate) fn begin_move(&mut self) -> Result<RecordBuffer, MoveError> {
         let live = self.writer()?.copy_live()?;
-        self.tail = Some(RecordBuffer::default());
+        self.tail = Some(Tail::default());
         Ok(live)
     }
 
@@ -275,12 +277,12 @@ impl Ledger {
         if !self.writer()?.is_complete() {
             return Err(JournalError::Incomplete.into());
         }
-        Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default())
+        Ok(self.tail.as_mut().map(std::mem::take).unwrap_or_default().records)
     }
 
-    /// Returns whether code was loaded since the last call of [`Ledger::take_tail`].
-    pub(crate) fn has_new_code(&self) -> bool {
-        self.tail.iter().flat_map(RecordBuffer::iter).any(|r| r.id == ops::id::IMAGE_LOAD)
+    /// What the records since the last call of [`Ledger::take_tail`] cost to replay.
+    pub(crate) fn tail_weight(&self) -> Weight {
+        self.tail.as_ref().map(|tail| tail.weight).unwrap_or_default()
     }
 
     /// Ends a move, whether it succeeded or not.

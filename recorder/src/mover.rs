@@ -6,7 +6,7 @@
 
 use crate::base::log::lock;
 use crate::calls::registry;
-use crate::enter::CallContext;
+use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
 use crate::move_error::{Failure, MoveError};
@@ -15,14 +15,17 @@ use crate::place::{self, Place, Spec};
 use ::control::Plan;
 use faults::Point;
 use leg::Leg;
-use quiesce::{Quiet, quiesce};
+use protocol::{Action, Attempt, Event, Failed, Joint, Protocol, Report, Request, Step};
+use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
+use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 mod compare;
 mod data_channels;
 mod late;
 mod leg;
+mod protocol;
 mod quiesce;
 pub(crate) mod random;
 mod times;
@@ -79,31 +82,11 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveErro
     }
 }
 
-/// Runs a step for all legs in parallel. Returns the first failure.
-fn each<'a>(legs: &mut [Leg<'a>], step: impl Fn(&mut Leg<'a>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
-    match legs {
-        [one] => step(one),
-        several => {
-            let results: Vec<Result<(), Failure>> = std::thread::scope(|s| {
-                let running: Vec<_> = several.iter_mut().map(|leg| s.spawn(|| step(leg))).collect();
-                running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err(internal_error::of_thread().into()))).collect()
-            });
-            results.into_iter().zip(several).try_for_each(|(r, leg)| r.map_err(|why| why.of_gpu(leg.device.index)))
-        }
-    }
-}
-
 /// Carries out a move and reports progress to its task. A failure before the commit leaves the job where it was.
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let moving = Moving::begin();
-    let mut legs = legs(job, task, &moving)?;
-    let result = go(job, task, &mut legs, &moving);
-    if result.is_err() && task.check().is_ok() && legs.iter().any(|leg| leg.unfit.is_some()) {
-        tracing::debug!(target: "migrate", "move: a helper is tried instead of this process: {result:?}");
-        legs = legs.into_iter().map(|leg| leg.again(&moving)).collect();
-        return go(job, task, &mut legs, &moving);
-    }
-    result
+    let legs = legs(job, task, &moving)?;
+    carry_out(job, task, legs, &moving)
 }
 
 /// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
@@ -126,80 +109,153 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 
-/// How often the quiesce is undone because the job loaded code at the last moment: a job that loads code all the time has to wait for the
-/// loading in the end.
-const LAST_LOADS: usize = 3;
+/// The end of a leg's step, with the leg, which had left the mover for the step.
+type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
 
-/// Quiesces the job, with its code loaded at the targets: loading code takes longer than everything else that is done while calls wait.
-fn bring_to_rest(task: &Task, legs: &mut [Leg<'_>]) -> Result<Quiet, Failure> {
-    let mut left = LAST_LOADS;
-    loop {
-        each(legs, Leg::load_new_code)?;
-        task.phase("quiesce")?;
-        let span = task.span("quiesce", None);
-        faults::at(Point::Quiesce);
-        let since = Instant::now();
-        let quiet = {
-            let sources: Vec<(&'static Device, &Place)> = legs.iter().map(|leg| (leg.device, &leg.source)).collect();
-            quiesce(&sources, task)
-        };
-        drop(span);
-        legs.iter_mut().for_each(|leg| leg.note("quiesce", since));
-        let quiet = quiet.map_err(|why| Failure::from(why).in_phase("quiesce"))?;
-        if left == 0 || !legs.iter().any(Leg::has_new_code) {
-            return Ok(quiet);
+/// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
+fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving) -> Result<(), Failure> {
+    let mut protocol = Protocol::new(legs.len(), task.max_downtime());
+    let mut mover = Mover::new(task, moving, legs);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|threads| {
+        loop {
+            let mut event = None;
+            while let Some(action) = protocol.poll() {
+                match action {
+                    Action::Run(ticket, Request::Joint(joint)) => {
+                        let answer = mover.take(joint).map_err(|why| Failed { why, unfit: false });
+                        event = Some(Event::Answer(ticket, answer));
+                    }
+                    Action::Run(ticket, Request::Leg(number, step)) => {
+                        let mut leg = mover.legs[number].take().ok_or_else(|| MoveError::missing("leg"))?;
+                        let (tell, several) = (tell.clone(), mover.legs.len() > 1);
+                        let run = move || {
+                            let answer = take(&mut leg, step, job, several);
+                            // The receiver lives as long as this scope.
+                            let _ = tell.send((number, leg, Event::Answer(ticket, answer)));
+                        };
+                        if several { drop(threads.spawn(run)) } else { run() }
+                    }
+                    Action::OpenGate => mover.open_gate(),
+                    Action::ReleaseSource(leg) => mover.leg(leg, |leg| leg.release_source(moving)),
+                    Action::ReleaseTarget(leg) => mover.leg(leg, Leg::close),
+                    Action::Restart { leg, helper } => {
+                        let old = mover.legs[leg].take();
+                        mover.legs[leg] = old.map(|leg| leg.again(helper, moving));
+                    }
+                    Action::End(result) => return result,
+                }
+            }
+            let event = match event {
+                Some(event) => event,
+                None => {
+                    let (number, leg, event): Ended<'_> = told.recv().map_err(|_| internal_error::of_thread())?;
+                    mover.legs[number] = Some(leg);
+                    event
+                }
+            };
+            if let Err(why) = task.check() {
+                protocol.handle(Event::Stop(why.into()));
+            }
+            protocol.handle(event);
         }
-        left -= 1;
-        drop(quiet);
-        task.release();
-    }
+    })
 }
 
-fn go(job: &'static Job, task: &Task, legs: &mut [Leg<'_>], moving: &Moving) -> Result<(), Failure> {
-    internal_error::blocker().map_or(Ok(()), Err)?;
-    each(legs, |leg| leg.check_source(job))?;
-    let together: Vec<&'static Device> = legs.iter().map(|leg| leg.device).collect();
-    together_or_not(&together)?;
-    legs.iter().for_each(|leg| crate::device_memory::supply::drop_spare(&CallContext::inside(job), leg.device));
-    each(legs, Leg::prepare)?;
-    each(legs, |leg| leg.replay(job))?;
-    each(legs, Leg::connect)?;
-    each(legs, Leg::precopy)?;
-    let quiet = bring_to_rest(task, legs)?;
-    for (leg, was_busy) in legs.iter_mut().zip(&quiet.was_busy) {
-        leg.told.kernel_running = *was_busy;
+/// A step of a leg. A panic in it, which was noted, fails the move.
+fn take(leg: &mut Leg<'_>, step: Step, job: &'static Job, several: bool) -> Result<Report<Failure>, Failed<Failure>> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| leg.take(step, job)))
+        .unwrap_or_else(|_| Err(internal_error::of_thread().into()))
+        .map_err(|why| Failed { why: if several { why.of_gpu(leg.device.index) } else { why }, unfit: leg.unfit.is_some() })
+}
+
+/// What carries out the protocol's actions.
+struct Mover<'m, 'a> {
+    /// The gate, while it is closed. Dropped before the legs: calls need not wait for what these close.
+    gate: Option<Closed>,
+    task: &'a Task,
+    moving: &'m Moving,
+    devices: Vec<&'static Device>,
+    /// The legs that take no step now.
+    legs: Vec<Option<Leg<'a>>>,
+    /// For each leg, whether its source was still busy when the gate was closed.
+    was_busy: Vec<bool>,
+    /// Since when the sources are idle.
+    idle_since: Option<Instant>,
+    committed: bool,
+}
+
+impl<'m, 'a> Mover<'m, 'a> {
+    fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
+        let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
+        let legs = legs.into_iter().map(Some).collect();
+        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, committed: false }
     }
-    let idle_since = Instant::now();
-    let finished = together_or_not(&together)
-        .and_then(|()| each(legs, |leg| leg.delta(job)))
-        .and_then(|()| {
-            let targets = legs.iter().map(|leg| Ok((leg.device, leg.target()?))).collect::<Result<Vec<_>, MoveError>>()?;
-            Ok(registry::rebuild(&targets)?)
-        })
-        .and_then(|()| each(legs, |leg| leg.replay_late(job)))
-        .and_then(|()| each(legs, Leg::verify))
-        .and_then(|()| Ok(internal_error::blocker().map_or(Ok(()), Err)?))
-        .and_then(|()| Ok(task.commit()?));
-    let old: Vec<Box<Place>> = match &finished {
-        Ok(()) => legs.iter_mut().filter_map(|leg| leg.commit(&quiet.gate, moving)).collect(),
-        Err(_) => Vec::new(),
-    };
-    if finished.is_ok() {
+
+    fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
+        if let Some(leg) = &mut self.legs[number] {
+            run(leg);
+        }
+    }
+
+    /// Takes a step for all legs together, during which no leg takes one.
+    fn take(&mut self, joint: Joint) -> Result<Report<Failure>, Failure> {
+        match joint {
+            Joint::Sound => internal_error::blocker().map_or(Ok(()), Err)?,
+            Joint::Sharing => together_or_not(&self.devices)?,
+            Joint::Weigh => return Ok(Report::Tails(self.legs.iter().flatten().map(Leg::tail_weight).collect())),
+            Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
+            Joint::PeerAccess => {
+                let targets = self.legs.iter().flatten().map(|leg| Ok((leg.device, leg.target()?)));
+                registry::rebuild(&targets.collect::<Result<Vec<_>, MoveError>>()?)?;
+            }
+            Joint::Commit => self.commit()?,
+        }
+        Ok(Report::Done)
+    }
+
+    fn quiesce(&mut self, attempt: Attempt) -> Result<Report<Failure>, Failure> {
+        if !attempt.again {
+            self.task.phase("quiesce")?;
+            faults::at(Point::Quiesce);
+        }
+        let span = self.task.span("quiesce", None);
+        let since = Instant::now();
+        let sources: Vec<(&'static Device, &Place)> = self.legs.iter().flatten().map(|leg| (leg.device, &leg.source)).collect();
+        self.task.note(|it| it.closings += 1);
+        let attempted = quiesce::quiesce(&sources, attempt, &mut self.was_busy, self.task);
+        drop(span);
+        self.legs.iter_mut().flatten().for_each(|leg| leg.note("quiesce", since));
+        match attempted? {
+            Ok(gate) => self.gate = Some(gate),
+            Err(NotYet { function, why }) => return Ok(Report::Busy { function, why: MoveError::NotIdle(why).into() }),
+        }
+        self.idle_since = Some(Instant::now());
+        self.legs.iter_mut().flatten().zip(&self.was_busy).for_each(|(leg, was_busy)| leg.told.kernel_running = *was_busy);
+        Ok(Report::Done)
+    }
+
+    /// Commits all legs or none: nothing can fail between the first one and the last one.
+    fn commit(&mut self) -> Result<(), MoveError> {
+        let gate = self.gate.as_ref().ok_or_else(|| MoveError::missing("closed gate"))?;
+        self.legs.iter().flatten().try_for_each(|leg| leg.target().map(drop))?;
+        self.task.commit()?;
+        self.legs.iter().for_each(|_| faults::at(Point::Commit));
+        self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));
+        self.committed = true;
+        self.devices.iter().for_each(|device| device.watch(device.place_for_mover(self.moving)));
         faults::at(Point::Committed);
+        Ok(())
     }
-    let gpu_idle_ms = idle_since.elapsed().as_secs_f64() * 1e3;
-    drop(quiet.gate);
-    task.release();
-    finished?;
-    legs.iter().for_each(|leg| crate::host_memory::system_atomics::place_changed(leg.device.place_for_mover(moving)));
-    task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
-    let _span = task.span("release", None);
-    faults::at(Point::Release);
-    let since = Instant::now();
-    legs.iter_mut().for_each(Leg::hang_up);
-    old.into_iter().for_each(|place| place.release());
-    legs.iter_mut().for_each(|leg| leg.note("release", since));
-    Ok(())
+
+    fn open_gate(&mut self) {
+        let gpu_idle_ms = self.idle_since.take().map(|since| since.elapsed().as_secs_f64() * 1e3);
+        self.gate = None;
+        self.task.release();
+        if let Some(gpu_idle_ms) = gpu_idle_ms.filter(|_| self.committed) {
+            self.task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
+        }
+    }
 }
 
 /// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the

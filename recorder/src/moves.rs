@@ -278,10 +278,9 @@ impl Task {
         });
     }
 
-    /// The longest time that calls may wait for the GPU in one attempt: half of the allowed downtime, so that the other half is left for
-    /// the copy.
-    pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        self.wanted.max_downtime_ms.map_or(limit, |ms| limit.min(Duration::from_millis(ms) / 2))
+    /// The longest time for which calls may be held up.
+    pub(crate) fn max_downtime(&self) -> Option<Duration> {
+        self.wanted.max_downtime_ms.map(Duration::from_millis)
     }
 
     /// Notes that calls are held up from now on.

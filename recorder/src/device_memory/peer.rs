@@ -38,6 +38,8 @@ struct Access {
     tried: HashMap<(u32, u32), (u64, u64, bool)>,
 }
 
+/// Taken after a device's memory and before its ledger. Held while places map memory, so that memory is mapped for exactly the devices
+/// that may use it (docs/execution.md, "Locks that are held over a round trip").
 static ACCESS: Mutex<Option<Access>> = Mutex::new(None);
 
 impl Access {

@@ -97,7 +97,7 @@ fn without_a_move_there_is_no_tail() {
     make(&mut l, 11);
     l.end_move();
     assert_eq!(l.take_tail().unwrap().iter().count(), 0);
-    assert!(!l.has_new_code());
+    assert!(!l.tail_weight().is_heavy());
 }
 
 #[test]
@@ -110,17 +110,30 @@ fn a_second_move_begins_with_an_empty_tail() {
 }
 
 #[test]
-fn new_code_is_a_load_in_the_tail() {
+fn the_weight_of_the_tail_is_that_of_what_a_driver_needs_long_for() {
+    use ops::id::{ARRAY_MAKE, CHUNK_MAP, CHUNK_UNMAP, GRAPH_MAKE, HEAP_MAKE, IMAGE_LOAD, IMAGE_PUT, LOCAL_GROW, TILE_POOL_MAKE};
     let mut l = ledger();
-    let load = |l: &mut Ledger, h| l.append(ops::id::IMAGE_LOAD, &[], &[], &edges(&[h], None, &[]), Keep::PLAIN).unwrap();
-    load(&mut l, 10);
+    let weight = |makings, bytes| Weight { makings, bytes };
+    let add = |l: &mut Ledger, id, body: &[u8]| l.append(id, body, &[], &edges(&[], None, &[]), Keep::PLAIN).unwrap();
+    let chunk = |bytes| crate::base::encoding::encode(&ops::Chunk { address: 1 << 40, bytes });
+    add(&mut l, IMAGE_LOAD, &[]);
     l.begin_move().unwrap();
     make(&mut l, 11);
-    assert!(!l.has_new_code());
-    load(&mut l, 12);
-    assert!(l.has_new_code());
-    l.take_tail().unwrap();
-    assert!(!l.has_new_code());
+    end(&mut l, 11);
+    add(&mut l, CHUNK_UNMAP, &chunk(7));
+    assert_eq!(l.tail_weight(), weight(0, 0));
+    assert!(!l.tail_weight().is_heavy());
+    for id in [IMAGE_PUT, IMAGE_LOAD, HEAP_MAKE, LOCAL_GROW, GRAPH_MAKE, ARRAY_MAKE, TILE_POOL_MAKE] {
+        add(&mut l, id, &[]);
+        assert_eq!(l.tail_weight(), weight(1, 0));
+        l.take_tail().unwrap();
+        assert_eq!(l.tail_weight(), weight(0, 0), "it was taken");
+    }
+    add(&mut l, CHUNK_MAP, &chunk(2 << 20));
+    add(&mut l, CHUNK_MAP, &chunk(32 << 20));
+    add(&mut l, CHUNK_MAP, &chunk(u64::MAX));
+    assert_eq!(l.tail_weight(), weight(0, u64::MAX), "a length that nothing has is no overflow");
+    assert!(l.tail_weight().is_heavy());
 }
 
 #[test]

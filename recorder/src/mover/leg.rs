@@ -3,12 +3,16 @@
 use super::compare::compare;
 use super::data_channels::Wires;
 use super::late::{Due, Late};
+use super::protocol::{Report, Step};
 use super::times::{keep_event_times, record_reference};
 use crate::base::log::lock;
 use crate::calls::registry;
+use crate::device_memory::supply::drop_spare;
+use crate::enter::CallContext;
 use crate::gate::Closed;
 use crate::host_memory;
 use crate::job::{Device, Job, Moving};
+use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
 use crate::place::{Place, Spec, Waiting};
@@ -32,14 +36,6 @@ pub(super) const WINDOW: usize = 256;
 const TOGETHER: usize = 64;
 /// Maximum bytes of records in a batch; a longer body is sent alone.
 const BYTES_TOGETHER: usize = 32 << 10;
-/// Pre-copy ends when a round has copied no more than this...
-const SMALL_ROUND: u64 = 64 << 20;
-/// ... or took no more than this many milliseconds: what changes meanwhile is copied as fast during the downtime...
-const SHORT_COPY: f64 = 10.0;
-/// ... or after this many rounds.
-const ROUNDS: usize = 3;
-/// How often new code is loaded at the target before the quiesce: a job that loads code all the time is not waited for.
-const LATE_LOADS: usize = 8;
 /// A pre-copy round that takes longer than this, and than its bytes need at the rate below, makes no progress: kernels that never end may
 /// occupy every multiprocessor, so that the kernel that compares pages cannot start.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
@@ -80,7 +76,7 @@ impl Count {
     }
 }
 
-/// One device of a move. Unless it has committed, everything that it has opened is closed when it is dropped.
+/// One device of a move. What it still has open is closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Leg<'a> {
     task: &'a Task,
@@ -92,6 +88,8 @@ pub(super) struct Leg<'a> {
     pub(super) unfit: Option<String>,
     wires: Option<Wires>,
     target: Option<Place>,
+    /// The source, after the commit.
+    old: Option<Box<Place>>,
     /// Blocks of host memory that the target knows: address, number.
     host_blocks: BTreeMap<u64, u64>,
     late: Late,
@@ -117,20 +115,20 @@ impl<'a> Leg<'a> {
             unfit: None,
             wires: None,
             target: None,
+            old: None,
             host_blocks: BTreeMap::new(),
             late: Late::default(),
             target_clock: 0.0,
         }
     }
 
-    /// Creates the leg anew, with a helper if this process cannot be the target.
-    pub(super) fn again(mut self, moving: &Moving) -> Leg<'a> {
+    /// Creates the leg anew; with `helper` its target is a helper instead of this process.
+    pub(super) fn again(mut self, helper: bool, moving: &Moving) -> Leg<'a> {
         let (device, task) = (self.device, self.task);
-        let (to, instead) = match self.unfit.take() {
+        let (to, instead) = match self.unfit.take().filter(|_| helper) {
             Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
-        // Everything that was opened must be closed before anything is opened again.
         drop(self);
         let mut leg = Leg::new(device, device.place_for_mover(moving).clone(), to, task);
         leg.told.instead = instead;
@@ -145,13 +143,28 @@ impl<'a> Leg<'a> {
         r
     }
 
-    /// Records the duration of a phase.
+    /// Adds to the duration of a phase, which may consist of several steps.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
-        self.told.phases.insert(name.to_owned(), since.elapsed().as_secs_f64() * 1e3);
+        *self.told.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
         self.task.tell(&self.told, None);
     }
 
-    fn phase(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// Takes a step.
+    pub(super) fn take(&mut self, step: Step, job: &'static Job) -> Result<Report<Failure>, Failure> {
+        match step {
+            Step::Plan => self.check_source(job),
+            Step::Prepare => self.prepare(job),
+            Step::Replay => self.replay(job),
+            Step::Connect => self.connect(),
+            Step::Copy => return self.precopy(),
+            Step::Delta => self.delta(job),
+            Step::ReplayLate => self.replay_late(job),
+            Step::Verify => self.verify(),
+        }
+        .map(|()| Report::Done)
+    }
+
+    fn phase<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         self.task.phase(name)?;
         let _span = self.task.span(name, Some(self.device.index));
         let since = Instant::now();
@@ -166,7 +179,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Checks for blockers that can be found before anything is opened.
-    pub(super) fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
+    fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
         self.phase("plan", |leg| {
             let figures = registry::figures(job, leg.device);
@@ -177,7 +190,8 @@ impl<'a> Leg<'a> {
     }
 
     /// Opens the target and checks whether it can hold the device.
-    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
+    fn prepare(&mut self, job: &'static Job) -> Result<(), Failure> {
+        drop_spare(&CallContext::inside(job), self.device);
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
             let open = move || Place::open(&to, index).map_err(MoveError::from);
@@ -195,7 +209,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays the live set at the target.
-    pub(super) fn replay(&mut self, job: &Job) -> Result<(), Failure> {
+    fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
             let copy = lock(&leg.device.ledger).begin_move()?;
             let live = objects_by_number(copy.iter());
@@ -217,7 +231,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
-    pub(super) fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
+    fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
         let late = self.late.take(|record| registry::is_needed(job, record));
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
@@ -226,7 +240,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Opens the data connections.
-    pub(super) fn connect(&mut self) -> Result<(), Failure> {
+    fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
             let wires = Wires::connect(&leg.source, leg.target()?)?;
@@ -236,36 +250,19 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Copies pages while the job runs.
-    pub(super) fn precopy(&mut self) -> Result<(), Failure> {
+    /// Brings the target up to date while the job runs.
+    fn precopy(&mut self) -> Result<Report<Failure>, Failure> {
         self.phase("precopy", |leg| {
-            for _ in 0..ROUNDS {
-                faults::at(Point::Precopy);
-                let round = leg.round(Verify::Skip)?;
-                if round.bytes_sent + round.bytes_fetched <= SMALL_ROUND || round.copy_ms <= SHORT_COPY {
-                    break;
-                }
-            }
-            Ok(())
+            faults::at(Point::Precopy);
+            let round = leg.round(Verify::Skip)?;
+            let took = Duration::try_from_secs_f64(round.copy_ms / 1e3).unwrap_or(Duration::MAX);
+            Ok(Report::Copied { bytes: round.bytes_sent.saturating_add(round.bytes_fetched), took })
         })
     }
 
-    /// Returns whether the job has loaded code that the target does not have yet.
-    pub(super) fn has_new_code(&self) -> bool {
-        lock(&self.device.ledger).has_new_code()
-    }
-
-    /// Replays the journal's tail if it loads code: the job runs meanwhile, which shortens the downtime.
-    pub(super) fn load_new_code(&mut self) -> Result<(), Failure> {
-        for _ in 0..LATE_LOADS {
-            if !self.has_new_code() {
-                break;
-            }
-            let tail = lock(&self.device.ledger).take_tail()?;
-            self.feed(tail.iter())?;
-            self.task.check()?;
-        }
-        Ok(())
+    /// What the records cost that the target has not replayed yet.
+    pub(super) fn tail_weight(&self) -> Weight {
+        lock(&self.device.ledger).tail_weight()
     }
 
     /// Replays the journal's tail and carries out a round.
@@ -284,6 +281,7 @@ impl<'a> Leg<'a> {
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
         tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
+        self.told.rounds += 1;
         self.told.bytes += copied;
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
@@ -303,7 +301,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Copies the changes since the last round, from an idle source.
-    pub(super) fn delta(&mut self, job: &Job) -> Result<(), Failure> {
+    fn delta(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("delta", |leg| {
             faults::at(Point::Delta);
             keep_event_times(job, leg.device, &leg.source)?;
@@ -315,7 +313,7 @@ impl<'a> Leg<'a> {
     }
 
     /// Compares both places: the same memory must be at the same addresses.
-    pub(super) fn verify(&mut self) -> Result<(), Failure> {
+    fn verify(&mut self) -> Result<(), Failure> {
         faults::at(Point::Verify);
         self.phase("verify", |leg| {
             let same = compare(&leg.source, leg.target()?);
@@ -323,29 +321,36 @@ impl<'a> Leg<'a> {
         })
     }
 
-    /// Makes the target the device's place. Returns the old place.
-    pub(super) fn commit(&mut self, gate: &Closed, moving: &Moving) -> Option<Box<Place>> {
-        let place = self.target.take()?;
-        self.device.watch(&place);
-        faults::at(Point::Commit);
-        let old = self.device.commit(place, gate, moving);
+    /// Makes the target the device's place.
+    pub(super) fn commit(&mut self, gate: &Closed, moving: &Moving) {
+        let Some(place) = self.target.take() else { return };
+        self.old = Some(self.device.commit(place, gate, moving));
         lock(&self.device.clock).reference_ms = self.target_clock;
-        Some(old)
     }
 
-    /// Closes the data connections.
-    pub(super) fn hang_up(&mut self) {
+    /// Releases the source, which the job has left.
+    pub(super) fn release_source(&mut self, moving: &Moving) {
+        host_memory::system_atomics::place_changed(self.device.place_for_mover(moving));
+        let _span = self.task.span("release", Some(self.device.index));
+        faults::at(Point::Release);
+        let since = Instant::now();
+        self.close();
+        self.note("release", since);
+    }
+
+    /// Closes the data connections and the place that the job does not use: before the commit the target, after it the source.
+    pub(super) fn close(&mut self) {
+        lock(&self.device.ledger).end_move();
         self.wires = None;
+        for place in self.target.take().into_iter().chain(self.old.take().map(|old| *old)) {
+            place.release();
+        }
     }
 }
 
 impl Drop for Leg<'_> {
     fn drop(&mut self) {
-        lock(&self.device.ledger).end_move();
-        self.wires = None;
-        if let Some(target) = self.target.take() {
-            target.release();
-        }
+        self.close();
     }
 }
 

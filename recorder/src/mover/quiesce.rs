@@ -1,92 +1,45 @@
-//! Quiesces the sources: the gate is closed, no call is inside, and the GPUs are idle.
+//! An attempt to quiesce the sources: the gate is closed, no call is inside, and the GPUs are idle.
 
 use crate::calls::host_function;
 use crate::gate::{self, Closed, NotClosed};
 use crate::job::Device;
 use crate::move_error::{Busyness, MoveError};
+use crate::mover::protocol::Attempt;
+use crate::mover::random::random;
 use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time limits of the attempts to quiesce: short ones first, which hardly disturb a job whose threads wait for each other, then longer
-/// ones for long kernels.
-const QUIESCE: [Duration; 4] =
-    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
-/// How long the GPU may wait for one host function, in milliseconds, in the first attempts, before each of them is abandoned: the
-/// function may need a lock of a thread that waits at the gate, and then makes no progress until the gate is opened. These attempts do
-/// not count.
-const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
 /// Interval between two checks whether the move was abandoned.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Minimum time that an attempt leaves the GPU to finish, however long the gate took to close.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// A quiesced job.
-#[derive(Debug)]
-pub(super) struct Quiet {
-    /// The gate: while it is closed, no calls are made.
-    pub(super) gate: Closed,
-    /// For each source, whether it was still busy when the gate was closed.
-    pub(super) was_busy: Vec<bool>,
-}
-
 /// Why an attempt failed.
-enum NotYet {
-    /// A host function did not return.
-    Function(Busyness),
-    Other(Busyness),
+pub(super) struct NotYet {
+    /// Whether a host function did not return.
+    pub(super) function: bool,
+    pub(super) why: Busyness,
 }
 
-/// Closes the gate and waits until all sources are idle: every attempt is bounded and can be abandoned.
-pub(super) fn quiesce(sources: &[(&'static Device, &Place)], task: &Task) -> Result<Quiet, MoveError> {
-    let mut busy = vec![false; sources.len()];
-    let (mut limits, mut functions) =
-        (QUIESCE.into_iter().peekable(), FUNCTION_MS.into_iter().map(Duration::from_millis).peekable());
-    let mut why = None;
-    while let Some(limit) = limits.peek() {
-        if why.is_some() {
-            // A random pause, so that two programs that disturb each other do not retry at the same time.
-            let pause = u64::from(u16::from_le_bytes(crate::mover::random::random()?));
-            std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
-        }
-        task.hold();
-        match rest(sources, task.patience(*limit), functions.peek().copied(), &mut busy, task) {
-            Ok(Ok(gate)) => return Ok(Quiet { gate, was_busy: busy }),
-            Ok(Err(not_yet)) => {
-                task.release();
-                why = Some(match not_yet {
-                    NotYet::Function(why) => {
-                        functions.next();
-                        why
-                    }
-                    NotYet::Other(why) => {
-                        limits.next();
-                        why
-                    }
-                });
-            }
-            Err(failed) => {
-                task.release();
-                return Err(failed);
-            }
-        }
-    }
-    // There is at least one attempt.
-    Err(MoveError::NotIdle(why.unwrap_or(Busyness::ThreadInCall)))
-}
-
-/// One attempt with a time limit, abandoned earlier if one host function takes longer than `function`; the inner error gives the
-/// obstacle.
-fn rest(
-    sources: &[(&Device, &Place)],
-    limit: Duration,
-    function: Option<Duration>,
+/// One attempt: closes the gate and waits until all sources are idle, and notes in `busy` which of them were not. It is abandoned earlier
+/// if one host function takes too long; the inner error gives the obstacle.
+pub(super) fn quiesce(
+    sources: &[(&'static Device, &Place)],
+    attempt: Attempt,
     busy: &mut [bool],
     task: &Task,
 ) -> Result<Result<Closed, NotYet>, MoveError> {
-    let not_yet = |why| Ok(Err(NotYet::Other(why)));
+    let Attempt { limit, function, again } = attempt;
+    if again {
+        // A random pause, so that two programs that disturb each other do not retry at the same time.
+        let pause = u64::from(u16::from_le_bytes(random()?));
+        std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
+    }
+    task.hold();
+    let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);
     let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck()) {
@@ -95,7 +48,7 @@ fn rest(
         Err(NotClosed::Busy) => {
             task.check()?;
             if function.is_stuck() {
-                return Ok(Err(NotYet::Function(Busyness::ThreadAndFunction)));
+                return Ok(Err(NotYet { function: true, why: Busyness::ThreadAndFunction }));
             }
             return not_yet(Busyness::ThreadInCall);
         }
@@ -180,10 +133,10 @@ fn idle(
                 break;
             }
             if left <= POLL_INTERVAL {
-                return Ok(Some(NotYet::Other(Busyness::Gpu(waits_for))));
+                return Ok(Some(NotYet { function: false, why: Busyness::Gpu(waits_for) }));
             }
             if function.is_stuck() {
-                return Ok(Some(NotYet::Function(Busyness::Gpu(waits_for))));
+                return Ok(Some(NotYet { function: true, why: Busyness::Gpu(waits_for) }));
             }
         }
     }

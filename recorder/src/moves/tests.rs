@@ -98,14 +98,6 @@ fn an_abandoned_move_says_why_and_when() {
 }
 
 #[test]
-fn half_of_the_allowed_downtime_is_for_waiting() {
-    let limit = Duration::from_secs(5);
-    assert_eq!(task("a", wanted("local")).patience(limit), limit);
-    let patience = |ms| task("a", Migrate { max_downtime_ms: Some(ms), ..wanted("local") }).patience(limit);
-    assert_eq!((patience(100), patience(0), patience(60_000)), (Duration::from_millis(50), Duration::ZERO, limit));
-}
-
-#[test]
 fn the_way_of_proof_is_passed_on() {
     let verify = |verify| task("a", Migrate { verify, ..wanted("local") }).verify();
     assert_eq!(verify(::control::Verify::Auto), memsync::Verify::Auto);

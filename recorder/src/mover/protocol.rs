@@ -1,0 +1,452 @@
+//! The protocol of a move, without I/O: a state machine that is told what has happened and says what to do next. The mover carries out
+//! what it says, and `protocol/model.rs` checks it against every sequence of outcomes.
+//!
+//! Each device that moves has a *leg*. Legs take their steps at the same time, and wait for each other between two stages. Each request
+//! has a ticket and is answered once; an answer with another ticket changes nothing.
+
+use crate::ledger::tail::Weight;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Pre-copy ends when a round has copied no more than this...
+const SMALL_ROUND: u64 = 64 << 20;
+/// ... or took no more than this: what changes meanwhile is copied as fast during the downtime...
+const SHORT_COPY: Duration = Duration::from_millis(10);
+/// ... or after this many rounds.
+const ROUNDS: u32 = 3;
+/// How often a target catches up with what the job has made meanwhile, before the gate is closed: a job that makes something all the
+/// time is not waited for.
+const CATCH_UPS: u32 = 8;
+/// How often the gate is opened again because the job has made something while it was closed: a job that does so all the time has to
+/// wait in the end.
+const REOPENINGS: u32 = 3;
+/// Time limits of the attempts to quiesce: short ones first, which hardly disturb a job whose threads wait for each other, then longer
+/// ones for long kernels.
+const QUIESCE: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// How long the GPU may wait for one host function, in milliseconds, in the first attempts, before each of them is abandoned: the
+/// function may need a lock of a thread that waits at the gate, and then makes no progress until the gate is opened. These attempts do
+/// not count.
+const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
+
+/// A step of one leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Step {
+    /// Find what blocks the source.
+    Plan,
+    /// Open the target, and check whether it can hold the device.
+    Prepare,
+    /// Replay the live set.
+    Replay,
+    /// Open the data connections.
+    Connect,
+    /// Replay the journal's tail, and copy what differs, while the job runs. Answered by [`Report::Copied`].
+    Copy,
+    /// Replay the tail and copy the changes from an idle source, and prove that both ends are equal.
+    Delta,
+    /// Replay the records that need the memory of all targets.
+    ReplayLate,
+    /// Compare the addresses at both places.
+    Verify,
+}
+
+/// A step for all legs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Joint {
+    /// Check that mrcuda's state in the job can be trusted.
+    Sound,
+    /// Check that what the devices share with others does not prevent the move.
+    Sharing,
+    /// Weigh the journals' tails. Answered by [`Report::Tails`].
+    Weigh,
+    /// Close the gate and wait for the GPUs. Answered by [`Report::Busy`] if that takes too long. Whatever the answer, the gate may be
+    /// closed until [`Action::OpenGate`].
+    Quiesce(Attempt),
+    /// Give the targets the access to each other's memory that the sources have.
+    PeerAccess,
+    /// Make all targets the places of their devices, or none. This fails if the move was abandoned before.
+    Commit,
+}
+
+/// An attempt to quiesce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Attempt {
+    /// How long it may take.
+    pub(super) limit: Duration,
+    /// How long one host function may take.
+    pub(super) function: Option<Duration>,
+    /// Whether an earlier attempt has failed, so that the job should run for a moment first.
+    pub(super) again: bool,
+}
+
+/// A step, of a leg or of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    Leg(usize, Step),
+    Joint(Joint),
+}
+
+/// Identifies a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Ticket(u64);
+
+/// What the mover must do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Action<F> {
+    /// Begin a step, and report its end as [`Event::Answer`].
+    Run(Ticket, Request),
+    /// Let the job's calls continue.
+    OpenGate,
+    /// Release the source of a leg: the move is committed.
+    ReleaseSource(usize),
+    /// Release the target of a leg, if it is open: the move is abandoned, or begun again.
+    ReleaseTarget(usize),
+    /// Begin a leg again; with `helper` its target is a helper instead of this process.
+    Restart { leg: usize, helper: bool },
+    /// The move is over.
+    End(Result<(), F>),
+}
+
+/// The result of a step that has succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Report<F> {
+    Done,
+    /// What a round has copied.
+    Copied {
+        bytes: u64,
+        took: Duration,
+    },
+    /// The weight of each leg's tail.
+    Tails(Vec<Weight>),
+    /// The job could not be quiesced now, and why; `function`: a host function has not returned in time.
+    Busy {
+        function: bool,
+        why: F,
+    },
+}
+
+/// Why a step has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Failed<F> {
+    pub(super) why: F,
+    /// Whether the cause may be that the target is in this process: a helper may be used instead.
+    pub(super) unfit: bool,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Event<F> {
+    /// A step has ended.
+    Answer(Ticket, Result<Report<F>, Failed<F>>),
+    /// The move is to be abandoned: it was cancelled, or has exceeded a limit. What it waits for has been interrupted.
+    Stop(F),
+}
+
+/// What all legs do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Stage {
+    Begin,
+    Plan,
+    Sharing,
+    Prepare,
+    Replay,
+    Connect,
+    Precopy,
+    /// The tails are weighed while the job runs.
+    Weigh,
+    /// Targets with heavy tails catch up.
+    CatchUp,
+    Quiesce,
+    /// The tails are weighed again, now that they cannot grow.
+    WeighAtRest,
+    SharingAtRest,
+    Delta,
+    PeerAccess,
+    ReplayLate,
+    Verify,
+    SoundAtEnd,
+    Commit,
+    Over,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Leg {
+    /// Whether the target may be open.
+    open: bool,
+    /// Whether a failure may be due to this process as the target.
+    unfit: bool,
+    /// Rounds of this pre-copy.
+    rounds: u32,
+}
+
+/// A move of several legs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Protocol<F> {
+    stage: Stage,
+    legs: Vec<Leg>,
+    /// Requests without an answer.
+    running: Vec<(Ticket, Request)>,
+    next: u64,
+    /// What was weighed last.
+    tails: Vec<Weight>,
+    actions: VecDeque<Action<F>>,
+    /// Why the move fails, and the leg whose failure it is: of several failures in one stage, that of the first leg counts.
+    failure: Option<(Option<usize>, F)>,
+    /// Whether the move was abandoned: it is not begun again.
+    stopped: bool,
+    /// Whether it was begun again with a helper.
+    restarted: bool,
+    /// Whether the gate may be closed.
+    closed: bool,
+    /// The longest time that the program's calls may be blocked.
+    max_downtime: Option<Duration>,
+    /// Indices of the next limits of an attempt to quiesce.
+    attempt: usize,
+    function: usize,
+    /// How often targets may still catch up, and the gate may still be opened again.
+    catch_ups: u32,
+    reopenings: u32,
+}
+
+impl<F> Protocol<F> {
+    /// Begins a move of so many legs.
+    pub(super) fn new(legs: usize, max_downtime: Option<Duration>) -> Protocol<F> {
+        let mut new = Protocol {
+            stage: Stage::Over,
+            legs: vec![Leg::default(); legs],
+            running: Vec::new(),
+            next: 0,
+            tails: Vec::new(),
+            actions: VecDeque::new(),
+            failure: None,
+            stopped: false,
+            restarted: false,
+            closed: false,
+            max_downtime,
+            attempt: 0,
+            function: 0,
+            catch_ups: 0,
+            reopenings: 0,
+        };
+        new.begin();
+        new
+    }
+
+    /// The next thing to do. Without one, the next event is to be waited for.
+    pub(super) fn poll(&mut self) -> Option<Action<F>> {
+        self.actions.pop_front()
+    }
+
+    pub(super) fn handle(&mut self, event: Event<F>) {
+        match event {
+            Event::Stop(why) => {
+                // Nothing is left to abandon when nothing runs.
+                if !self.running.is_empty() {
+                    self.stopped = true;
+                    self.failure.get_or_insert((None, why));
+                }
+            }
+            Event::Answer(ticket, result) => {
+                let Some(at) = self.running.iter().position(|(running, _)| *running == ticket) else { return };
+                let (_, request) = self.running.remove(at);
+                match result {
+                    Ok(report) => self.succeeded(request, report),
+                    Err(failed) => self.failed(request, failed),
+                }
+                if self.running.is_empty() {
+                    if self.failure.is_some() { self.abandon() } else { self.advance() }
+                }
+            }
+        }
+    }
+
+    /// Begins with the first stage.
+    fn begin(&mut self) {
+        (self.attempt, self.function) = (0, 0);
+        (self.catch_ups, self.reopenings) = (CATCH_UPS, REOPENINGS);
+        self.joint(Stage::Begin, Joint::Sound);
+    }
+
+    fn run(&mut self, request: Request) {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.running.push((ticket, request));
+        self.actions.push_back(Action::Run(ticket, request));
+    }
+
+    /// Enters a stage in which all legs take a step.
+    fn each(&mut self, stage: Stage, step: Step) {
+        self.stage = stage;
+        (0..self.legs.len()).for_each(|leg| self.run(Request::Leg(leg, step)));
+    }
+
+    /// Enters a stage with a step for all legs together.
+    fn joint(&mut self, stage: Stage, joint: Joint) {
+        self.stage = stage;
+        self.run(Request::Joint(joint));
+    }
+
+    fn succeeded(&mut self, request: Request, report: Report<F>) {
+        match (request, report) {
+            (Request::Leg(leg, Step::Copy), Report::Copied { bytes, took }) if self.stage == Stage::Precopy => {
+                self.legs[leg].rounds += 1;
+                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || self.legs[leg].rounds >= ROUNDS;
+                // A leg makes its rounds without waiting for the others.
+                if !enough && self.failure.is_none() {
+                    self.run(request);
+                }
+            }
+            (Request::Joint(Joint::Weigh), Report::Tails(tails)) => self.tails = tails,
+            // Nothing can fail the move now.
+            (Request::Joint(Joint::Commit), _) => self.failure = None,
+            (Request::Joint(Joint::Quiesce(_)), Report::Busy { function, why }) => {
+                self.open_gate();
+                if function && self.function < FUNCTION_MS.len() {
+                    self.function += 1;
+                } else {
+                    self.attempt += 1;
+                }
+                if self.attempt == QUIESCE.len() {
+                    self.failure.get_or_insert((None, why));
+                } else if self.failure.is_none() {
+                    self.quiesce(true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, request: Request, failed: Failed<F>) {
+        let leg = if let Request::Leg(leg, _) = request { Some(leg) } else { None };
+        if let Some(leg) = leg {
+            self.legs[leg].unfit |= failed.unfit;
+        }
+        let first = match &self.failure {
+            Some((Some(other), _)) => leg.is_some_and(|leg| leg < *other),
+            // A request to stop came first.
+            Some((None, _)) => false,
+            None => true,
+        };
+        if first {
+            self.failure = Some((leg, failed.why));
+        }
+    }
+
+    /// All legs have done what their stage asks for.
+    fn advance(&mut self) {
+        match self.stage {
+            Stage::Begin => self.each(Stage::Plan, Step::Plan),
+            Stage::Plan => self.joint(Stage::Sharing, Joint::Sharing),
+            Stage::Sharing => {
+                self.legs.iter_mut().for_each(|leg| leg.open = true);
+                self.each(Stage::Prepare, Step::Prepare);
+            }
+            Stage::Prepare => self.each(Stage::Replay, Step::Replay),
+            Stage::Replay => self.each(Stage::Connect, Step::Connect),
+            Stage::Connect => self.each(Stage::Precopy, Step::Copy),
+            Stage::Precopy | Stage::CatchUp => {
+                self.legs.iter_mut().for_each(|leg| leg.rounds = 0);
+                self.joint(Stage::Weigh, Joint::Weigh);
+            }
+            Stage::Weigh => {
+                let due = self.due();
+                if due.is_empty() || self.catch_ups == 0 {
+                    self.quiesce(false);
+                } else {
+                    self.catch_up(due);
+                }
+            }
+            Stage::Quiesce => {
+                (self.attempt, self.function) = (0, 0);
+                self.joint(Stage::WeighAtRest, Joint::Weigh);
+            }
+            Stage::WeighAtRest => {
+                let worth = self.tails.iter().any(|tail| is_worth_reopening(*tail));
+                let due = self.due();
+                if worth && self.reopenings > 0 {
+                    self.reopenings -= 1;
+                    self.open_gate();
+                    self.catch_ups = self.catch_ups.max(1);
+                    self.catch_up(due);
+                } else {
+                    self.joint(Stage::SharingAtRest, Joint::Sharing);
+                }
+            }
+            // The program may have begun sharing meanwhile.
+            Stage::SharingAtRest => self.each(Stage::Delta, Step::Delta),
+            Stage::Delta => self.joint(Stage::PeerAccess, Joint::PeerAccess),
+            Stage::PeerAccess => self.each(Stage::ReplayLate, Step::ReplayLate),
+            Stage::ReplayLate => self.each(Stage::Verify, Step::Verify),
+            Stage::Verify => self.joint(Stage::SoundAtEnd, Joint::Sound),
+            Stage::SoundAtEnd => self.joint(Stage::Commit, Joint::Commit),
+            Stage::Commit => {
+                self.open_gate();
+                (0..self.legs.len()).for_each(|leg| self.actions.push_back(Action::ReleaseSource(leg)));
+                self.end(Ok(()));
+            }
+            Stage::Over => {}
+        }
+    }
+
+    /// The legs with tails that are replayed better while the job runs.
+    fn due(&mut self) -> Vec<usize> {
+        let tails = std::mem::take(&mut self.tails);
+        (0..self.legs.len()).filter(|leg| tails.get(*leg).is_some_and(|tail| tail.is_heavy())).collect()
+    }
+
+    /// Lets targets catch up while the job runs.
+    fn catch_up(&mut self, due: Vec<usize>) {
+        self.catch_ups -= 1;
+        self.stage = Stage::CatchUp;
+        due.into_iter().for_each(|leg| self.run(Request::Leg(leg, Step::Copy)));
+    }
+
+    fn quiesce(&mut self, again: bool) {
+        // Half of the allowed downtime is left for the copy.
+        let limit = self.max_downtime.map_or(QUIESCE[self.attempt], |most| QUIESCE[self.attempt].min(most / 2));
+        let function = FUNCTION_MS.get(self.function).copied().map(Duration::from_millis);
+        self.closed = true;
+        self.joint(Stage::Quiesce, Joint::Quiesce(Attempt { limit, function, again }));
+    }
+
+    fn open_gate(&mut self) {
+        if std::mem::take(&mut self.closed) {
+            self.actions.push_back(Action::OpenGate);
+        }
+    }
+
+    /// The move has failed before its commit, and nothing runs: the job continues where it was.
+    fn abandon(&mut self) {
+        self.open_gate();
+        for (number, leg) in self.legs.iter_mut().enumerate() {
+            if std::mem::take(&mut leg.open) {
+                self.actions.push_back(Action::ReleaseTarget(number));
+            }
+        }
+        let helper = !self.stopped && !self.restarted && self.legs.iter().any(|leg| leg.unfit);
+        let Some((_, why)) = self.failure.take() else { return };
+        if !helper {
+            return self.end(Err(why));
+        }
+        self.restarted = true;
+        for (number, leg) in self.legs.iter_mut().enumerate() {
+            self.actions.push_back(Action::Restart { leg: number, helper: leg.unfit });
+            *leg = Leg::default();
+        }
+        self.begin();
+    }
+
+    fn end(&mut self, result: Result<(), F>) {
+        self.stage = Stage::Over;
+        self.actions.push_back(Action::End(result));
+    }
+}
+
+/// Returns whether it is better to let the job continue and to quiesce it again than to let it wait for the replay of a tail: mapping a
+/// little memory and copying it takes less time than that.
+fn is_worth_reopening(weight: Weight) -> bool {
+    weight.makings > 0 || weight.bytes > SMALL_ROUND
+}
+
+#[cfg(test)]
+mod model;

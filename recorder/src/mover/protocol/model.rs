@@ -1,0 +1,357 @@
+//! Model check of the protocol: every sequence of outcomes of its steps, with a request to stop at every point, for one and two legs.
+//! The world here stands for the job and its places; it checks each action when it carries it out.
+
+use super::*;
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Why {
+    Step,
+    Busy,
+    Stopped,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+enum Target {
+    #[default]
+    None,
+    /// It was opened, or the attempt has failed.
+    Open { usable: bool },
+    /// The job executes there.
+    Executes,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct FakeLeg {
+    target: Target,
+    source_released: bool,
+    /// Whether the target was proved to be equal to the source, and compared with it, since the gate was closed.
+    proved: bool,
+    verified: bool,
+}
+
+/// A wrong protocol, which the model must detect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    None,
+    LeavesTheGateClosed,
+    ForgetsTheFailureOfALaterLeg,
+    ReleasesSourcesOnFailure,
+    ReleasesTwice,
+    RestartsWithoutRelease,
+    BelievesLateAnswers,
+    ReopensWithoutBound,
+    FailsAfterTheCommit,
+    CommitsWhatIsNotCompared,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    protocol: Protocol<Why>,
+    legs: Vec<FakeLeg>,
+    running: Vec<(Ticket, Request)>,
+    closed: bool,
+    idle: bool,
+    stopped: bool,
+    committed: bool,
+    over: Option<Result<(), Why>>,
+}
+
+/// What the longest runs from a state have, counted separately.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Longest {
+    closings: usize,
+    answers: usize,
+}
+
+impl World {
+    fn new(legs: usize) -> World {
+        World {
+            protocol: Protocol::new(legs, None),
+            legs: vec![FakeLeg::default(); legs],
+            running: Vec::new(),
+            closed: false,
+            idle: false,
+            stopped: false,
+            committed: false,
+            over: None,
+        }
+    }
+
+    /// The state without what only counts how it was reached.
+    fn key(&self) -> World {
+        let mut key = self.clone();
+        key.protocol.next = 0;
+        for running in [&mut key.protocol.running, &mut key.running] {
+            running.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));
+            running.sort_by_key(|(_, request)| if let Request::Leg(leg, _) = request { *leg } else { 0 });
+        }
+        key
+    }
+
+    /// Carries out what the protocol says. Returns how often it has closed the gate.
+    fn go_on(&mut self, mistake: Mistake) -> usize {
+        let mut closings = 0;
+        let mut actions: Vec<Action<Why>> = std::iter::from_fn(|| self.protocol.poll()).collect();
+        let restarts = actions.iter().any(|a| matches!(a, Action::Restart { .. }));
+        match mistake {
+            Mistake::LeavesTheGateClosed if !self.committed => actions.retain(|a| *a != Action::OpenGate),
+            Mistake::ReleasesSourcesOnFailure => actions.iter_mut().for_each(|a| {
+                if let Action::ReleaseTarget(leg) = a {
+                    *a = Action::ReleaseSource(*leg);
+                }
+            }),
+            Mistake::ReleasesTwice => {
+                let again: Vec<_> = actions.iter().filter(|a| matches!(a, Action::ReleaseTarget(_))).cloned().collect();
+                again.into_iter().for_each(|a| actions.insert(0, a));
+            }
+            Mistake::RestartsWithoutRelease if restarts => actions.retain(|a| !matches!(a, Action::ReleaseTarget(_))),
+            _ => {}
+        }
+        for action in actions {
+            assert!(self.over.is_none(), "{action:?} after the end");
+            match action {
+                Action::Run(ticket, request) => {
+                    self.check(request);
+                    if let Request::Joint(Joint::Quiesce(_)) = request {
+                        (self.closed, closings) = (true, closings + 1);
+                    }
+                    if let Request::Leg(leg, Step::Prepare) = request {
+                        self.legs[leg].target = Target::Open { usable: false };
+                    }
+                    self.running.push((ticket, request));
+                }
+                Action::OpenGate => {
+                    assert!(self.closed, "an open gate is opened");
+                    (self.closed, self.idle) = (false, false);
+                    self.legs.iter_mut().for_each(|leg| (leg.proved, leg.verified) = (false, false));
+                }
+                Action::ReleaseSource(leg) => {
+                    assert!(self.committed && !self.closed, "a source is released before the commit, or while calls wait");
+                    assert!(!std::mem::replace(&mut self.legs[leg].source_released, true), "a source is released twice");
+                }
+                Action::ReleaseTarget(leg) => {
+                    assert!(self.running.is_empty() && !self.closed, "a target is released while steps run, or calls wait");
+                    let target = std::mem::take(&mut self.legs[leg].target);
+                    assert_ne!(target, Target::Executes, "the place of the job is released");
+                    assert_ne!(target, Target::None, "a target is released twice");
+                }
+                Action::Restart { leg, .. } => {
+                    assert!(!self.committed && !self.closed && self.running.is_empty());
+                    assert_eq!(self.legs[leg].target, Target::None, "a target is open when a leg begins again");
+                }
+                Action::End(result) => {
+                    assert!(!self.closed, "the gate is closed at the end");
+                    assert!(self.running.is_empty(), "steps run at the end");
+                    assert_eq!(result.is_ok(), self.committed, "a committed move fails, or another one succeeds");
+                    for leg in &self.legs {
+                        let expected = if self.committed { Target::Executes } else { Target::None };
+                        assert_eq!(leg.target, expected, "a target is open at the end, or not all legs have moved");
+                        assert_eq!(leg.source_released, self.committed, "a source is left, or gone");
+                    }
+                    self.over = Some(result);
+                }
+            }
+        }
+        assert_eq!(self.running.len(), self.protocol.running.len());
+        assert!(self.over.is_some() || !self.running.is_empty(), "the move neither ends nor goes on");
+        closings
+    }
+
+    /// Checks whether a step may begin now.
+    fn check(&self, request: Request) {
+        assert!(!self.committed, "a step after the commit");
+        match request {
+            Request::Leg(leg, step) => {
+                let other = |r: &Request| matches!(r, Request::Joint(_)) || matches!(r, Request::Leg(l, _) if *l == leg);
+                assert!(!self.running.iter().any(|(_, r)| other(r)), "two steps of a leg at a time");
+                let at_rest = matches!(step, Step::Delta | Step::ReplayLate | Step::Verify);
+                assert_eq!((self.closed, self.idle), (at_rest, at_rest), "{step:?} with the gate in the wrong state");
+                match step {
+                    Step::Plan => {}
+                    Step::Prepare => assert_eq!(self.legs[leg].target, Target::None, "a target is opened over another one"),
+                    _ => assert_eq!(self.legs[leg].target, Target::Open { usable: true }, "{step:?} without a target"),
+                }
+            }
+            Request::Joint(joint) => {
+                assert!(self.running.is_empty(), "{joint:?} while legs take steps");
+                match joint {
+                    Joint::Quiesce(_) => assert!(!self.closed, "a closed gate is closed"),
+                    Joint::PeerAccess => assert!(self.closed && self.idle && self.legs.iter().all(|leg| leg.proved)),
+                    Joint::Commit => {
+                        assert!(self.closed && self.idle, "a commit while the job runs");
+                        assert!(self.legs.iter().all(|leg| leg.proved && leg.verified), "a commit of what was not compared");
+                    }
+                    Joint::Sound | Joint::Sharing | Joint::Weigh => {}
+                }
+            }
+        }
+    }
+
+    /// Every way in which a step can end.
+    fn outcomes(&self, request: Request) -> Vec<Result<Report<Why>, Failed<Why>>> {
+        let failed = |unfit| Err(Failed { why: Why::Step, unfit });
+        let mut all = match request {
+            Request::Leg(_, Step::Copy) => {
+                let copied = |bytes| Ok(Report::Copied { bytes, took: Duration::from_secs(1) });
+                vec![copied(SMALL_ROUND), copied(SMALL_ROUND + 1)]
+            }
+            Request::Joint(Joint::Weigh) => {
+                let weights = [(0, 0), (0, 1), (1, 0)].map(|(makings, bytes)| Weight { makings, bytes });
+                let one = |first: Weight| match self.legs.len() {
+                    1 => vec![vec![first]],
+                    _ => weights.iter().map(|second| vec![first, *second]).collect(),
+                };
+                weights.into_iter().flat_map(one).map(|tails| Ok(Report::Tails(tails))).collect()
+            }
+            Request::Joint(Joint::Quiesce(_)) => {
+                let busy = |function| Ok(Report::Busy { function, why: Why::Busy });
+                vec![Ok(Report::Done), busy(false), busy(true)]
+            }
+            _ => vec![Ok(Report::Done)],
+        };
+        all.push(failed(false));
+        if matches!(request, Request::Leg(..)) {
+            all.push(failed(true));
+        }
+        all
+    }
+
+    /// A step ends.
+    fn answer(&mut self, at: usize, result: Result<Report<Why>, Failed<Why>>, mistake: Mistake) {
+        let (ticket, request) = self.running.remove(at);
+        let (ok, mut told) = (matches!(result, Ok(Report::Done)), result);
+        match request {
+            Request::Leg(leg, Step::Prepare) => self.legs[leg].target = Target::Open { usable: ok },
+            Request::Leg(leg, Step::Delta) => self.legs[leg].proved = ok,
+            Request::Leg(leg, Step::Verify) => self.legs[leg].verified = ok,
+            Request::Joint(Joint::Quiesce(_)) => self.idle = ok,
+            Request::Joint(Joint::Commit) if ok => {
+                self.committed = true;
+                self.legs.iter_mut().for_each(|leg| leg.target = Target::Executes);
+                if mistake == Mistake::FailsAfterTheCommit {
+                    told = Err(Failed { why: Why::Step, unfit: false });
+                }
+            }
+            _ => {}
+        }
+        match (mistake, request) {
+            (Mistake::ForgetsTheFailureOfALaterLeg, Request::Leg(1, _)) if told.is_err() => told = Ok(Report::Done),
+            (Mistake::CommitsWhatIsNotCompared, Request::Leg(_, Step::ReplayLate)) if ok && self.protocol.running.len() == 1 => {
+                self.protocol.stage = Stage::Verify;
+            }
+            _ => {}
+        }
+        self.protocol.handle(Event::Answer(ticket, told));
+        if mistake == Mistake::ReopensWithoutBound {
+            (self.protocol.reopenings, self.protocol.catch_ups) = (1, 1);
+        }
+    }
+
+    /// An answer to a request that is not outstanding: of a target that was abandoned, or a second one.
+    fn check_late_answers(&self, mistake: Mistake) {
+        let is_late = |ticket: &Ticket| !self.running.iter().any(|(running, _)| running == ticket);
+        for ticket in (0..=self.protocol.next).rev().map(Ticket).filter(is_late).take(3) {
+            for result in [Ok(Report::Done), Err(Failed { why: Why::Step, unfit: true })] {
+                let mut protocol = self.protocol.clone();
+                let ticket = match (mistake, &protocol.running[..]) {
+                    (Mistake::BelievesLateAnswers, [(running, _), ..]) => *running,
+                    _ => ticket,
+                };
+                protocol.handle(Event::Answer(ticket, result));
+                assert_eq!(protocol, self.protocol, "a late answer changes something");
+            }
+        }
+    }
+}
+
+/// Explores everything that can follow a state.
+fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Longest>>) -> Longest {
+    if world.over.is_some() {
+        let mut protocol = world.protocol.clone();
+        protocol.handle(Event::Stop(Why::Stopped));
+        assert_eq!(protocol, world.protocol, "a request to stop comes after the end");
+        world.check_late_answers(mistake);
+        return Longest::default();
+    }
+    let key = world.key();
+    match seen.get(&key) {
+        Some(Some(known)) => return *known,
+        Some(None) => panic!("a move goes on for ever"),
+        None => {}
+    }
+    seen.insert(key.clone(), None);
+    world.check_late_answers(mistake);
+    let mut longest = Longest::default();
+    let mut follow = |mut next: World| {
+        let closings = next.go_on(mistake);
+        let then = explore(&next, mistake, seen);
+        longest.closings = longest.closings.max(closings + then.closings);
+        longest.answers = longest.answers.max(1 + then.answers);
+    };
+    if !world.stopped {
+        let mut next = world.clone();
+        next.stopped = true;
+        next.protocol.handle(Event::Stop(Why::Stopped));
+        follow(next);
+    }
+    for (at, (_, request)) in world.running.iter().enumerate() {
+        for result in world.outcomes(*request) {
+            let mut next = world.clone();
+            next.answer(at, result, mistake);
+            follow(next);
+        }
+    }
+    seen.insert(key, Some(longest));
+    longest
+}
+
+/// Explores all runs of a move. Returns the number of states and what the longest runs have.
+fn run(legs: usize, mistake: Mistake) -> Result<(usize, Longest), String> {
+    // One frame for each answer of a run.
+    let explored = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
+        let (mut seen, mut world) = (HashMap::new(), World::new(legs));
+        world.go_on(mistake);
+        let longest = explore(&world, mistake, &mut seen);
+        (seen.len(), longest)
+    });
+    explored.unwrap().join().map_err(|panic| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().map_or_else(String::new, |text| (*text).to_owned()),
+    })
+}
+
+#[test]
+fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
+    for (legs, at_least) in [(1, 1000), (2, 10_000)] {
+        let since = std::time::Instant::now();
+        let (states, longest) = run(legs, Mistake::None).unwrap();
+        println!("{legs} legs: {states} states, {longest:?}, {:?}", since.elapsed());
+        assert!(states > at_least, "{states} states of {legs} legs");
+        // Twice: a move can begin again with a helper.
+        let attempts = QUIESCE.len() + FUNCTION_MS.len();
+        assert_eq!(longest.closings, 2 * (REOPENINGS as usize + 1) * attempts);
+    }
+}
+
+#[test]
+fn the_model_finds_mistakes() {
+    let wrong: Vec<String> = [
+        (Mistake::LeavesTheGateClosed, "or calls wait"),
+        (Mistake::ForgetsTheFailureOfALaterLeg, "a commit of what was not compared"),
+        (Mistake::ReleasesSourcesOnFailure, "a source is released before the commit"),
+        (Mistake::ReleasesTwice, "a target is released twice"),
+        (Mistake::RestartsWithoutRelease, "a target is open when a leg begins again"),
+        (Mistake::BelievesLateAnswers, "a late answer changes something"),
+        (Mistake::ReopensWithoutBound, "a move goes on for ever"),
+        (Mistake::FailsAfterTheCommit, "the place of the job is released"),
+        (Mistake::CommitsWhatIsNotCompared, "a commit of what was not compared"),
+    ]
+    .into_iter()
+    .filter_map(|(mistake, found)| match run(2, mistake) {
+        Err(why) if why.contains(found) => None,
+        other => Some(format!("{mistake:?}: {other:?}")),
+    })
+    .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
