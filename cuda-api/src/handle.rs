@@ -110,19 +110,27 @@ pub fn slot(handle: u64) -> u32 {
 /// A growing array indexed by slot whose cells never move, so that reads need no lock.
 #[derive(Debug)]
 pub struct Cells<T> {
+    /// The first segment, in which most handles are: found without reading the table.
+    first: AtomicPtr<T>,
+    /// All others, by number; the entry of the first one is unused.
     segments: Box<[AtomicPtr<T>]>,
 }
 
 impl<T: Default> Cells<T> {
     /// Creates an empty array; segments of 4096 cells are allocated on first use.
     pub fn new() -> Self {
-        Cells { segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect() }
+        Cells { first: AtomicPtr::default(), segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect() }
+    }
+
+    #[inline]
+    fn segment(&self, slot: u32) -> Option<&AtomicPtr<T>> {
+        if slot < 1 << SEGMENT_BITS { Some(&self.first) } else { self.segments.get((slot >> SEGMENT_BITS) as usize) }
     }
 
     /// The cell, if its segment exists.
     #[inline]
     pub fn get(&self, slot: u32) -> Option<&T> {
-        let p = self.segments.get((slot >> SEGMENT_BITS) as usize)?.load(Ordering::Acquire);
+        let p = self.segment(slot)?.load(Ordering::Acquire);
         // SAFETY: a published segment holds 2^SEGMENT_BITS initialised cells and lives as long as `self`.
         (!p.is_null()).then(|| unsafe { &*p.add((slot & ((1 << SEGMENT_BITS) - 1)) as usize) })
     }
@@ -143,9 +151,9 @@ impl<T: Default> Cells<T> {
             if let Some(cell) = self.get(slot) {
                 return cell;
             }
+            let Some(place) = self.segment(slot) else { unreachable!("slots have 24 bits") };
             let fresh: Box<[T]> = (0..1 << SEGMENT_BITS).map(|_| T::default()).collect();
             let fresh = Box::into_raw(fresh).cast::<T>();
-            let place = &self.segments[(slot >> SEGMENT_BITS) as usize];
             if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: `fresh` was made by Box::into_raw just above and was not published.
                 drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(fresh, 1 << SEGMENT_BITS)) });
@@ -162,7 +170,7 @@ impl<T: Default> Default for Cells<T> {
 
 impl<T> Drop for Cells<T> {
     fn drop(&mut self) {
-        for s in &mut self.segments {
+        for s in std::iter::once(&mut self.first).chain(&mut self.segments) {
             let p = *s.get_mut();
             if !p.is_null() {
                 // SAFETY: made by Box::into_raw of a slice of exactly this length in `at`; nobody borrows `self` any more.
@@ -210,7 +218,6 @@ impl Bindings {
 
     /// The driver's value of a handle of the expected kind, or the error that its use must return. A driver interprets
     /// the value as the expected type and follows it in its own memory, so other kinds must be rejected.
-    /// it is given as and follows it in its own memory, so no other kind may pass.
     #[inline]
     pub fn live(&self, wanted: Kind, handle: u64) -> Result<u64, Code> {
         let k = kind(handle).filter(|k| *k == wanted).ok_or(code::ERROR_INVALID_HANDLE)?;

@@ -19,7 +19,6 @@ use faults::Point;
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One call of the program, inside the gate.
@@ -281,12 +280,11 @@ impl CallContext {
     pub(crate) fn wait_here(
         &self,
         device: &'static Device,
-        exec: &Arc<Executor>,
+        exec: &Executor,
         wait: impl FnOnce(&Executor) -> Result<(), Code>,
     ) -> Result<(), Code> {
-        // A move may leave the place while a wait that is no longer counted still returns.
-        let exec = exec.clone();
-        device.record_error(self.waiting(device, move || wait(&exec)))?;
+        // The executor stays as long as the wait is counted.
+        device.record_error(self.waiting(device, || wait(exec)))?;
         device.check_late()
     }
 

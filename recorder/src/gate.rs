@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
+#[unsafe(link_section = "mrcuda_hot")]
 static STATE: AtomicI32 = AtomicI32::new(FENCE);
 /// The gate is closed.
 const CLOSED: i32 = 1;

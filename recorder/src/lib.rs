@@ -21,6 +21,9 @@
 //! | [`place`], [`ledger`], [`pinned`] | what executes calls; the journal; the blocks of pinned memory |
 //! | [`thread`], [`gate`], [`base`] | the program's threads; the gate; what everything else uses |
 
+// Static variables that most calls read are together in the section `mrcuda_hot`: beside a real driver, which uses the caches for itself, a
+// call costs what it must read from memory. Any static variable may be in such a section; the linker keeps its contents together.
+
 // Hand-written functions have their CUDA names.
 #![allow(non_snake_case, non_upper_case_globals)]
 

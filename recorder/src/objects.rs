@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod function;
 pub(crate) mod instances;
 pub(crate) mod limits;
+pub(crate) mod memory_lock;
 pub(crate) mod pool;
 pub(crate) mod ranges;
 pub(crate) mod references;

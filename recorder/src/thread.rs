@@ -31,6 +31,17 @@ pub(crate) struct Here {
     pub(crate) context: Cell<u64>,
     /// Number of active [`crate::job::PutOff`] guards: they leave pending errors to a later call.
     pub(crate) puts_off: Cell<u32>,
+    /// The allocation that its last copy or fill used.
+    pub(crate) used: Cell<Used>,
+}
+
+/// An allocation that a thread has used, as long as the allocations of its device stay as they were.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// Identifies the state of the allocations ([`crate::objects::memory_lock`]); 0: none.
+    pub(crate) version: u64,
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Resources of a thread, released when it ends.
@@ -136,6 +147,7 @@ thread_local! {
             in_host_function: Cell::new(false),
             context: Cell::new(0),
             puts_off: Cell::new(0),
+            used: Cell::new(Used { version: 0, start: 0, bytes: 0 }),
         }
     };
     static OWN: ManuallyDrop<RefCell<Own>> =

@@ -25,6 +25,7 @@ pub(crate) fn enabled() -> Enabled {
 }
 
 /// Whether calls are logged or counted: one of the three below.
+#[unsafe(link_section = "mrcuda_hot")]
 static WATCHED: AtomicU8 = AtomicU8::new(UNREAD);
 const UNREAD: u8 = 0;
 const NOT_WATCHED: u8 = 1;

@@ -17,6 +17,7 @@ unsafe extern "C" {
 /// Buffered text with its stream: 1 is standard output, 2 standard error.
 static TEXT: Mutex<Vec<(i32, Vec<u8>)>> = Mutex::new(Vec::new());
 /// Whether any text is buffered.
+#[unsafe(link_section = "mrcuda_hot")]
 static SOME: AtomicBool = AtomicBool::new(false);
 
 /// Buffers text from a worker. Never blocks on the reader of the program's output.

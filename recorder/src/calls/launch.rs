@@ -210,12 +210,9 @@ unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c
     if !naming::any_unmapped() {
         return Ok(());
     }
-    for (i, (_, bytes)) in info.params.iter().enumerate().filter(|(_, (_, bytes))| *bytes as usize >= size_of::<u64>()) {
-        // SAFETY: guaranteed by the caller.
-        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), *bytes as usize) };
-        host_memory::note_words(cx, value)?;
-    }
-    Ok(())
+    // SAFETY: guaranteed by the caller.
+    let value = |i: usize, bytes: u32| unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), bytes as usize) };
+    host_memory::note_all(cx, info.params.iter().enumerate().map(|(i, (_, bytes))| value(i, *bytes)))
 }
 
 /// The graph node of a captured launch.

@@ -196,7 +196,7 @@ static KINDS: &[Kind] = &[
         end_of_context: Some(|cx, device, ctx| supply::free_of(cx, device, ctx)),
         end_of_device: Some(supply::free_all),
         needed_bytes: Some(|_, device| device.memory().needed()),
-        listed: Some(("allocations", |_, device| Some(device.memory.try_read().ok()?.count()))),
+        listed: Some(("allocations", |_, device| Some(device.memory.try_read()?.count()))),
         ..Kind::NONE
     },
 ];
@@ -264,7 +264,7 @@ pub(crate) fn record_blocker(record: &Record) -> Option<MoveError> {
 /// The current figures of a device, or the last known ones if a lock is taken: a call that waits for a place may hold it.
 pub(crate) fn figures(job: &Job, device: &Device) -> Figures {
     let mut known = lock(&device.figures);
-    if let Ok(m) = device.memory.try_read() {
+    if let Some(m) = device.memory.try_read() {
         known.used_bytes = m.used();
     }
     if let Ok(ledger) = device.ledger.try_lock() {

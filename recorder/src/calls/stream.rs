@@ -204,6 +204,13 @@ pub(crate) fn record_in(cx: &CallContext, device: &'static Device, event: u64, s
         // Another process that waits for it finds the effects of earlier work in host memory.
         landing::before_shared_event(cx, device, stream)?;
     }
+    if let Some(exec) = cx.place(device).in_process().filter(|_| !is_shared) {
+        device.check()?;
+        device.record_error(exec.carry_out(&op))?;
+        // Noted afterwards only: positions are unknown, and a query that this overtakes is about an earlier record.
+        data.recorded_somewhere(epoch);
+        return Ok(());
+    }
     data.begin_record();
     let handed_over = if is_shared {
         // The record is at the place before the program can tell another process of it. The other process's later records are not known
@@ -241,7 +248,8 @@ fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfini
     if data.epoch.load(Ordering::Acquire) != device.epoch.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    let last = data.last();
+    // A place in this process has no positions.
+    let last = if cx.place(device).in_process().is_some() { None } else { data.last() };
     if let Some(last) = last.map(|l| l.recorded())
         && (data.is_done(last) || device.is_past(last.stream, last.at))
     {

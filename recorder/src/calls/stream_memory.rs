@@ -35,6 +35,7 @@ const MOST: u32 = 256;
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether streams of this process's driver, or graphs, have been made to wait: the end of such a wait is not reported.
+#[unsafe(link_section = "mrcuda_hot")]
 static WAITED_HERE: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether a stream of a worker may still wait for a word of memory.

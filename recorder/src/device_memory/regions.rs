@@ -53,7 +53,7 @@ impl Device {
         let allowed = if crate::device_memory::mappings::is_reserved(address) {
             Some(crate::device_memory::mappings::allows(self.index, address, bytes))
         } else {
-            self.memory().allows(address, bytes)
+            self.memory.allows(address, bytes)
         };
         match allowed {
             Some(false) => Err(code::ERROR_INVALID_VALUE),

@@ -165,10 +165,6 @@ impl Memory {
             self.shrink(cx, device, pool, keep);
         }
     }
-
-    pub(crate) fn is_settled(&self) -> bool {
-        self.late.is_empty() && !self.pools.values().any(|p| p.is_waiting() || p.holds_too_much())
-    }
 }
 
 /// The device with an allocation that starts at `address`, and whether it is in a pool.
@@ -187,7 +183,7 @@ pub(crate) static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 
 /// Called before a synchronisation is requested; [`after_sync`] takes the result.
 pub(crate) fn before_sync(device: &'static Device) -> Option<u64> {
-    if device.memory().is_settled() { None } else { Some(device.memory_mut().seal()) }
+    if device.memory.is_settled() { None } else { Some(device.memory_mut().seal()) }
 }
 
 /// A synchronisation that began at `mark` has completed: of one stream, or of everything.
@@ -200,7 +196,7 @@ pub(crate) fn after_sync(cx: &CallContext, device: &'static Device, stream: Opti
 
 /// Checks for completed frees when some work is known to be complete.
 pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
-    if device.memory().is_settled() {
+    if device.memory.is_settled() {
         return;
     }
     let mut m = device.memory_mut();

@@ -19,25 +19,39 @@ fn is_settled(b: &Block) -> bool {
 /// Notes the pinned memory whose addresses are among 8-byte words for a GPU, in a kernel's parameters or in copied bytes, and makes it
 /// accessible to the GPU.
 pub(crate) fn note_words(cx: &CallContext, bytes: &[u8]) -> Result<(), Code> {
-    if !any_unmapped() {
-        return Ok(());
-    }
+    if any_unmapped() { note_all(cx, std::iter::once(bytes)) } else { Ok(()) }
+}
+
+/// As [`note_words`], for several values, while there is memory that must be tracked.
+#[inline]
+pub(crate) fn note_all<'b>(cx: &CallContext, values: impl Iterator<Item = &'b [u8]>) -> Result<(), Code> {
     note_found(cx)?;
     let lands = lands();
-    let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
-    for word in words.filter(|w| lies_in(&lands, *w)) {
-        let at = meant(&lock(&BLOCKS), word);
-        at.map_or(Ok(()), |at| note_mapped(cx, at))?;
+    for bytes in values {
+        let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
+        for word in words.filter(|w| lies_in(&lands, *w)) {
+            note_word(cx, word)?;
+        }
     }
     Ok(())
 }
 
+/// Notes a word that may be an address of pinned memory.
+#[cold]
+fn note_word(cx: &CallContext, word: u64) -> Result<(), Code> {
+    let at = meant(&lock(&BLOCKS), word);
+    at.map_or(Ok(()), |at| note_mapped(cx, at))
+}
+
 /// Memory that was found in mirrored memory of one place may have been passed on to the GPUs of others, which begin work now: makes it
 /// accessible to them.
+#[inline]
 pub(crate) fn note_found(cx: &CallContext) -> Result<(), Code> {
-    if FOUND.load(Ordering::Relaxed) == 0 {
-        return Ok(());
-    }
+    if FOUND.load(Ordering::Relaxed) == 0 { Ok(()) } else { note_all_found(cx) }
+}
+
+#[cold]
+fn note_all_found(cx: &CallContext) -> Result<(), Code> {
     let found: Vec<u64> = lock(&BLOCKS).iter().filter(|(_, b)| b.known == Known::Found).map(|(at, _)| *at).collect();
     found.into_iter().try_for_each(|at| note_mapped(cx, at))
 }

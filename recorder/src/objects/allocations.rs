@@ -203,6 +203,11 @@ impl Memory {
         Some(self.find(address).is_some_and(fits))
     }
 
+    /// Returns whether no pool has anything to do when work is complete: all frees in streams are, and none keeps more than it may.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.late.is_empty() && !self.pools.values().any(|p| p.is_waiting() || p.holds_too_much())
+    }
+
     pub(crate) fn note(&mut self, address: u64, bytes: u64, home: Home) -> u64 {
         self.next_id += 1;
         self.used += bytes;

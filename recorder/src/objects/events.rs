@@ -11,6 +11,13 @@ pub(crate) struct EventData {
     pub(crate) flags: AtomicU32,
     /// Epoch of the place in which it was last recorded; 0: never.
     pub(crate) epoch: AtomicU64,
+    /// Number of records that were about to be sent,
+    begun: AtomicU64,
+    /// of those that were sent,
+    ended: AtomicU64,
+    /// and how many had begun when the last of them was seen to have occurred, in a place without an order. All three are changed while
+    /// `records` is locked.
+    over: AtomicU64,
     records: Mutex<Records>,
     /// Whether it was last recorded in a capture.
     pub(crate) captured: AtomicBool,
@@ -24,15 +31,9 @@ pub(crate) struct EventData {
 /// the place's order when the query arrived, and only these counts show which one that was.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Number of records that were about to be sent,
-    begun: u64,
-    /// and of those that were sent.
-    ended: u64,
     last: Option<Recorded>,
     /// Position of the latest record that is known to have occurred.
     done: u64,
-    /// How many records had begun when the last of them was seen to have occurred, in a place without an order.
-    over: u64,
 }
 
 /// A record of an event.
@@ -53,17 +54,26 @@ pub(crate) struct Asked {
 impl EventData {
     /// A record is about to be sent to the place.
     pub(crate) fn begin_record(&self) {
-        lock(&self.records).begun += 1;
+        let _records = lock(&self.records);
+        increment(&self.begun);
     }
 
     /// It was sent, or could not be: then there is no epoch. `recorded` is its position, if that is known.
     pub(crate) fn end_record(&self, epoch: Option<u64>, recorded: Option<Recorded>) {
         let mut records = lock(&self.records);
-        records.ended += 1;
-        let Some(epoch) = epoch else { return };
+        increment(&self.ended);
+        if let Some(epoch) = epoch {
+            self.place(&mut records, epoch, recorded);
+        }
+    }
+
+    /// A record was sent to the place of this epoch.
+    fn place(&self, records: &mut Records, epoch: u64, recorded: Option<Recorded>) {
         let is_newer = |last: Recorded| recorded.is_none_or(|new| new.at > last.at);
-        let is_another_place = self.epoch.swap(epoch, Ordering::AcqRel) != epoch;
+        // Changed only while the records are locked.
+        let is_another_place = self.epoch.load(Ordering::Relaxed) != epoch;
         if is_another_place {
+            self.epoch.store(epoch, Ordering::Release);
             // Positions in the new epoch's order begin at zero.
             records.done = 0;
         }
@@ -72,17 +82,19 @@ impl EventData {
         }
     }
 
-    /// It was recorded in the place of this epoch, at an unknown position.
+    /// It was recorded in the place of this epoch, at an unknown position, and that call has returned.
     pub(crate) fn recorded_somewhere(&self, epoch: u64) {
-        self.begin_record();
-        self.end_record(Some(epoch), None);
+        let mut records = lock(&self.records);
+        increment(&self.begun);
+        increment(&self.ended);
+        self.place(&mut records, epoch, None);
     }
 
     /// The last record, if it is known and no other one is under way.
     pub(crate) fn last(&self) -> Option<Asked> {
         let records = lock(&self.records);
-        let recorded = records.last.filter(|_| records.begun == records.ended)?;
-        Some(Asked { recorded, begun: records.begun })
+        let begun = self.records()?;
+        Some(Asked { recorded: records.last?, begun })
     }
 
     /// Returns whether a record is known to have occurred.
@@ -97,40 +109,48 @@ impl EventData {
 
     /// Number of records, if none is under way.
     pub(crate) fn records(&self) -> Option<u64> {
-        let records = lock(&self.records);
-        (records.begun == records.ended).then_some(records.begun)
+        // Read in this order, both are equal only if no record was under way when the second one was read.
+        let begun = self.begun.load(Ordering::Acquire);
+        (self.ended.load(Ordering::Acquire) == begun).then_some(begun)
     }
 
     /// Notes that the place has reported the event as occurred; `asked` is the number of records before the query.
     pub(crate) fn was_over(&self, asked: Option<u64>) {
-        let mut records = lock(&self.records);
+        let Some(asked) = asked.filter(|asked| self.over.load(Ordering::Relaxed) != *asked) else { return };
+        let _records = lock(&self.records);
         // Otherwise the answer may be about a later record.
-        if asked == Some(records.begun) {
-            records.over = records.begun;
+        if asked == self.begun.load(Ordering::Relaxed) {
+            self.over.store(asked, Ordering::Relaxed);
         }
     }
 
     /// Returns whether the last record is known to have occurred in the place of an epoch, or there was none; `is_past` tells whether a
     /// stream has reached a position of its order.
     pub(crate) fn is_over(&self, epoch: u64, is_past: impl FnOnce(u64, u64) -> bool) -> bool {
-        let records = lock(&self.records);
+        let Some(begun) = self.records() else { return false };
         // A move waits until all work is complete, so a record of an earlier place has occurred.
-        records.begun == records.ended
-            && (self.epoch.load(Ordering::Acquire) != epoch
-                || records.over == records.begun
-                || records.last.is_some_and(|last| records.done == last.at || is_past(last.stream, last.at)))
+        if self.epoch.load(Ordering::Acquire) != epoch || self.over.load(Ordering::Relaxed) == begun {
+            return true;
+        }
+        let records = lock(&self.records);
+        self.records() == Some(begun) && records.last.is_some_and(|last| records.done == last.at || is_past(last.stream, last.at))
     }
 
     /// The place has reported the event as occurred: returns the record of which that is true, if it is known.
     pub(crate) fn answered(&self, asked: Asked) -> Option<Recorded> {
         let mut records = lock(&self.records);
-        if records.begun != asked.begun {
+        if self.begun.load(Ordering::Relaxed) != asked.begun {
             // The answer may be about a later record, in another stream.
             return None;
         }
         records.done = asked.recorded.at;
         Some(asked.recorded)
     }
+}
+
+/// Increments a number that one thread at a time changes.
+fn increment(n: &AtomicU64) {
+    n.store(n.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
 impl Asked {

@@ -49,7 +49,7 @@ impl SpareEvents {
         let mut all = lock(&self.all);
         let rested = all.len().saturating_sub(RESTING);
         let at = all.iter().take(rested).position(|s| s.flags == flags && s.context == context)?;
-        let found = all.remove(at)?;
+        let found = if at == 0 { all.pop_front() } else { all.remove(at) }?;
         self.count.store(all.len(), Ordering::Relaxed);
         Some(found.event)
     }

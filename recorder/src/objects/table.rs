@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Device of handles that belong to every device (libraries and kernels).
 pub(crate) const EVERY_DEVICE: u32 = u32::MAX;
 
+/// A handle's cell: it begins with a cache line, which most calls need alone.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct Slot<S> {
     handle: AtomicU64,
     generation: AtomicU32,

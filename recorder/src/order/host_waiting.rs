@@ -28,6 +28,7 @@ struct Kernel {
 
 static KERNELS: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 /// Length of the list at its last update.
+#[unsafe(link_section = "mrcuda_hot")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// From this length on, completed kernels are removed before another one is added.

@@ -71,6 +71,7 @@ impl Landing {
 
 static LANDINGS: Mutex<Vec<Landing>> = Mutex::new(Vec::new());
 /// Length of the list at its last update.
+#[unsafe(link_section = "mrcuda_hot")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `look` on the copies that have not landed.

@@ -78,11 +78,14 @@ pub(crate) static BLOCKS: Mutex<BTreeMap<u64, Block>> = Mutex::new(BTreeMap::new
 pub(crate) static CHANGING: Mutex<()> = Mutex::new(());
 
 /// End of the highest block in the arena so far, for comparison with kernel parameters.
+#[unsafe(link_section = "mrcuda_hot")]
 pub(crate) static HIGHEST: AtomicU64 = AtomicU64::new(ARENA);
 
 /// Start of the lowest and end of the highest registered block so far.
+#[unsafe(link_section = "mrcuda_hot")]
 pub(crate) static LOWEST_OWN: AtomicU64 = AtomicU64::new(u64::MAX);
 
+#[unsafe(link_section = "mrcuda_hot")]
 pub(crate) static HIGHEST_OWN: AtomicU64 = AtomicU64::new(0);
 
 /// A pinned block, with what pointer attributes report about it.

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of blocks that some place may lack although it could need them,
+#[unsafe(link_section = "mrcuda_hot")]
 static UNMAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// of those among them that were found,
+#[unsafe(link_section = "mrcuda_hot")]
 pub(crate) static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// and of those that are not in the file which places of this machine map.

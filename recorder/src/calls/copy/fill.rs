@@ -39,7 +39,8 @@ fn fill(
         return Err(code::ERROR_INVALID_VALUE);
     }
     let home = if cx.job.devices.len() > 1 { regions::home(cx.job, dst) } else { None }.unwrap_or(device);
-    let known = home.check_range(dst, End::device(dst, pitch as u64).span(bytes, rows as u64)?)?;
+    let span = End::device(dst, pitch as u64).span(bytes, rows as u64)?;
+    let known = home.check_range(dst, span)?;
     if home.index != device.index && !peer::reaches(device, home) {
         // On a device whose context is not current: begins in stream order, and is complete when the call returns.
         captures::forbid_on(cx, device, stream)?;
@@ -57,7 +58,6 @@ fn fill(
     }
     let op = Fill { dst, pitch: pitch as u64, value, element, width: width as u64, rows: rows as u64, stream };
     landing::before_work(cx, device, stream)?;
-    let span = End::device(dst, pitch as u64).span(bytes, rows as u64)?;
     if !is_device(dst) && blocks::is_pinned(dst, span) && !places::is_reached(cx.place(device), dst, span) {
         // The place does not have this memory, and a fill is no reason to mirror it there from now on.
         host_function::fill_in_order(cx, device, stream, HostFill(op))?;
