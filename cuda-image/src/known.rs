@@ -2,7 +2,7 @@
 
 use super::kind::{Kind, Result};
 use super::load::{self, WRAPPER_MAGIC};
-use super::source::{Memory, Source, u32_at, u64_at};
+use super::source::{Memory, u32_at, u64_at};
 use super::{Image, measure};
 use std::collections::VecDeque;
 
@@ -57,7 +57,8 @@ impl Known {
         // SAFETY: the caller vouches for the memory at `ptr`.
         let mut memory = unsafe { Memory::new(ptr) }.ok()?;
         let mut head = [0; load::WRAPPER];
-        let is_wrapper = memory.read(0, &mut head).is_ok() && u32_at(&head, 0) == WRAPPER_MAGIC;
+        // A text may be shorter than a wrapper.
+        let is_wrapper = memory.read_some(0, &mut head) == Ok(head.len()) && u32_at(&head, 0) == WRAPPER_MAGIC;
         if is_wrapper {
             if u32_at(&head, 4) != 1 {
                 return None;
@@ -133,6 +134,62 @@ mod tests {
         assert_eq!(*measured(&mut known, &long).bytes, *long);
         assert_eq!(*measured(&mut known, &short).bytes, *short);
         assert_eq!(known.images.len(), 2);
+    }
+
+    /// Forbids the calling thread to read through the kernel, as sandboxes do.
+    fn forbid_reads() {
+        let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let mut steps = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_process_vm_readv as u32, 1),
+            step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+            step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: changes this thread only; the filter lives until the call returns.
+        let forbidden = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+        };
+        assert!(forbidden, "{}", std::io::Error::last_os_error());
+    }
+
+    /// The bytes at the end of readable memory.
+    fn before_a_gap(bytes: &[u8]) -> *const u8 {
+        const PAGE: usize = 4096;
+        let room = bytes.len().next_multiple_of(PAGE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new mappings, of which all but the last page are made writable.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), room + PAGE, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: as above; the bytes fit.
+        unsafe {
+            assert_eq!(libc::mprotect(at, room, libc::PROT_READ | libc::PROT_WRITE), 0);
+            let to = at.cast::<u8>().add(room - bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            to
+        }
+    }
+
+    #[test]
+    fn nothing_after_an_image_is_read_where_the_kernel_refuses_to_read() {
+        let run = || {
+            let mut known = Known::new();
+            let long = text(1, "");
+            let first = measured(&mut known, &long);
+            forbid_reads();
+            // They begin as the known one; one is shorter than a page, one is longer, one is shorter than a wrapper.
+            for len in [100, 5000, 10] {
+                let short = [&long[..len - 1], b"\0"].concat();
+                // SAFETY: a whole text.
+                let image = unsafe { known.measure(before_a_gap(&short)) }.expect("a text");
+                assert_eq!(*image.bytes, *short);
+            }
+            // SAFETY: as above.
+            let again = unsafe { known.measure(before_a_gap(&long)) }.expect("a text");
+            assert!(Arc::ptr_eq(&first.bytes, &again.bytes));
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 
     #[test]

@@ -78,21 +78,38 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// Whether the memory starts with these bytes. `piece` is a buffer for what is read.
+    /// Whether the memory starts with these bytes. `piece` is a buffer for what is read. Where the kernel refuses to read, nothing is
+    /// read beyond the first page that differs: what is there may end in it.
     pub(super) fn holds(&self, bytes: &[u8], piece: &mut Vec<u8>) -> bool {
         piece.resize(MOST_PAGES * PAGE, 0);
-        // Most images differ within their first bytes, and all of a longer one are read only if the first ones are the same.
-        let (first, rest) = bytes.split_at(bytes.len().min(PAGE));
-        let pieces = std::iter::once(first).chain(rest.chunks(piece.len()));
         let mut at = 0;
-        for want in pieces {
-            let found = &mut piece[..want.len()];
-            if self.read(at, found).is_err() || found != want {
-                return false;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            // Most images differ within their first bytes, and all of a longer one are read only if the first ones are the same.
+            let most = if at == 0 { PAGE } else { piece.len() };
+            let (want, found) = (&rest[..rest.len().min(most)], &mut piece[..rest.len().min(most)]);
+            match self.read_some(at as u64, found) {
+                Ok(n) if found[..n] == want[..n] => at += n,
+                _ => return false,
             }
-            at += want.len() as u64;
         }
         true
+    }
+
+    /// Reads the bytes from `at` on into the beginning of `into`, which is not empty, and returns their number: at least one, and fewer
+    /// than there is room for if what follows cannot be read. Where the kernel refuses to read, they are those up to the end of the page:
+    /// the next page may not be mapped.
+    pub(super) fn read_some(&self, at: u64, into: &mut [u8]) -> Result<usize> {
+        let gone = ImageError::Unreadable { at };
+        let here = usize::try_from(at).ok().and_then(|at| self.0.checked_add(at)).ok_or(gone.clone())?;
+        match read_pages(here, into) {
+            Ok(0) => Err(gone),
+            Ok(n) => Ok(n),
+            Err(e) if is_forbidden(&e) => {
+                let n = into.len().min(PAGE - here % PAGE);
+                self.read(at, &mut into[..n]).map(|()| n)
+            }
+            Err(_) => Err(gone),
+        }
     }
 
     /// # Safety
@@ -156,21 +173,7 @@ impl Source for Memory {
         let mut at = 0u64;
         let mut piece = vec![0; MOST_PAGES * PAGE];
         while at < MAX_IMAGE {
-            let gone = ImageError::Unreadable { at };
-            let here = self.0.checked_add(at as usize).ok_or(gone.clone())?;
-            let read = match read_pages(here, &mut piece) {
-                Ok(read) => read,
-                Err(e) if is_forbidden(&e) => {
-                    // Never beyond the end of a page: the next page may not be mapped.
-                    let len = PAGE - here % PAGE;
-                    self.read(at, &mut piece[..len])?;
-                    len
-                }
-                Err(_) => return Err(gone),
-            };
-            if read == 0 {
-                return Err(gone);
-            }
+            let read = self.read_some(at, &mut piece)?;
             if let Some(zero) = first_zero(&piece[..read]) {
                 return Ok(at + zero as u64 + 1);
             }

@@ -1,5 +1,6 @@
 //! Failure of a command: a message for the user and an exit code for the shell.
 
+use crate::table::printable;
 use std::fmt::Display;
 
 /// Failure of a command.
@@ -28,7 +29,7 @@ impl Failure {
     /// Prints the message and ends the process.
     pub(crate) fn exit(self) -> ! {
         if !self.message.is_empty() {
-            eprintln!("mrcuda: {}", self.message);
+            eprintln!("mrcuda: {}", printable(&self.message));
         }
         std::process::exit(self.code)
     }

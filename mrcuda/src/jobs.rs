@@ -2,7 +2,7 @@
 
 use crate::ask::{PATIENCE, connect, print_json, refused};
 use crate::failure::Failure;
-use crate::table::{Table, bytes, duration, say};
+use crate::table::{Table, bytes, duration, printable, say};
 use crate::timeline::describe;
 use control::{AskError, Client, Device, DeviceState, Job, Move, MoveState, folder};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,7 +36,7 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
             Err(AskError::NoJob) => folder::remove_stale(pid),
             Err(why) => {
                 silent = true;
-                eprintln!("mrcuda: job {pid}: {why}");
+                eprintln!("mrcuda: job {pid}: {}", printable(&why.to_string()));
             }
         }
     }

@@ -46,8 +46,19 @@ impl Table {
     }
 }
 
-/// Writes to stdout; a closed pipe (`| head`) ends the process silently, as with other filters.
+/// The text with control characters other than line feeds as `\u001b`, a form that JSON knows too: what a job, which for root may be
+/// another user's, or a file contains must not control the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' { clean.push_str(&format!("\\u{:04x}", u32::from(c))) } else { clean.push(c) }
+    }
+    clean
+}
+
+/// Writes the text to stdout, in its [printable] form; a closed pipe (`| head`) ends the process silently, as with other filters.
 pub(crate) fn say(text: &str) {
+    let text = printable(text);
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     if written.and_then(|()| out.flush()).is_err() {

@@ -3,6 +3,9 @@
 use crate::{LIMIT, LONG, remote_orbit, wait_for_step};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
@@ -83,6 +86,33 @@ fn jobs_that_are_not_there() {
     // A place that is none is a mistake in the command.
     let output = scene.mrcuda().args(["migrate", &own, "--to", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_a_job_answers_does_not_control_the_terminal() {
+    let scene = Scene::new("escapes");
+    let folder = scene.runtime().join("mrcuda");
+    std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let own = std::process::id().to_string();
+    let listener = UnixListener::bind(folder.join(&own)).unwrap();
+    let hostile = r"\u001b]0;gone\u0007 \u009b2J\u007f";
+    let moves = format!("{{\"v\":2,\"ok\":true,\"moves\":[{{\"state\":\"failed\",\"reason\":\"{hostile}\"}}]}}\n");
+    let refusal = format!("{{\"v\":2,\"ok\":false,\"error\":\"busy\",\"reason\":\"{hostile}\"}}\n");
+    let answers = [moves.clone(), moves, refusal.clone(), refusal];
+    let job = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    for command in [&["moves", own.as_str()][..], &["moves", own.as_str(), "--json"], &["moves", own.as_str()], &["ps"]] {
+        let output = scene.mrcuda().args(command).output().unwrap();
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(shown.contains(hostile), "{shown:?}");
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+    }
+    job.join().unwrap();
 }
 
 #[test]
