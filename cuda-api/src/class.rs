@@ -48,8 +48,10 @@ pub enum How {
     Send,
     /// By its argument kinds: sent, and the caller waits for the answer.
     Wait,
-    /// By a hand-written function of the recorder.
-    Custom,
+    /// By a function of the recorder that sees no pointer: the argument kinds read its inputs and write its results.
+    Answer,
+    /// By a function of the recorder with C's parameters; the row says why.
+    Irregular,
     /// By a hand-written function that works before `cuInit` and uses no place.
     Bare,
     /// Not supported.

@@ -7,10 +7,9 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::{self, lock};
-use crate::base::pointer::write_out;
 use crate::device_memory::shared_handles::{Export, Handle, IPC, Import, SHARED, WAITS, note_shared};
 use crate::device_memory::{mappings, peer};
-use crate::enter::{CallContext, older};
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::objects::allocations::{ARENA, GRANULE};
@@ -65,11 +64,10 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHand
 
 pub(crate) fn cuIpcOpenMemHandle_v2(
     cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
     handle: sys::CUipcMemHandle,
     flags: c_uint,
-) -> Result<(), Code> {
-    if to.is_null() || flags != LAZY {
+) -> Result<sys::CUdeviceptr, Code> {
+    if flags != LAZY {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let device = cx.device()?;
@@ -88,7 +86,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     }
     if let Some((address, import)) = ipc.imports.iter_mut().find(|(_, i)| i.handle == handle && i.device == device.index) {
         import.opened += 1;
-        return write_out(to, *address);
+        return Ok(*address);
     }
     let at = mappings::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
@@ -104,7 +102,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     mappings::note_foreign(at, handle.bytes, device);
     let address = at + handle.offset;
     ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
-    write_out(to, address)
+    Ok(address)
 }
 
 pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
@@ -122,20 +120,13 @@ pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEvent
     Ok(())
 }
 
-pub(crate) fn cuIpcOpenEventHandle(
-    cx: &mut CallContext,
-    to: *mut sys::CUevent,
-    handle: sys::CUipcEventHandle,
-) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuIpcOpenEventHandle(cx: &mut CallContext, handle: sys::CUipcEventHandle) -> Result<u64, Code> {
     let device = cx.device()?;
     let event = cx.new_handle(Kind::Event)?;
     let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
     cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, Keep::PLAIN)?;
     shared(cx, event, device)?;
-    write_out(to, event as sys::CUevent)
+    Ok(event)
 }
 
 /// Marks an event as shared: only the place can tell whether it has occurred.
@@ -147,7 +138,7 @@ fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: u64) -> Result<(), Code> {
     let known = lock(&IPC).imports.get(&dptr).map(|i| i.device).ok_or(code::ERROR_INVALID_VALUE)?;
     let device = cx.job.devices.get(known as usize).ok_or(code::ERROR_INVALID_VALUE)?;
     // Submitted work may still use it.
@@ -166,6 +157,4 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) 
     unmapped.map(drop)
 }
 
-older! {
-    cuIpcOpenMemHandle = cuIpcOpenMemHandle_v2(to: *mut sys::CUdeviceptr, handle: sys::CUipcMemHandle, flags: c_uint);
-}
+pub(crate) use cuIpcOpenMemHandle_v2 as cuIpcOpenMemHandle;
