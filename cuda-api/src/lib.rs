@@ -8,6 +8,7 @@
 //! * [`ops`]: operations, a few common forms into which irregular functions are turned before they are sent.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
 //! * [`work`]: the work of graph nodes, and whole graphs, in their encoded form.
+//! * [`graph`]: the structures of cuda.h that describe nodes of graphs, as plain values.
 //! * [`mod@array`]: shapes of arrays, textures and surfaces as plain values.
 //! * [`memory`]: descriptions of memory as plain values.
 //! * [`mod@reference`]: encoded settings of texture and surface references.
@@ -36,6 +37,7 @@ pub mod facts;
 pub mod few;
 #[cfg(test)]
 mod fuzz;
+pub mod graph;
 pub mod handle;
 pub mod lock;
 pub mod memory;
