@@ -21,7 +21,7 @@ calls! { $ for_each_array_call array ArrayCalls;
     /// Memory that a mipmapped array waits for.
     0x0909 local answer fn cuMipmappedArrayGetMemoryRequirements(memoryRequirements: OutStruct<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: HandleArg<sys::CUmipmappedArray>, device: Val<sys::CUdevice>) [null(mipmap, VALUE)];
     /// A plane of an array: none has several.
-    0x090a local irregular "it reads and writes the program's memory itself" fn cuArrayGetPlane(pPlaneArray: Raw<*mut sys::CUarray>, hArray: Raw<sys::CUarray>, planeIdx: Raw<c_uint>) [null(hArray, HANDLE)];
+    0x090a local answer fn cuArrayGetPlane(pPlaneArray: OutHandleOpt<sys::CUarray>, hArray: HandleArg<sys::CUarray>, planeIdx: Val<c_uint>) [null(hArray, HANDLE)];
     /// Makes a mipmapped array.
     0x090b state answer fn cuMipmappedArrayCreate(pHandle: OutHandle<sys::CUmipmappedArray>, pMipmappedArrayDesc: In<sys::CUDA_ARRAY3D_DESCRIPTOR>, numMipmapLevels: Val<c_uint>) [start, context];
     /// A level of a mipmapped array.
@@ -29,19 +29,19 @@ calls! { $ for_each_array_call array ArrayCalls;
     /// Ends a mipmapped array.
     0x090d state answer fn cuMipmappedArrayDestroy(hMipmappedArray: HandleArg<sys::CUmipmappedArray>) [start, null(hMipmappedArray, HANDLE)];
     /// Copies device memory to an array.
-    0x090f work irregular "it reads and writes the program's memory itself" fn cuMemcpyDtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
+    0x090f work irregular "a copy: the bytes are the program's own" fn cuMemcpyDtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
     /// Copies an array to device memory.
-    0x0910 work irregular "it reads and writes the program's memory itself" fn cuMemcpyAtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    0x0910 work irregular "a copy: the bytes are the program's own" fn cuMemcpyAtoD_v2(dstDevice: Raw<sys::CUdeviceptr>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
     /// Copies host bytes to an array.
-    0x0911 work irregular "it reads and writes the program's memory itself" fn cuMemcpyHtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>) ptds;
+    0x0911 work irregular "a copy: the bytes are the program's own" fn cuMemcpyHtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>) ptds;
     /// Copies an array to the host.
-    0x0912 work irregular "it reads and writes the program's memory itself" fn cuMemcpyAtoH_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    0x0912 work irregular "a copy: the bytes are the program's own" fn cuMemcpyAtoH_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
     /// Copies between arrays.
-    0x0913 work irregular "it reads and writes the program's memory itself" fn cuMemcpyAtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
+    0x0913 work irregular "a copy: the bytes are the program's own" fn cuMemcpyAtoA_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>) ptds;
     /// Copies host bytes to an array, in stream order.
-    0x0914 work irregular "it reads and writes the program's memory itself" fn cuMemcpyHtoAAsync_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0914 work irregular "a copy: the bytes are the program's own" fn cuMemcpyHtoAAsync_v2(dstArray: Raw<sys::CUarray>, dstOffset: Raw<usize>, srcHost: Raw<*const c_void>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies an array to the host, in stream order.
-    0x0915 work irregular "it reads and writes the program's memory itself" fn cuMemcpyAtoHAsync_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0915 work irregular "a copy: the bytes are the program's own" fn cuMemcpyAtoHAsync_v2(dstHost: Raw<*mut c_void>, srcArray: Raw<sys::CUarray>, srcOffset: Raw<usize>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Makes a texture object.
     0x0920 state answer fn cuTexObjectCreate(pTexObject: OutHandle<sys::CUtexObject>, pResDesc: In<sys::CUDA_RESOURCE_DESC>, pTexDesc: In<sys::CUDA_TEXTURE_DESC>, pResViewDesc: InOpt<sys::CUDA_RESOURCE_VIEW_DESC>) [start, context];
     /// Ends a texture object.
@@ -59,11 +59,11 @@ calls! { $ for_each_array_call array ArrayCalls;
     /// What a surface object reads and writes.
     0x0927 local answer fn cuSurfObjectGetResourceDesc(pResDesc: OutStruct<sys::CUDA_RESOURCE_DESC>, surfObject: HandleArg<sys::CUsurfObject>) [start, context];
     /// A descriptor for the tensor memory accelerator, by pixels.
-    0x0930 query irregular "it reads and writes the program's memory itself" fn cuTensorMapEncodeIm2col(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCorner: Raw<*const c_int>, pixelBoxUpperCorner: Raw<*const c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
+    0x0930 query irregular "the rank is the length of its arrays" fn cuTensorMapEncodeIm2col(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCorner: Raw<*const c_int>, pixelBoxUpperCorner: Raw<*const c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
     /// A descriptor for the tensor memory accelerator, by wide columns of pixels.
-    0x0931 query irregular "it reads and writes the program's memory itself" fn cuTensorMapEncodeIm2colWide(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCornerWidth: Raw<c_int>, pixelBoxUpperCornerWidth: Raw<c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, mode: RawEnum<sys::CUtensorMapIm2ColWideMode>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
+    0x0931 query irregular "the rank is the length of its arrays" fn cuTensorMapEncodeIm2colWide(tensorMap: Raw<*mut sys::CUtensorMap>, tensorDataType: RawEnum<sys::CUtensorMapDataType>, tensorRank: Raw<sys::cuuint32_t>, globalAddress: Raw<*mut c_void>, globalDim: Raw<*const sys::cuuint64_t>, globalStrides: Raw<*const sys::cuuint64_t>, pixelBoxLowerCornerWidth: Raw<c_int>, pixelBoxUpperCornerWidth: Raw<c_int>, channelsPerPixel: Raw<sys::cuuint32_t>, pixelsPerColumn: Raw<sys::cuuint32_t>, elementStrides: Raw<*const sys::cuuint32_t>, interleave: RawEnum<sys::CUtensorMapInterleave>, mode: RawEnum<sys::CUtensorMapIm2ColWideMode>, swizzle: RawEnum<sys::CUtensorMapSwizzle>, l2Promotion: RawEnum<sys::CUtensorMapL2promotion>, oobFill: RawEnum<sys::CUtensorMapFloatOOBfill>);
     /// Changes the address in such a descriptor.
-    0x0932 query irregular "it reads and writes the program's memory itself" fn cuTensorMapReplaceAddress(tensorMap: Raw<*mut sys::CUtensorMap>, globalAddress: Raw<*mut c_void>);
+    0x0932 query irregular "it changes a descriptor in the program's memory" fn cuTensorMapReplaceAddress(tensorMap: Raw<*mut sys::CUtensorMap>, globalAddress: Raw<*mut c_void>);
     /// Makes a texture reference of no module.
     0x0940 state wait fn cuTexRefCreate(pTexRef: New<TextureRef>) [start, context, null(pTexRef, VALUE)];
     /// Ends a texture reference.
@@ -73,7 +73,7 @@ calls! { $ for_each_array_call array ArrayCalls;
     /// Lets a texture reference see a mipmapped array.
     0x0943 state answer fn cuTexRefSetMipmappedArray(hTexRef: Use<TextureRef>, hMipmappedArray: HandleArg<sys::CUmipmappedArray>, Flags: Val<c_uint>) [start, null(hTexRef, HANDLE)];
     /// Lets a texture reference see memory.
-    0x0944 state irregular "it reads and writes the program's memory itself" fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>) [start, null(hTexRef, HANDLE)];
+    0x0944 state irregular "a null output changes what is allowed" fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>) [start, null(hTexRef, HANDLE)];
     /// Lets a texture reference see rows of memory.
     0x0945 state answer fn cuTexRefSetAddress2D_v3(hTexRef: Use<TextureRef>, desc: In<sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Address, Pitch: Val<usize>) [start, null(hTexRef, HANDLE)];
     /// What the memory holds that a texture reference sees.

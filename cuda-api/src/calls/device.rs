@@ -75,9 +75,9 @@ calls! { $ for_each_device_call device DeviceCalls;
     /// Writes the log, which is empty.
     0x012a local bare fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
     /// What the link to the host can do at once: nothing, as the attribute says.
-    0x012b local irregular "it reads and writes the program's memory itself" fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>) [null(count, VALUE)];
+    0x012b local irregular "an output array as long as an input says" fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>) [null(count, VALUE)];
     /// What the link between two GPUs can do at once: nothing, as the attribute says.
-    0x012c local irregular "it reads and writes the program's memory itself" fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>) [start, null(count, VALUE)];
+    0x012c local irregular "an output array as long as an input says" fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>) [start, null(count, VALUE)];
     /// A function that would be told of the driver's memory budget: never called.
     0x012d local answer fn cuDeviceRegisterAsyncNotification(device: Val<sys::CUdevice>, callbackFunc: Val<sys::CUasyncCallback>, userData: HostAddress, callback: OutHandle<sys::CUasyncCallbackHandle>) [start, null(callbackFunc, VALUE)];
     /// Takes such a function back.

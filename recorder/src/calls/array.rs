@@ -162,12 +162,7 @@ pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
 }
 
 /// No array that is created here has several planes.
-pub(crate) fn cuArrayGetPlane(
-    cx: &mut CallContext,
-    _out: *mut sys::CUarray,
-    array: sys::CUarray,
-    _plane: c_uint,
-) -> Result<(), Code> {
-    find(cx.job, array as u64)?;
+pub(crate) fn cuArrayGetPlane(cx: &mut CallContext, array: u64, _plane: c_uint) -> Result<u64, Code> {
+    find(cx.job, array)?;
     Err(code::ERROR_INVALID_VALUE)
 }

@@ -20,7 +20,7 @@ use cuda_api::handle::Kind;
 use cuda_api::ops::{Chunk, EventOffer, EventOpen, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use std::ffi::c_uint;
+use std::ffi::{c_char, c_uint};
 use std::sync::atomic::Ordering;
 
 const MAGIC: [u8; 8] = *b"mrcudaIM";
@@ -42,10 +42,7 @@ pub(crate) fn wait_event(cx: &CallContext, device: &'static Device, wait: &Strea
     asked.and_then(|_| landing::fence(cx, device, wait.stream, over)).inspect_err(|_| over())
 }
 
-pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, dptr: u64) -> Result<sys::CUipcMemHandle, Code> {
     let found = cx.job.devices.iter().find_map(|d| Some((d, d.memory().find(dptr).filter(|f| f.pool == 0)?)));
     let (device, allocation) = found.ok_or(code::ERROR_INVALID_VALUE)?;
     device.check()?;
@@ -57,9 +54,7 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHand
     let offset = allocation.start - chunk.address;
     let handle = encode(&Handle { magic: MAGIC, offer, bytes: chunk.bytes, offset, rest: 0 });
     let bytes: [u8; size_of::<sys::CUipcMemHandle>()] = handle.try_into().map_err(|_| code::ERROR_UNKNOWN)?;
-    // SAFETY: the program's output, which is not null; the handle has this size.
-    unsafe { to.cast::<[u8; size_of::<sys::CUipcMemHandle>()]>().write(bytes) };
-    Ok(())
+    Ok(sys::CUipcMemHandle { reserved: bytes.map(|b| b as c_char) })
 }
 
 pub(crate) fn cuIpcOpenMemHandle_v2(
@@ -105,19 +100,13 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     Ok(address)
 }
 
-pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, event: u64) -> Result<sys::CUipcEventHandle, Code> {
     let device = cx.device()?;
     device.check()?;
     let bytes = cx.ask(device, id::EVENT_SHARE, &[&event.to_le_bytes()])?;
     let offer = EventOffer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     shared(cx, event, device)?;
-    // SAFETY: the program's output, which is not null; the handle has this size.
-    unsafe { to.cast::<EventOffer>().write(offer) };
-    Ok(())
+    Ok(sys::CUipcEventHandle { reserved: offer.map(|b| b as c_char) })
 }
 
 pub(crate) fn cuIpcOpenEventHandle(cx: &mut CallContext, handle: sys::CUipcEventHandle) -> Result<u64, Code> {

@@ -255,14 +255,8 @@ pub(crate) fn cuLibraryLoadData(
 }
 
 /// No GPU supports calls of host functions, as the attribute reports.
-pub(crate) fn cuLibraryGetUnifiedFunction(
-    cx: &mut CallContext,
-    to: *mut *mut c_void,
-    library: sys::CUlibrary,
-    name: *const c_char,
-) -> Result<(), Code> {
-    cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
-    Err(if to.is_null() || name.is_null() { code::ERROR_INVALID_VALUE } else { code::ERROR_NOT_FOUND })
+pub(crate) fn cuLibraryGetUnifiedFunction(_cx: &mut CallContext, _library: u64, _name: String) -> Result<u64, Code> {
+    Err(code::ERROR_NOT_FOUND)
 }
 
 pub(crate) fn cuLibraryLoadFromFile(
