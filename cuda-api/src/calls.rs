@@ -427,4 +427,53 @@ mod tests {
             }
         }
     }
+    /// The code in CONTRIBUTING.md, with the file that the text before it names.
+    fn shown() -> Vec<(String, Vec<String>)> {
+        let text = include_str!("../../CONTRIBUTING.md");
+        let (mut shown, mut before, mut file) = (Vec::new(), String::new(), None);
+        for line in text.lines() {
+            match line.strip_prefix("    ") {
+                Some(code) => {
+                    if !before.is_empty() {
+                        // The last words in quotes, if they are a path.
+                        let name = before.rsplit('`').nth(1).filter(|name| name.contains('/') && before.trim_end().ends_with("`:"));
+                        file = name.map(str::to_owned);
+                        shown.extend(file.clone().map(|file| (file, Vec::new())));
+                        before.clear();
+                    }
+                    if let (Some(_), Some((_, lines))) = (&file, shown.last_mut()) {
+                        lines.push(code.trim().to_owned());
+                    }
+                }
+                None => before.push_str(line),
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn the_worked_examples_are_what_the_files_have() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+        let shown = shown();
+        for (file, lines) in &shown {
+            let text = std::fs::read_to_string(format!("{root}{file}")).unwrap_or_else(|e| panic!("{file}: {e}"));
+            let there: Vec<&str> = text.lines().map(str::trim).collect();
+            assert!(there.windows(lines.len()).any(|part| part == lines), "CONTRIBUTING.md shows for {file}:\n{}", lines.join("\n"));
+        }
+        for file in ["cuda-api/src/calls/module.rs", "recorder/src/calls/stream.rs", "softgpu/src/abi/library.rs", "tests/surface/modules.rs"]
+        {
+            assert!(shown.iter().any(|(shown, _)| shown == file), "CONTRIBUTING.md shows nothing of {file}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_arrays_are_lengths() {
+        for row in rows() {
+            for (name, kind) in row.params {
+                let Some((_, end)) = kind.split_once("InSlice").and_then(|(_, rest)| rest.rsplit_once(',')) else { continue };
+                let at: usize = end.trim_end_matches('>').trim().parse().unwrap_or_else(|e| panic!("{} {name}: {kind}: {e}", row.name));
+                assert!(row.params.get(at).is_some_and(|(_, kind)| kind.starts_with("Len")), "{} {name}: {at} is no length", row.name);
+            }
+        }
+    }
 }

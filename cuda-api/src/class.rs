@@ -57,3 +57,17 @@ pub enum How {
     /// Not supported.
     Refused,
 }
+
+impl How {
+    /// Lower-case name, as rows and `mrcuda calls` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Send => "send",
+            How::Wait => "wait",
+            How::Answer => "answer",
+            How::Irregular => "irregular",
+            How::Bare => "bare",
+            How::Refused => "refused",
+        }
+    }
+}
