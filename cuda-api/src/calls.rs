@@ -436,7 +436,8 @@ mod tests {
                 Some(code) => {
                     if !before.is_empty() {
                         // The last words in quotes, if they are a path.
-                        let name = before.rsplit('`').nth(1).filter(|name| name.contains('/') && before.trim_end().ends_with("`:"));
+                        let name =
+                            before.rsplit('`').nth(1).filter(|name| name.contains('/') && before.trim_end().ends_with("`:"));
                         file = name.map(str::to_owned);
                         shown.extend(file.clone().map(|file| (file, Vec::new())));
                         before.clear();
@@ -458,10 +459,18 @@ mod tests {
         for (file, lines) in &shown {
             let text = std::fs::read_to_string(format!("{root}{file}")).unwrap_or_else(|e| panic!("{file}: {e}"));
             let there: Vec<&str> = text.lines().map(str::trim).collect();
-            assert!(there.windows(lines.len()).any(|part| part == lines), "CONTRIBUTING.md shows for {file}:\n{}", lines.join("\n"));
+            assert!(
+                there.windows(lines.len()).any(|part| part == lines),
+                "CONTRIBUTING.md shows for {file}:\n{}",
+                lines.join("\n")
+            );
         }
-        for file in ["cuda-api/src/calls/module.rs", "recorder/src/calls/stream.rs", "softgpu/src/abi/library.rs", "tests/surface/modules.rs"]
-        {
+        for file in [
+            "cuda-api/src/calls/module.rs",
+            "recorder/src/calls/stream.rs",
+            "softgpu/src/abi/library.rs",
+            "tests/surface/modules.rs",
+        ] {
             assert!(shown.iter().any(|(shown, _)| shown == file), "CONTRIBUTING.md shows nothing of {file}");
         }
     }
@@ -471,8 +480,13 @@ mod tests {
         for row in rows() {
             for (name, kind) in row.params {
                 let Some((_, end)) = kind.split_once("InSlice").and_then(|(_, rest)| rest.rsplit_once(',')) else { continue };
-                let at: usize = end.trim_end_matches('>').trim().parse().unwrap_or_else(|e| panic!("{} {name}: {kind}: {e}", row.name));
-                assert!(row.params.get(at).is_some_and(|(_, kind)| kind.starts_with("Len")), "{} {name}: {at} is no length", row.name);
+                let at: usize =
+                    end.trim_end_matches('>').trim().parse().unwrap_or_else(|e| panic!("{} {name}: {kind}: {e}", row.name));
+                assert!(
+                    row.params.get(at).is_some_and(|(_, kind)| kind.starts_with("Len")),
+                    "{} {name}: {at} is no length",
+                    row.name
+                );
             }
         }
     }

@@ -35,7 +35,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Unique number of a context.
     0x0210 local answer fn cuCtxGetId(ctx: HandleArg<sys::CUcontext>, ctxId: Out<c_ulonglong>) [null(ctxId, VALUE), start, context];
     /// API version of a context.
-    0x0211 local answer fn cuCtxGetApiVersion(ctx: HandleArg<sys::CUcontext>, version: Out<c_uint>);
+    0x0211 local answer fn cuCtxGetApiVersion(ctx: HandleArg<sys::CUcontext>, version: Out<c_uint>) [start, context];
     /// Waits for everything in the current context.
     0x0212 sync answer fn cuCtxSynchronize();
     /// Waits for everything in a context.

@@ -17,7 +17,9 @@ impl Executor {
             Some(Op::HostDone) => self.job_says_done(body).map(|()| None),
             Some(Op::HostBytes) => self.host_bytes(body).map(|()| None),
             // These lock the context's state themselves.
-            Some(Op::ContextReset) => self.make_current().and_then(|()| self.reset()).map(|made_heap| made_heap.put(reply)).map(|()| None),
+            Some(Op::ContextReset) => {
+                self.make_current().and_then(|()| self.reset()).map(|made_heap| made_heap.put(reply)).map(|()| None)
+            }
             Some(Op::Batch) => self.make_current().and_then(|()| self.batch(body, reply)).map(|()| None),
             Some(op) => self.make_current().and_then(|()| self.operate(op, body, reply)),
             None => self.make_current().and_then(|()| self.row(&self.life(), call, body, reply)).map(|()| None),

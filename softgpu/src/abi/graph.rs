@@ -16,7 +16,7 @@ use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
 use cuda_api::{answer, calls};
 use cuda_model::error_precedence;
 use cuda_model::graph::{Host, Shared, Stream, api};
-use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_uint, c_ulonglong};
 
 /// A call in one of its two forms.
 struct Soft {

@@ -14,7 +14,13 @@ use std::ffi::c_uint;
 const MOST: u32 = 1 << 12;
 
 /// Creates a condition for a node of a graph.
-pub fn cuGraphConditionalHandleCreate<H: Host>(h: &mut H, graph: u64, _context: u64, default: c_uint, flags: c_uint) -> Result<CUgraphConditionalHandle, Code> {
+pub fn cuGraphConditionalHandleCreate<H: Host>(
+    h: &mut H,
+    graph: u64,
+    _context: u64,
+    default: c_uint,
+    flags: c_uint,
+) -> Result<CUgraphConditionalHandle, Code> {
     // `CU_GRAPH_COND_ASSIGN_DEFAULT`
     if flags > 1 {
         return Err(INVALID);

@@ -105,7 +105,9 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
 ) -> Done {
     let p = read(params.cast::<Params>())?;
     let (outcome, answer) = match instantiate_to(h, to, graph as u64, p.flags) {
-        Ok(()) if p.flags & UPLOAD != 0 => (read(to).and_then(|i| h.upload(i as u64, p.stream)), Params { node: 0, result: 0, ..p }),
+        Ok(()) if p.flags & UPLOAD != 0 => {
+            (read(to).and_then(|i| h.upload(i as u64, p.stream)), Params { node: 0, result: 0, ..p })
+        }
         Ok(()) => (Ok(()), Params { node: 0, result: 0, ..p }),
         Err(why) => (Err(why.code), Params { node: why.node, result: why.result, ..p }),
     };

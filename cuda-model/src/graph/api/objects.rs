@@ -9,7 +9,13 @@ use std::ffi::c_uint;
 use std::fmt::Write;
 
 /// Creates a user object.
-pub fn cuUserObjectCreate<H: Host>(h: &mut H, data: u64, destroy: CUhostFn, references: c_uint, flags: c_uint) -> Result<u64, Code> {
+pub fn cuUserObjectCreate<H: Host>(
+    h: &mut H,
+    data: u64,
+    destroy: CUhostFn,
+    references: c_uint,
+    flags: c_uint,
+) -> Result<u64, Code> {
     /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: required.
     const NO_SYNC: u32 = 1;
     let function = destroy.ok_or(INVALID)?;

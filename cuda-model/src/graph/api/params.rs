@@ -3,9 +3,7 @@
 use super::{Host, INVALID, any_work, attributes_of, checked, kernel, set_work, work_of};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{self, AnyParams, AttributeValue, KernelArgs, RawKernel, RawMemOps};
-use cuda_api::work::{
-    ATTRIBUTE_BYTES, Attribute, Copy3, Fill, HostCall, Kernel, STREAM_ATTRIBUTE_BYTES, Work, attribute_id,
-};
+use cuda_api::work::{ATTRIBUTE_BYTES, Attribute, Copy3, Fill, HostCall, Kernel, STREAM_ATTRIBUTE_BYTES, Work, attribute_id};
 
 /// The parameters of a kernel node; the targets of their pointers are kept with the node.
 fn raw_kernel<H: Host>(h: &mut H, node: u64) -> Result<(RawKernel, u64), Code> {

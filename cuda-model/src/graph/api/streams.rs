@@ -23,7 +23,14 @@ pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: u64, mode: u32) -> Re
 }
 
 /// Begins a capture into an existing graph.
-pub fn cuStreamBeginCaptureToGraph<H: Host>(h: &mut H, stream: u64, graph: u64, after: Vec<u64>, edges: Option<Vec<Edge>>, mode: u32) -> Result<(), Code> {
+pub fn cuStreamBeginCaptureToGraph<H: Host>(
+    h: &mut H,
+    stream: u64,
+    graph: u64,
+    after: Vec<u64>,
+    edges: Option<Vec<Edge>>,
+    mode: u32,
+) -> Result<(), Code> {
     let stream = h.stream(stream)?;
     let mode = Mode::from_number(mode)?;
     h.shared().with(|g| g.begin(&stream, mode, Some((graph, with_edges(after, edges)))))
