@@ -1,8 +1,9 @@
-//! Argument kinds, which define the meaning of C parameters.
+//! Argument kinds, which define the meaning of C parameters. A row of [`crate::calls`] lists one kind per parameter.
 //!
-//! A kind defines how a parameter is read from the program ([`Arg::capture`]), what of it is sent ([`Arg::Sent`]), how
-//! it is laid out for the driver ([`Arg::stage`], [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and
-//! how that is written for the program ([`Arg::deliver`]). A row of [`crate::calls`] lists one kind per parameter.
+//! Every kind has a C type ([`Param`]). In a `send` or `wait` row, a kind also defines how a parameter is read from the
+//! program ([`Arg::capture`]), what of it is sent ([`Arg::Sent`]), how it is laid out for the driver ([`Arg::stage`],
+//! [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and how that is written for the program
+//! ([`Arg::deliver`]). What kinds mean in an `answer` row is in [`crate::answer`].
 
 use crate::code::{self, Code};
 use crate::few::Few;
@@ -59,6 +60,10 @@ handles! {
 
 /// The operations of the recorder that a kind needs while it reads the program's arguments.
 pub trait Capture {
+    /// A device.
+    type Device;
+    /// The device with an ordinal; it does not determine the device of the call.
+    fn find_device(&mut self, ordinal: i32) -> Result<Self::Device, Code>;
     /// Creates a handle on the device of this call.
     fn new_handle(&mut self, kind: Kind) -> Result<u64, Code>;
     /// Checks that `number` is a live handle of one of two kinds; it determines the device of the call.
@@ -84,11 +89,15 @@ pub struct Edges {
 }
 
 /// One parameter.
-pub trait Arg {
+pub trait Param {
     /// Type at the C boundary (enums as integers: a program may pass anything).
     type C: Copy;
     /// Type in CUDA's header, compared with the bindings at compile time.
     type Check;
+}
+
+/// A parameter of a `send` or `wait` row.
+pub trait Arg: Param {
     /// The encoded form that is sent.
     type Sent: Wire;
     /// The form that is passed to the driver.
@@ -103,7 +112,7 @@ pub trait Arg {
     ///
     /// # Safety
     /// `c` is the program's argument for this parameter.
-    unsafe fn capture(c: Self::C, cx: &mut dyn Capture) -> Result<Self::Sent, Code>;
+    unsafe fn capture(c: Self::C, cx: &mut impl Capture) -> Result<Self::Sent, Code>;
     /// Lays the argument out for the driver of a place.
     fn stage(sent: &Self::Sent, h: &Bindings) -> Result<Self::Staged, Code>;
     /// The value for the driver; valid while `staged` is.
@@ -123,20 +132,20 @@ pub trait Arg {
 
 macro_rules! markers { ($($(#[$m:meta])* $n:ident)*) => {$( $(#[$m])* #[derive(Debug)] pub struct $n<T>(PhantomData<T>); )*}; }
 markers! {
-    /// A number by value.
+    /// A value that is no address.
     Val
     /// An enum by value.
     Enum
-    /// An output that may be null.
+    /// An output. In a `send` or `wait` row the driver decides what null means.
     Out
-    /// An output enum that may be null.
+    /// An output enum, likewise.
     OutEnum
-    /// A parameter of a hand-written function, of which only the C type is known.
+    /// A parameter of an irregular function, of which only the C type is known.
     Raw
     /// As [`Raw`], an enum by value.
     RawEnum
-    /// As [`Raw`], a struct of two 32-bit words by value, in C's calling convention.
-    RawPair
+    /// A struct of two 32-bit words by value, in C's calling convention.
+    Pair
     /// Creates a handle; its number is sent with the request, nothing is returned.
     New
     /// A live handle.
@@ -163,13 +172,15 @@ impl Number for c_int {}
 impl Number for c_uint {}
 impl Number for usize {}
 
-impl<T: Number> Arg for Val<T> {
+impl<T: Copy> Param for Val<T> {
     type C = T;
     type Check = T;
+}
+impl<T: Number> Arg for Val<T> {
     type Sent = T;
     type Staged = T;
     type Returned = ();
-    unsafe fn capture(c: T, _: &mut dyn Capture) -> Result<T, Code> {
+    unsafe fn capture(c: T, _: &mut impl Capture) -> Result<T, Code> {
         Ok(c)
     }
     fn stage(sent: &T, _: &Bindings) -> Result<T, Code> {
@@ -182,13 +193,15 @@ impl<T: Number> Arg for Val<T> {
     unsafe fn deliver(_: &T, (): &(), _: T) {}
 }
 
-impl<E> Arg for Enum<E> {
+impl<E> Param for Enum<E> {
     type C = u32;
     type Check = E;
+}
+impl<E> Arg for Enum<E> {
     type Sent = u32;
     type Staged = u32;
     type Returned = ();
-    unsafe fn capture(c: u32, _: &mut dyn Capture) -> Result<u32, Code> {
+    unsafe fn capture(c: u32, _: &mut impl Capture) -> Result<u32, Code> {
         Ok(c)
     }
     fn stage(sent: &u32, _: &Bindings) -> Result<u32, Code> {
@@ -202,15 +215,13 @@ impl<E> Arg for Enum<E> {
 }
 
 macro_rules! out_kind {
-    ($kind:ident, $t:ident: $($bound:path),*; $c:ty, $check:ty) => {
+    ($kind:ident, $t:ident: $($bound:path),*; $c:ty) => {
         impl<$t $(: $bound)*> Arg for $kind<$t> {
-            type C = *mut $c;
-            type Check = *mut $check;
             type Sent = bool;
             type Staged = Option<$c>;
             type Returned = Option<$c>;
             const WRITES_BACK: bool = true;
-            unsafe fn capture(c: *mut $c, _: &mut dyn Capture) -> Result<bool, Code> {
+            unsafe fn capture(c: *mut $c, _: &mut impl Capture) -> Result<bool, Code> {
                 Ok(!c.is_null())
             }
             fn stage(sent: &bool, _: &Bindings) -> Result<Option<$c>, Code> {
@@ -234,74 +245,42 @@ macro_rules! out_kind {
 /// A plain value that outputs can hold.
 pub trait Pod: Copy + Default + Wire {}
 impl<T: Copy + Default + Wire> Pod for T {}
-out_kind!(Out, T: Pod; T, T);
-out_kind!(OutEnum, E: ; u32, E);
+impl<T: Copy> Param for Out<T> {
+    type C = *mut T;
+    type Check = *mut T;
+}
+impl<E> Param for OutEnum<E> {
+    type C = *mut u32;
+    type Check = *mut E;
+}
+out_kind!(Out, T: Pod; T);
+out_kind!(OutEnum, E: ; u32);
 
-impl<T: Copy> Arg for Raw<T> {
+impl<T: Copy> Param for Raw<T> {
     type C = T;
     type Check = T;
-    type Sent = ();
-    type Staged = ();
-    type Returned = ();
-    unsafe fn capture(_: T, _: &mut dyn Capture) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn c((): &mut ()) -> T {
-        unreachable!("a hand-written function has no staged form")
-    }
-    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
-    unsafe fn deliver((): &(), (): &(), _: T) {}
 }
 
-impl<E> Arg for RawEnum<E> {
+impl<E> Param for RawEnum<E> {
     type C = u32;
     type Check = E;
-    type Sent = ();
-    type Staged = ();
-    type Returned = ();
-    unsafe fn capture(_: u32, _: &mut dyn Capture) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn c((): &mut ()) -> u32 {
-        unreachable!("a hand-written function has no staged form")
-    }
-    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
-    unsafe fn deliver((): &(), (): &(), _: u32) {}
 }
 
-impl<E> Arg for RawPair<E> {
+impl<E> Param for Pair<E> {
     type C = u64;
     type Check = E;
-    type Sent = ();
-    type Staged = ();
-    type Returned = ();
-    unsafe fn capture(_: u64, _: &mut dyn Capture) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn stage((): &(), _: &Bindings) -> Result<(), Code> {
-        Err(code::ERROR_NOT_SUPPORTED)
-    }
-    fn c((): &mut ()) -> u64 {
-        unreachable!("a hand-written function has no staged form")
-    }
-    fn finish((): (), (): &(), _: &Bindings, _: Code) {}
-    unsafe fn deliver((): &(), (): &(), _: u64) {}
 }
 
-impl<H: Handle> Arg for New<H> {
+impl<H: Handle> Param for New<H> {
     type C = *mut H::C;
     type Check = *mut H::C;
+}
+impl<H: Handle> Arg for New<H> {
     type Sent = u64;
     type Staged = H::C;
     type Returned = ();
     const IS_CODE: bool = H::IS_CODE;
-    unsafe fn capture(c: *mut H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
+    unsafe fn capture(c: *mut H::C, cx: &mut impl Capture) -> Result<u64, Code> {
         if c.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -331,14 +310,16 @@ impl<H: Handle> Arg for New<H> {
 
 macro_rules! handle_in {
     ($kind:ident, $finish:expr, $edges:expr) => {
-        impl<H: Handle> Arg for $kind<H> {
+        impl<H: Handle> Param for $kind<H> {
             type C = H::C;
             type Check = H::C;
+        }
+        impl<H: Handle> Arg for $kind<H> {
             type Sent = u64;
             type Staged = H::C;
             type Returned = ();
             const IS_CODE: bool = H::IS_CODE;
-            unsafe fn capture(c: H::C, cx: &mut dyn Capture) -> Result<u64, Code> {
+            unsafe fn capture(c: H::C, cx: &mut impl Capture) -> Result<u64, Code> {
                 cx.use_handle(H::KIND, H::ALSO, H::number(c))
             }
             fn stage(sent: &u64, h: &Bindings) -> Result<H::C, Code> {
@@ -369,13 +350,15 @@ handle_in!(
     |n, e| e.ends = Some(n)
 );
 
-impl Arg for StreamArg {
+impl Param for StreamArg {
     type C = sys::CUstream;
     type Check = sys::CUstream;
+}
+impl Arg for StreamArg {
     type Sent = u64;
     type Staged = u64;
     type Returned = ();
-    unsafe fn capture(c: sys::CUstream, cx: &mut dyn Capture) -> Result<u64, Code> {
+    unsafe fn capture(c: sys::CUstream, cx: &mut impl Capture) -> Result<u64, Code> {
         cx.use_stream(c as u64)
     }
     fn stage(sent: &u64, h: &Bindings) -> Result<u64, Code> {
@@ -394,13 +377,15 @@ pub fn stage_stream(sent: u64, h: &Bindings) -> Result<u64, Code> {
     if sent == LEGACY { Ok(LEGACY) } else { h.live(Kind::Stream, sent) }
 }
 
-impl Arg for Str {
+impl Param for Str {
     type C = *const c_char;
     type Check = *const c_char;
+}
+impl Arg for Str {
     type Sent = Vec<u8>;
     type Staged = CString;
     type Returned = ();
-    unsafe fn capture(c: *const c_char, _: &mut dyn Capture) -> Result<Vec<u8>, Code> {
+    unsafe fn capture(c: *const c_char, _: &mut impl Capture) -> Result<Vec<u8>, Code> {
         if c.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -417,13 +402,15 @@ impl Arg for Str {
     unsafe fn deliver(_: &Vec<u8>, (): &(), _: *const c_char) {}
 }
 
-impl Arg for DeviceArg {
+impl Param for DeviceArg {
     type C = sys::CUdevice;
     type Check = sys::CUdevice;
+}
+impl Arg for DeviceArg {
     type Sent = ();
     type Staged = ();
     type Returned = ();
-    unsafe fn capture(c: sys::CUdevice, cx: &mut dyn Capture) -> Result<(), Code> {
+    unsafe fn capture(c: sys::CUdevice, cx: &mut impl Capture) -> Result<(), Code> {
         cx.use_device(c)
     }
     fn stage((): &(), _: &Bindings) -> Result<(), Code> {

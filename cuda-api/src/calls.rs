@@ -2,21 +2,26 @@
 //!
 //! ```text
 //! /// What it does.
-//! 0x0401 state send fn cuStreamCreate(phStream: New<Stream>, Flags: Val<c_uint>);
-//! ^id    ^class ^how                  ^one argument kind per parameter      ^`ptsz`/`ptds` if it has such a form, after `older` if the header no longer has it
+//! 0x0401 state send fn cuStreamCreate(phStream: New<Stream>, Flags: Val<c_uint>) [start, context];
+//! ^id    ^class ^how                  ^one argument kind per parameter          ^the driver's first checks, if their order matters;
+//!                                                                                before them `older` if the header no longer has the
+//!                                                                                function, and `ptsz` or `ptds` if it has such a form
 //! ```
 //!
-//! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. A `custom` row needs a
-//! function of the same name in the recorder's file of its subject. Ids are only ever added, never reused: they are in journals.
+//! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. An `answer` row needs
+//! a function of the same name in the recorder's file of its subject, without pointers ([`crate::answer`]). Functions that
+//! fit none of these are `irregular`: the row says why, and their function has C's parameters. Ids are only ever added,
+//! never reused: they are in journals.
 //!
-//! Each family's macro (`for_each_memory_call!` and so on) passes its rows to another macro; the recorder exports its
-//! symbols that way. [`by_id`] selects the generic functions of a row at run time: the executor, replay and printing
-//! are ordinary generic code over [`Call`].
+//! `for_each_call!` passes the rows of each family to another macro; the recorder exports its symbols that way. [`by_id`]
+//! selects the generic functions of a row at run time: the executor, replay and printing are ordinary generic code over
+//! [`Call`].
 
 use crate::arg::Edges;
 use crate::class::{Class, How};
 use crate::code::{self, Code};
 use crate::handle::Bindings;
+use crate::precedence::{Check, is_same};
 use crate::wire::{Short, Wire};
 
 /// A row as data.
@@ -30,10 +35,14 @@ pub struct Row {
     pub class: Class,
     /// How it is executed.
     pub how: How,
+    /// Why it is irregular, if it is.
+    pub reason: Option<&'static str>,
     /// Names and kinds of the parameters.
     pub params: &'static [(&'static str, &'static str)],
     /// Also exported with this suffix (`ptsz`, `ptds`); may contain the marker `older`.
     pub forms: &'static [&'static str],
+    /// The driver's first checks, in order; empty if their order does not matter.
+    pub checks: &'static [Check],
     /// What it does, or why it is not supported.
     pub doc: &'static str,
 }
@@ -71,10 +80,11 @@ pub trait Visit {
 }
 
 macro_rules! carried_out {
-    (custom $($rest:tt)*) => {};
+    (answer $($rest:tt)*) => {};
+    (irregular $($rest:tt)*) => {};
     (bare $($rest:tt)*) => {};
     (refused $($rest:tt)*) => {};
-    ($how:ident $id:literal $class:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
+    ($how:ident $id:literal $class:ident $family:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
         #[doc = concat!("Kinds of `", stringify!($name), "` at work.")]
         pub mod $name {
             use super::*;
@@ -136,8 +146,11 @@ macro_rules! how {
     (wait) => {
         How::Wait
     };
-    (custom) => {
-        How::Custom
+    (answer) => {
+        How::Answer
+    };
+    (irregular) => {
+        How::Irregular
     };
     (bare) => {
         How::Bare
@@ -172,7 +185,11 @@ macro_rules! class {
 }
 
 macro_rules! arm {
-    (custom $name:ident $v:ident) => {{
+    (answer $name:ident $v:ident) => {{
+        let _ = $v;
+        None
+    }};
+    (irregular $name:ident $v:ident) => {{
         let _ = $v;
         None
     }};
@@ -189,26 +206,53 @@ macro_rules! arm {
     };
 }
 
+/// Why a row is irregular: exactly those rows say so.
+macro_rules! reason {
+    (irregular $reason:literal) => {
+        Some($reason)
+    };
+    (irregular) => {
+        compile_error!("an irregular row says why: irregular \"the reason\" fn …")
+    };
+    ($how:ident) => {
+        None
+    };
+}
+
 /// Compares a row with the bindings; `older` marks symbols that these do not have, because the 13.0 header hides them
 /// behind newer ones or the bindings omit them.
-macro_rules! check {
+macro_rules! check_type {
     ([older $($form:ident)*] $($rest:tt)*) => {};
-    ([$($form:ident)*] $name:ident ($($kind:ty),*)) => {
-        const _: unsafe fn($(<$kind as Arg>::Check),*) -> sys::CUresult = sys::$name;
+    ([$($form:ident)*] $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
+        const _: unsafe fn($(<$kind as Param>::Check),*) -> sys::CUresult = sys::$name;
+    };
+}
+
+/// The type of a function in a driver.
+macro_rules! entry_point {
+    (($($p:ident : $kind:ty),* $(,)?)) => {
+        Option<unsafe extern "C" fn($(<$kind as Param>::C),*) -> Code>
+    };
+}
+
+/// Names and kinds of the parameters.
+macro_rules! params {
+    (($($p:ident : $kind:ty),* $(,)?)) => {
+        &[$((stringify!($p), stringify!($kind))),*]
     };
 }
 
 macro_rules! define {
     ($family:ident $table:ident; $(
         $(#[doc = $doc:literal])+
-        $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;
+        $id:literal $class:ident $how:ident $($reason:literal)? fn $name:ident $params:tt $($form:ident)* $([$($check:ident $(($($of:tt)*))?),*])?;
     )*) => {
-        $(carried_out! { $how $id $class $family $name ($($p : $kind),*) })*
+        $(carried_out! { $how $id $class $family $name $params })*
 
         /// Entry points of this family in a loaded driver; a missing symbol is `None`.
         #[derive(Debug, Clone)]
         #[allow(non_snake_case)]
-        pub struct $table { $($(#[doc = $doc])+ pub $name: Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>),* }
+        pub struct $table { $($(#[doc = $doc])+ pub $name: entry_point!($params)),* }
         impl $table {
             /// Fills the table from a symbol look-up that returns null for missing symbols.
             ///
@@ -216,17 +260,18 @@ macro_rules! define {
             /// `find` must return the function of a CUDA driver with the given name.
             pub unsafe fn load(find: &dyn Fn(&str) -> *const c_void) -> Self {
                 // SAFETY: a non-null symbol of that name has this prototype (contract; the prototype is checked below).
-                unsafe { Self { $($name: std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($(<$kind as Arg>::C),*) -> Code>>(find(stringify!($name)))),* } }
+                unsafe { Self { $($name: std::mem::transmute::<*const c_void, entry_point!($params)>(find(stringify!($name)))),* } }
             }
         }
 
         // The rows against the bindings of CUDA's header: a wrong type does not compile.
-        $(check! { [$($form)*] $name ($($kind),*) })*
+        $(check_type! { [$($form)*] $name $params })*
 
         /// The rows of this family.
         pub const ROWS: &[Row] = &[$(Row {
-            id: $id, name: stringify!($name), class: class!($class), how: how!($how),
-            params: &[$((stringify!($p), stringify!($kind))),*], forms: &[$(stringify!($form)),*], doc: concat!($($doc),+),
+            id: $id, name: stringify!($name), class: class!($class), how: how!($how), reason: reason!($how $($reason)?),
+            params: params!($params), forms: &[$(stringify!($form)),*],
+            checks: &[$($(first_check!($params $check $(($($of)*))?)),*)?], doc: concat!($($doc),+),
         }),*];
 
         /// See [`super::by_id`].
@@ -236,22 +281,23 @@ macro_rules! define {
     };
 }
 
-/// Takes the rows; defines the call types here and a macro that passes on the same rows.
+/// Takes the rows; defines the call types here and a macro that passes on the same rows, after what else it is given.
 macro_rules! calls {
     ($d:tt $each:ident $family:ident $table:ident; $($rows:tt)*) => {
         #[allow(unused_imports)]
-        use crate::{arg::*, calls::*, class::*, code::{self, Code}, handle::Bindings, sys, wire::*, wire_struct};
+        use crate::{answer::*, arg::*, calls::*, class::*, code::{self, Code}, handle::Bindings, precedence::{self, Check, position}, sys, wire::*, wire_struct};
         #[allow(unused_imports)]
         use std::ffi::{c_char, c_int, c_uint, c_ushort, c_uchar, c_ulonglong, c_void};
         define! { $family $table; $($rows)* }
         /// Passes the rows of this family to the named macro.
         #[macro_export]
-        macro_rules! $each { ($d each:ident) => { $d each! { $($rows)* } } }
+        #[doc(hidden)]
+        macro_rules! $each { ($d each:ident $d ($d with:tt)*) => { $d each! { $d ($d with)* $($rows)* } } }
     };
 }
 
 macro_rules! families {
-    ($($family:ident $table:ident $high:literal;)*) => {
+    ($d:tt $($family:ident $table:ident $each:ident $high:literal;)*) => {
         $(#[allow(non_snake_case, missing_docs)] pub mod $family;)*
         /// A driver: the entry points of every family.
         #[derive(Debug, Clone)]
@@ -277,19 +323,43 @@ macro_rules! families {
         pub fn by_id<V: Visit>(id: u16, v: V) -> Option<V::Out> {
             match id >> 8 { $($high => $family::by_id(id, v),)* _ => None }
         }
+        /// Passes the rows of each family to the named macro, after the family's name and its type of entry points:
+        /// everything that is made of all rows is one macro and one use of this one.
+        #[macro_export]
+        macro_rules! for_each_call { ($d each:ident) => { $($crate::$each! { $d each $family $table })* } }
+        /// Passes the names of the families to the named macro.
+        #[macro_export]
+        macro_rules! for_each_family { ($d each:ident) => { $d each! { $($family)* } } }
     };
 }
-families! {
-    device DeviceCalls 0x01;
-    context ContextCalls 0x02;
-    memory MemoryCalls 0x03;
-    stream StreamCalls 0x04;
-    module ModuleCalls 0x05;
-    launch LaunchCalls 0x06;
-    vmm VmmCalls 0x07;
-    graph GraphCalls 0x08;
-    array ArrayCalls 0x09;
-    refused RefusedCalls 0x0d;
+families! { $
+    device DeviceCalls for_each_device_call 0x01;
+    context ContextCalls for_each_context_call 0x02;
+    memory MemoryCalls for_each_memory_call 0x03;
+    stream StreamCalls for_each_stream_call 0x04;
+    module ModuleCalls for_each_module_call 0x05;
+    launch LaunchCalls for_each_launch_call 0x06;
+    vmm VmmCalls for_each_vmm_call 0x07;
+    graph GraphCalls for_each_graph_call 0x08;
+    array ArrayCalls for_each_array_call 0x09;
+    refused RefusedCalls for_each_refused_call 0x0d;
+}
+
+/// The driver's first checks of a function; empty if their order does not matter.
+pub const fn checks(function: &str) -> &'static [Check] {
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let rows = FAMILIES[family].1;
+        let mut i = 0;
+        while i < rows.len() {
+            if is_same(rows[i].name, function) {
+                return rows[i].checks;
+            }
+            i += 1;
+        }
+        family += 1;
+    }
+    &[]
 }
 
 /// Name of a row or an operation.
@@ -338,7 +408,7 @@ mod tests {
             }
         }
         let mut seen = HashMap::new();
-        for (id, name) in rows().map(|r| (r.id, r.name)).chain(ops::ALL.iter().copied()) {
+        for (id, name) in rows().map(|r| (r.id, r.name)).chain(ops::Op::ALL.iter().map(|op| (op.id(), op.name()))) {
             if let Some(other) = seen.insert(id, name) {
                 panic!("{other} and {name} are both {id:#06x}");
             }
@@ -354,6 +424,69 @@ mod tests {
                 let listed = versions::symbols().iter().any(|s| s.symbol == form);
                 let declared = row.forms.contains(&suffix);
                 assert!(listed == declared, "{form}: listed {listed}, declared {declared}");
+            }
+        }
+    }
+    /// The code in CONTRIBUTING.md, with the file that the text before it names.
+    fn shown() -> Vec<(String, Vec<String>)> {
+        let text = include_str!("../../CONTRIBUTING.md");
+        let (mut shown, mut before, mut file) = (Vec::new(), String::new(), None);
+        for line in text.lines() {
+            match line.strip_prefix("    ") {
+                Some(code) => {
+                    if !before.is_empty() {
+                        // The last words in quotes, if they are a path.
+                        let name =
+                            before.rsplit('`').nth(1).filter(|name| name.contains('/') && before.trim_end().ends_with("`:"));
+                        file = name.map(str::to_owned);
+                        shown.extend(file.clone().map(|file| (file, Vec::new())));
+                        before.clear();
+                    }
+                    if let (Some(_), Some((_, lines))) = (&file, shown.last_mut()) {
+                        lines.push(code.trim().to_owned());
+                    }
+                }
+                None => before.push_str(line),
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn the_worked_examples_are_what_the_files_have() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+        let shown = shown();
+        for (file, lines) in &shown {
+            let text = std::fs::read_to_string(format!("{root}{file}")).unwrap_or_else(|e| panic!("{file}: {e}"));
+            let there: Vec<&str> = text.lines().map(str::trim).collect();
+            assert!(
+                there.windows(lines.len()).any(|part| part == lines),
+                "CONTRIBUTING.md shows for {file}:\n{}",
+                lines.join("\n")
+            );
+        }
+        for file in [
+            "cuda-api/src/calls/module.rs",
+            "recorder/src/calls/stream.rs",
+            "softgpu/src/abi/library.rs",
+            "tests/surface/modules.rs",
+        ] {
+            assert!(shown.iter().any(|(shown, _)| shown == file), "CONTRIBUTING.md shows nothing of {file}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_arrays_are_lengths() {
+        for row in rows() {
+            for (name, kind) in row.params {
+                let Some((_, end)) = kind.split_once("InSlice").and_then(|(_, rest)| rest.rsplit_once(',')) else { continue };
+                let at: usize =
+                    end.trim_end_matches('>').trim().parse().unwrap_or_else(|e| panic!("{} {name}: {kind}: {e}", row.name));
+                assert!(
+                    row.params.get(at).is_some_and(|(_, kind)| kind.starts_with("Len")),
+                    "{} {name}: {at} is no length",
+                    row.name
+                );
             }
         }
     }

@@ -48,10 +48,26 @@ pub enum How {
     Send,
     /// By its argument kinds: sent, and the caller waits for the answer.
     Wait,
-    /// By a hand-written function of the recorder.
-    Custom,
+    /// By a function of the recorder that sees no pointer: the argument kinds read its inputs and write its results.
+    Answer,
+    /// By a function of the recorder with C's parameters; the row says why.
+    Irregular,
     /// By a hand-written function that works before `cuInit` and uses no place.
     Bare,
     /// Not supported.
     Refused,
+}
+
+impl How {
+    /// Lower-case name, as rows and `mrcuda calls` have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Send => "send",
+            How::Wait => "wait",
+            How::Answer => "answer",
+            How::Irregular => "irregular",
+            How::Bare => "bare",
+            How::Refused => "refused",
+        }
+    }
 }

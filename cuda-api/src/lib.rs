@@ -2,11 +2,15 @@
 //!
 //! * [`calls`]: the rows, by family. A row gives an id, a class, how it is executed and an argument kind per parameter.
 //! * [`arg`]: the argument kinds, which define the meaning of C parameters.
-//! * [`mod@pointer`], [`copy`]: C pointers and structures that calls without a row of argument kinds read and write.
+//! * [`mod@answer`]: what the argument kinds of functions mean that the job's process answers.
+//! * [`precedence`]: the order of the driver's checks, of which a row lists the first.
+//! * [`mod@pointer`], [`copy`]: C pointers and structures that irregular calls read and write.
 //! * [`ops`]: operations, a few common forms into which irregular functions are turned before they are sent.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
 //! * [`work`]: the work of graph nodes, and whole graphs, in their encoded form.
+//! * [`graph`]: the structures of cuda.h that describe nodes of graphs, as plain values.
 //! * [`mod@array`]: shapes of arrays, textures and surfaces as plain values.
+//! * [`memory`]: descriptions of memory as plain values.
 //! * [`mod@reference`]: encoded settings of texture and surface references.
 //! * [`handle`]: the numbers that identify streams, events, modules, … in every place.
 //! * [`driver`]: a loaded libcuda: a table of entry points, with gaps where a symbol is missing.
@@ -17,6 +21,10 @@
 //!
 //! What a driver answers without a GPU is in the crate `cuda-model`; module images are in `cuda-image`.
 
+#[macro_use]
+pub mod precedence;
+
+pub mod answer;
 pub mod arg;
 pub mod array;
 pub mod board;
@@ -29,8 +37,10 @@ pub mod facts;
 pub mod few;
 #[cfg(test)]
 mod fuzz;
+pub mod graph;
 pub mod handle;
 pub mod lock;
+pub mod memory;
 pub mod ops;
 pub mod pci;
 pub mod pointer;

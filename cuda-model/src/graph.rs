@@ -19,11 +19,9 @@ mod instance;
 mod memory;
 mod model;
 mod object;
-pub(crate) mod raw;
-mod tables;
+pub(crate) mod tables;
 
 pub use capture::exchange_mode;
-pub use raw::pack;
 pub use tables::{Mode, Stream};
 
 use cuda_api::code::Code;

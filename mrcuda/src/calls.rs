@@ -28,6 +28,8 @@ struct Line {
     class: &'static str,
     recorded: bool,
     tested: bool,
+    /// How the row is executed; for an irregular one also why it is irregular.
+    how: String,
     /// What the function does; for an unsupported one, why it is unsupported.
     reason: String,
 }
@@ -39,7 +41,7 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
         say(&Value::Array(lines.iter().map(Line::json).collect()).to_string());
         return Ok(());
     }
-    let mut table = Table::new(&["NAME", "SINCE", "CLASS", "RECORDED", "STATE", "REASON"]);
+    let mut table = Table::new(&["NAME", "SINCE", "CLASS", "RECORDED", "STATE", "HOW", "REASON"]);
     for line in &lines {
         let recorded = if line.recorded { "yes" } else { "no" };
         table.row(vec![
@@ -48,6 +50,7 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
             line.class.to_owned(),
             recorded.to_owned(),
             line.state().to_owned(),
+            line.how.clone(),
             line.reason.clone(),
         ]);
     }
@@ -69,7 +72,7 @@ impl Line {
 
     fn json(&self) -> Value {
         json!({"name": self.name, "version": self.version_text(), "class": self.class, "recorded": self.recorded,
-            "state": self.state(), "reason": self.reason})
+            "state": self.state(), "how": self.how, "reason": self.reason})
     }
 }
 
@@ -89,6 +92,7 @@ fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
             class: row.class.name(),
             recorded: row.class.recorded(),
             tested: tested.contains(row.name),
+            how: row.reason.map_or_else(|| row.how.name().to_owned(), |why| format!("irregular: {why}")),
             reason: reason(row),
         })
         .collect();
@@ -100,6 +104,7 @@ fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
         class: "absent",
         recorded: false,
         tested: false,
+        how: "absent".to_owned(),
         reason: "not declared: a program that asks for it is told that the driver has no such function".to_owned(),
     }));
     lines
@@ -151,29 +156,46 @@ mod tests {
         assert_eq!(one.iter().filter(|l| l.tested).map(|l| l.name).collect::<Vec<_>>(), ["cuInit"]);
     }
 
+    #[test]
+    fn at_least_half_of_what_is_carried_out_is_declared_by_its_row() {
+        let how = |how: &[How]| rows().filter(|row| how.contains(&row.how)).count();
+        let (declared, irregular) = (how(&[How::Send, How::Wait, How::Answer]), how(&[How::Irregular]));
+        assert!(declared > 2 * irregular, "{declared} rows are declarative, {irregular} irregular");
+        assert!(rows().all(|row| row.reason.is_some() == (row.how == How::Irregular)));
+    }
+
     /// The expected contents of the page that lists all functions.
     fn page() -> String {
         let lines = lines(&tested());
         let count = |what: fn(&Line) -> bool| lines.iter().filter(|l| what(l)).count();
+        let how = |how: &[How]| rows().filter(|row| how.contains(&row.how)).count();
         let mut page = format!(
             "# Driver functions\n\nWhat mrcuda makes of each function of CUDA 13.0: the output of `mrcuda calls`. \
              Written by `UPDATE=1 cargo test -p mrcuda page`.\n\n\
              {} functions: {} carried out, {} of them called by the tests of the whole system; {} refused with \
              `CUDA_ERROR_NOT_SUPPORTED`, {} absent.\n\n\
-             | function | since | class | recorded | state | what it does, or why it is refused |\n|---|---|---|---|---|---|\n",
+             Of those carried out, {} are declared by their rows: their argument kinds say what the program passes and \
+             receives (`send`, `wait`: the place carries the row out; `answer`: the job's process does). {} are irregular, \
+             each for the reason in its row, and {} (`bare`) work before `cuInit` and use no place.\n\n\
+             | function | since | class | recorded | how | state | what it does, or why it is refused |\n\
+             |---|---|---|---|---|---|---|\n",
             lines.len(),
             count(|l| !matches!(l.class, "refused" | "absent")),
             count(|l| l.tested),
             count(|l| l.class == "refused"),
             count(|l| l.class == "absent"),
+            how(&[How::Send, How::Wait, How::Answer]),
+            how(&[How::Irregular]),
+            how(&[How::Bare]),
         );
         for l in &lines {
             let recorded = if l.recorded { "yes" } else { "no" };
             page.push_str(&format!(
-                "| `{}` | {} | {} | {recorded} | {} | {} |\n",
+                "| `{}` | {} | {} | {recorded} | {} | {} | {} |\n",
                 l.name,
                 l.version_text(),
                 l.class,
+                l.how,
                 l.state(),
                 l.reason.replace('|', "\\|")
             ));

@@ -44,8 +44,8 @@ pub fn build_digest() -> [u8; 32] {
                     .as_bytes(),
             );
         }
-        for (id, name) in ops::ALL {
-            h.update(format!("{id:04x} {name}\n").as_bytes());
+        for op in ops::Op::ALL {
+            h.update(format!("{:04x} {}\n", op.id(), op.name()).as_bytes());
         }
         *h.finalize().as_bytes()
     })

@@ -56,6 +56,12 @@ fn decode<C: Call>(mut bytes: &[u8]) -> Result<C::Reply, Code> {
 }
 
 impl Capture for CallContext {
+    type Device = &'static Device;
+
+    fn find_device(&mut self, ordinal: i32) -> Result<&'static Device, Code> {
+        self.job.device(ordinal)
+    }
+
     fn new_handle(&mut self, kind: Kind) -> Result<u64, Code> {
         let device = match kind {
             Kind::Library | Kind::Kernel => EVERY_DEVICE,

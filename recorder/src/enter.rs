@@ -342,14 +342,3 @@ impl CallContext {
         self.made.retain(|m| *m != h);
     }
 }
-/// Functions of CUDA's first versions that some libraries look up by name; those whose parameters have not changed since use today's
-/// implementation.
-macro_rules! older {
-    ($($old:ident = $new:ident($($p:ident : $t:ty),*);)*) => {$(
-
-        pub(crate) fn $old(cx: &mut $crate::enter::CallContext, $($p: $t),*) -> Result<(), cuda_api::code::Code> {
-            $new(cx, $($p),*)
-        }
-    )*};
-}
-pub(crate) use older;

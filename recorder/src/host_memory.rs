@@ -6,7 +6,7 @@
 
 use crate::base::log::{self, lock};
 use crate::base::pointer::write_out;
-use crate::enter::{CallContext, older};
+use crate::enter::CallContext;
 use crate::host_memory::places::pin_everywhere;
 use crate::job::{Device, PutOff};
 use crate::move_error::MoveError;
@@ -188,21 +188,20 @@ fn ended(cx: &CallContext, at: u64, block: &Block) {
     unmap(at, block.bytes.next_multiple_of(PAGE));
 }
 
-pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: u64) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
-    if p.is_null() {
+    if p == 0 {
         return Ok(());
     }
-    take(cx, p as u64, Kind::Pinned, code::ERROR_INVALID_VALUE)
+    take(cx, p, Kind::Pinned, code::ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn cuMemHostGetFlags(cx: &mut CallContext, flags: *mut c_uint, p: *mut c_void) -> Result<(), Code> {
-    let found = around(&lock(&BLOCKS), p as u64)
-        .map(|(_, b)| if b.is_managed() { 0 } else { b.flags })
-        .ok_or(code::ERROR_INVALID_VALUE)?;
+pub(crate) fn cuMemHostGetFlags(cx: &mut CallContext, p: u64) -> Result<c_uint, Code> {
+    let found =
+        around(&lock(&BLOCKS), p).map(|(_, b)| if b.is_managed() { 0 } else { b.flags }).ok_or(code::ERROR_INVALID_VALUE)?;
     // Of the flags only this one is reported (measured); the driver maps everything that it can.
     cx.device()?;
-    write_out(flags, found & WRITE_COMBINED | DEVICE_MAP)
+    Ok(found & WRITE_COMBINED | DEVICE_MAP)
 }
 
 /// Returns whether all pages of a range are mapped in the program.
@@ -214,13 +213,13 @@ fn has_pages(at: u64, bytes: u64) -> bool {
     unsafe { libc::mincore(start as *mut c_void, len as usize, seen.as_mut_ptr()) == 0 }
 }
 
-pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, start: u64, bytesize: usize, flags: c_uint) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
     let device = cx.device()?;
     device.check()?;
-    let (start, bytes) = (p as u64, bytesize as u64);
+    let bytes = bytesize as u64;
     let end = start.checked_add(bytes).and_then(|e| e.checked_next_multiple_of(PAGE));
-    if p.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 || end.is_none() {
+    if start == 0 || bytes == 0 || flags & !REGISTER_FLAGS != 0 || end.is_none() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     if flags & IO_MEMORY != 0 {
@@ -253,39 +252,32 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, p: *mut c_void, bytesiz
     Ok(())
 }
 
-pub(crate) fn cuMemHostUnregister(cx: &mut CallContext, p: *mut c_void) -> Result<(), Code> {
+pub(crate) fn cuMemHostUnregister(cx: &mut CallContext, p: u64) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
-    if p.is_null() {
+    if p == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // The error for memory that the driver has allocated differs from that for unknown memory.
-    let absent = match lock(&BLOCKS).contains_key(&(p as u64)) {
+    let absent = match lock(&BLOCKS).contains_key(&p) {
         true => code::ERROR_INVALID_VALUE,
         false => code::ERROR_HOST_MEMORY_NOT_REGISTERED,
     };
-    take(cx, p as u64, Kind::Registered, absent)
+    take(cx, p, Kind::Registered, absent)
 }
 
-pub(crate) fn cuMemHostGetDevicePointer_v2(
-    cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
-    p: *mut c_void,
-    flags: c_uint,
-) -> Result<(), Code> {
+pub(crate) fn cuMemHostGetDevicePointer_v2(cx: &mut CallContext, p: u64, flags: c_uint) -> Result<sys::CUdeviceptr, Code> {
     let device = cx.device()?;
     device.check()?;
-    if to.is_null() || flags != 0 || find(p as u64).is_none_or(|f| f.managed) {
+    if flags != 0 || find(p).is_none_or(|f| f.managed) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    note_mapped(cx, p as u64).inspect_err(|_| {
+    note_mapped(cx, p).inspect_err(|_| {
         log::missed("device address of host memory that the GPU's place cannot have there".to_owned());
     })?;
-    write_out(to, p as u64)
+    Ok(p)
 }
 
-older! {
-    cuMemHostRegister = cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint);
-}
+pub(crate) use cuMemHostRegister_v2 as cuMemHostRegister;
 
 #[cfg(test)]
 mod tests;

@@ -212,6 +212,7 @@ impl Ledger {
 
     /// Appends the record of a call that has succeeded. If the file cannot grow, the job continues and moves are refused.
     pub(crate) fn append(&mut self, id: u16, body: &[u8], reply: &[u8], edges: &Edges, keep: Keep) -> Result<(), Code> {
+        crate::base::log::recorded(id);
         self.seq += 1;
         match (id, edges.creates.first(), edges.ends) {
             (ops::id::ARRAY_MAKE | ops::id::TILE_POOL_MAKE, Some(made), _) => drop(self.arrays.insert(*made)),

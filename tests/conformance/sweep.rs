@@ -2,6 +2,7 @@
 
 use crate::never::{NEVER, NOT_AT_RANDOM};
 use crate::tell::Tell;
+use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::calls::Driver;
 use cuda_api::code::Code;
@@ -35,7 +36,7 @@ impl Filler {
     /// An argument of the type `T`; `kind` is the row's text for it.
     fn next<T: Copy>(&mut self, kind: &str) -> T {
         let kind = &kind.replace(' ', "");
-        let pointer = ["Raw<*", "Out<", "New<", "OutEnum<", "Str"].iter().any(|start| kind.starts_with(start));
+        let pointer = ["Raw<*", "Out", "New<", "Str", "In", "HostAddress"].iter().any(|start| kind.starts_with(start));
         let number = kind.contains("Enum<")
             || [
                 "usize",
@@ -52,7 +53,7 @@ impl Filler {
             ]
             .iter()
             .any(|name| kind.contains(name))
-            || kind == "DeviceArg";
+            || matches!(kind.as_str(), "DeviceArg" | "Address");
         let mut value = MaybeUninit::<T>::zeroed();
         let mut put = |bytes: &[u8]| {
             let n = bytes.len().min(size_of::<T>());
@@ -94,47 +95,41 @@ struct Case {
     run: fn(&Driver, &mut Filler) -> Option<Code>,
 }
 
+/// Calls a function with arguments that the filler makes.
+macro_rules! call_with {
+    ($filler:ident $f:ident ($($p:ident : $kind:ty),* $(,)?)) => {{
+        $(let $p = $filler.next::<<$kind as Param>::C>(stringify!($kind));)*
+        // SAFETY: the driver is called with arguments that it must refuse; where it does not, the process of this section ends.
+        unsafe { $f($($p),*) }
+    }};
+}
+
 macro_rules! cases {
-    ($to:ident $family:ident $($(#[doc = $doc:literal])+ $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;)*) => {
-        $($to.push(Case { name: stringify!($name), run: |driver, filler| {
-            let _ = &filler;
-            let f = driver.$family.$name?;
-            $(let $p = filler.next::<<$kind as Arg>::C>(stringify!($kind));)*
-            // SAFETY: the driver is called with arguments that it must refuse; where it does not, the process of this section ends.
-            Some(unsafe { f($($p),*) })
-        }});)*
+    ($family:ident $table:ident $(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident $($reason:literal)? fn $name:ident $params:tt $($form:ident)* $([$($checks:tt)*])?;
+    )*) => {
+        fn $family(to: &mut Vec<Case>) {
+            $(to.push(Case { name: stringify!($name), run: |driver, filler| {
+                let _ = &filler;
+                let f = driver.$family.$name?;
+                Some(call_with!(filler f $params))
+            }});)*
+        }
     };
 }
+cuda_api::for_each_call!(cases);
 
-macro_rules! device_cases { ($($rows:tt)*) => { fn device(to: &mut Vec<Case>) { cases! { to device $($rows)* } } }; }
-macro_rules! context_cases { ($($rows:tt)*) => { fn context(to: &mut Vec<Case>) { cases! { to context $($rows)* } } }; }
-macro_rules! memory_cases { ($($rows:tt)*) => { fn memory(to: &mut Vec<Case>) { cases! { to memory $($rows)* } } }; }
-macro_rules! stream_cases { ($($rows:tt)*) => { fn stream(to: &mut Vec<Case>) { cases! { to stream $($rows)* } } }; }
-macro_rules! module_cases { ($($rows:tt)*) => { fn module(to: &mut Vec<Case>) { cases! { to module $($rows)* } } }; }
-macro_rules! launch_cases { ($($rows:tt)*) => { fn launch(to: &mut Vec<Case>) { cases! { to launch $($rows)* } } }; }
-macro_rules! vmm_cases { ($($rows:tt)*) => { fn vmm(to: &mut Vec<Case>) { cases! { to vmm $($rows)* } } }; }
-macro_rules! graph_cases { ($($rows:tt)*) => { fn graph(to: &mut Vec<Case>) { cases! { to graph $($rows)* } } }; }
-macro_rules! array_cases { ($($rows:tt)*) => { fn array(to: &mut Vec<Case>) { cases! { to array $($rows)* } } }; }
-macro_rules! refused_cases { ($($rows:tt)*) => { fn refused(to: &mut Vec<Case>) { cases! { to refused $($rows)* } } }; }
-
-cuda_api::for_each_device_call!(device_cases);
-cuda_api::for_each_context_call!(context_cases);
-cuda_api::for_each_memory_call!(memory_cases);
-cuda_api::for_each_stream_call!(stream_cases);
-cuda_api::for_each_module_call!(module_cases);
-cuda_api::for_each_launch_call!(launch_cases);
-cuda_api::for_each_vmm_call!(vmm_cases);
-cuda_api::for_each_graph_call!(graph_cases);
-cuda_api::for_each_array_call!(array_cases);
-cuda_api::for_each_refused_call!(refused_cases);
-
-fn all() -> Vec<Case> {
-    let mut to = Vec::new();
-    for family in [device, context, memory, stream, module, launch, vmm, graph, array, refused] {
-        family(&mut to);
-    }
-    to
+macro_rules! all {
+    ($($family:ident)*) => {
+        fn all() -> Vec<Case> {
+            let mut to = Vec::new();
+            $($family(&mut to);)*
+            to
+        }
+    };
 }
+cuda_api::for_each_family!(all);
 
 fn sweep(t: &Tell, fill: Fill, after: impl Fn()) {
     for case in all() {

@@ -1,15 +1,35 @@
-//! Which calls the tests have exercised: the shim tells, tests/coverage.txt lists, `mrcuda calls` shows.
+//! Which calls the tests have exercised: the shim tells, tests/coverage.txt lists, `mrcuda calls` shows. Also whether their classes are
+//! true: what each of them has recorded in the journal, against its row.
 
 use crate::{LIMIT, remote_orbit};
-use std::collections::BTreeSet;
+use cuda_api::calls::rows;
+use std::collections::{BTreeMap, BTreeSet};
 use tests::programs::NAMES;
 use tests::{Install, Job, Linkage, Programs, Scene, Server, install};
 
 const HEADING: &str =
     "# Calls that the whole-system tests exercise, as the shim reports them; written by: UPDATE=1 cargo test -p tests coverage\n";
 
-/// Runs what there is and collects the names that the shim has seen.
-fn called() -> BTreeSet<String> {
+/// What a call of any class may record besides itself: the state that it is the first to need. A place that replaces another one must
+/// have it before it needs it.
+const FIRST_NEED: [&str; 8] = [
+    // The first use of a function, and what its code needs of the context.
+    "FunctionInfo",
+    "LocalGrow",
+    "HeapMake",
+    // The calling thread's own default stream.
+    "cuStreamCreateWithPriority",
+    // The function of a kernel in the current context.
+    "cuKernelGetFunction",
+    // Physical memory for allocations, and spare memory that is given back.
+    "ChunkMap",
+    "ChunkUnmap",
+    // Host memory that the GPU uses from now on.
+    "HostPin",
+];
+
+/// Runs what there is and collects the names that the shim has seen, each with what it has recorded.
+fn called() -> BTreeMap<String, BTreeSet<String>> {
     let scene = Scene::new("coverage");
     let server = Server::start(&scene, "one");
     let list = scene.path.join("called").display().to_string();
@@ -33,12 +53,35 @@ fn called() -> BTreeSet<String> {
     let cases: Vec<&str> = ["client"].into_iter().chain(cases.split_whitespace()).collect();
     let outcome = Job::start(&scene, "bench", &["--server", &place], &bench, &cases, &env).wait(LIMIT);
     assert!(outcome.ok(), "{outcome:?}");
-    std::fs::read_to_string(list).expect("the shim has written no list").lines().map(str::to_owned).collect()
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in std::fs::read_to_string(list).expect("the shim has written no list").lines() {
+        let mut words = line.split(' ').map(str::to_owned);
+        all.entry(words.next().unwrap_or_default()).or_default().extend(words);
+    }
+    all
+}
+
+/// Calls that have recorded something though their rows say that they do not.
+fn unexpected(called: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for row in rows().filter(|row| !row.class.recorded()) {
+        let records = called.get(row.name).into_iter().flatten();
+        let own: Vec<&str> = records.map(String::as_str).filter(|record| !FIRST_NEED.contains(record)).collect();
+        if !own.is_empty() {
+            wrong.push(format!("{} ({}) records {}", row.name, row.class.name(), own.join(", ")));
+        }
+    }
+    wrong
 }
 
 #[test]
 fn coverage_list_is_true() {
-    let called = called();
+    let seen = called();
+    let wrong = unexpected(&seen);
+    assert!(wrong.is_empty(), "rows whose class is not true:\n{}", wrong.join("\n"));
+    let recording = rows().filter(|row| row.class.recorded() && seen.get(row.name).is_some_and(|records| !records.is_empty()));
+    assert!(recording.count() > 50, "few calls record anything: {seen:?}");
+    let called: BTreeSet<String> = seen.into_keys().collect();
     assert!(called.contains("cuInit") && called.contains("cuLaunchKernel"), "{called:?}");
     let path = install::root().join("tests/coverage.txt");
     if std::env::var_os("UPDATE").is_some() {

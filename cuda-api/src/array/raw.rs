@@ -3,7 +3,9 @@
 //!
 //! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
+use super::tiles::{Layout, give_need, give_sparse};
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
+use crate::answer::{ReadStruct, WriteStruct};
 use crate::code::{self, Code};
 use crate::pointer::{give, read};
 use crate::sys;
@@ -198,6 +200,41 @@ pub fn view(p: *const sys::CUDA_RESOURCE_VIEW_DESC) -> Result<Option<View>, Code
 /// `INVALID_VALUE` for null.
 pub fn give_view(to: *mut sys::CUDA_RESOURCE_VIEW_DESC, v: &View) -> Result<(), Code> {
     give(to.cast(), RawView { format: v.format, size: v.size, levels: v.levels, layers: v.layers, reserved: [0; 16] })
+}
+
+macro_rules! structs {
+    (read $($c:ident as $value:ty = $read:expr;)*) => {$(
+        impl ReadStruct for sys::$c {
+            type Value = $value;
+            fn read(p: *const Self) -> Result<$value, Code> {
+                $read(p)
+            }
+        }
+    )*};
+    (write $($c:ident as $value:ty = $write:expr;)*) => {$(
+        impl WriteStruct for sys::$c {
+            type Value = $value;
+            fn write(to: *mut Self, value: &$value) -> Result<(), Code> {
+                $write(to, value)
+            }
+        }
+    )*};
+}
+structs! { read
+    CUDA_ARRAY_DESCRIPTOR as Shape = shape_2d;
+    CUDA_ARRAY3D_DESCRIPTOR as Shape = shape;
+    CUDA_RESOURCE_DESC as Resource = resource;
+    CUDA_TEXTURE_DESC as Sampling = sampling;
+    CUDA_RESOURCE_VIEW_DESC as View = |p| view(p)?.ok_or(code::ERROR_INVALID_VALUE);
+}
+structs! { write
+    CUDA_ARRAY_DESCRIPTOR as Shape = |to, shape| give_shape(std::ptr::null_mut(), to, shape);
+    CUDA_ARRAY3D_DESCRIPTOR as Shape = |to, shape| give_shape(to, std::ptr::null_mut(), shape);
+    CUDA_RESOURCE_DESC as Resource = give_resource;
+    CUDA_TEXTURE_DESC as Sampling = give_sampling;
+    CUDA_RESOURCE_VIEW_DESC as View = give_view;
+    CUDA_ARRAY_SPARSE_PROPERTIES as Layout = give_sparse;
+    CUDA_ARRAY_MEMORY_REQUIREMENTS as Layout = give_need;
 }
 
 #[cfg(test)]

@@ -3,199 +3,199 @@
 calls! { $ for_each_graph_call graph GraphCalls;
 
     /// Begins a capture in global mode.
-    0x0801 local custom fn cuStreamBeginCapture(hStream: Raw<sys::CUstream>) older ptsz;
+    0x0801 local answer fn cuStreamBeginCapture(hStream: HandleArg<sys::CUstream>) older ptsz;
     /// Begins a capture.
-    0x0802 local custom fn cuStreamBeginCapture_v2(hStream: Raw<sys::CUstream>, mode: RawEnum<sys::CUstreamCaptureMode>) ptsz;
+    0x0802 local answer fn cuStreamBeginCapture_v2(hStream: HandleArg<sys::CUstream>, mode: Enum<sys::CUstreamCaptureMode>) ptsz;
     /// Begins a capture into a graph that exists.
-    0x0803 local custom fn cuStreamBeginCaptureToGraph(hStream: Raw<sys::CUstream>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, mode: RawEnum<sys::CUstreamCaptureMode>) ptsz;
+    0x0803 local answer fn cuStreamBeginCaptureToGraph(hStream: HandleArg<sys::CUstream>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 4>, dependencyData: InSliceOpt<sys::CUgraphEdgeData, 4>, numDependencies: Len<usize>, mode: Enum<sys::CUstreamCaptureMode>) ptsz [null(hGraph, VALUE)];
     /// Ends a capture.
-    0x0804 local custom fn cuStreamEndCapture(hStream: Raw<sys::CUstream>, phGraph: Raw<*mut sys::CUgraph>) ptsz;
+    0x0804 local irregular "its output may be null in some captures only" fn cuStreamEndCapture(hStream: Raw<sys::CUstream>, phGraph: Raw<*mut sys::CUgraph>) ptsz;
     /// Whether a stream is being captured.
-    0x0805 local custom fn cuStreamIsCapturing(hStream: Raw<sys::CUstream>, captureStatus: Raw<*mut sys::CUstreamCaptureStatus>) ptsz;
+    0x0805 local answer fn cuStreamIsCapturing(hStream: HandleArg<sys::CUstream>, captureStatus: OutEnum<sys::CUstreamCaptureStatus>) ptsz [null(captureStatus, VALUE), start, context];
     /// State of a capture.
-    0x0806 local custom fn cuStreamGetCaptureInfo(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>) older ptsz;
+    0x0806 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>) older ptsz [null(captureStatus_out, VALUE), start, context];
     /// State of a capture.
-    0x0807 local custom fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, numDependencies_out: Raw<*mut usize>) older ptsz;
+    0x0807 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, numDependencies_out: Raw<*mut usize>) older ptsz [null(captureStatus_out, VALUE), start, context];
     /// State of a capture.
-    0x0808 local custom fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, edgeData_out: Raw<*mut *const sys::CUgraphEdgeData>, numDependencies_out: Raw<*mut usize>) ptsz;
+    0x0808 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, edgeData_out: Raw<*mut *const sys::CUgraphEdgeData>, numDependencies_out: Raw<*mut usize>) ptsz [null(captureStatus_out, VALUE), start, context];
     /// Changes what the next captured node comes after.
-    0x0809 local custom fn cuStreamUpdateCaptureDependencies(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<usize>, flags: Raw<c_uint>) older ptsz;
+    0x0809 local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<usize>, flags: Raw<c_uint>) older ptsz;
     /// Changes what the next captured node comes after.
-    0x080a local custom fn cuStreamUpdateCaptureDependencies_v2(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, flags: Raw<c_uint>) ptsz;
+    0x080a local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies_v2(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, flags: Raw<c_uint>) ptsz;
     /// Capture mode of the calling thread.
-    0x080b local custom fn cuThreadExchangeStreamCaptureMode(mode: Raw<*mut sys::CUstreamCaptureMode>);
+    0x080b local answer fn cuThreadExchangeStreamCaptureMode(mode: InOut<sys::CUstreamCaptureMode>);
     /// Makes an empty graph.
-    0x080c local custom fn cuGraphCreate(phGraph: Raw<*mut sys::CUgraph>, flags: Raw<c_uint>);
+    0x080c local answer fn cuGraphCreate(phGraph: OutHandle<sys::CUgraph>, flags: Val<c_uint>);
     /// Destroys a graph.
-    0x080d local custom fn cuGraphDestroy(hGraph: Raw<sys::CUgraph>);
+    0x080d local answer fn cuGraphDestroy(hGraph: HandleArg<sys::CUgraph>);
     /// Copies a graph.
-    0x080e local custom fn cuGraphClone(phGraphClone: Raw<*mut sys::CUgraph>, originalGraph: Raw<sys::CUgraph>);
+    0x080e local answer fn cuGraphClone(phGraphClone: OutHandle<sys::CUgraph>, originalGraph: HandleArg<sys::CUgraph>);
     /// The node of a copy that was made from a node.
-    0x080f local custom fn cuGraphNodeFindInClone(phNode: Raw<*mut sys::CUgraphNode>, hOriginalNode: Raw<sys::CUgraphNode>, hClonedGraph: Raw<sys::CUgraph>);
+    0x080f local answer fn cuGraphNodeFindInClone(phNode: OutHandle<sys::CUgraphNode>, hOriginalNode: HandleArg<sys::CUgraphNode>, hClonedGraph: HandleArg<sys::CUgraph>);
     /// Adds a kernel.
-    0x0810 local custom fn cuGraphAddKernelNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const c_void>) older;
+    0x0810 local answer fn cuGraphAddKernelNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS_v1>) older [start, null(phGraphNode, VALUE), null(hGraph, HANDLE)];
     /// Adds a kernel.
-    0x0811 local custom fn cuGraphAddKernelNode_v2(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_KERNEL_NODE_PARAMS>);
+    0x0811 local answer fn cuGraphAddKernelNode_v2(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS>) [start, null(phGraphNode, VALUE), null(hGraph, HANDLE)];
     /// Adds a copy.
-    0x0812 local custom fn cuGraphAddMemcpyNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, copyParams: Raw<*const sys::CUDA_MEMCPY3D>, ctx: Raw<sys::CUcontext>);
+    0x0812 local answer fn cuGraphAddMemcpyNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, copyParams: In<sys::CUDA_MEMCPY3D>, ctx: HandleArg<sys::CUcontext>) [start, null(phGraphNode, VALUE), null(hGraph, VALUE)];
     /// Adds a fill.
-    0x0813 local custom fn cuGraphAddMemsetNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, memsetParams: Raw<*const sys::CUDA_MEMSET_NODE_PARAMS>, ctx: Raw<sys::CUcontext>);
+    0x0813 local answer fn cuGraphAddMemsetNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, memsetParams: In<sys::CUDA_MEMSET_NODE_PARAMS>, ctx: HandleArg<sys::CUcontext>);
     /// Adds a host function.
-    0x0814 local custom fn cuGraphAddHostNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_HOST_NODE_PARAMS>);
+    0x0814 local answer fn cuGraphAddHostNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, nodeParams: In<sys::CUDA_HOST_NODE_PARAMS>) [null(hGraph, VALUE)];
     /// Adds a graph as a node.
-    0x0815 local custom fn cuGraphAddChildGraphNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, childGraph: Raw<sys::CUgraph>);
+    0x0815 local answer fn cuGraphAddChildGraphNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, childGraph: HandleArg<sys::CUgraph>);
     /// The graph inside a node.
-    0x0816 local custom fn cuGraphChildGraphNodeGetGraph(hNode: Raw<sys::CUgraphNode>, phGraph: Raw<*mut sys::CUgraph>);
+    0x0816 local answer fn cuGraphChildGraphNodeGetGraph(hNode: HandleArg<sys::CUgraphNode>, phGraph: OutHandle<sys::CUgraph>);
     /// Adds a node that does nothing.
-    0x0817 local custom fn cuGraphAddEmptyNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>);
+    0x0817 local answer fn cuGraphAddEmptyNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>) [null(hGraph, VALUE)];
     /// Adds the recording of an event.
-    0x0818 local custom fn cuGraphAddEventRecordNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, event: Raw<sys::CUevent>);
+    0x0818 local answer fn cuGraphAddEventRecordNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, event: HandleArg<sys::CUevent>) [null(hGraph, VALUE)];
     /// Adds the wait for an event.
-    0x0819 local custom fn cuGraphAddEventWaitNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, event: Raw<sys::CUevent>);
+    0x0819 local answer fn cuGraphAddEventWaitNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, event: HandleArg<sys::CUevent>) [null(hGraph, VALUE)];
     /// Adds memory operations.
-    0x081a local custom fn cuGraphAddBatchMemOpNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    0x081a local answer fn cuGraphAddBatchMemOpNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, nodeParams: In<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) [null(hGraph, VALUE)];
     /// Adds a node of any kind.
-    0x081b local custom fn cuGraphAddNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>) older;
+    0x081b local irregular "its structure is read and written in place" fn cuGraphAddNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>) older [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
     /// Adds a node of any kind.
-    0x081c local custom fn cuGraphAddNode_v2(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>);
+    0x081c local irregular "its structure is read and written in place" fn cuGraphAddNode_v2(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>) [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
     /// Removes a node.
-    0x081d local custom fn cuGraphDestroyNode(hNode: Raw<sys::CUgraphNode>);
+    0x081d local answer fn cuGraphDestroyNode(hNode: HandleArg<sys::CUgraphNode>);
     /// Kind of a node.
-    0x081e local custom fn cuGraphNodeGetType(hNode: Raw<sys::CUgraphNode>, type_: Raw<*mut sys::CUgraphNodeType>);
+    0x081e local answer fn cuGraphNodeGetType(hNode: HandleArg<sys::CUgraphNode>, type_: OutEnum<sys::CUgraphNodeType>);
     /// The nodes of a graph.
-    0x081f local custom fn cuGraphGetNodes(hGraph: Raw<sys::CUgraph>, nodes: Raw<*mut sys::CUgraphNode>, numNodes: Raw<*mut usize>);
+    0x081f local irregular "a list, or only its length if the list is null" fn cuGraphGetNodes(hGraph: Raw<sys::CUgraph>, nodes: Raw<*mut sys::CUgraphNode>, numNodes: Raw<*mut usize>);
     /// The nodes that wait for none.
-    0x0820 local custom fn cuGraphGetRootNodes(hGraph: Raw<sys::CUgraph>, rootNodes: Raw<*mut sys::CUgraphNode>, numRootNodes: Raw<*mut usize>);
+    0x0820 local irregular "a list, or only its length if the list is null" fn cuGraphGetRootNodes(hGraph: Raw<sys::CUgraph>, rootNodes: Raw<*mut sys::CUgraphNode>, numRootNodes: Raw<*mut usize>);
     /// The edges of a graph.
-    0x0821 local custom fn cuGraphGetEdges(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, numEdges: Raw<*mut usize>) older;
+    0x0821 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, numEdges: Raw<*mut usize>) older;
     /// The edges of a graph.
-    0x0822 local custom fn cuGraphGetEdges_v2(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numEdges: Raw<*mut usize>);
+    0x0822 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges_v2(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numEdges: Raw<*mut usize>);
     /// The nodes that a node waits for.
-    0x0823 local custom fn cuGraphNodeGetDependencies(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<*mut usize>) older;
+    0x0823 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<*mut usize>) older;
     /// The nodes that a node waits for.
-    0x0824 local custom fn cuGraphNodeGetDependencies_v2(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependencies: Raw<*mut usize>);
+    0x0824 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies_v2(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependencies: Raw<*mut usize>);
     /// The nodes that wait for a node.
-    0x0825 local custom fn cuGraphNodeGetDependentNodes(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, numDependentNodes: Raw<*mut usize>) older;
+    0x0825 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, numDependentNodes: Raw<*mut usize>) older;
     /// The nodes that wait for a node.
-    0x0826 local custom fn cuGraphNodeGetDependentNodes_v2(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependentNodes: Raw<*mut usize>);
+    0x0826 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes_v2(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependentNodes: Raw<*mut usize>);
     /// Adds edges.
-    0x0827 local custom fn cuGraphAddDependencies(hGraph: Raw<sys::CUgraph>, from: Raw<*const sys::CUgraphNode>, to: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>) older;
+    0x0827 local answer fn cuGraphAddDependencies(hGraph: HandleArg<sys::CUgraph>, from: InSlice<sys::CUgraphNode, 3>, to: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>) older [null(hGraph, VALUE)];
     /// Adds edges.
-    0x0828 local custom fn cuGraphAddDependencies_v2(hGraph: Raw<sys::CUgraph>, from: Raw<*const sys::CUgraphNode>, to: Raw<*const sys::CUgraphNode>, edgeData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>);
+    0x0828 local answer fn cuGraphAddDependencies_v2(hGraph: HandleArg<sys::CUgraph>, from: InSlice<sys::CUgraphNode, 4>, to: InSlice<sys::CUgraphNode, 4>, edgeData: InSliceOpt<sys::CUgraphEdgeData, 4>, numDependencies: Len<usize>) [null(hGraph, VALUE)];
     /// Takes edges away.
-    0x0829 local custom fn cuGraphRemoveDependencies(hGraph: Raw<sys::CUgraph>, from: Raw<*const sys::CUgraphNode>, to: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>) older;
+    0x0829 local answer fn cuGraphRemoveDependencies(hGraph: HandleArg<sys::CUgraph>, from: InSlice<sys::CUgraphNode, 3>, to: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>) older [null(hGraph, VALUE)];
     /// Takes edges away.
-    0x082a local custom fn cuGraphRemoveDependencies_v2(hGraph: Raw<sys::CUgraph>, from: Raw<*const sys::CUgraphNode>, to: Raw<*const sys::CUgraphNode>, edgeData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>);
+    0x082a local answer fn cuGraphRemoveDependencies_v2(hGraph: HandleArg<sys::CUgraph>, from: InSlice<sys::CUgraphNode, 4>, to: InSlice<sys::CUgraphNode, 4>, edgeData: InSliceOpt<sys::CUgraphEdgeData, 4>, numDependencies: Len<usize>) [null(hGraph, VALUE)];
     /// Parameters of a kernel node.
-    0x082b local custom fn cuGraphKernelNodeGetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut c_void>) older;
+    0x082b local answer fn cuGraphKernelNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_KERNEL_NODE_PARAMS_v1>) older [null(hNode, VALUE)];
     /// Parameters of a kernel node.
-    0x082c local custom fn cuGraphKernelNodeGetParams_v2(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUDA_KERNEL_NODE_PARAMS>);
+    0x082c local answer fn cuGraphKernelNodeGetParams_v2(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_KERNEL_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Changes a kernel node.
-    0x082d local custom fn cuGraphKernelNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const c_void>) older;
+    0x082d local answer fn cuGraphKernelNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS_v1>) older [null(hNode, VALUE)];
     /// Changes a kernel node.
-    0x082e local custom fn cuGraphKernelNodeSetParams_v2(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_KERNEL_NODE_PARAMS>);
+    0x082e local answer fn cuGraphKernelNodeSetParams_v2(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Parameters of a copy node.
-    0x082f local custom fn cuGraphMemcpyNodeGetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUDA_MEMCPY3D>);
+    0x082f local answer fn cuGraphMemcpyNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_MEMCPY3D>);
     /// Changes a copy node.
-    0x0830 local custom fn cuGraphMemcpyNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_MEMCPY3D>);
+    0x0830 local answer fn cuGraphMemcpyNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_MEMCPY3D>) [null(hNode, VALUE)];
     /// Parameters of a fill node.
-    0x0831 local custom fn cuGraphMemsetNodeGetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUDA_MEMSET_NODE_PARAMS>);
+    0x0831 local answer fn cuGraphMemsetNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_MEMSET_NODE_PARAMS>);
     /// Changes a fill node.
-    0x0832 local custom fn cuGraphMemsetNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_MEMSET_NODE_PARAMS>);
+    0x0832 local answer fn cuGraphMemsetNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_MEMSET_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Parameters of a host node.
-    0x0833 local custom fn cuGraphHostNodeGetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUDA_HOST_NODE_PARAMS>);
+    0x0833 local answer fn cuGraphHostNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_HOST_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Changes a host node.
-    0x0834 local custom fn cuGraphHostNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_HOST_NODE_PARAMS>);
+    0x0834 local answer fn cuGraphHostNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_HOST_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Parameters of a memory operations node.
-    0x0835 local custom fn cuGraphBatchMemOpNodeGetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    0x0835 local answer fn cuGraphBatchMemOpNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: OutStruct<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Changes a memory operations node.
-    0x0836 local custom fn cuGraphBatchMemOpNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    0x0836 local answer fn cuGraphBatchMemOpNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Event of a node.
-    0x0837 local custom fn cuGraphEventRecordNodeGetEvent(hNode: Raw<sys::CUgraphNode>, event_out: Raw<*mut sys::CUevent>);
+    0x0837 local answer fn cuGraphEventRecordNodeGetEvent(hNode: HandleArg<sys::CUgraphNode>, event_out: OutHandle<sys::CUevent>) [null(hNode, VALUE)];
     /// Changes the event of a node.
-    0x0838 local custom fn cuGraphEventRecordNodeSetEvent(hNode: Raw<sys::CUgraphNode>, event: Raw<sys::CUevent>);
+    0x0838 local answer fn cuGraphEventRecordNodeSetEvent(hNode: HandleArg<sys::CUgraphNode>, event: HandleArg<sys::CUevent>) [null(hNode, VALUE)];
     /// Event of a node.
-    0x0839 local custom fn cuGraphEventWaitNodeGetEvent(hNode: Raw<sys::CUgraphNode>, event_out: Raw<*mut sys::CUevent>);
+    0x0839 local answer fn cuGraphEventWaitNodeGetEvent(hNode: HandleArg<sys::CUgraphNode>, event_out: OutHandle<sys::CUevent>) [null(hNode, VALUE)];
     /// Changes the event of a node.
-    0x083a local custom fn cuGraphEventWaitNodeSetEvent(hNode: Raw<sys::CUgraphNode>, event: Raw<sys::CUevent>);
+    0x083a local answer fn cuGraphEventWaitNodeSetEvent(hNode: HandleArg<sys::CUgraphNode>, event: HandleArg<sys::CUevent>) [null(hNode, VALUE)];
     /// Changes a node of any kind.
-    0x083b local custom fn cuGraphNodeSetParams(hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUgraphNodeParams>);
+    0x083b local answer fn cuGraphNodeSetParams(hNode: HandleArg<sys::CUgraphNode>, nodeParams: InMut<sys::CUgraphNodeParams>) [null(hNode, VALUE)];
     /// An attribute of a kernel node.
-    0x083c local custom fn cuGraphKernelNodeGetAttribute(hNode: Raw<sys::CUgraphNode>, attr: RawEnum<sys::CUkernelNodeAttrID>, value_out: Raw<*mut sys::CUkernelNodeAttrValue>);
+    0x083c local answer fn cuGraphKernelNodeGetAttribute(hNode: HandleArg<sys::CUgraphNode>, attr: Enum<sys::CUkernelNodeAttrID>, value_out: OutStruct<sys::CUkernelNodeAttrValue>);
     /// Changes an attribute of a kernel node.
-    0x083d local custom fn cuGraphKernelNodeSetAttribute(hNode: Raw<sys::CUgraphNode>, attr: RawEnum<sys::CUkernelNodeAttrID>, value: Raw<*const sys::CUkernelNodeAttrValue>);
+    0x083d local answer fn cuGraphKernelNodeSetAttribute(hNode: HandleArg<sys::CUgraphNode>, attr: Enum<sys::CUkernelNodeAttrID>, value: In<sys::CUkernelNodeAttrValue>);
     /// Copies the attributes of a kernel node.
-    0x083e local custom fn cuGraphKernelNodeCopyAttributes(dst: Raw<sys::CUgraphNode>, src: Raw<sys::CUgraphNode>);
+    0x083e local answer fn cuGraphKernelNodeCopyAttributes(dst: HandleArg<sys::CUgraphNode>, src: HandleArg<sys::CUgraphNode>);
     /// Makes an instance.
-    0x083f state custom fn cuGraphInstantiate(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
+    0x083f state irregular "outputs that are written when it fails" fn cuGraphInstantiate(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
     /// Makes an instance.
-    0x0840 state custom fn cuGraphInstantiate_v2(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
+    0x0840 state irregular "outputs that are written when it fails" fn cuGraphInstantiate_v2(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
     /// Makes an instance.
-    0x0841 state custom fn cuGraphInstantiateWithFlags(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, flags: Raw<c_ulonglong>);
+    0x0841 state answer fn cuGraphInstantiateWithFlags(phGraphExec: OutHandle<sys::CUgraphExec>, hGraph: HandleArg<sys::CUgraph>, flags: Val<c_ulonglong>) [start, context];
     /// Makes an instance.
-    0x0842 state custom fn cuGraphInstantiateWithParams(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, instantiateParams: Raw<*mut sys::CUDA_GRAPH_INSTANTIATE_PARAMS>) ptsz;
+    0x0842 state irregular "outputs that are written when it fails" fn cuGraphInstantiateWithParams(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, instantiateParams: Raw<*mut sys::CUDA_GRAPH_INSTANTIATE_PARAMS>) ptsz [null(phGraphExec, VALUE), start, context];
     /// Flags of an instance.
-    0x0843 local custom fn cuGraphExecGetFlags(hGraphExec: Raw<sys::CUgraphExec>, flags: Raw<*mut sys::cuuint64_t>);
+    0x0843 local answer fn cuGraphExecGetFlags(hGraphExec: HandleArg<sys::CUgraphExec>, flags: Out<sys::cuuint64_t>);
     /// Changes a kernel of an instance.
-    0x0844 state custom fn cuGraphExecKernelNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const c_void>) older;
+    0x0844 state answer fn cuGraphExecKernelNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS_v1>) older [null(hGraphExec, VALUE)];
     /// Changes a kernel of an instance.
-    0x0845 state custom fn cuGraphExecKernelNodeSetParams_v2(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_KERNEL_NODE_PARAMS>);
+    0x0845 state answer fn cuGraphExecKernelNodeSetParams_v2(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_KERNEL_NODE_PARAMS>) [null(hGraphExec, VALUE)];
     /// Changes a copy of an instance.
-    0x0846 state custom fn cuGraphExecMemcpyNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, copyParams: Raw<*const sys::CUDA_MEMCPY3D>, ctx: Raw<sys::CUcontext>);
+    0x0846 state answer fn cuGraphExecMemcpyNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, copyParams: In<sys::CUDA_MEMCPY3D>, ctx: HandleArg<sys::CUcontext>) [null(hGraphExec, VALUE)];
     /// Changes a fill of an instance.
-    0x0847 state custom fn cuGraphExecMemsetNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, memsetParams: Raw<*const sys::CUDA_MEMSET_NODE_PARAMS>, ctx: Raw<sys::CUcontext>);
+    0x0847 state answer fn cuGraphExecMemsetNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, memsetParams: In<sys::CUDA_MEMSET_NODE_PARAMS>, ctx: HandleArg<sys::CUcontext>) [null(hGraphExec, VALUE)];
     /// Changes a host function of an instance.
-    0x0848 state custom fn cuGraphExecHostNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_HOST_NODE_PARAMS>);
+    0x0848 state answer fn cuGraphExecHostNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_HOST_NODE_PARAMS>) [null(hGraphExec, VALUE)];
     /// Changes a child graph of an instance.
-    0x0849 state custom fn cuGraphExecChildGraphNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, childGraph: Raw<sys::CUgraph>);
+    0x0849 state answer fn cuGraphExecChildGraphNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, childGraph: HandleArg<sys::CUgraph>) [null(hGraphExec, VALUE)];
     /// Changes an event of an instance.
-    0x084a state custom fn cuGraphExecEventRecordNodeSetEvent(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, event: Raw<sys::CUevent>);
+    0x084a state answer fn cuGraphExecEventRecordNodeSetEvent(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, event: HandleArg<sys::CUevent>) [null(hGraphExec, VALUE)];
     /// Changes an event of an instance.
-    0x084b state custom fn cuGraphExecEventWaitNodeSetEvent(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, event: Raw<sys::CUevent>);
+    0x084b state answer fn cuGraphExecEventWaitNodeSetEvent(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, event: HandleArg<sys::CUevent>) [null(hGraphExec, VALUE)];
     /// Changes memory operations of an instance.
-    0x084c state custom fn cuGraphExecBatchMemOpNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>);
+    0x084c state answer fn cuGraphExecBatchMemOpNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, nodeParams: In<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) [null(hGraphExec, VALUE)];
     /// Changes a node of an instance.
-    0x084d state custom fn cuGraphExecNodeSetParams(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, nodeParams: Raw<*mut sys::CUgraphNodeParams>);
+    0x084d state answer fn cuGraphExecNodeSetParams(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, nodeParams: InMut<sys::CUgraphNodeParams>) [null(hGraphExec, VALUE)];
     /// Lets an instance skip a node, or not.
-    0x084e state custom fn cuGraphNodeSetEnabled(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, isEnabled: Raw<c_uint>);
+    0x084e state answer fn cuGraphNodeSetEnabled(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, isEnabled: Val<c_uint>) [null(hGraphExec, VALUE)];
     /// Whether an instance runs a node.
-    0x084f local custom fn cuGraphNodeGetEnabled(hGraphExec: Raw<sys::CUgraphExec>, hNode: Raw<sys::CUgraphNode>, isEnabled: Raw<*mut c_uint>);
+    0x084f local answer fn cuGraphNodeGetEnabled(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, isEnabled: Out<c_uint>) [null(hGraphExec, VALUE)];
     /// Makes an instance as a graph.
-    0x0850 state custom fn cuGraphExecUpdate(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, hErrorNode_out: Raw<*mut sys::CUgraphNode>, updateResult_out: Raw<*mut u32>) older;
+    0x0850 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, hErrorNode_out: Raw<*mut sys::CUgraphNode>, updateResult_out: Raw<*mut u32>) older;
     /// Makes an instance as a graph.
-    0x0851 state custom fn cuGraphExecUpdate_v2(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, resultInfo: Raw<*mut sys::CUgraphExecUpdateResultInfo>);
+    0x0851 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate_v2(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, resultInfo: Raw<*mut sys::CUgraphExecUpdateResultInfo>);
     /// Prepares the next launch of an instance.
-    0x0852 work custom fn cuGraphUpload(hGraphExec: Raw<sys::CUgraphExec>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0852 work answer fn cuGraphUpload(hGraphExec: HandleArg<sys::CUgraphExec>, hStream: HandleArg<sys::CUstream>) ptsz [start, context];
     /// Launches an instance.
-    0x0853 work custom fn cuGraphLaunch(hGraphExec: Raw<sys::CUgraphExec>, hStream: Raw<sys::CUstream>) ptsz;
+    0x0853 work answer fn cuGraphLaunch(hGraphExec: HandleArg<sys::CUgraphExec>, hStream: HandleArg<sys::CUstream>) ptsz;
     /// Destroys an instance.
-    0x0854 state custom fn cuGraphExecDestroy(hGraphExec: Raw<sys::CUgraphExec>);
+    0x0854 state answer fn cuGraphExecDestroy(hGraphExec: HandleArg<sys::CUgraphExec>);
     /// Makes a user object.
-    0x0855 local custom fn cuUserObjectCreate(object_out: Raw<*mut sys::CUuserObject>, ptr: Raw<*mut c_void>, destroy: Raw<sys::CUhostFn>, initialRefcount: Raw<c_uint>, flags: Raw<c_uint>);
+    0x0855 local answer fn cuUserObjectCreate(object_out: OutHandle<sys::CUuserObject>, ptr: HostAddress, destroy: Val<sys::CUhostFn>, initialRefcount: Val<c_uint>, flags: Val<c_uint>) [null(object_out, VALUE), null(destroy, VALUE)];
     /// Takes references to a user object.
-    0x0856 local custom fn cuUserObjectRetain(object: Raw<sys::CUuserObject>, count: Raw<c_uint>);
+    0x0856 local answer fn cuUserObjectRetain(object: HandleArg<sys::CUuserObject>, count: Val<c_uint>) [null(object, VALUE)];
     /// Gives references to a user object back.
-    0x0857 local custom fn cuUserObjectRelease(object: Raw<sys::CUuserObject>, count: Raw<c_uint>);
+    0x0857 local answer fn cuUserObjectRelease(object: HandleArg<sys::CUuserObject>, count: Val<c_uint>) [null(object, VALUE)];
     /// Lets a graph hold a user object.
-    0x0858 local custom fn cuGraphRetainUserObject(graph: Raw<sys::CUgraph>, object: Raw<sys::CUuserObject>, count: Raw<c_uint>, flags: Raw<c_uint>);
+    0x0858 local answer fn cuGraphRetainUserObject(graph: HandleArg<sys::CUgraph>, object: HandleArg<sys::CUuserObject>, count: Val<c_uint>, flags: Val<c_uint>) [null(graph, VALUE)];
     /// Lets a graph give a user object back.
-    0x0859 local custom fn cuGraphReleaseUserObject(graph: Raw<sys::CUgraph>, object: Raw<sys::CUuserObject>, count: Raw<c_uint>);
+    0x0859 local answer fn cuGraphReleaseUserObject(graph: HandleArg<sys::CUgraph>, object: HandleArg<sys::CUuserObject>, count: Val<c_uint>) [null(graph, VALUE)];
     /// Writes a graph to a file.
-    0x085a local custom fn cuGraphDebugDotPrint(hGraph: Raw<sys::CUgraph>, path: Raw<*const c_char>, flags: Raw<c_uint>);
+    0x085a local answer fn cuGraphDebugDotPrint(hGraph: HandleArg<sys::CUgraph>, path: Str, flags: Val<c_uint>) [null(hGraph, VALUE)];
     /// Adds memory that the graph allocates.
-    0x085b memory custom fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    0x085b memory irregular "its structure is read and written in place" fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
     /// Parameters of a node that allocates.
-    0x085c local custom fn cuGraphMemAllocNodeGetParams(hNode: Raw<sys::CUgraphNode>, params_out: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    0x085c local answer fn cuGraphMemAllocNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, params_out: OutStruct<sys::CUDA_MEM_ALLOC_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Adds a free of such memory.
-    0x085d local custom fn cuGraphAddMemFreeNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, dptr: Raw<sys::CUdeviceptr>);
+    0x085d local answer fn cuGraphAddMemFreeNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, dptr: Address);
     /// What a node frees.
-    0x085e local custom fn cuGraphMemFreeNodeGetParams(hNode: Raw<sys::CUgraphNode>, dptr_out: Raw<*mut sys::CUdeviceptr>);
+    0x085e local answer fn cuGraphMemFreeNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, dptr_out: Out<sys::CUdeviceptr>) [null(hNode, VALUE)];
     /// Gives back memory of graphs that is not in use.
-    0x085f local custom fn cuDeviceGraphMemTrim(device: Raw<sys::CUdevice>);
+    0x085f local answer fn cuDeviceGraphMemTrim(device: Val<sys::CUdevice>);
     /// How much memory graphs have.
-    0x0860 local custom fn cuDeviceGetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    0x0860 local answer fn cuDeviceGetGraphMemAttribute(device: Val<sys::CUdevice>, attr: Enum<sys::CUgraphMem_attribute>, value: OutVoid<u64>);
     /// Sets a high watermark back.
-    0x0861 local custom fn cuDeviceSetGraphMemAttribute(device: Raw<sys::CUdevice>, attr: RawEnum<sys::CUgraphMem_attribute>, value: Raw<*mut c_void>);
+    0x0861 local answer fn cuDeviceSetGraphMemAttribute(device: Val<sys::CUdevice>, attr: Enum<sys::CUgraphMem_attribute>, value: InVoid<u64>);
     /// Makes a condition for a node of a graph.
-    0x0862 state custom fn cuGraphConditionalHandleCreate(pHandle_out: Raw<*mut sys::CUgraphConditionalHandle>, hGraph: Raw<sys::CUgraph>, ctx: Raw<sys::CUcontext>, defaultLaunchValue: Raw<c_uint>, flags: Raw<c_uint>);
+    0x0862 state answer fn cuGraphConditionalHandleCreate(pHandle_out: Out<sys::CUgraphConditionalHandle>, hGraph: HandleArg<sys::CUgraph>, ctx: HandleArg<sys::CUcontext>, defaultLaunchValue: Val<c_uint>, flags: Val<c_uint>) [null(hGraph, VALUE)];
 }

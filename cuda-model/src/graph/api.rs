@@ -18,10 +18,9 @@ pub use params::*;
 pub use streams::*;
 
 use super::model::Node;
-use super::raw::{AnyParams, KernelArgs};
 use super::{Graphs, Host};
 use cuda_api::code::{self, Code};
-use cuda_api::pointer::give;
+use cuda_api::graph::{AnyParams, KernelArgs};
 use cuda_api::work::{Attribute, Edge, Work};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
@@ -84,20 +83,12 @@ fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u6
     }
 }
 
-/// Adds a node and returns its handle to the program.
-fn add<H: Host>(
-    h: &H,
-    to: *mut cuda_api::sys::CUgraphNode,
-    graph: u64,
-    after: Vec<(u64, Edge)>,
-    (work, context): (Work<u64>, u64),
-) -> Done {
-    give(to, std::ptr::null_mut())?;
-    let node = h.shared().with(|g| {
+/// Adds a node and returns its handle.
+fn add<H: Host>(h: &H, graph: u64, after: Vec<(u64, Edge)>, (work, context): (Work<u64>, u64)) -> Result<u64, Code> {
+    h.shared().with(|g| {
         g.store.graph(graph)?;
         g.store.add(graph, after, work, context)
-    })?;
-    give(to, node as cuda_api::sys::CUgraphNode)
+    })
 }
 
 fn is_conditional(n: &Node) -> bool {

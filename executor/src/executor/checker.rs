@@ -12,7 +12,7 @@
 //! * Handles have their kind checked ([`cuda_api::handle::Bindings::live`]).
 //! * Options and attributes whose value is a pointer or a handle of the driver are refused, unless the handle is one of the job's.
 //!
-//! [`cuda_api::ops::MEMORY`] declares what memory each operation refers to; an operation without an entry does not compile. `tests.rs`
+//! [`cuda_api::ops::Op::memory`] tells what memory each operation refers to; an operation without an entry does not compile. `tests.rs`
 //! sends each operation addresses that it must not use, and checks whether a driver sees any.
 //!
 //! An executor in the job's own process ([`Executor::is_here`]) checks no addresses: the program makes the calls itself, any memory of

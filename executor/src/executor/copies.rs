@@ -127,12 +127,12 @@ impl Executor {
         unsafe { self.gpu.launch_ex(&config(&head, stream, &mut list), function, params) }
     }
 
-    pub(super) fn clusters(&self, op: u16, body: &[u8]) -> Result<i32, Code> {
+    pub(super) fn clusters(&self, op: ops::Op, body: &[u8]) -> Result<i32, Code> {
         let (head, attached, _) = ops::split_launch(body).map_err(short)?;
         let function = self.callable(head.function)?;
         let mut list = attributes(self, &head, attached)?;
         let config = config(&head, stage_stream(head.stream, &self.bindings)?, &mut list);
-        if op == ops::id::MAX_ACTIVE_CLUSTERS {
+        if op == ops::Op::MaxActiveClusters {
             // SAFETY: as in `launch`.
             unsafe { self.gpu.max_active_clusters(function, &config) }
         } else {

@@ -4,16 +4,17 @@ use crate::base::log;
 use crate::calls::spare_events;
 use crate::enter::{end_watched, guard, outermost};
 use crate::job;
+use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
-use cuda_api::{calls, sys};
+use cuda_api::{answer, calls, sys};
 use cuda_model::error_precedence;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
-/// The hand-written functions, by the name of their row.
+/// The functions of `answer`, `irregular` and `bare` rows, by the name of their row.
 mod bodies {
     pub(super) use crate::abi::symbols::*;
     pub(super) use crate::calls::memory::{attributes::*, pools::*, shared_pools::*};
@@ -29,33 +30,37 @@ mod bodies {
 
 /// Runs a call; on failure returns the error that the driver would return.
 macro_rules! told {
-    ($name:ident ($($p:ident),*) $run:expr) => {{
+    ($name:ident ($($p:ident : $kind:ty),* $(,)?) $run:expr) => {{
         let rc = $run;
         if rc == code::SUCCESS {
             rc
         } else {
-            let checks = const { error_precedence::checks(stringify!($name)) };
-            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::job::contexts::check)
+            let checks = const { calls::checks(stringify!($name)) };
+            error_precedence::choose(checks, &[$(number($p)),*], rc, |rc| rc, || job::get().map(drop), crate::job::contexts::check)
         }
     }};
 }
 
+/// What a function does, by how its row is executed.
 macro_rules! body {
-    (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
+    (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),* $(,)?)) => {
         outermost(stringify!($name), || bodies::$name($($p),*))
     };
-    (custom $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
-        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| bodies::$name(cx, $($p),*)))
+    (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
+        told!($name $params guard(stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
     };
-    (refused $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
+    (answer $family:ident $name:ident $per_thread:literal $params:tt) => {
+        told!($name $params guard(stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
+    };
+    (refused $family:ident $name:ident $per_thread:literal $params:tt) => {{
         // Other errors take precedence as in the driver.
-        told!($name ($($p),*) {
+        told!($name $params {
             log::missed(concat!(stringify!($name), " (not supported)").to_owned());
             code::ERROR_NOT_SUPPORTED
         })
     }};
     (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
-        told!(cuEventCreate ($to, $flags) guard("cuEventCreate", $per_thread, |cx| {
+        told!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
             if spare_events::make_again(cx, $to, $flags)? {
                 return Ok(());
             }
@@ -63,23 +68,28 @@ macro_rules! body {
         }))
     };
     (send stream cuEventDestroy_v2 $per_thread:literal ($event:ident : $end:ty)) => {
-        told!(cuEventDestroy_v2 ($event) guard("cuEventDestroy_v2", $per_thread, |cx| {
-            if spare_events::keep(cx, $event)? {
+        told!(cuEventDestroy_v2 ($event : $end) guard("cuEventDestroy_v2", $per_thread, |cx| {
+            if spare_events::keep(cx, $event as u64)? {
                 return Ok(());
             }
             row! { cx stream cuEventDestroy_v2 ($event : $end) }
         }))
     };
-    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {
-        told!($name ($($p),*) guard(stringify!($name), $per_thread, |cx| {
-            row! { cx $family $name ($($p : $kind),*) }
-        }))
+    ($how:ident $family:ident $name:ident $per_thread:literal $params:tt) => {
+        told!($name $params guard(stringify!($name), $per_thread, |cx| row! { cx $family $name $params }))
+    };
+}
+
+/// Passes the program's arguments to the function of an irregular row.
+macro_rules! irregular {
+    ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
+        bodies::$name($cx, $($p),*)
     };
 }
 
 /// Carries out a row with the program's arguments.
 macro_rules! row {
-    ($cx:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {{
+    ($cx:ident $family:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {{
         let mut sent = calls::$family::$name::Sent {
             // SAFETY: the program's own arguments.
             $($p: unsafe { <$kind as Arg>::capture($p, $cx) }?),*
@@ -94,30 +104,34 @@ macro_rules! row {
 
 /// The body of an exported function; `MRCUDA_LOG` shows the call with its result.
 macro_rules! logged {
-    ($how:ident $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),*)) => {{
+    ($how:ident $family:ident $name:ident $per_thread:literal $params:tt ($($p:ident : $kind:ty),* $(,)?)) => {{
         let watched = log::begin(stringify!($name), stringify!($how));
-        let rc = body! { $how $family $name $per_thread ($($p : $kind),*) };
+        let rc = body! { $how $family $name $per_thread $params };
         if let Some(watched) = watched {
-            end_watched(&watched, &[$((stringify!($p), error_precedence::number($p))),*], rc);
+            end_watched(&watched, &[$((stringify!($p), number($p))),*], rc);
         }
         rc
     }};
 }
 
+/// An exported function. The parameters are given twice: once for their types.
+macro_rules! symbol {
+    ([$($attribute:tt)*] $function:ident $how:ident $family:ident $name:ident $per_thread:literal $params:tt ($($p:ident : $kind:ty),* $(,)?)) => {
+        $($attribute)*
+        pub(super) unsafe extern "C" fn $function($($p: <$kind as Param>::C),*) -> Code {
+            logged! { $how $family $name $per_thread $params $params }
+        }
+    };
+}
+
 macro_rules! per_thread {
     ([] $($rest:tt)*) => {};
     ([older $($form:ident)*] $($rest:tt)*) => { per_thread! { [$($form)*] $($rest)* } };
-    ([ptsz] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
-        #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
-        pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            logged! { $how $family $name true ($($p : $kind),*) }
-        }
+    ([ptsz] $how:ident $family:ident $name:ident $params:tt) => {
+        symbol! { [#[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]] per_thread $how $family $name true $params $params }
     };
-    ([ptds] $how:ident $family:ident $name:ident ($($p:ident : $kind:ty),*)) => {
-        #[unsafe(export_name = concat!(stringify!($name), "_ptds"))]
-        pub(super) unsafe extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            logged! { $how $family $name true ($($p : $kind),*) }
-        }
+    ([ptds] $how:ident $family:ident $name:ident $params:tt) => {
+        symbol! { [#[unsafe(export_name = concat!(stringify!($name), "_ptds"))]] per_thread $how $family $name true $params $params }
     };
 }
 
@@ -130,16 +144,16 @@ macro_rules! enlist {
 }
 
 macro_rules! export {
-    ($family:ident $($(#[doc = $doc:literal])+ $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;)*) => {
+    ($family:ident $table:ident $(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident $($reason:literal)? fn $name:ident $params:tt $($form:ident)* $([$($checks:tt)*])?;
+    )*) => {
         mod $family {
             use super::*;
             $(mod $name {
                 use super::*;
-                #[unsafe(export_name = stringify!($name))]
-                pub(super) unsafe extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
-                    logged! { $how $family $name false ($($p : $kind),*) }
-                }
-                per_thread! { [$($form)*] $how $family $name ($($p : $kind),*) }
+                symbol! { [#[unsafe(export_name = stringify!($name))]] entry $how $family $name false $params $params }
+                per_thread! { [$($form)*] $how $family $name $params }
             })*
             pub(super) fn enlist(to: &mut HashMap<&'static str, usize>) {
                 $(
@@ -150,28 +164,17 @@ macro_rules! export {
         }
     };
 }
+cuda_api::for_each_call!(export);
 
-macro_rules! export_device { ($($rows:tt)*) => { export! { device $($rows)* } }; }
-macro_rules! export_context { ($($rows:tt)*) => { export! { context $($rows)* } }; }
-macro_rules! export_memory { ($($rows:tt)*) => { export! { memory $($rows)* } }; }
-macro_rules! export_stream { ($($rows:tt)*) => { export! { stream $($rows)* } }; }
-macro_rules! export_module { ($($rows:tt)*) => { export! { module $($rows)* } }; }
-macro_rules! export_launch { ($($rows:tt)*) => { export! { launch $($rows)* } }; }
-macro_rules! export_vmm { ($($rows:tt)*) => { export! { vmm $($rows)* } }; }
-macro_rules! export_graph { ($($rows:tt)*) => { export! { graph $($rows)* } }; }
-macro_rules! export_refused { ($($rows:tt)*) => { export! { refused $($rows)* } }; }
-macro_rules! export_array { ($($rows:tt)*) => { export! { array $($rows)* } }; }
-
-cuda_api::for_each_device_call!(export_device);
-cuda_api::for_each_context_call!(export_context);
-cuda_api::for_each_memory_call!(export_memory);
-cuda_api::for_each_stream_call!(export_stream);
-cuda_api::for_each_module_call!(export_module);
-cuda_api::for_each_launch_call!(export_launch);
-cuda_api::for_each_vmm_call!(export_vmm);
-cuda_api::for_each_graph_call!(export_graph);
-cuda_api::for_each_refused_call!(export_refused);
-cuda_api::for_each_array_call!(export_array);
+macro_rules! enlist_all {
+    ($($family:ident)*) => {
+        /// Adds the addresses of all exported symbols.
+        fn enlist_all(to: &mut HashMap<&'static str, usize>) {
+            $($family::enlist(to);)*
+        }
+    };
+}
+cuda_api::for_each_family!(enlist_all);
 
 /// Identifies this library: `mrcuda` distinguishes a recorder from a driver by this symbol, whatever its path.
 #[unsafe(no_mangle)]
@@ -226,16 +229,7 @@ pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
     static ALL: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let mut m = HashMap::new();
-        device::enlist(&mut m);
-        context::enlist(&mut m);
-        memory::enlist(&mut m);
-        stream::enlist(&mut m);
-        module::enlist(&mut m);
-        launch::enlist(&mut m);
-        vmm::enlist(&mut m);
-        graph::enlist(&mut m);
-        refused::enlist(&mut m);
-        array::enlist(&mut m);
+        enlist_all(&mut m);
         m
     });
     all.get(symbol).map(|a| *a as *mut c_void)

@@ -6,8 +6,8 @@
 use crate::base::config;
 use cuda_api::code::{self, Code};
 use diagnostics::{Enabled, Program};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
@@ -50,21 +50,43 @@ fn watch(symbol: &'static str, how: &str) -> Option<Watched> {
     let is_watched = enabled().any || counts;
     WATCHED.store(if is_watched { IS_WATCHED } else { NOT_WATCHED }, Ordering::Relaxed);
     if counts && how != "refused" {
-        lock(&CALLED).insert(symbol);
+        lock(&CALLED).entry(symbol).or_default();
+        CALL.set(Some(symbol));
     }
     is_watched.then(|| Watched { symbol, since: Instant::now() })
 }
 
-static CALLED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// The functions that were called, if `MRCUDA_COVERAGE` is set, without those that are refused; each with the calls that it has recorded
+/// in a journal.
+static CALLED: Mutex<BTreeMap<&'static str, BTreeSet<&'static str>>> = Mutex::new(BTreeMap::new());
 
-/// The names of the functions that were called, if `MRCUDA_COVERAGE` is set; without those that are refused.
-pub(crate) fn called() -> Vec<&'static str> {
-    lock(&CALLED).iter().copied().collect()
+thread_local! {
+    /// The call under way on this thread, if calls are counted.
+    static CALL: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Notes that the call under way on this thread has recorded something in a journal.
+pub(crate) fn recorded(id: u16) {
+    if WATCHED.load(Ordering::Relaxed) == IS_WATCHED
+        // A thread that is ending may have no such variable any more.
+        && let Ok(Some(symbol)) = CALL.try_with(Cell::get)
+    {
+        lock(&CALLED).entry(symbol).or_default().insert(cuda_api::calls::name(id).unwrap_or("?"));
+    }
+}
+
+/// The functions that were called, one a line, each followed by the calls that it has recorded.
+pub(crate) fn called() -> String {
+    let line = |(name, records): (&&str, &BTreeSet<&str>)| {
+        std::iter::once(*name).chain(records.iter().copied()).collect::<Vec<_>>().join(" ") + "\n"
+    };
+    lock(&CALLED).iter().map(line).collect()
 }
 
 impl Watched {
     /// Logs the end of the call: every call if calls are enabled, otherwise each failure once, since libraries repeat failing requests.
     pub(crate) fn end(&self, arguments: &[(&str, u64)], rc: Code) {
+        let _ = CALL.try_with(|call| call.set(None));
         static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
         let symbol = self.symbol;
         if enabled().calls {

@@ -2,7 +2,6 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::tiles;
 use crate::enter::CallContext;
 use crate::job::Device;
@@ -11,9 +10,7 @@ use crate::ledger::Keep;
 use crate::objects::arrays::{Array, ArrayData, Mipmap};
 use crate::order::captures;
 use cuda_api::arg::{Capture, Edges};
-use cuda_api::array::{
-    ArrayMake, DEFERRED, Layout, SPARSE, Shape, WITHOUT_MEMORY, give_need, give_shape, give_sparse, shape, shape_2d,
-};
+use cuda_api::array::{ArrayMake, DEFERRED, Layout, SPARSE, Shape, WITHOUT_MEMORY};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
@@ -21,9 +18,9 @@ use cuda_api::{ops, sys};
 use std::ffi::c_uint;
 
 /// Sets the device of a call to that of an array.
-pub(crate) fn use_array(cx: &mut CallContext, array: sys::CUarray) -> Result<Array, Code> {
-    cx.use_handle(Kind::Array, Kind::Array, array as u64)?;
-    find(cx.job, array as u64)
+pub(crate) fn use_array(cx: &mut CallContext, array: u64) -> Result<Array, Code> {
+    cx.use_handle(Kind::Array, Kind::Array, array)?;
+    find(cx.job, array)
 }
 
 /// Creates an array, or with `levels` a mipmapped array, at the place. Returns its handle.
@@ -90,47 +87,19 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     all.into_iter().try_for_each(|handle| end(cx, device, handle))
 }
 
-pub(crate) fn cuArrayCreate_v2(
-    cx: &mut CallContext,
-    out: *mut sys::CUarray,
-    what: *const sys::CUDA_ARRAY_DESCRIPTOR,
-) -> Result<(), Code> {
-    cx.device()?;
-    let shape = shape_2d(what)?;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    write_out(out, make(cx, shape, None)? as sys::CUarray)
+pub(crate) fn cuArrayCreate_v2(cx: &mut CallContext, shape: Shape) -> Result<u64, Code> {
+    make(cx, shape, None)
 }
 
-pub(crate) fn cuArray3DCreate_v2(
-    cx: &mut CallContext,
-    out: *mut sys::CUarray,
-    what: *const sys::CUDA_ARRAY3D_DESCRIPTOR,
-) -> Result<(), Code> {
-    cx.device()?;
-    let shape = shape(what)?;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    write_out(out, make(cx, shape, None)? as sys::CUarray)
+pub(crate) fn cuArray3DCreate_v2(cx: &mut CallContext, shape: Shape) -> Result<u64, Code> {
+    make(cx, shape, None)
 }
 
-pub(crate) fn cuMipmappedArrayCreate(
-    cx: &mut CallContext,
-    out: *mut sys::CUmipmappedArray,
-    what: *const sys::CUDA_ARRAY3D_DESCRIPTOR,
-    levels: c_uint,
-) -> Result<(), Code> {
-    cx.device()?;
-    let shape = shape(what)?;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    write_out(out, make(cx, shape, Some(levels))? as sys::CUmipmappedArray)
+pub(crate) fn cuMipmappedArrayCreate(cx: &mut CallContext, shape: Shape, levels: c_uint) -> Result<u64, Code> {
+    make(cx, shape, Some(levels))
 }
 
-pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Result<(), Code> {
+pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: u64) -> Result<(), Code> {
     captures::forbid_unsafe(cx)?;
     // A level exists as long as its mipmapped array; destroying it is not an error (measured, 580 driver).
     if use_array(cx, array)?.mipmap != 0 {
@@ -138,45 +107,28 @@ pub(crate) fn cuArrayDestroy(cx: &mut CallContext, array: sys::CUarray) -> Resul
     }
     let device = cx.device()?;
     cx.settle(device)?;
-    end(cx, device, array as u64)
+    end(cx, device, array)
 }
 
-pub(crate) fn cuMipmappedArrayDestroy(cx: &mut CallContext, mipmap: sys::CUmipmappedArray) -> Result<(), Code> {
+pub(crate) fn cuMipmappedArrayDestroy(cx: &mut CallContext, mipmap: u64) -> Result<(), Code> {
     captures::forbid_unsafe(cx)?;
-    cx.use_handle(Kind::Mipmap, Kind::Mipmap, mipmap as u64)?;
+    cx.use_handle(Kind::Mipmap, Kind::Mipmap, mipmap)?;
     let device = cx.device()?;
     cx.settle(device)?;
-    end(cx, device, mipmap as u64)
+    end(cx, device, mipmap)
 }
 
-pub(crate) fn cuMipmappedArrayGetLevel(
-    cx: &mut CallContext,
-    out: *mut sys::CUarray,
-    mipmap: sys::CUmipmappedArray,
-    level: c_uint,
-) -> Result<(), Code> {
-    let known = lock(&cx.job.tables.mipmaps.get(mipmap as u64)?.data.0).clone();
-    write_out(out, *known.levels.get(level as usize).ok_or(code::ERROR_INVALID_VALUE)? as sys::CUarray)
+pub(crate) fn cuMipmappedArrayGetLevel(cx: &mut CallContext, mipmap: u64, level: c_uint) -> Result<u64, Code> {
+    let known = lock(&cx.job.tables.mipmaps.get(mipmap)?.data.0).clone();
+    known.levels.get(level as usize).copied().ok_or(code::ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn cuArrayGetDescriptor_v2(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY_DESCRIPTOR,
-    array: sys::CUarray,
-) -> Result<(), Code> {
-    give_shape(std::ptr::null_mut(), out, &find(cx.job, array as u64)?.shape)
+pub(crate) fn cuArrayGetDescriptor_v2(cx: &mut CallContext, array: u64) -> Result<Shape, Code> {
+    Ok(find(cx.job, array)?.shape)
 }
 
-pub(crate) fn cuArray3DGetDescriptor_v2(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY3D_DESCRIPTOR,
-    array: sys::CUarray,
-) -> Result<(), Code> {
-    let shape = find(cx.job, array as u64)?.shape;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    give_shape(out, std::ptr::null_mut(), &shape)
+pub(crate) fn cuArray3DGetDescriptor_v2(cx: &mut CallContext, array: u64) -> Result<Shape, Code> {
+    Ok(find(cx.job, array)?.shape)
 }
 
 /// The layout of an array that was created with a flag. An array without the flag and an invalid handle give the same error.
@@ -185,51 +137,32 @@ fn layout(cx: &CallContext, handle: u64, mipmapped: bool, flag: u32) -> Result<L
     found.map(|found| found.layout).ok_or(code::ERROR_INVALID_VALUE)
 }
 
-pub(crate) fn cuArrayGetSparseProperties(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
-    array: sys::CUarray,
-) -> Result<(), Code> {
-    give_sparse(out, &layout(cx, array as u64, false, SPARSE)?)
+pub(crate) fn cuArrayGetSparseProperties(cx: &mut CallContext, array: u64) -> Result<Layout, Code> {
+    layout(cx, array, false, SPARSE)
 }
 
-pub(crate) fn cuMipmappedArrayGetSparseProperties(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES,
-    mipmap: sys::CUmipmappedArray,
-) -> Result<(), Code> {
-    give_sparse(out, &layout(cx, mipmap as u64, true, SPARSE)?)
+pub(crate) fn cuMipmappedArrayGetSparseProperties(cx: &mut CallContext, mipmap: u64) -> Result<Layout, Code> {
+    layout(cx, mipmap, true, SPARSE)
 }
 
-pub(crate) fn cuArrayGetMemoryRequirements(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    array: sys::CUarray,
-    device: sys::CUdevice,
-) -> Result<(), Code> {
-    let layout = layout(cx, array as u64, false, DEFERRED)?;
+pub(crate) fn cuArrayGetMemoryRequirements(cx: &mut CallContext, array: u64, device: sys::CUdevice) -> Result<Layout, Code> {
+    let layout = layout(cx, array, false, DEFERRED)?;
     cx.job.device(device)?;
-    give_need(out, &layout)
+    Ok(layout)
 }
 
 pub(crate) fn cuMipmappedArrayGetMemoryRequirements(
     cx: &mut CallContext,
-    out: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS,
-    mipmap: sys::CUmipmappedArray,
+    mipmap: u64,
     device: sys::CUdevice,
-) -> Result<(), Code> {
-    let layout = layout(cx, mipmap as u64, true, DEFERRED)?;
+) -> Result<Layout, Code> {
+    let layout = layout(cx, mipmap, true, DEFERRED)?;
     cx.job.device(device)?;
-    give_need(out, &layout)
+    Ok(layout)
 }
 
 /// No array that is created here has several planes.
-pub(crate) fn cuArrayGetPlane(
-    cx: &mut CallContext,
-    _out: *mut sys::CUarray,
-    array: sys::CUarray,
-    _plane: c_uint,
-) -> Result<(), Code> {
-    find(cx.job, array as u64)?;
+pub(crate) fn cuArrayGetPlane(cx: &mut CallContext, array: u64, _plane: c_uint) -> Result<u64, Code> {
+    find(cx.job, array)?;
     Err(code::ERROR_INVALID_VALUE)
 }

@@ -7,7 +7,7 @@ use crate::base::log::lock;
 use crate::base::pointer::{wanted, write_out};
 use crate::calls::{context_events, cross_device, registry};
 use crate::device_memory::stream_ordered;
-use crate::enter::{CallContext, older};
+use crate::enter::CallContext;
 use crate::job::contexts::{
     ATTACHED, CREATED, Created, FIRST_CREATED, MAP_HOST, created, current, current_device, delist, device_of, enlist, is_green,
     is_past, primary, retain, with_stack,
@@ -36,24 +36,21 @@ fn check_flags(flags: u32) -> Result<(), Code> {
     if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
-fn given_or_current(job: &'static Job, ctx: sys::CUcontext) -> Result<&'static Device, Code> {
-    if ctx.is_null() { current_device(job) } else { device_of(job, ctx as u64) }
+fn given_or_current(job: &'static Job, ctx: u64) -> Result<&'static Device, Code> {
+    if ctx == 0 { current_device(job) } else { device_of(job, ctx) }
 }
 
 /// Checks for a context that must not be null.
-fn given(ctx: sys::CUcontext) -> Result<u64, Code> {
-    if ctx.is_null() { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx as u64) }
+fn given(ctx: u64) -> Result<u64, Code> {
+    if ctx == 0 { Err(code::ERROR_INVALID_VALUE) } else { Ok(ctx) }
 }
 
-pub(crate) fn cuDevicePrimaryCtxRetain(cx: &mut CallContext, pctx: *mut sys::CUcontext, dev: sys::CUdevice) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
-    write_out(pctx, primary(device.index) as sys::CUcontext)?;
+pub(crate) fn cuDevicePrimaryCtxRetain(_cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     retain(device);
-    Ok(())
+    Ok(primary(device.index))
 }
 
-pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     let last = device.change_primary(|p| {
         p.references = p.references.checked_sub(1)?;
         if p.references == 0 {
@@ -68,46 +65,34 @@ pub(crate) fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext, dev: sys::CUdev
     Ok(())
 }
 
-older! {
-    cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2(dev: sys::CUdevice);
-    cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(dev: sys::CUdevice);
-    cuCtxPushCurrent = cuCtxPushCurrent_v2(ctx: sys::CUcontext);
-    cuCtxPopCurrent = cuCtxPopCurrent_v2(pctx: *mut sys::CUcontext);
-    cuCtxCreate = cuCtxCreate_v2(pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice);
-    cuCtxDestroy = cuCtxDestroy_v2(ctx: sys::CUcontext);
-}
+// Functions of CUDA's first versions that some libraries look up by name.
+pub(crate) use {
+    cuCtxCreate_v2 as cuCtxCreate, cuCtxDestroy_v2 as cuCtxDestroy, cuCtxPopCurrent_v2 as cuCtxPopCurrent,
+    cuCtxPushCurrent_v2 as cuCtxPushCurrent, cuDevicePrimaryCtxRelease_v2 as cuDevicePrimaryCtxRelease,
+    cuDevicePrimaryCtxReset_v2 as cuDevicePrimaryCtxReset,
+};
 
 /// The first version of this function refuses an active context.
-pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuDevicePrimaryCtxSetFlags(cx: &mut CallContext, device: &'static Device, flags: c_uint) -> Result<(), Code> {
     check_primary_flags(flags)?;
     if device.primary_now().1 {
         return Err(code::ERROR_PRIMARY_CONTEXT_ACTIVE);
     }
-    cuDevicePrimaryCtxSetFlags_v2(cx, dev, flags)
+    cuDevicePrimaryCtxSetFlags_v2(cx, device, flags)
 }
 
-pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(cx: &mut CallContext, dev: sys::CUdevice, flags: c_uint) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuDevicePrimaryCtxSetFlags_v2(_cx: &mut CallContext, device: &'static Device, flags: c_uint) -> Result<(), Code> {
     check_primary_flags(flags)?;
     device.change_primary(|p| p.flags = flags);
     Ok(())
 }
 
-pub(crate) fn cuDevicePrimaryCtxGetState(
-    cx: &mut CallContext,
-    dev: sys::CUdevice,
-    flags: *mut c_uint,
-    active: *mut c_int,
-) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuDevicePrimaryCtxGetState(_cx: &mut CallContext, device: &'static Device) -> Result<(c_uint, c_int), Code> {
     let (now, is_active) = device.primary_now();
-    write_out(flags, now)?;
-    write_out(active, c_int::from(is_active))
+    Ok((now, c_int::from(is_active)))
 }
 
-pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, dev: sys::CUdevice) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     let ending = PutOff::begin();
     device.check()?;
     cuda_model::cudart::context_destroyed(primary(device.index) as usize);
@@ -152,23 +137,11 @@ fn empty(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
     registry::end_of_device(cx, device)
 }
 
-fn create(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint, dev: sys::CUdevice) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
+pub(crate) fn cuCtxCreate_v2(_cx: &mut CallContext, flags: c_uint, device: &'static Device) -> Result<u64, Code> {
     check_flags(flags)?;
-    wanted(pctx)?;
     let ctx = enlist(device, flags, None)?;
-    write_out(pctx, ctx as sys::CUcontext)?;
     with_stack(|s| s.push(ctx));
-    Ok(())
-}
-
-pub(crate) fn cuCtxCreate_v2(
-    cx: &mut CallContext,
-    pctx: *mut sys::CUcontext,
-    flags: c_uint,
-    dev: sys::CUdevice,
-) -> Result<(), Code> {
-    create(cx, pctx, flags, dev)
+    Ok(ctx)
 }
 
 pub(crate) fn cuCtxCreate_v4(
@@ -184,49 +157,47 @@ pub(crate) fn cuCtxCreate_v4(
         if !asked.cigParams.is_null() {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        check_affinity(asked.execAffinityParams, asked.numExecAffinityParams)?;
+        check_affinity(asked.execAffinityParams.is_null(), asked.numExecAffinityParams)?;
     }
-    create(cx, pctx, flags, dev)
+    let device = cx.job.device(dev)?;
+    wanted(pctx)?;
+    write_out(pctx, cuCtxCreate_v2(cx, flags, device)? as sys::CUcontext)
 }
 
 /// Shares of the multiprocessors are not supported, as `cuDeviceGetExecAffinitySupport` reports.
-fn check_affinity(params: *const sys::CUexecAffinityParam, count: c_int) -> Result<(), Code> {
+fn check_affinity(no_params: bool, count: c_int) -> Result<(), Code> {
     match count {
         0 => Ok(()),
-        1.. if !params.is_null() => Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY),
+        1.. if !no_params => Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY),
         _ => Err(code::ERROR_INVALID_VALUE),
     }
 }
 
 pub(crate) fn cuCtxCreate_v3(
     cx: &mut CallContext,
-    pctx: *mut sys::CUcontext,
-    params: *mut sys::CUexecAffinityParam,
+    params: u64,
     count: c_int,
     flags: c_uint,
-    dev: sys::CUdevice,
-) -> Result<(), Code> {
-    cx.job.device(dev)?;
-    check_affinity(params, count)?;
-    create(cx, pctx, flags, dev)
+    device: &'static Device,
+) -> Result<u64, Code> {
+    check_affinity(params == 0, count)?;
+    cuCtxCreate_v2(cx, flags, device)
 }
 
-pub(crate) fn cuCtxAttach(cx: &mut CallContext, pctx: *mut sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxAttach(cx: &mut CallContext, flags: c_uint) -> Result<u64, Code> {
     current_device(cx.job)?;
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let ctx = current();
-    write_out(pctx, ctx as sys::CUcontext)?;
     match lock(&CREATED).as_mut().and_then(|all| all.get_mut(&ctx)) {
         Some(made) => made.references += 1,
         None => *lock(&ATTACHED).get_or_insert_default().entry(ctx).or_default() += 1,
     }
-    Ok(())
+    Ok(ctx)
 }
 
-pub(crate) fn cuCtxDetach(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
-    let named = ctx as u64;
+pub(crate) fn cuCtxDetach(cx: &mut CallContext, named: u64) -> Result<(), Code> {
     if named == 0 || named != current() {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
@@ -244,18 +215,18 @@ pub(crate) fn cuCtxDetach(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(
             1
         }
     };
-    if left == 0 { cuCtxDestroy_v2(cx, ctx) } else { Ok(()) }
+    if left == 0 { cuCtxDestroy_v2(cx, named) } else { Ok(()) }
 }
 
-pub(crate) fn cuCtxRecordEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
-    context_events::record(cx, ctx as u64, event as u64)
+pub(crate) fn cuCtxRecordEvent(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
+    context_events::record(cx, ctx, event)
 }
 
-pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: sys::CUcontext, event: sys::CUevent) -> Result<(), Code> {
-    context_events::wait(cx, ctx as u64, event as u64)
+pub(crate) fn cuCtxWaitEvent(cx: &mut CallContext, ctx: u64, event: u64) -> Result<(), Code> {
+    context_events::wait(cx, ctx, event)
 }
 
-pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: u64) -> Result<(), Code> {
     let ctx = given(ctx)?;
     let device = match device_of(cx.job, ctx) {
         // The program has already destroyed it: the driver returns this code in some runs, and 201 in others (measured).
@@ -280,61 +251,53 @@ pub(crate) fn cuCtxDestroy_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Resu
     device.check_late()
 }
 
-pub(crate) fn cuCtxGetCurrent(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    write_out(pctx, current() as sys::CUcontext)
+pub(crate) fn cuCtxGetCurrent(_cx: &mut CallContext) -> Result<u64, Code> {
+    Ok(current())
 }
 
-pub(crate) fn cuCtxSetCurrent(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
-    if !ctx.is_null() {
-        device_of(cx.job, ctx as u64)?;
+pub(crate) fn cuCtxSetCurrent(cx: &mut CallContext, ctx: u64) -> Result<(), Code> {
+    if ctx != 0 {
+        device_of(cx.job, ctx)?;
     }
     with_stack(|s| {
         s.pop();
-        if !ctx.is_null() {
-            s.push(ctx as u64);
+        if ctx != 0 {
+            s.push(ctx);
         }
     });
     Ok(())
 }
 
-pub(crate) fn cuCtxPushCurrent_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxPushCurrent_v2(cx: &mut CallContext, ctx: u64) -> Result<(), Code> {
     let ctx = given(ctx)?;
     device_of(cx.job, ctx)?;
     with_stack(|s| s.push(ctx));
     Ok(())
 }
 
-pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut CallContext, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    let ctx = with_stack(Vec::pop).ok_or(code::ERROR_INVALID_CONTEXT)?;
-    if pctx.is_null() { Ok(()) } else { write_out(pctx, ctx as sys::CUcontext) }
+pub(crate) fn cuCtxPopCurrent_v2(_cx: &mut CallContext) -> Result<u64, Code> {
+    with_stack(Vec::pop).ok_or(code::ERROR_INVALID_CONTEXT)
 }
 
-pub(crate) fn cuCtxGetDevice(cx: &mut CallContext, device: *mut sys::CUdevice) -> Result<(), Code> {
-    wanted(device)?;
+pub(crate) fn cuCtxGetDevice(cx: &mut CallContext) -> Result<sys::CUdevice, Code> {
     let ctx = current();
     if ctx == 0 {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    write_out(device, device_of(cx.job, ctx)?.index as sys::CUdevice)
+    Ok(device_of(cx.job, ctx)?.index as sys::CUdevice)
 }
 
-pub(crate) fn cuCtxGetDevice_v2(cx: &mut CallContext, device: *mut sys::CUdevice, ctx: sys::CUcontext) -> Result<(), Code> {
-    if ctx.is_null() {
-        cuCtxGetDevice(cx, device)
-    } else {
-        write_out(device, device_of(cx.job, ctx as u64)?.index as sys::CUdevice)
-    }
+pub(crate) fn cuCtxGetDevice_v2(cx: &mut CallContext, ctx: u64) -> Result<sys::CUdevice, Code> {
+    if ctx == 0 { cuCtxGetDevice(cx) } else { Ok(device_of(cx.job, ctx)?.index as sys::CUdevice) }
 }
 
-pub(crate) fn cuCtxGetFlags(cx: &mut CallContext, flags: *mut c_uint) -> Result<(), Code> {
-    wanted(flags)?;
+pub(crate) fn cuCtxGetFlags(cx: &mut CallContext) -> Result<c_uint, Code> {
     let ctx = current();
     let device = current_device(cx.job)?;
-    let value = match created(ctx) {
+    Ok(match created(ctx) {
         Some(Created { part: None, flags, .. }) => flags,
         _ => device.primary_now().0 | MAP_HOST,
-    };
-    write_out(flags, value)
+    })
 }
 
 pub(crate) fn cuCtxSetFlags(cx: &mut CallContext, flags: c_uint) -> Result<(), Code> {
@@ -348,18 +311,17 @@ pub(crate) fn cuCtxSetFlags(cx: &mut CallContext, flags: c_uint) -> Result<(), C
     Ok(())
 }
 
-pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: sys::CUcontext, id: *mut c_ulonglong) -> Result<(), Code> {
-    wanted(id)?;
-    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: u64) -> Result<c_ulonglong, Code> {
+    let ctx = if ctx == 0 { current() } else { ctx };
     device_of(cx.job, ctx)?;
-    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
+    Ok(c_ulonglong::from(slot(ctx)) + 1)
 }
 
-pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
-    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
+pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: u64) -> Result<c_uint, Code> {
+    let ctx = if ctx == 0 { current() } else { ctx };
     device_of(cx.job, ctx)?;
     // Every driver reports this version, whatever version the context was created with (docs/driver-facts.md 3.3).
-    write_out(version, 3020)
+    Ok(3020)
 }
 
 pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {
@@ -375,20 +337,15 @@ fn synchronize(cx: &CallContext, device: &'static Device) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuCtxSynchronize_v2(cx: &mut CallContext, ctx: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxSynchronize_v2(cx: &mut CallContext, ctx: u64) -> Result<(), Code> {
     let device = given_or_current(cx.job, ctx)?;
     captures::forbid_in(cx, device)?;
     synchronize(cx, device)
 }
 
-pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut CallContext, least: *mut c_int, greatest: *mut c_int) -> Result<(), Code> {
+pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut CallContext) -> Result<(c_int, c_int), Code> {
     let [lowest, highest] = cx.device()?.info.priorities;
-    for (to, value) in [(least, lowest), (greatest, highest)] {
-        if !to.is_null() {
-            write_out(to, value)?;
-        }
-    }
-    Ok(())
+    Ok((lowest, highest))
 }
 
 pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {

@@ -122,8 +122,8 @@ pub(crate) fn free(cx: &mut CallContext, address: u64) -> Option<Result<(), Code
     Some(end())
 }
 
-pub(crate) fn cuDestroyExternalMemory(cx: &mut CallContext, memory: sys::CUexternalMemory) -> Result<(), Code> {
-    let gone = lock(&STATE).imported.remove(&(memory as u64)).ok_or(code::ERROR_INVALID_VALUE)?;
+pub(crate) fn cuDestroyExternalMemory(cx: &mut CallContext, memory: u64) -> Result<(), Code> {
+    let gone = lock(&STATE).imported.remove(&memory).ok_or(code::ERROR_INVALID_VALUE)?;
     // Buffers keep the memory alive.
     vmm::cuMemRelease(cx, gone.physical)
 }

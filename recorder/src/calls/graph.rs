@@ -72,7 +72,7 @@ pub(crate) fn cuStreamWaitEvent(
 pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Option<u64>) -> Result<(), Code> {
     for instance in api::instances_in(cx, number(device)) {
         if cx.job.tables.instances.get(instance).is_ok_and(|i| i.ends_with(whose)) {
-            api::cuGraphExecDestroy(cx, instance as sys::CUgraphExec)?;
+            api::cuGraphExecDestroy(cx, instance)?;
         }
     }
     Ok(())

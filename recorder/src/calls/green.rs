@@ -21,9 +21,9 @@ const DEFAULT_STREAM: u32 = 1;
 const NON_BLOCKING: u32 = 1;
 
 /// The context of a green context, and its data.
-fn find(green: sys::CUgreenCtx) -> Result<(u64, Created), Code> {
-    let ctx = compose(Kind::Context, 1, slot(green as u64));
-    if kind(green as u64) != Some(Kind::GreenContext) || of_context(ctx) != green as u64 {
+fn find(green: u64) -> Result<(u64, Created), Code> {
+    let ctx = compose(Kind::Context, 1, slot(green));
+    if kind(green) != Some(Kind::GreenContext) || of_context(ctx) != green {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
     contexts::created(ctx).map(|c| (ctx, c)).ok_or(code::ERROR_INVALID_CONTEXT)
@@ -76,7 +76,7 @@ pub(crate) fn cuGreenCtxGetDevResource(
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
     // SAFETY: the program's output.
-    unsafe { part_of(cx.job, find(green)?.0)?.give(to) }
+    unsafe { part_of(cx.job, find(green as u64)?.0)?.give(to) }
 }
 
 pub(crate) fn cuDevSmResourceSplitByCount(
@@ -104,23 +104,21 @@ pub(crate) fn cuDevResourceGenerateDesc(
 }
 
 pub(crate) fn cuGreenCtxCreate(
-    cx: &mut CallContext,
-    to: *mut sys::CUgreenCtx,
-    descriptor: sys::CUdevResourceDesc,
-    dev: sys::CUdevice,
+    _cx: &mut CallContext,
+    descriptor: u64,
+    device: &'static Device,
     flags: c_uint,
-) -> Result<(), Code> {
-    let device = cx.job.device(dev)?;
-    let part = parts::described(descriptor as u64)?;
-    if to.is_null() || flags != DEFAULT_STREAM || part.device != device.index {
+) -> Result<u64, Code> {
+    let part = parts::described(descriptor)?;
+    if flags != DEFAULT_STREAM || part.device != device.index {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let ctx = contexts::enlist(device, 0, Some(part))?;
     contexts::retain(device);
-    write_out(to, of_context(ctx) as sys::CUgreenCtx)
+    Ok(of_context(ctx))
 }
 
-pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: u64) -> Result<(), Code> {
     let (ctx, made) = find(green)?;
     let device = contexts::device_of(cx.job, ctx)?;
     let ending = PutOff::begin();
@@ -133,46 +131,39 @@ pub(crate) fn cuGreenCtxDestroy(cx: &mut CallContext, green: sys::CUgreenCtx) ->
     }
     contexts::delist(ctx);
     cuda_model::cudart::context_destroyed(ctx as usize);
-    context::cuDevicePrimaryCtxRelease_v2(cx, made.device as sys::CUdevice)?;
+    context::cuDevicePrimaryCtxRelease_v2(cx, cx.job.device(made.device as sys::CUdevice)?)?;
     drop(ending);
     device.check_late()
 }
 
-pub(crate) fn cuCtxFromGreenCtx(_cx: &mut CallContext, to: *mut sys::CUcontext, green: sys::CUgreenCtx) -> Result<(), Code> {
-    write_out(to, find(green)?.0 as sys::CUcontext)
+pub(crate) fn cuCtxFromGreenCtx(_cx: &mut CallContext, green: u64) -> Result<u64, Code> {
+    Ok(find(green)?.0)
 }
 
-pub(crate) fn cuGreenCtxRecordEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxRecordEvent(cx: &mut CallContext, green: u64, event: u64) -> Result<(), Code> {
     let (ctx, _) = find(green)?;
-    context_events::record(cx, ctx, event as u64)
+    context_events::record(cx, ctx, event)
 }
 
-pub(crate) fn cuGreenCtxWaitEvent(cx: &mut CallContext, green: sys::CUgreenCtx, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxWaitEvent(cx: &mut CallContext, green: u64, event: u64) -> Result<(), Code> {
     let (ctx, _) = find(green)?;
-    context_events::wait(cx, ctx, event as u64)
+    context_events::wait(cx, ctx, event)
 }
 
-pub(crate) fn cuGreenCtxStreamCreate(
-    cx: &mut CallContext,
-    to: *mut sys::CUstream,
-    green: sys::CUgreenCtx,
-    flags: c_uint,
-    priority: c_int,
-) -> Result<(), Code> {
+pub(crate) fn cuGreenCtxStreamCreate(cx: &mut CallContext, green: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
     let (ctx, _) = find(green)?;
-    if to.is_null() || flags != NON_BLOCKING {
+    if flags != NON_BLOCKING {
         return Err(code::ERROR_INVALID_VALUE);
     }
     cx.on(contexts::device_of(cx.job, ctx)?);
-    let made = stream::create(cx, ctx, flags, priority)?;
-    write_out(to, made as sys::CUstream)
+    stream::create(cx, ctx, flags, priority)
 }
 
-pub(crate) fn cuGreenCtxGetId(_cx: &mut CallContext, green: sys::CUgreenCtx, id: *mut c_ulonglong) -> Result<(), Code> {
-    let green = if green.is_null() { of_context(contexts::current()) as sys::CUgreenCtx } else { green };
+pub(crate) fn cuGreenCtxGetId(_cx: &mut CallContext, green: u64) -> Result<c_ulonglong, Code> {
+    let green = if green == 0 { of_context(contexts::current()) } else { green };
     let (ctx, made) = find(green)?;
     if made.part.is_none() {
         return Err(code::ERROR_INVALID_CONTEXT);
     }
-    write_out(id, c_ulonglong::from(slot(ctx)) + 1)
+    Ok(c_ulonglong::from(slot(ctx)) + 1)
 }

@@ -7,10 +7,9 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::{self, lock};
-use crate::base::pointer::write_out;
 use crate::device_memory::shared_handles::{Export, Handle, IPC, Import, SHARED, WAITS, note_shared};
 use crate::device_memory::{mappings, peer};
-use crate::enter::{CallContext, older};
+use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
 use crate::objects::allocations::{ARENA, GRANULE};
@@ -21,7 +20,7 @@ use cuda_api::handle::Kind;
 use cuda_api::ops::{Chunk, EventOffer, EventOpen, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use std::ffi::c_uint;
+use std::ffi::{c_char, c_uint};
 use std::sync::atomic::Ordering;
 
 const MAGIC: [u8; 8] = *b"mrcudaIM";
@@ -43,10 +42,7 @@ pub(crate) fn wait_event(cx: &CallContext, device: &'static Device, wait: &Strea
     asked.and_then(|_| landing::fence(cx, device, wait.stream, over)).inspect_err(|_| over())
 }
 
-pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHandle, dptr: sys::CUdeviceptr) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, dptr: u64) -> Result<sys::CUipcMemHandle, Code> {
     let found = cx.job.devices.iter().find_map(|d| Some((d, d.memory().find(dptr).filter(|f| f.pool == 0)?)));
     let (device, allocation) = found.ok_or(code::ERROR_INVALID_VALUE)?;
     device.check()?;
@@ -58,18 +54,15 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, to: *mut sys::CUipcMemHand
     let offset = allocation.start - chunk.address;
     let handle = encode(&Handle { magic: MAGIC, offer, bytes: chunk.bytes, offset, rest: 0 });
     let bytes: [u8; size_of::<sys::CUipcMemHandle>()] = handle.try_into().map_err(|_| code::ERROR_UNKNOWN)?;
-    // SAFETY: the program's output, which is not null; the handle has this size.
-    unsafe { to.cast::<[u8; size_of::<sys::CUipcMemHandle>()]>().write(bytes) };
-    Ok(())
+    Ok(sys::CUipcMemHandle { reserved: bytes.map(|b| b as c_char) })
 }
 
 pub(crate) fn cuIpcOpenMemHandle_v2(
     cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
     handle: sys::CUipcMemHandle,
     flags: c_uint,
-) -> Result<(), Code> {
-    if to.is_null() || flags != LAZY {
+) -> Result<sys::CUdeviceptr, Code> {
+    if flags != LAZY {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let device = cx.device()?;
@@ -88,7 +81,7 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     }
     if let Some((address, import)) = ipc.imports.iter_mut().find(|(_, i)| i.handle == handle && i.device == device.index) {
         import.opened += 1;
-        return write_out(to, *address);
+        return Ok(*address);
     }
     let at = mappings::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
@@ -104,38 +97,25 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
     mappings::note_foreign(at, handle.bytes, device);
     let address = at + handle.offset;
     ipc.imports.insert(address, Import { handle, device: device.index, at, opened: 1 });
-    write_out(to, address)
+    Ok(address)
 }
 
-pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, to: *mut sys::CUipcEventHandle, event: sys::CUevent) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+pub(crate) fn cuIpcGetEventHandle(cx: &mut CallContext, event: u64) -> Result<sys::CUipcEventHandle, Code> {
     let device = cx.device()?;
     device.check()?;
     let bytes = cx.ask(device, id::EVENT_SHARE, &[&event.to_le_bytes()])?;
     let offer = EventOffer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     shared(cx, event, device)?;
-    // SAFETY: the program's output, which is not null; the handle has this size.
-    unsafe { to.cast::<EventOffer>().write(offer) };
-    Ok(())
+    Ok(sys::CUipcEventHandle { reserved: offer.map(|b| b as c_char) })
 }
 
-pub(crate) fn cuIpcOpenEventHandle(
-    cx: &mut CallContext,
-    to: *mut sys::CUevent,
-    handle: sys::CUipcEventHandle,
-) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuIpcOpenEventHandle(cx: &mut CallContext, handle: sys::CUipcEventHandle) -> Result<u64, Code> {
     let device = cx.device()?;
     let event = cx.new_handle(Kind::Event)?;
     let body = encode(&EventOpen { event, offer: handle.reserved.map(|b| b as u8) });
     cx.build(device, id::EVENT_OPEN, &body, &Edges { creates: [event].into(), ..Edges::default() }, Keep::PLAIN)?;
     shared(cx, event, device)?;
-    write_out(to, event as sys::CUevent)
+    Ok(event)
 }
 
 /// Marks an event as shared: only the place can tell whether it has occurred.
@@ -147,7 +127,7 @@ fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     Ok(())
 }
 
-pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: u64) -> Result<(), Code> {
     let known = lock(&IPC).imports.get(&dptr).map(|i| i.device).ok_or(code::ERROR_INVALID_VALUE)?;
     let device = cx.job.devices.get(known as usize).ok_or(code::ERROR_INVALID_VALUE)?;
     // Submitted work may still use it.
@@ -166,6 +146,4 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: sys::CUdeviceptr) 
     unmapped.map(drop)
 }
 
-older! {
-    cuIpcOpenMemHandle = cuIpcOpenMemHandle_v2(to: *mut sys::CUdeviceptr, handle: sys::CUipcMemHandle, flags: c_uint);
-}
+pub(crate) use cuIpcOpenMemHandle_v2 as cuIpcOpenMemHandle;

@@ -3,7 +3,7 @@
 
 use crate::base::log::lock;
 use crate::base::pointer::write_out;
-use crate::enter::{CallContext, older};
+use crate::enter::CallContext;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
 use cuda_api::sys;
@@ -228,20 +228,8 @@ pub(crate) fn cuLinkComplete(
     })
 }
 
-pub(crate) fn cuLinkDestroy(_cx: &mut CallContext, state: sys::CUlinkState) -> Result<(), Code> {
-    lock(&LINKS).get_or_insert_default().remove(&(state as u64)).map(drop).ok_or(code::ERROR_INVALID_HANDLE)
+pub(crate) fn cuLinkDestroy(_cx: &mut CallContext, state: u64) -> Result<(), Code> {
+    lock(&LINKS).get_or_insert_default().remove(&state).map(drop).ok_or(code::ERROR_INVALID_HANDLE)
 }
 
-older! {
-    cuLinkCreate = cuLinkCreate_v2(
-        count: c_uint, keys: *mut sys::CUjit_option, values: *mut *mut c_void, to: *mut sys::CUlinkState
-    );
-    cuLinkAddData = cuLinkAddData_v2(
-        state: sys::CUlinkState, kind: u32, data: *mut c_void, size: usize, name: *const c_char, count: c_uint,
-        keys: *mut sys::CUjit_option, values: *mut *mut c_void
-    );
-    cuLinkAddFile = cuLinkAddFile_v2(
-        state: sys::CUlinkState, kind: u32, path: *const c_char, count: c_uint, keys: *mut sys::CUjit_option,
-        values: *mut *mut c_void
-    );
-}
+pub(crate) use {cuLinkAddData_v2 as cuLinkAddData, cuLinkAddFile_v2 as cuLinkAddFile, cuLinkCreate_v2 as cuLinkCreate};

@@ -101,14 +101,8 @@ fn prefetch(cx: &mut CallContext, at: u64, bytes: usize, (kind, ordinal): (u32, 
     Ok(())
 }
 
-pub(crate) fn cuMemPrefetchAsync(
-    cx: &mut CallContext,
-    at: u64,
-    count: usize,
-    device: c_int,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    prefetch(cx, at, count, named(device), stream as u64)
+pub(crate) fn cuMemPrefetchAsync(cx: &mut CallContext, at: u64, count: usize, device: c_int, stream: u64) -> Result<(), Code> {
+    prefetch(cx, at, count, named(device), stream)
 }
 
 pub(crate) fn cuMemPrefetchAsync_v2(
@@ -117,12 +111,12 @@ pub(crate) fn cuMemPrefetchAsync_v2(
     count: usize,
     location: u64,
     flags: c_uint,
-    stream: sys::CUstream,
+    stream: u64,
 ) -> Result<(), Code> {
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    prefetch(cx, at, count, parts(location), stream as u64)
+    prefetch(cx, at, count, parts(location), stream)
 }
 
 /// Checks prefetches of ranges to a location, or to any, in stream order.
@@ -208,16 +202,16 @@ pub(crate) use cuMemPrefetchBatchAsync as cuMemDiscardAndPrefetchBatchAsync;
 
 pub(crate) fn cuStreamAttachMemAsync(
     cx: &mut CallContext,
-    stream: sys::CUstream,
-    at: sys::CUdeviceptr,
+    stream: u64,
+    at: u64,
     length: usize,
     flags: c_uint,
 ) -> Result<(), Code> {
     // Memory can be attached only to a stream that the program has created.
-    if !matches!(flags, GLOBAL | HOST | SINGLE) || (flags == SINGLE && stream.is_null()) {
+    if !matches!(flags, GLOBAL | HOST | SINGLE) || (flags == SINGLE && stream == 0) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let stream = cx.use_stream(stream as u64)?;
+    let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
     device.check()?;
     let found = blocks::find(at).filter(|f| f.managed && f.start == at);

@@ -55,7 +55,7 @@ pub(crate) fn cuMemAllocPitch_v2(
     write_out(pitch, row)
 }
 
-pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Result<(), Code> {
+pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: u64) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
     if dptr == 0 {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: sys::CUdeviceptr) -> Resu
     Ok(())
 }
 
-pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext, free: *mut usize, total: *mut usize) -> Result<(), Code> {
+pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext) -> Result<(usize, usize), Code> {
     let device = cx.device()?;
     device.check()?;
     let epoch = device.epoch.load(std::sync::atomic::Ordering::Relaxed);
@@ -100,28 +100,15 @@ pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext, free: *mut usize, total: *mu
     };
     let m = device.memory();
     let now = (told.free + told.mapped + m.spare_bytes).saturating_sub(m.mapped).min(told.total);
-    for (to, value) in [(free, now), (total, told.total)] {
-        if !to.is_null() {
-            write_out(to, value as usize)?;
-        }
-    }
-    Ok(())
+    Ok((now as usize, told.total as usize))
 }
 
-pub(crate) fn cuMemGetAddressRange_v2(
-    cx: &mut CallContext,
-    base: *mut sys::CUdeviceptr,
-    size: *mut usize,
-    ptr: sys::CUdeviceptr,
-) -> Result<(), Code> {
+pub(crate) fn cuMemGetAddressRange_v2(cx: &mut CallContext, ptr: u64) -> Result<(sys::CUdeviceptr, usize), Code> {
     cx.device()?;
     let allocated = cx.job.devices.iter().find_map(|d| d.memory().find(ptr)).map(|f| (f.start, f.bytes));
     let of_host = || crate::pinned::blocks::find(ptr).map(|f| (f.start, f.bytes));
     let found = allocated.or_else(|| crate::device_memory::mappings::find(ptr).map(|f| (f.start, f.bytes))).or_else(of_host);
     let variable = || crate::device_memory::variables::find(cx, ptr).map(|v| (v.start, v.bytes));
     let (start, bytes) = found.or_else(variable).ok_or(code::ERROR_NOT_FOUND)?;
-    if !base.is_null() {
-        write_out(base, start)?;
-    }
-    if size.is_null() { Ok(()) } else { write_out(size, bytes as usize) }
+    Ok((start, bytes as usize))
 }

@@ -246,8 +246,8 @@ pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
     }
 }
 
-pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext, mode: *mut sys::CUmoduleLoadingMode) -> Result<(), Code> {
-    write_out(mode.cast::<u32>(), LAZY)
+pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext) -> Result<u32, Code> {
+    Ok(LAZY)
 }
 
 fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
@@ -278,14 +278,8 @@ pub(crate) fn cuLibraryLoadData(
 }
 
 /// No GPU supports calls of host functions, as the attribute reports.
-pub(crate) fn cuLibraryGetUnifiedFunction(
-    cx: &mut CallContext,
-    to: *mut *mut c_void,
-    library: sys::CUlibrary,
-    name: *const c_char,
-) -> Result<(), Code> {
-    cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
-    Err(if to.is_null() || name.is_null() { code::ERROR_INVALID_VALUE } else { code::ERROR_NOT_FOUND })
+pub(crate) fn cuLibraryGetUnifiedFunction(_cx: &mut CallContext, _library: u64, _name: String) -> Result<u64, Code> {
+    Err(code::ERROR_NOT_FOUND)
 }
 
 pub(crate) fn cuLibraryLoadFromFile(
@@ -323,36 +317,33 @@ fn parent(cx: &CallContext, handle: u64) -> Result<u64, Code> {
     Ok(cx.job.tables.function(handle)?.parent.load(Ordering::Relaxed))
 }
 
-pub(crate) fn cuKernelGetLibrary(cx: &mut CallContext, to: *mut sys::CUlibrary, kernel: sys::CUkernel) -> Result<(), Code> {
-    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
-    write_out(to, parent(cx, kernel)? as sys::CUlibrary)
+pub(crate) fn cuKernelGetLibrary(cx: &mut CallContext, kernel: u64) -> Result<u64, Code> {
+    parent(cx, kernel)
 }
 
-pub(crate) fn cuFuncGetModule(cx: &mut CallContext, to: *mut sys::CUmodule, function: sys::CUfunction) -> Result<(), Code> {
-    let function = cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
+pub(crate) fn cuFuncGetModule(cx: &mut CallContext, function: u64) -> Result<u64, Code> {
+    let function = cx.use_handle(Kind::Function, Kind::Function, function)?;
     let lender = parent(cx, function)?;
     if kind(lender) != Some(Kind::Kernel) {
-        return write_out(to, lender as sys::CUmodule);
+        return Ok(lender);
     }
     // The module of the kernel's library in the function's context.
     let mut sent = cuLibraryGetModule::Sent { pMod: cx.new_handle(Kind::Module)?, library: parent(cx, lender)? };
     cx.carry::<cuLibraryGetModule::Fn>(&mut sent)?;
     cx.keep(sent.pMod);
-    write_out(to, sent.pMod as sys::CUmodule)
+    Ok(sent.pMod)
 }
 
-fn name(cx: &mut CallContext, to: *mut *const c_char, handle: u64) -> Result<(), Code> {
-    write_out(to, crate::calls::launch::told(cx, handle)?.name()?.as_ptr())
+fn name(cx: &mut CallContext, handle: u64) -> Result<&'static CStr, Code> {
+    crate::calls::launch::told(cx, handle)?.name()
 }
 
-pub(crate) fn cuKernelGetName(cx: &mut CallContext, to: *mut *const c_char, kernel: sys::CUkernel) -> Result<(), Code> {
-    let kernel = cx.use_handle(Kind::Kernel, Kind::Kernel, kernel as u64)?;
-    name(cx, to, kernel)
+pub(crate) fn cuKernelGetName(cx: &mut CallContext, kernel: u64) -> Result<&'static CStr, Code> {
+    name(cx, kernel)
 }
 
-pub(crate) fn cuFuncGetName(cx: &mut CallContext, to: *mut *const c_char, function: sys::CUfunction) -> Result<(), Code> {
-    let function = cx.use_handle(Kind::Function, Kind::Kernel, function as u64)?;
-    name(cx, to, function)
+pub(crate) fn cuFuncGetName(cx: &mut CallContext, function: u64) -> Result<&'static CStr, Code> {
+    name(cx, function)
 }
 
 /// Names of the kernels of a module or library, in the driver's order.

@@ -10,29 +10,29 @@ use cuda_model::old_launch;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// A function that the program has; kernels of libraries are not accepted.
-fn function(cx: &mut CallContext, f: sys::CUfunction) -> Result<u64, Code> {
+fn function(cx: &mut CallContext, f: u64) -> Result<u64, Code> {
     cx.device()?;
-    cx.use_handle(Kind::Function, Kind::Function, f as u64)
+    cx.use_handle(Kind::Function, Kind::Function, f)
 }
 
-pub(crate) fn cuFuncSetBlockShape(cx: &mut CallContext, f: sys::CUfunction, x: c_int, y: c_int, z: c_int) -> Result<(), Code> {
+pub(crate) fn cuFuncSetBlockShape(cx: &mut CallContext, f: u64, x: c_int, y: c_int, z: c_int) -> Result<(), Code> {
     old_launch::set_block(function(cx, f)?, [x, y, z])
 }
 
-pub(crate) fn cuFuncSetSharedSize(cx: &mut CallContext, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
+pub(crate) fn cuFuncSetSharedSize(cx: &mut CallContext, f: u64, bytes: c_uint) -> Result<(), Code> {
     old_launch::set_shared(function(cx, f)?, bytes);
     Ok(())
 }
 
-pub(crate) fn cuParamSetSize(cx: &mut CallContext, f: sys::CUfunction, bytes: c_uint) -> Result<(), Code> {
+pub(crate) fn cuParamSetSize(cx: &mut CallContext, f: u64, bytes: c_uint) -> Result<(), Code> {
     old_launch::set_size(function(cx, f)?, bytes)
 }
 
-pub(crate) fn cuParamSeti(cx: &mut CallContext, f: sys::CUfunction, offset: c_int, value: c_uint) -> Result<(), Code> {
+pub(crate) fn cuParamSeti(cx: &mut CallContext, f: u64, offset: c_int, value: c_uint) -> Result<(), Code> {
     old_launch::set_param(function(cx, f)?, offset, &value.to_le_bytes())
 }
 
-pub(crate) fn cuParamSetf(cx: &mut CallContext, f: sys::CUfunction, offset: c_int, value: f32) -> Result<(), Code> {
+pub(crate) fn cuParamSetf(cx: &mut CallContext, f: u64, offset: c_int, value: f32) -> Result<(), Code> {
     old_launch::set_param(function(cx, f)?, offset, &value.to_le_bytes())
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn cuParamSetv(
     value: *mut c_void,
     bytes: c_uint,
 ) -> Result<(), Code> {
-    let f = function(cx, f)?;
+    let f = function(cx, f as u64)?;
     if value.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -51,25 +51,19 @@ pub(crate) fn cuParamSetv(
     old_launch::set_param(f, offset, unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes as usize) })
 }
 
-fn start(cx: &mut CallContext, f: sys::CUfunction, grid: [u32; 3], stream: sys::CUstream) -> Result<(), Code> {
+fn start(cx: &mut CallContext, f: u64, grid: [u32; 3], stream: u64) -> Result<(), Code> {
     let shape = old_launch::shape(function(cx, f)?);
-    launch::packed(cx, f as u64, stream as u64, grid, shape)
+    launch::packed(cx, f, stream, grid, shape)
 }
 
-pub(crate) fn cuLaunch(cx: &mut CallContext, f: sys::CUfunction) -> Result<(), Code> {
-    start(cx, f, [1; 3], std::ptr::null_mut())
+pub(crate) fn cuLaunch(cx: &mut CallContext, f: u64) -> Result<(), Code> {
+    start(cx, f, [1; 3], 0)
 }
 
-pub(crate) fn cuLaunchGrid(cx: &mut CallContext, f: sys::CUfunction, width: c_int, height: c_int) -> Result<(), Code> {
-    cuLaunchGridAsync(cx, f, width, height, std::ptr::null_mut())
+pub(crate) fn cuLaunchGrid(cx: &mut CallContext, f: u64, width: c_int, height: c_int) -> Result<(), Code> {
+    cuLaunchGridAsync(cx, f, width, height, 0)
 }
 
-pub(crate) fn cuLaunchGridAsync(
-    cx: &mut CallContext,
-    f: sys::CUfunction,
-    width: c_int,
-    height: c_int,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
+pub(crate) fn cuLaunchGridAsync(cx: &mut CallContext, f: u64, width: c_int, height: c_int, stream: u64) -> Result<(), Code> {
     start(cx, f, old_launch::grid(width, height)?, stream)
 }

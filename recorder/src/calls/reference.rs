@@ -15,7 +15,7 @@ use crate::job::{Device, Job};
 use crate::objects::references::Kept;
 use crate::pinned::blocks;
 use cuda_api::arg::Capture;
-use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, shape_2d};
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, SURFACE, Shape};
 use cuda_api::calls::array::cuTexRefDestroy;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
@@ -27,12 +27,6 @@ use cuda_api::wire::Wire;
 use cuda_model::reference::{ALIGNED, Reference};
 use journal::Record;
 use std::ffi::{c_int, c_uint};
-
-/// Writes an output unless it is null.
-fn give_if_wanted<T>(to: *mut T, value: T) {
-    // Only a null pointer would be an error.
-    let _ = write_out(to, value);
-}
 
 /// The reference that a journal record sets.
 pub(crate) fn set_by(record: &Record) -> Option<u64> {
@@ -75,13 +69,13 @@ fn decoded(record: &Record) -> Option<ReferenceSet> {
 }
 
 /// A live texture reference, which determines the device of the call.
-fn texture(cx: &mut CallContext, texture: sys::CUtexref) -> Result<u64, Code> {
-    cx.use_handle(Kind::TextureRef, Kind::TextureRef, texture as u64)
+fn texture(cx: &mut CallContext, texture: u64) -> Result<u64, Code> {
+    cx.use_handle(Kind::TextureRef, Kind::TextureRef, texture)
 }
 
 /// A live surface reference, which determines the device of the call.
-fn surface(cx: &mut CallContext, surface: sys::CUsurfref) -> Result<u64, Code> {
-    cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface as u64)
+fn surface(cx: &mut CallContext, surface: u64) -> Result<u64, Code> {
+    cx.use_handle(Kind::SurfaceRef, Kind::SurfaceRef, surface)
 }
 
 /// The settings of a reference, without an array that was destroyed.
@@ -94,12 +88,6 @@ fn is_set(cx: &CallContext, reference: u64) -> Result<Reference, Code> {
         is.resource = None;
     }
     Ok(is)
-}
-
-/// The settings of a texture reference.
-fn kept(cx: &mut CallContext, reference: sys::CUtexref) -> Result<Reference, Code> {
-    let reference = texture(cx, reference)?;
-    is_set(cx, reference)
 }
 
 /// Changes a setting; returns the place's answer, if there is one.
@@ -147,7 +135,8 @@ fn is_plain([format, _]: [u32; 2]) -> bool {
     format <= FLOAT
 }
 
-fn set_texture(cx: &mut CallContext, reference: sys::CUtexref, setting: Setting) -> Result<(), Code> {
+/// Sets the device of the call to that of the reference, after one of its array.
+fn set_texture(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<(), Code> {
     let reference = texture(cx, reference)?;
     set(cx, reference, setting).map(drop)
 }
@@ -167,22 +156,16 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     Ok(())
 }
 
-fn of_array(cx: &mut CallContext, array: sys::CUarray, needed: u32) -> Result<Resource, Code> {
+fn of_array(cx: &mut CallContext, array: u64, needed: u32) -> Result<Resource, Code> {
     let shape = use_array(cx, array)?.shape;
     if shape.flags & needed != needed {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let (format, channels) = (shape.format, shape.channels);
-    Ok(Resource { kind: OF_ARRAY, array: array as u64, format, channels, ..Resource::default() })
+    Ok(Resource { kind: OF_ARRAY, array, format, channels, ..Resource::default() })
 }
 
-pub(crate) fn cuTexRefSetArray(
-    cx: &mut CallContext,
-    reference: sys::CUtexref,
-    array: sys::CUarray,
-    flags: c_uint,
-) -> Result<(), Code> {
-    texture(cx, reference)?;
+pub(crate) fn cuTexRefSetArray(cx: &mut CallContext, reference: u64, array: u64, flags: c_uint) -> Result<(), Code> {
     if flags & !OVERRIDE_FORMAT != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -190,17 +173,10 @@ pub(crate) fn cuTexRefSetArray(
     set_texture(cx, reference, Setting::Resource(resource))
 }
 
-pub(crate) fn cuTexRefSetMipmappedArray(
-    cx: &mut CallContext,
-    reference: sys::CUtexref,
-    mipmap: sys::CUmipmappedArray,
-    flags: c_uint,
-) -> Result<(), Code> {
-    texture(cx, reference)?;
+pub(crate) fn cuTexRefSetMipmappedArray(cx: &mut CallContext, reference: u64, array: u64, flags: c_uint) -> Result<(), Code> {
     if flags & !OVERRIDE_FORMAT != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let array = mipmap as u64;
     let shape = crate::job::array_lookup::first_level(cx.job, array)?;
     let (format, channels) = (shape.format, shape.channels);
     let resource = Resource { kind: OF_MIPMAP, array, format, channels, flags, ..Resource::default() };
@@ -214,8 +190,8 @@ pub(crate) fn cuTexRefSetAddress_v2(
     address: sys::CUdeviceptr,
     bytes: usize,
 ) -> Result<(), Code> {
-    let [format, channels] = kept(cx, reference)?.format;
-    let reference = texture(cx, reference)?;
+    let reference = texture(cx, reference as u64)?;
+    let [format, channels] = is_set(cx, reference)?.format;
     let plain = Resource { kind: OF_MEMORY, address, format, channels, width: bytes as u64, ..Resource::default() };
     // If the program does not request the offset, it must be zero.
     if offset.is_null() && !address.is_multiple_of(ALIGNED) {
@@ -228,186 +204,118 @@ pub(crate) fn cuTexRefSetAddress_v2(
 
 pub(crate) fn cuTexRefSetAddress2D_v3(
     cx: &mut CallContext,
-    reference: sys::CUtexref,
-    what: *const sys::CUDA_ARRAY_DESCRIPTOR,
-    address: sys::CUdeviceptr,
+    reference: u64,
+    s: Shape,
+    address: u64,
     pitch: usize,
 ) -> Result<(), Code> {
-    texture(cx, reference)?;
-    let s = shape_2d(what)?;
     let (width, height, format, channels, pitch) = (s.width, s.height, s.format, s.channels, pitch as u64);
     let resource = Resource { kind: OF_ROWS, address, format, channels, width, height, pitch, ..Resource::default() };
     set_texture(cx, reference, Setting::Resource(resource))
 }
 
-pub(crate) fn cuTexRefSetFormat(
-    cx: &mut CallContext,
-    reference: sys::CUtexref,
-    format: u32,
-    channels: c_int,
-) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFormat(cx: &mut CallContext, reference: u64, format: u32, channels: c_int) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Format([format, channels as u32]))
 }
 
-pub(crate) fn cuTexRefSetAddressMode(
-    cx: &mut CallContext,
-    reference: sys::CUtexref,
-    dimension: c_int,
-    mode: u32,
-) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetAddressMode(cx: &mut CallContext, reference: u64, dimension: c_int, mode: u32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Outside([dimension as u32, mode]))
 }
 
-pub(crate) fn cuTexRefSetFilterMode(cx: &mut CallContext, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFilterMode(cx: &mut CallContext, reference: u64, mode: u32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Filter(mode))
 }
 
-pub(crate) fn cuTexRefSetMipmapFilterMode(cx: &mut CallContext, reference: sys::CUtexref, mode: u32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapFilterMode(cx: &mut CallContext, reference: u64, mode: u32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelFilter(mode))
 }
 
-pub(crate) fn cuTexRefSetMipmapLevelBias(cx: &mut CallContext, reference: sys::CUtexref, bias: f32) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapLevelBias(cx: &mut CallContext, reference: u64, bias: f32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelBias(bias.to_bits()))
 }
 
-pub(crate) fn cuTexRefSetMipmapLevelClamp(
-    cx: &mut CallContext,
-    reference: sys::CUtexref,
-    low: f32,
-    high: f32,
-) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMipmapLevelClamp(cx: &mut CallContext, reference: u64, low: f32, high: f32) -> Result<(), Code> {
     set_texture(cx, reference, Setting::LevelClamp([low.to_bits(), high.to_bits()]))
 }
 
-pub(crate) fn cuTexRefSetMaxAnisotropy(cx: &mut CallContext, reference: sys::CUtexref, most: c_uint) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetMaxAnisotropy(cx: &mut CallContext, reference: u64, most: c_uint) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Anisotropy(most))
 }
 
-pub(crate) fn cuTexRefSetBorderColor(cx: &mut CallContext, reference: sys::CUtexref, colour: *mut f32) -> Result<(), Code> {
-    texture(cx, reference)?;
-    if colour.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract four numbers.
-    let colour = unsafe { colour.cast::<[u32; 4]>().read_unaligned() };
-    set_texture(cx, reference, Setting::Border(colour))
+pub(crate) fn cuTexRefSetBorderColor(cx: &mut CallContext, reference: u64, colour: [f32; 4]) -> Result<(), Code> {
+    set_texture(cx, reference, Setting::Border(colour.map(f32::to_bits)))
 }
 
-pub(crate) fn cuTexRefSetFlags(cx: &mut CallContext, reference: sys::CUtexref, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuTexRefSetFlags(cx: &mut CallContext, reference: u64, flags: c_uint) -> Result<(), Code> {
     set_texture(cx, reference, Setting::Flags(flags))
 }
 
-pub(crate) fn cuTexRefGetAddress_v2(
-    cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    write_out(to, kept(cx, reference)?.address()?)
+pub(crate) fn cuTexRefGetAddress_v2(cx: &mut CallContext, reference: u64) -> Result<sys::CUdeviceptr, Code> {
+    is_set(cx, reference)?.address()
 }
 
-pub(crate) fn cuTexRefGetArray(cx: &mut CallContext, to: *mut sys::CUarray, reference: sys::CUtexref) -> Result<(), Code> {
-    write_out(to, kept(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
+pub(crate) fn cuTexRefGetArray(cx: &mut CallContext, reference: u64) -> Result<u64, Code> {
+    is_set(cx, reference)?.array(OF_ARRAY)
 }
 
-pub(crate) fn cuTexRefGetMipmappedArray(
-    cx: &mut CallContext,
-    to: *mut sys::CUmipmappedArray,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    write_out(to, kept(cx, reference)?.array(OF_MIPMAP)? as sys::CUmipmappedArray)
+pub(crate) fn cuTexRefGetMipmappedArray(cx: &mut CallContext, reference: u64) -> Result<u64, Code> {
+    is_set(cx, reference)?.array(OF_MIPMAP)
 }
 
-pub(crate) fn cuTexRefGetAddressMode(
-    cx: &mut CallContext,
-    to: *mut sys::CUaddress_mode,
-    reference: sys::CUtexref,
-    dimension: c_int,
-) -> Result<(), Code> {
-    write_out(to.cast(), kept(cx, reference)?.outside(dimension)?)
+pub(crate) fn cuTexRefGetAddressMode(cx: &mut CallContext, reference: u64, dimension: c_int) -> Result<u32, Code> {
+    is_set(cx, reference)?.outside(dimension)
 }
 
-pub(crate) fn cuTexRefGetFilterMode(
-    cx: &mut CallContext,
-    to: *mut sys::CUfilter_mode,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    write_out(to.cast(), kept(cx, reference)?.sampling.filter)
+pub(crate) fn cuTexRefGetFilterMode(cx: &mut CallContext, reference: u64) -> Result<u32, Code> {
+    Ok(is_set(cx, reference)?.sampling.filter)
 }
 
-pub(crate) fn cuTexRefGetFormat(
-    cx: &mut CallContext,
-    format: *mut sys::CUarray_format,
-    channels: *mut c_int,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    let [is, of] = kept(cx, reference)?.format;
-    give_if_wanted(format.cast(), is);
-    give_if_wanted(channels, of as c_int);
-    Ok(())
+pub(crate) fn cuTexRefGetFormat(cx: &mut CallContext, reference: u64) -> Result<(u32, c_int), Code> {
+    let [format, channels] = is_set(cx, reference)?.format;
+    Ok((format, channels as c_int))
 }
 
-pub(crate) fn cuTexRefGetMipmapFilterMode(
-    cx: &mut CallContext,
-    to: *mut sys::CUfilter_mode,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    write_out(to.cast(), kept(cx, reference)?.sampling.mip_filter)
+pub(crate) fn cuTexRefGetMipmapFilterMode(cx: &mut CallContext, reference: u64) -> Result<u32, Code> {
+    Ok(is_set(cx, reference)?.sampling.mip_filter)
 }
 
-pub(crate) fn cuTexRefGetMipmapLevelBias(cx: &mut CallContext, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
-    write_out(to, f32::from_bits(kept(cx, reference)?.sampling.mip_bias))
+pub(crate) fn cuTexRefGetMipmapLevelBias(cx: &mut CallContext, reference: u64) -> Result<f32, Code> {
+    Ok(f32::from_bits(is_set(cx, reference)?.sampling.mip_bias))
 }
 
-pub(crate) fn cuTexRefGetMipmapLevelClamp(
-    cx: &mut CallContext,
-    low: *mut f32,
-    high: *mut f32,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    let clamp = kept(cx, reference)?.sampling.mip_clamp.map(f32::from_bits);
-    give_if_wanted(low, clamp[0]);
-    give_if_wanted(high, clamp[1]);
-    Ok(())
+pub(crate) fn cuTexRefGetMipmapLevelClamp(cx: &mut CallContext, reference: u64) -> Result<(f32, f32), Code> {
+    let [low, high] = is_set(cx, reference)?.sampling.mip_clamp.map(f32::from_bits);
+    Ok((low, high))
 }
 
-pub(crate) fn cuTexRefGetMaxAnisotropy(cx: &mut CallContext, to: *mut c_int, reference: sys::CUtexref) -> Result<(), Code> {
-    write_out(to, kept(cx, reference)?.sampling.anisotropy as c_int)
+pub(crate) fn cuTexRefGetMaxAnisotropy(cx: &mut CallContext, reference: u64) -> Result<c_int, Code> {
+    Ok(is_set(cx, reference)?.sampling.anisotropy as c_int)
 }
 
-pub(crate) fn cuTexRefGetBorderColor(cx: &mut CallContext, to: *mut f32, reference: sys::CUtexref) -> Result<(), Code> {
-    write_out(to.cast(), kept(cx, reference)?.sampling.border)
+pub(crate) fn cuTexRefGetBorderColor(cx: &mut CallContext, reference: u64) -> Result<[f32; 4], Code> {
+    Ok(is_set(cx, reference)?.sampling.border.map(f32::from_bits))
 }
 
-pub(crate) fn cuTexRefGetFlags(cx: &mut CallContext, to: *mut c_uint, reference: sys::CUtexref) -> Result<(), Code> {
-    write_out(to, kept(cx, reference)?.sampling.flags)
+pub(crate) fn cuTexRefGetFlags(cx: &mut CallContext, reference: u64) -> Result<c_uint, Code> {
+    Ok(is_set(cx, reference)?.sampling.flags)
 }
 
-pub(crate) fn cuParamSetTexRef(
-    cx: &mut CallContext,
-    function: sys::CUfunction,
-    unit: c_int,
-    reference: sys::CUtexref,
-) -> Result<(), Code> {
-    cx.use_handle(Kind::Function, Kind::Function, function as u64)?;
-    kept(cx, reference)?.as_parameter(unit)
+pub(crate) fn cuParamSetTexRef(cx: &mut CallContext, function: u64, unit: c_int, reference: u64) -> Result<(), Code> {
+    cx.use_handle(Kind::Function, Kind::Function, function)?;
+    let reference = texture(cx, reference)?;
+    is_set(cx, reference)?.as_parameter(unit)
 }
 
-pub(crate) fn cuSurfRefSetArray(
-    cx: &mut CallContext,
-    reference: sys::CUsurfref,
-    array: sys::CUarray,
-    flags: c_uint,
-) -> Result<(), Code> {
-    surface(cx, reference)?;
+pub(crate) fn cuSurfRefSetArray(cx: &mut CallContext, reference: u64, array: u64, flags: c_uint) -> Result<(), Code> {
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let resource = of_array(cx, array, SURFACE)?;
+    // The device of the call is that of the reference, not of the array.
     let reference = surface(cx, reference)?;
     set(cx, reference, Setting::Resource(resource)).map(drop)
 }
 
-pub(crate) fn cuSurfRefGetArray(cx: &mut CallContext, to: *mut sys::CUarray, reference: sys::CUsurfref) -> Result<(), Code> {
-    let reference = surface(cx, reference)?;
-    write_out(to, is_set(cx, reference)?.array(OF_ARRAY)? as sys::CUarray)
+pub(crate) fn cuSurfRefGetArray(cx: &mut CallContext, reference: u64) -> Result<u64, Code> {
+    is_set(cx, reference)?.array(OF_ARRAY)
 }

@@ -30,8 +30,8 @@ pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_u
 }
 
 /// `cuEventDestroy` of an event that can be reused; returns false if it cannot.
-pub(crate) fn keep(cx: &mut CallContext, event: sys::CUevent) -> Result<bool, Code> {
-    let (event, events) = (event as u64, &cx.job.tables.events);
+pub(crate) fn keep(cx: &mut CallContext, event: u64) -> Result<bool, Code> {
+    let events = &cx.job.tables.events;
     if kind(event) != Some(Kind::Event) {
         return Ok(false);
     }

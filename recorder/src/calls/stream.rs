@@ -2,7 +2,6 @@
 
 use crate::base::encoding::encoded;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::{graph, spare_events, stream_attributes};
 use crate::device_memory::{shared_handles, stream_ordered};
 use crate::enter::CallContext;
@@ -68,8 +67,7 @@ pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(
     Ok(())
 }
 
-pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
     captures::forbid_on(cx, device, stream)?;
     let mark = stream_ordered::before_sync(device);
@@ -83,83 +81,71 @@ pub(crate) fn cuStreamSynchronize(cx: &mut CallContext, stream: sys::CUstream) -
     Ok(())
 }
 
-pub(crate) fn cuStreamGetFlags(cx: &mut CallContext, stream: sys::CUstream, flags: *mut c_uint) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuStreamGetFlags(cx: &mut CallContext, stream: u64) -> Result<c_uint, Code> {
     cx.device()?;
     let value = if stream == LEGACY { 0 } else { cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) };
-    write_out(flags, value)
+    Ok(value)
 }
 
-pub(crate) fn cuStreamGetPriority(cx: &mut CallContext, stream: sys::CUstream, priority: *mut c_int) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuStreamGetPriority(cx: &mut CallContext, stream: u64) -> Result<c_int, Code> {
     cx.device()?;
     if stream == LEGACY {
-        return write_out(priority, 0);
+        return Ok(0);
     }
     let asked = cx.job.tables.streams.get(stream)?.data.priority.load(Ordering::Relaxed) as i32;
     let [least, greatest] = cx.device()?.info.priorities;
-    write_out(priority, asked.clamp(greatest.min(least), least.max(greatest)))
+    Ok(asked.clamp(greatest.min(least), least.max(greatest)))
 }
 
-pub(crate) fn cuStreamGetCtx(cx: &mut CallContext, stream: sys::CUstream, pctx: *mut sys::CUcontext) -> Result<(), Code> {
-    write_out(pctx, home(cx, stream)? as sys::CUcontext)
+pub(crate) fn cuStreamGetCtx(cx: &mut CallContext, stream: u64) -> Result<u64, Code> {
+    home(cx, stream)
 }
 
 /// Returns whether a stream is one of the special ones that every context has.
-fn is_special(stream: sys::CUstream) -> bool {
-    (stream as u64) < 3
+fn is_special(stream: u64) -> bool {
+    stream < 3
 }
 
 /// The context of a stream: for a special stream that of the thread.
-fn home(cx: &mut CallContext, stream: sys::CUstream) -> Result<u64, Code> {
+fn home(cx: &mut CallContext, stream: u64) -> Result<u64, Code> {
     if is_special(stream) {
         contexts::current_device(cx.job)?;
         return Ok(contexts::current());
     }
-    let stream = cx.use_stream(stream as u64)?;
+    let stream = cx.use_stream(stream)?;
     cx.device()?;
     Ok(cx.job.tables.streams.get(stream)?.context())
 }
 
-pub(crate) fn cuStreamGetCtx_v2(
-    cx: &mut CallContext,
-    stream: sys::CUstream,
-    pctx: *mut sys::CUcontext,
-    green: *mut sys::CUgreenCtx,
-) -> Result<(), Code> {
+pub(crate) fn cuStreamGetCtx_v2(cx: &mut CallContext, stream: u64) -> Result<(u64, u64), Code> {
     /// `CU_STREAM_PER_THREAD`
     const PER_THREAD: u64 = 2;
     let ctx = home(cx, stream)?;
     if !contexts::is_green(ctx) {
-        write_out(pctx, ctx as sys::CUcontext)?;
-        return write_out(green, std::ptr::null_mut());
+        return Ok((ctx, 0));
     }
     // A green context has no such stream (CUDA driver API reference).
-    if stream as u64 == PER_THREAD {
+    if stream == PER_THREAD {
         return Err(code::ERROR_INVALID_HANDLE);
     }
-    write_out(pctx, contexts::primary(contexts::device_of(cx.job, ctx)?.index) as sys::CUcontext)?;
-    write_out(green, contexts::of_context(ctx) as sys::CUgreenCtx)
+    Ok((contexts::primary(contexts::device_of(cx.job, ctx)?.index), contexts::of_context(ctx)))
 }
 
-pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, stream: sys::CUstream, device: *mut sys::CUdevice) -> Result<(), Code> {
-    cx.use_stream(stream as u64)?;
-    write_out(device, cx.device()?.index as sys::CUdevice)
+pub(crate) fn cuStreamGetDevice(cx: &mut CallContext, _stream: u64) -> Result<sys::CUdevice, Code> {
+    Ok(cx.device()?.index as sys::CUdevice)
 }
 
-pub(crate) fn cuStreamGetGreenCtx(cx: &mut CallContext, stream: sys::CUstream, part: *mut sys::CUgreenCtx) -> Result<(), Code> {
+pub(crate) fn cuStreamGetGreenCtx(cx: &mut CallContext, stream: u64) -> Result<u64, Code> {
     let ctx = home(cx, stream)?;
-    write_out(part, if contexts::is_green(ctx) { contexts::of_context(ctx) as sys::CUgreenCtx } else { std::ptr::null_mut() })
+    Ok(if contexts::is_green(ctx) { contexts::of_context(ctx) } else { 0 })
 }
 
-pub(crate) fn cuStreamGetId(cx: &mut CallContext, stream: sys::CUstream, id: *mut c_ulonglong) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuStreamGetId(cx: &mut CallContext, stream: u64) -> Result<c_ulonglong, Code> {
     cx.device()?;
-    write_out(id, if stream == LEGACY { 1 } else { stream })
+    Ok(if stream == LEGACY { 1 } else { stream })
 }
 
-pub(crate) fn cuStreamQuery(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuStreamQuery(cx: &mut CallContext, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
     device.check()?;
     captures::forbid_on(cx, device, stream)?;
@@ -238,8 +224,7 @@ pub(crate) fn cuEventRecordWithFlags(
 }
 
 /// The event, if its last record may not have occurred yet: only then is a round trip necessary.
-fn unfinished(cx: &mut CallContext, event: sys::CUevent) -> Result<Option<Unfinished<'static>>, Code> {
-    let event = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+fn unfinished(cx: &mut CallContext, event: u64) -> Result<Option<Unfinished<'static>>, Code> {
     let device = cx.device()?;
     device.check()?;
     let data = &cx.job.tables.events.get(event)?.data;
@@ -281,7 +266,7 @@ impl Unfinished<'_> {
     }
 }
 
-pub(crate) fn cuEventQuery(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventQuery(cx: &mut CallContext, event: u64) -> Result<(), Code> {
     let Some(e) = unfinished(cx, event)? else { return Ok(()) };
     let asked = e.data.records();
     let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
@@ -292,7 +277,7 @@ pub(crate) fn cuEventQuery(cx: &mut CallContext, event: sys::CUevent) -> Result<
     Ok(())
 }
 
-pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: u64) -> Result<(), Code> {
     match unfinished(cx, event)? {
         Some(e) => {
             if let Some(exec) = cx.place(e.device).in_process() {
@@ -330,14 +315,11 @@ fn happened_ms(cx: &CallContext, event: u64, device: &'static Device) -> Result<
     Ok(lock(&device.clock).reference_ms + since)
 }
 
-fn elapsed(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
-    let start = cx.use_handle(Kind::Event, Kind::Event, start as u64)?;
+pub(crate) fn cuEventElapsedTime_v2(cx: &mut CallContext, start: u64, end: u64) -> Result<f32, Code> {
+    let start = cx.use_handle(Kind::Event, Kind::Event, start)?;
     let from = cx.device()?;
-    let end = cx.use_handle(Kind::Event, Kind::Event, end as u64)?;
+    let end = cx.use_handle(Kind::Event, Kind::Event, end)?;
     let device = cx.device()?;
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
     device.check()?;
     let known = |h: u64| {
         cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)))
@@ -350,34 +332,22 @@ fn elapsed(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CU
     if epoch_a == now && epoch_b == now {
         let body = [start.to_le_bytes(), end.to_le_bytes()].concat();
         let bytes = cx.ask(device, ops::id::EVENT_ELAPSED, &[&body])?;
-        return write_out(to, f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?);
+        return f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN);
     }
-    write_out(to, (happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
+    Ok((happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
 }
 
-pub(crate) fn cuEventElapsedTime(cx: &mut CallContext, to: *mut f32, start: sys::CUevent, end: sys::CUevent) -> Result<(), Code> {
-    elapsed(cx, to, start, end)
-}
+pub(crate) use cuEventElapsedTime_v2 as cuEventElapsedTime;
 
-pub(crate) fn cuEventElapsedTime_v2(
-    cx: &mut CallContext,
-    to: *mut f32,
-    start: sys::CUevent,
-    end: sys::CUevent,
-) -> Result<(), Code> {
-    elapsed(cx, to, start, end)
-}
-
-pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: sys::CUstream) -> Result<(), Code> {
-    let hStream = cx.use_handle(Kind::Stream, Kind::Stream, stream as u64)?;
+pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
-    end(cx, device, hStream)
+    end(cx, device, stream)
 }
 
-pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: sys::CUevent) -> Result<(), Code> {
+pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: u64) -> Result<(), Code> {
     if spare_events::keep(cx, event)? {
         return Ok(());
     }
-    let hEvent = cx.use_handle(Kind::Event, Kind::Event, event as u64)?;
+    let hEvent = cx.use_handle(Kind::Event, Kind::Event, event)?;
     cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
 }

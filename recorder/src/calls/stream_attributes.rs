@@ -150,10 +150,10 @@ pub(crate) fn cuStreamGetAttribute(
     Ok(())
 }
 
-pub(crate) fn cuStreamCopyAttributes(cx: &mut CallContext, to: sys::CUstream, from: sys::CUstream) -> Result<(), Code> {
-    let from = cx.use_stream(from as u64)?;
+pub(crate) fn cuStreamCopyAttributes(cx: &mut CallContext, to: u64, from: u64) -> Result<(), Code> {
+    let from = cx.use_stream(from)?;
     let device = cx.device()?;
-    let to = cx.use_stream(to as u64)?;
+    let to = cx.use_stream(to)?;
     if cx.device()?.index != device.index {
         return Err(code::ERROR_INVALID_CONTEXT);
     }

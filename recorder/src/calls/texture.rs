@@ -3,7 +3,6 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::device_memory::regions;
 use crate::enter::CallContext;
 use crate::host_memory;
@@ -12,13 +11,11 @@ use crate::ledger::Keep;
 use crate::move_error::MoveError;
 use crate::pinned::blocks;
 use cuda_api::arg::{Capture, Edges};
-use cuda_api::array::{
-    OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View, give_resource, give_sampling, give_view, resource, sampling, view,
-};
+use cuda_api::array::{OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::ops;
 use cuda_api::wire::Wire;
-use cuda_api::{ops, sys};
 use journal::Record;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -137,72 +134,41 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
 
 pub(crate) fn cuTexObjectCreate(
     cx: &mut CallContext,
-    out: *mut sys::CUtexObject,
-    what: *const sys::CUDA_RESOURCE_DESC,
-    how: *const sys::CUDA_TEXTURE_DESC,
-    seen_as: *const sys::CUDA_RESOURCE_VIEW_DESC,
-) -> Result<(), Code> {
-    cx.device()?;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let (resource, sampling, view) = (resource(what)?, sampling(how)?, view(seen_as)?);
-    write_out(out, make(cx, resource, Some(sampling), view)?)
+    resource: Resource,
+    sampling: Sampling,
+    view: Option<View>,
+) -> Result<u64, Code> {
+    make(cx, resource, Some(sampling), view)
 }
 
-pub(crate) fn cuTexObjectDestroy(cx: &mut CallContext, object: sys::CUtexObject) -> Result<(), Code> {
+pub(crate) fn cuTexObjectDestroy(cx: &mut CallContext, object: u64) -> Result<(), Code> {
     destroy(cx, false, object)
 }
 
-pub(crate) fn cuTexObjectGetResourceDesc(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_RESOURCE_DESC,
-    object: sys::CUtexObject,
-) -> Result<(), Code> {
-    give_resource(out, &find(cx, false, object)?.1.made.resource)
+pub(crate) fn cuTexObjectGetResourceDesc(cx: &mut CallContext, object: u64) -> Result<Resource, Code> {
+    Ok(find(cx, false, object)?.1.made.resource)
 }
 
-pub(crate) fn cuTexObjectGetTextureDesc(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_TEXTURE_DESC,
-    object: sys::CUtexObject,
-) -> Result<(), Code> {
-    give_sampling(out, &find(cx, false, object)?.1.told.unwrap_or_default())
+pub(crate) fn cuTexObjectGetTextureDesc(cx: &mut CallContext, object: u64) -> Result<Sampling, Code> {
+    Ok(find(cx, false, object)?.1.told.unwrap_or_default())
 }
 
-pub(crate) fn cuTexObjectGetResourceViewDesc(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_RESOURCE_VIEW_DESC,
-    object: sys::CUtexObject,
-) -> Result<(), Code> {
+pub(crate) fn cuTexObjectGetResourceViewDesc(cx: &mut CallContext, object: u64) -> Result<View, Code> {
     let (_, object) = find(cx, false, object)?;
-    give_view(out, &object.made.view.unwrap_or_default())
+    Ok(object.made.view.unwrap_or_default())
 }
 
-pub(crate) fn cuSurfObjectCreate(
-    cx: &mut CallContext,
-    out: *mut sys::CUsurfObject,
-    what: *const sys::CUDA_RESOURCE_DESC,
-) -> Result<(), Code> {
-    cx.device()?;
-    if out.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let resource = resource(what)?;
+pub(crate) fn cuSurfObjectCreate(cx: &mut CallContext, resource: Resource) -> Result<u64, Code> {
     if resource.kind != OF_ARRAY {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    write_out(out, make(cx, resource, None, None)?)
+    make(cx, resource, None, None)
 }
 
-pub(crate) fn cuSurfObjectDestroy(cx: &mut CallContext, object: sys::CUsurfObject) -> Result<(), Code> {
+pub(crate) fn cuSurfObjectDestroy(cx: &mut CallContext, object: u64) -> Result<(), Code> {
     destroy(cx, true, object)
 }
 
-pub(crate) fn cuSurfObjectGetResourceDesc(
-    cx: &mut CallContext,
-    out: *mut sys::CUDA_RESOURCE_DESC,
-    object: sys::CUsurfObject,
-) -> Result<(), Code> {
-    give_resource(out, &find(cx, true, object)?.1.made.resource)
+pub(crate) fn cuSurfObjectGetResourceDesc(cx: &mut CallContext, object: u64) -> Result<Resource, Code> {
+    Ok(find(cx, true, object)?.1.made.resource)
 }

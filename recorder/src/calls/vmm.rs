@@ -7,9 +7,8 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::{self, lock};
-use crate::base::pointer::write_out;
 use crate::calls::vmm::tile_pools::{collect, end_pools, make_pool};
-use crate::device_memory::mappings::{FOREIGN, Mapping, Physical, Prop, READ_WRITE, Vmm, find, is_reserved, read, write};
+use crate::device_memory::mappings::{FOREIGN, Mapping, Physical, READ_WRITE, Vmm, find, is_reserved, read, write};
 use crate::device_memory::{peer, shared_memory, stream_ordered};
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
@@ -18,9 +17,10 @@ use crate::objects::allocations::GRANULE;
 use cuda_api::arg::Edges;
 use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
+use cuda_api::memory::{AllocationProp, Location};
 use cuda_api::ops::{self, Alias, Chunk, Offer};
 use cuda_api::sys;
-use std::ffi::{c_int, c_ulonglong, c_void};
+use std::ffi::{c_int, c_ulonglong};
 
 pub(crate) mod share;
 pub(crate) mod tile_pools;
@@ -107,14 +107,13 @@ fn unmap(cx: &CallContext, v: &mut Vmm, at: u64) -> Result<(), Code> {
 
 pub(crate) fn cuMemAddressReserve(
     _cx: &mut CallContext,
-    ptr: *mut sys::CUdeviceptr,
     size: usize,
     alignment: usize,
-    addr: sys::CUdeviceptr,
+    addr: u64,
     flags: c_ulonglong,
-) -> Result<(), Code> {
+) -> Result<sys::CUdeviceptr, Code> {
     let (bytes, align) = (size as u64, (alignment as u64).max(GRANULE));
-    if ptr.is_null() || flags != 0 || bytes == 0 || bytes % GRANULE != 0 || !(alignment == 0 || alignment.is_power_of_two()) {
+    if flags != 0 || bytes == 0 || bytes % GRANULE != 0 || !(alignment == 0 || alignment.is_power_of_two()) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut v = write();
@@ -122,10 +121,10 @@ pub(crate) fn cuMemAddressReserve(
     let wish = addr.is_multiple_of(align) && is_reserved(addr) && v.room.carve(addr, bytes);
     let address = if wish { Some(addr) } else { v.room.take_aligned(bytes, align) }.ok_or(code::ERROR_OUT_OF_MEMORY)?;
     v.reserved.insert(address, bytes);
-    write_out(ptr, address)
+    Ok(address)
 }
 
-pub(crate) fn cuMemAddressFree(_cx: &mut CallContext, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAddressFree(_cx: &mut CallContext, ptr: u64, size: usize) -> Result<(), Code> {
     unreserve(ptr, size as u64)
 }
 
@@ -140,15 +139,8 @@ pub(crate) fn unreserve(at: u64, bytes: u64) -> Result<(), Code> {
     Ok(())
 }
 
-const _: () = assert!(size_of::<Prop>() == size_of::<sys::CUmemAllocationProp>());
-
-/// Reads and checks the requested properties of memory; returns its device.
-fn properties(cx: &CallContext, prop: *const sys::CUmemAllocationProp) -> Result<(Prop, &'static Device), Code> {
-    if prop.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
-    let p = unsafe { prop.cast::<Prop>().read() };
+/// Checks the requested properties of memory; returns its device.
+fn check_properties(cx: &CallContext, p: &AllocationProp) -> Result<&'static Device, Code> {
     if p.kind != PINNED || p.win32 != 0 || p.location == 0 || p.location > 4 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -156,21 +148,15 @@ fn properties(cx: &CallContext, prop: *const sys::CUmemAllocationProp) -> Result
         // Memory of the host, and handles that only fabrics know.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
-    Ok((p, cx.job.device(p.ordinal)?))
+    cx.job.device(p.ordinal)
 }
 
-pub(crate) fn cuMemCreate(
-    cx: &mut CallContext,
-    handle: *mut sys::CUmemGenericAllocationHandle,
-    size: usize,
-    prop: *const sys::CUmemAllocationProp,
-    flags: c_ulonglong,
-) -> Result<(), Code> {
+pub(crate) fn cuMemCreate(cx: &mut CallContext, size: usize, prop: AllocationProp, flags: c_ulonglong) -> Result<u64, Code> {
     let bytes = size as u64;
-    if handle.is_null() || flags != 0 {
+    if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let (prop, device) = properties(cx, prop)?;
+    let device = check_properties(cx, &prop)?;
     // Memory for tiles stays in its process, and cannot be used by network cards (measured, 580 driver).
     let tiles_elsewhere = prop.is_for_tiles() && (prop.handle_types != 0 || prop.rdma != 0);
     if bytes == 0 || !bytes.is_multiple_of(GRANULE) || tiles_elsewhere {
@@ -189,22 +175,22 @@ pub(crate) fn cuMemCreate(
     }?;
     let mut v = write();
     // Compression is a hint, which is never granted.
-    let prop = Prop { compression: 0, ..prop };
+    let prop = AllocationProp { compression: 0, ..prop };
     v.physical.insert(number, Physical { device, bytes, chunk, loan: None, handles: 1, mappings: 0, exported: Vec::new(), prop });
-    write_out(handle, number)
+    Ok(number)
 }
 
-pub(crate) fn cuMemRelease(cx: &mut CallContext, handle: sys::CUmemGenericAllocationHandle) -> Result<(), Code> {
+pub(crate) fn cuMemRelease(cx: &mut CallContext, handle: u64) -> Result<(), Code> {
     write().known(handle)?.handles -= 1;
     collect(cx)
 }
 
 pub(crate) fn cuMemMap(
     cx: &mut CallContext,
-    ptr: sys::CUdeviceptr,
+    ptr: u64,
     size: usize,
     offset: usize,
-    handle: sys::CUmemGenericAllocationHandle,
+    handle: u64,
     flags: c_ulonglong,
 ) -> Result<(), Code> {
     let bytes = size as u64;
@@ -233,7 +219,7 @@ pub(crate) fn cuMemMap(
     Ok(())
 }
 
-pub(crate) fn cuMemUnmap(cx: &mut CallContext, ptr: sys::CUdeviceptr, size: usize) -> Result<(), Code> {
+pub(crate) fn cuMemUnmap(cx: &mut CallContext, ptr: u64, size: usize) -> Result<(), Code> {
     let mut v = write();
     for at in v.whole(ptr, size as u64)? {
         unmap(cx, &mut v, at)?;
@@ -307,70 +293,44 @@ pub(crate) fn cuMemSetAccess(
     Ok(())
 }
 
-pub(crate) fn cuMemGetAccess(
-    cx: &mut CallContext,
-    flags: *mut c_ulonglong,
-    location: *const sys::CUmemLocation,
-    ptr: sys::CUdeviceptr,
-) -> Result<(), Code> {
-    if location.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract such a struct.
-    let [kind, ordinal] = unsafe { location.cast::<[u32; 2]>().read() };
-    let device = match kind {
-        ON_DEVICE => cx.job.device(ordinal as c_int)?.index,
+pub(crate) fn cuMemGetAccess(cx: &mut CallContext, location: Location, ptr: u64) -> Result<c_ulonglong, Code> {
+    let device = match location.kind {
+        ON_DEVICE => cx.job.device(location.ordinal)?.index,
         2..=4 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(code::ERROR_INVALID_DEVICE),
     };
     let found = find(ptr).ok_or(code::ERROR_INVALID_VALUE)?;
     let own = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
     let access = if peer::shares_alias(device, found.start) { READ_WRITE } else { own };
-    write_out(flags, c_ulonglong::from(access))
+    Ok(c_ulonglong::from(access))
 }
 
-pub(crate) fn cuMemGetAllocationGranularity(
-    cx: &mut CallContext,
-    granularity: *mut usize,
-    prop: *const sys::CUmemAllocationProp,
-    option: u32,
-) -> Result<(), Code> {
+pub(crate) fn cuMemGetAllocationGranularity(cx: &mut CallContext, _: AllocationProp, option: u32) -> Result<usize, Code> {
     cx.job.device(0)?;
     // Minimum and recommended are the same, and the driver ignores the other properties (measured).
-    if prop.is_null() || option > 1 { Err(code::ERROR_INVALID_VALUE) } else { write_out(granularity, GRANULE as usize) }
+    if option > 1 { Err(code::ERROR_INVALID_VALUE) } else { Ok(GRANULE as usize) }
 }
 
-pub(crate) fn cuMemGetAllocationPropertiesFromHandle(
-    _cx: &mut CallContext,
-    prop: *mut sys::CUmemAllocationProp,
-    handle: sys::CUmemGenericAllocationHandle,
-) -> Result<(), Code> {
+pub(crate) fn cuMemGetAllocationPropertiesFromHandle(_cx: &mut CallContext, handle: u64) -> Result<AllocationProp, Code> {
     let known = write().known(handle)?.prop;
     // Memory for tiles is not distinguished (measured, 580 driver).
-    write_out(prop.cast::<Prop>(), Prop { usage: known.usage & !TILE_POOL, ..known })
+    Ok(AllocationProp { usage: known.usage & !TILE_POOL, ..known })
 }
 
-pub(crate) fn cuMemRetainAllocationHandle(
-    _cx: &mut CallContext,
-    handle: *mut sys::CUmemGenericAllocationHandle,
-    addr: *mut c_void,
-) -> Result<(), Code> {
-    if handle.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuMemRetainAllocationHandle(_cx: &mut CallContext, addr: u64) -> Result<u64, Code> {
     let mut v = write();
-    let (_, m) = v.mappings.range(..=addr as u64).next_back().ok_or(code::ERROR_INVALID_VALUE)?;
+    let (_, m) = v.mappings.range(..=addr).next_back().ok_or(code::ERROR_INVALID_VALUE)?;
     let (start, number) = (m.bytes, m.physical);
-    let inside = v.mappings.range(..=addr as u64).next_back().is_some_and(|(at, _)| addr as u64 - at < start);
+    let inside = v.mappings.range(..=addr).next_back().is_some_and(|(at, _)| addr - at < start);
     let p = v.physical.get_mut(&number).filter(|_| inside).ok_or(code::ERROR_INVALID_VALUE)?;
     p.handles += 1;
-    write_out(handle, number)
+    Ok(number)
 }
 
 /// Maps all of it for a device, at a free address.
 pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
-    let (mut at, size) = (0, bytes as usize);
-    cuMemAddressReserve(cx, &raw mut at, size, 0, 0, 0)?;
+    let size = bytes as usize;
+    let at = cuMemAddressReserve(cx, size, 0, 0, 0)?;
     let access: Access = [ON_DEVICE, device.index, READ_WRITE];
     let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
         cuMemSetAccess(cx, at, size, access.as_ptr().cast(), 1).inspect_err(|_| {

@@ -4,9 +4,9 @@ use crate::job::Device;
 use crate::objects::allocations::{ARENA, GRANULE};
 use crate::objects::ranges::Ranges;
 use crate::objects::ticket::{Loan, Ticket};
-use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
+use cuda_api::memory::AllocationProp;
 use cuda_api::ops::{Chunk, VMM, VMM_END};
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
@@ -40,7 +40,7 @@ pub(crate) struct Physical {
     pub(crate) mappings: u64,
     /// This process's ends of exported descriptors: open other ends keep the memory alive.
     pub(crate) exported: Vec<UnixStream>,
-    pub(crate) prop: Prop,
+    pub(crate) prop: AllocationProp,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -200,28 +200,6 @@ pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
 /// Undoes [`note_foreign`].
 pub(crate) fn forget_foreign(address: u64) {
     write().mappings.remove(&address);
-}
-
-/// `CUmemAllocationProp`, with enums as the integers that they are in C.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Prop {
-    pub(crate) kind: u32,
-    pub(crate) handle_types: u32,
-    pub(crate) location: u32,
-    pub(crate) ordinal: i32,
-    pub(crate) win32: usize,
-    pub(crate) compression: u8,
-    pub(crate) rdma: u8,
-    pub(crate) usage: u16,
-    pub(crate) reserved: [u8; 4],
-}
-
-impl Prop {
-    /// Returns whether the memory is for tiles of arrays.
-    pub(crate) fn is_for_tiles(&self) -> bool {
-        self.usage & TILE_POOL != 0
-    }
 }
 
 /// Size of the physical memory of a handle of the program.

@@ -6,14 +6,12 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::enter::CallContext;
 use crate::job::{Device, Job, contexts};
 use crate::move_error::MoveError;
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
-use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint};
@@ -188,44 +186,33 @@ pub(crate) fn forget(cx: &CallContext, device: &'static Device, context: u64) {
     }
 }
 
-pub(crate) fn cuDeviceCanAccessPeer(
-    cx: &mut CallContext,
-    can: *mut c_int,
-    dev: sys::CUdevice,
-    peer: sys::CUdevice,
-) -> Result<(), Code> {
-    let (user, owner) = (named(cx.job, cx.job.device(dev)?.index)?, named(cx.job, cx.job.device(peer)?.index)?);
+pub(crate) fn cuDeviceCanAccessPeer(cx: &mut CallContext, device: &Device, peer: &Device) -> Result<c_int, Code> {
+    let (user, owner) = (named(cx.job, device.index)?, named(cx.job, peer.index)?);
     let possible = user.index != owner.index && lock(&ACCESS).get_or_insert_default().can(cx, user, owner);
-    write_out(can, c_int::from(possible))
+    Ok(c_int::from(possible))
 }
 
-pub(crate) fn cuDeviceGetP2PAttribute(
-    cx: &mut CallContext,
-    value: *mut c_int,
-    attribute: u32,
-    src: sys::CUdevice,
-    dst: sys::CUdevice,
-) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetP2PAttribute(cx: &mut CallContext, attribute: u32, src: &Device, dst: &Device) -> Result<c_int, Code> {
     /// `CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED`
     const ACCESS_SUPPORTED: u32 = 2;
-    if cx.job.device(src)?.index == cx.job.device(dst)?.index {
+    if src.index == dst.index {
         return Err(code::ERROR_INVALID_DEVICE);
     }
-    if attribute == ACCESS_SUPPORTED { cuDeviceCanAccessPeer(cx, value, src, dst) } else { write_out(value, 0) }
+    if attribute == ACCESS_SUPPORTED { cuDeviceCanAccessPeer(cx, src, dst) } else { Ok(0) }
 }
 
 /// The devices of the current context and of another one.
-fn both(cx: &CallContext, peer: sys::CUcontext) -> Result<(&'static Device, &'static Device), Code> {
-    let (user, owner) = (cx.device()?, contexts::device_of(cx.job, peer as u64)?);
+fn both(cx: &CallContext, peer: u64) -> Result<(&'static Device, &'static Device), Code> {
+    let (user, owner) = (cx.device()?, contexts::device_of(cx.job, peer)?);
     if user.index == owner.index { Err(code::ERROR_INVALID_CONTEXT) } else { Ok((user, owner)) }
 }
 
-pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: u64, flags: c_uint) -> Result<(), Code> {
     let (user, owner) = both(cx, peer)?;
     if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let pair = [(user.index, contexts::current()), (owner.index, peer as u64)];
+    let pair = [(user.index, contexts::current()), (owner.index, peer)];
     // No memory is mapped or unmapped meanwhile.
     let memory = owner.memory_mut();
     let mut access = lock(&ACCESS);
@@ -250,9 +237,9 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext, 
     Ok(())
 }
 
-pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: sys::CUcontext) -> Result<(), Code> {
+pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: u64) -> Result<(), Code> {
     let (user, owner) = both(cx, peer)?;
-    let pair = [(user.index, contexts::current()), (owner.index, peer as u64)];
+    let pair = [(user.index, contexts::current()), (owner.index, peer)];
     if !lock(&ACCESS).as_ref().is_some_and(|a| a.enabled.contains(&pair)) {
         return Err(code::ERROR_PEER_ACCESS_NOT_ENABLED);
     }

@@ -9,7 +9,6 @@ use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::{self, Fill};
-use cuda_api::sys;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Memory {
@@ -282,18 +281,13 @@ pub(crate) fn free_later(cx: &CallContext, address: u64) -> Result<(), Code> {
 }
 
 /// A pool that the program may use, and its device.
-pub(crate) fn known(cx: &CallContext, pool: sys::CUmemoryPool) -> Result<(&'static Device, u64), Code> {
-    let pool = pool as u64;
+pub(crate) fn known(cx: &CallContext, pool: u64) -> Result<(&'static Device, u64), Code> {
     let has = |d: &&'static Device| d.memory().pools.get(&pool).is_some_and(|p| !p.doomed);
     let device = cx.job.devices.iter().find(has).ok_or(code::ERROR_INVALID_VALUE)?;
     Ok((device, pool))
 }
 
-pub(crate) fn with_pool<T>(
-    cx: &CallContext,
-    pool: sys::CUmemoryPool,
-    f: impl FnOnce(&mut Pool) -> Result<T, Code>,
-) -> Result<T, Code> {
+pub(crate) fn with_pool<T>(cx: &CallContext, pool: u64, f: impl FnOnce(&mut Pool) -> Result<T, Code>) -> Result<T, Code> {
     let (device, pool) = known(cx, pool)?;
     f(device.memory_mut().pools.get_mut(&pool).ok_or(code::ERROR_INVALID_VALUE)?)
 }

@@ -8,13 +8,15 @@ use crate::gpu::graph_table::{GRAPHS, error};
 use crate::gpu::memory_op::Part;
 use crate::gpu::stream::{self, Default, Target};
 use crate::gpu::{allocation, condition, context, copy, event, launch, module, process, sched, wait};
+use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
 use cuda_api::sys::{self, CUresult};
 use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use cuda_api::{answer, calls};
 use cuda_model::error_precedence;
 use cuda_model::graph::{Host, Shared, Stream, api};
-use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_uint, c_ulonglong};
 
 /// A call in one of its two forms.
 struct Soft {
@@ -181,16 +183,36 @@ fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Co
 
 /// Runs a call; a failure returns the error that has precedence in the driver.
 macro_rules! told {
-    ($name:ident ($($p:ident),*) $run:expr) => {{
+    ($name:ident ($($p:ident : $kind:ty),* $(,)?) $run:expr) => {{
         let rc = $run;
         if rc == code::SUCCESS {
             rc
         } else {
-            let checks = const { error_precedence::checks(stringify!($name)) };
+            let checks = const { calls::checks(stringify!($name)) };
             let context = || coded(context::current()).map(drop);
-            error_precedence::choose(checks, &[$(error_precedence::number($p)),*], rc, |rc| rc, || coded(process::ready()), context)
+            error_precedence::choose(checks, &[$(number($p)),*], rc, |rc| rc, || coded(process::ready()), context)
         }
     }};
+}
+
+/// What a function does, by how its row is executed.
+macro_rules! body {
+    (answer $h:ident $name:ident $params:tt) => {
+        answer!($h api::$name, $params)
+    };
+    (irregular $h:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
+        api::$name($h, $($p),*)
+    };
+}
+
+/// An exported function. The parameters are given twice: once for their types.
+macro_rules! symbol {
+    ([$($attribute:tt)*] $function:ident $how:ident $name:ident $default:ident $params:tt ($($p:ident : $kind:ty),* $(,)?)) => {
+        $($attribute)*
+        pub(super) extern "C" fn $function($($p: <$kind as Param>::C),*) -> Code {
+            told!($name $params run(Default::$default, |h| body!($how h $name $params)))
+        }
+    };
 }
 
 macro_rules! per_thread {
@@ -199,11 +221,8 @@ macro_rules! per_thread {
         pub(super) const FORM: &[super::Export] = &[];
     };
     ([older $($form:ident)*] $($rest:tt)*) => { per_thread! { [$($form)*] $($rest)* } };
-    ([ptsz] $name:ident ($($p:ident : $kind:ty),*)) => {
-        #[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]
-        extern "C" fn per_thread($($p: <$kind as Arg>::C),*) -> Code {
-            told!($name ($($p),*) run(Default::PerThread, |h| api::$name(h, $($p),*)))
-        }
+    ([ptsz] $how:ident $name:ident $params:tt) => {
+        symbol! { [#[unsafe(export_name = concat!(stringify!($name), "_ptsz"))]] per_thread $how $name PerThread $params $params }
         /// The form whose default stream is that of the thread.
         pub(super) const FORM: &[super::Export] =
             &[super::Export { name: concat!(stringify!($name), "_ptsz"), address: per_thread as *const () }];
@@ -211,14 +230,14 @@ macro_rules! per_thread {
 }
 
 macro_rules! export {
-    ($($(#[doc = $doc:literal])+ $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;)*) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident $($reason:literal)? fn $name:ident $params:tt $($form:ident)* $([$($checks:tt)*])?;
+    )*) => {
         $(mod $name {
             use super::*;
-            #[unsafe(export_name = stringify!($name))]
-            pub(super) extern "C" fn entry($($p: <$kind as Arg>::C),*) -> Code {
-                told!($name ($($p),*) run(Default::Legacy, |h| api::$name(h, $($p),*)))
-            }
-            per_thread! { [$($form)*] $name ($($p : $kind),*) }
+            symbol! { [#[unsafe(export_name = stringify!($name))]] entry $how $name Legacy $params $params }
+            per_thread! { [$($form)*] $how $name $params }
         })*
         /// The symbols of this subject.
         pub(super) static EXPORTS: &[Export] = &[$(Export { name: stringify!($name), address: $name::entry as *const () }),*];

@@ -3,8 +3,9 @@
 use crate::gpu::{context, process};
 use crate::result::Res;
 use cuda_api::code;
+use cuda_api::precedence::Check;
 use cuda_api::sys::CUresult;
-use cuda_model::error_precedence::{self, Check};
+use cuda_model::error_precedence;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -150,8 +150,8 @@ macro_rules! run {
         if result == cuda_api::sys::CUresult::CUDA_SUCCESS {
             result
         } else {
-            let checks = const { cuda_model::error_precedence::checks(stringify!($name)) };
-            $crate::abi::guard::told(checks, &[$(cuda_model::error_precedence::number($arg)),*], result)
+            let checks = const { cuda_api::calls::checks(stringify!($name)) };
+            $crate::abi::guard::told(checks, &[$(cuda_api::answer::number($arg)),*], result)
         }
     }};
 }

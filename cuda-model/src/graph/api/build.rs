@@ -1,33 +1,27 @@
 //! Building and querying graphs.
 
 use super::condition::add_conditional;
-use super::memory::{add_alloc, add_free, sweep};
+use super::memory::{add_alloc, add_free, check_free, sweep};
 use super::{Done, Host, INVALID, add, check_removal, checked, is_conditional, is_single, kernel, work_of};
 use crate::graph::model::Owner;
-use crate::graph::raw::{self, AnyParams, RawKernel, give_list, nodes};
-use cuda_api::code;
-use cuda_api::copy::copy_3d;
-use cuda_api::pointer::{give, list};
-use cuda_api::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUcontext, CUevent, CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
-};
-use cuda_api::work::{Edge, Work};
-use std::ffi::{c_uint, c_void};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::{self, AnyParams, KernelArgs, nodes, with_edges};
+use cuda_api::pointer::{give, read};
+use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams};
+use cuda_api::work::{Copy3, Edge, Fill, HostCall, Work};
+use std::ffi::c_uint;
 
 /// Creates an empty graph.
-pub fn cuGraphCreate<H: Host>(h: &mut H, to: *mut CUgraph, flags: c_uint) -> Done {
-    if to.is_null() || flags != 0 {
+pub fn cuGraphCreate<H: Host>(h: &mut H, flags: c_uint) -> Result<u64, Code> {
+    if flags != 0 {
         return Err(INVALID);
     }
-    let graph = h.shared().with(|g| g.store.create(Owner::Program));
-    give(to, graph as CUgraph)
+    Ok(h.shared().with(|g| g.store.create(Owner::Program)))
 }
 
 /// Destroys a graph; its instances are not affected.
-pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: CUgraph) -> Done {
+pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: u64) -> Result<(), Code> {
     h.shared().with(|g| {
-        let graph = graph as u64;
         if g.store.graph(graph)?.owner != Owner::Program || g.store.is_captured_into(graph) {
             return Err(INVALID);
         }
@@ -39,80 +33,63 @@ pub fn cuGraphDestroy<H: Host>(h: &mut H, graph: CUgraph) -> Done {
 }
 
 /// Copies a graph.
-pub fn cuGraphClone<H: Host>(h: &mut H, to: *mut CUgraph, graph: CUgraph) -> Done {
-    if to.is_null() {
-        return Err(INVALID);
-    }
-    let copy = h.shared().with(|g| {
-        g.store.graph(graph as u64)?;
-        if g.store.any(graph as u64, &is_single) {
+pub fn cuGraphClone<H: Host>(h: &mut H, graph: u64) -> Result<u64, Code> {
+    h.shared().with(|g| {
+        g.store.graph(graph)?;
+        if g.store.any(graph, &is_single) {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        g.copy_graph(graph as u64, Owner::Program)
-    })?;
-    give(to, copy as CUgraph)
+        g.copy_graph(graph, Owner::Program)
+    })
 }
 
 /// The node of a copy that was made from a node.
-pub fn cuGraphNodeFindInClone<H: Host>(h: &mut H, to: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) -> Done {
-    let found = h.shared().with(|g| {
-        g.store.node(original as u64)?;
-        let nodes = &g.store.graph(clone as u64)?.nodes;
-        let copied = |n: &&u64| g.store.node(**n).is_ok_and(|n| n.origin == original as u64);
+pub fn cuGraphNodeFindInClone<H: Host>(h: &mut H, original: u64, clone: u64) -> Result<u64, Code> {
+    h.shared().with(|g| {
+        g.store.node(original)?;
+        let nodes = &g.store.graph(clone)?.nodes;
+        let copied = |n: &&u64| g.store.node(**n).is_ok_and(|n| n.origin == original);
         nodes.iter().find(copied).copied().ok_or(INVALID)
-    })?;
-    give(to, found as CUgraphNode)
+    })
 }
 
 macro_rules! adds {
     ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) |$h:ident| $work:expr;)*) => {$(
         $(#[$doc])*
-        pub fn $name<H: Host>(
-            $h: &mut H, to: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, $($p: $t),*
-        ) -> Done {
-            let after = nodes(dependencies, std::ptr::null(), count)?;
-            let work = $work;
-            add($h, to, graph as u64, after, work)
+        pub fn $name<H: Host>($h: &mut H, graph: u64, after: Vec<u64>, $($p: $t),*) -> Result<u64, Code> {
+            let work = $work?;
+            add($h, graph, with_edges(after, None), work)
         }
     )*};
 }
 adds! {
     /// Adds a kernel, in the form of CUDA 10.
-    cuGraphAddKernelNode(p: *const c_void) |h| kernel(h, raw::kernel_1(p.cast::<RawKernel>())?, Vec::new())?;
+    cuGraphAddKernelNode(p: KernelArgs) |h| kernel(h, p, Vec::new());
     /// Adds a kernel.
-    cuGraphAddKernelNode_v2(p: *const CUDA_KERNEL_NODE_PARAMS) |h| kernel(h, raw::kernel_2(p)?, Vec::new())?;
+    cuGraphAddKernelNode_v2(p: KernelArgs) |h| kernel(h, p, Vec::new());
     /// Adds a copy.
-    cuGraphAddMemcpyNode(p: *const CUDA_MEMCPY3D, _context: CUcontext) |h| checked(h, Work::Copy(copy_3d(p)?))?;
+    cuGraphAddMemcpyNode(p: Copy3, _context: u64) |h| checked(h, Work::Copy(p));
     /// Adds a fill.
-    cuGraphAddMemsetNode(p: *const CUDA_MEMSET_NODE_PARAMS, _context: CUcontext) |h| checked(h, Work::Fill(raw::fill(p)?))?;
+    cuGraphAddMemsetNode(p: Fill, _context: u64) |h| checked(h, Work::Fill(p));
     /// Adds a host function.
-    cuGraphAddHostNode(p: *const CUDA_HOST_NODE_PARAMS) |h| checked(h, Work::Host(raw::host(p)?))?;
+    cuGraphAddHostNode(p: HostCall) |h| checked(h, Work::Host(p));
     /// Adds a node that does nothing.
-    cuGraphAddEmptyNode() |h| checked(h, Work::Empty)?;
+    cuGraphAddEmptyNode() |h| checked(h, Work::Empty);
     /// Adds the recording of an event.
-    cuGraphAddEventRecordNode(event: CUevent) |h| checked(h, Work::EventRecord(event as u64))?;
+    cuGraphAddEventRecordNode(event: u64) |h| checked(h, Work::EventRecord(event));
     /// Adds the wait for an event.
-    cuGraphAddEventWaitNode(event: CUevent) |h| checked(h, Work::EventWait(event as u64))?;
+    cuGraphAddEventWaitNode(event: u64) |h| checked(h, Work::EventWait(event));
     /// Adds memory operations.
-    cuGraphAddBatchMemOpNode(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) |h| checked(h, Work::MemOps(raw::mem_ops(p)?))?;
+    cuGraphAddBatchMemOpNode(p: Vec<[u64; 6]>) |h| checked(h, Work::MemOps(p));
 }
 
 /// Adds a copy of a graph as a node.
-pub fn cuGraphAddChildGraphNode<H: Host>(
-    h: &mut H,
-    to: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    child: CUgraph,
-) -> Done {
-    let after = nodes(dependencies, std::ptr::null(), count)?;
-    add_child(h, to, graph as u64, after, child as u64, false)
+pub fn cuGraphAddChildGraphNode<H: Host>(h: &mut H, graph: u64, after: Vec<u64>, child: u64) -> Result<u64, Code> {
+    add_child(h, graph, with_edges(after, None), child, false)
 }
 
-fn add_child<H: Host>(h: &H, to: *mut CUgraphNode, graph: u64, after: Vec<(u64, Edge)>, child: u64, moved: bool) -> Done {
-    give(to, std::ptr::null_mut())?;
-    let node = h.shared().with(|g| {
+fn add_child<H: Host>(h: &H, graph: u64, after: Vec<(u64, Edge)>, child: u64, moved: bool) -> Result<u64, Code> {
+    h.shared().with(|g| {
         g.store.graph(graph)?;
         let inside = if moved {
             let own = g.store.graph(child)?.owner == Owner::Program && !g.store.is_captured_into(child);
@@ -128,14 +105,12 @@ fn add_child<H: Host>(h: &H, to: *mut CUgraphNode, graph: u64, after: Vec<(u64, 
             g.drop_graph(inside);
         }
         added
-    })?;
-    give(to, node as CUgraphNode)
+    })
 }
 
 /// The graph inside a child graph node.
-pub fn cuGraphChildGraphNodeGetGraph<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUgraph) -> Done {
-    let graph = work_of(h, node as u64, |w| if let Work::Child(g) = w { Some(*g) } else { None })?;
-    give(to, graph as CUgraph)
+pub fn cuGraphChildGraphNodeGetGraph<H: Host>(h: &mut H, node: u64) -> Result<u64, Code> {
+    work_of(h, node, |w| if let Work::Child(g) = w { Some(*g) } else { None })
 }
 
 /// Adds a node of any kind.
@@ -162,37 +137,75 @@ pub fn cuGraphAddNode_v2<H: Host>(
 ) -> Done {
     let after = nodes(dependencies, edge_data, count)?;
     let graph = graph as u64;
-    match raw::any(params)? {
+    let node = match graph::any(params)? {
         AnyParams::Kernel(args) => {
             let work = kernel(h, args, Vec::new())?;
-            add(h, to, graph, after, work)
+            give(to, std::ptr::null_mut())?;
+            add(h, graph, after, work)
         }
         AnyParams::Ready(work) => {
             let work = checked(h, work)?;
-            add(h, to, graph, after, work)
+            give(to, std::ptr::null_mut())?;
+            add(h, graph, after, work)
         }
-        AnyParams::Child { graph: child, moved } => add_child(h, to, graph, after, child, moved),
-        AnyParams::Alloc => add_alloc(h, to, graph, after, raw::alloc_of_any(params)),
-        AnyParams::Free(address) => add_free(h, to, graph, after, address),
-        AnyParams::Conditional => add_conditional(h, to, graph, after, raw::conditional_of_any(params)),
-    }
+        AnyParams::Child { graph: child, moved } => {
+            give(to, std::ptr::null_mut())?;
+            add_child(h, graph, after, child, moved)
+        }
+        AnyParams::Alloc => return add_alloc(h, to, graph, after, graph::alloc_of_any(params)),
+        AnyParams::Free(address) => {
+            check_free(h, graph, address)?;
+            give(to, std::ptr::null_mut())?;
+            add_free(h, graph, after, address)
+        }
+        AnyParams::Conditional => return add_conditional(h, to, graph, after, graph::conditional_of_any(params)),
+    }?;
+    give(to, node as CUgraphNode)
 }
 
 /// Removes a node.
-pub fn cuGraphDestroyNode<H: Host>(h: &mut H, node: CUgraphNode) -> Done {
+pub fn cuGraphDestroyNode<H: Host>(h: &mut H, node: u64) -> Result<(), Code> {
     h.shared().with(|g| {
-        let graph = g.store.node(node as u64)?.graph;
+        let graph = g.store.node(node)?.graph;
         check_removal(g, graph)?;
-        let held = g.store.remove_node(node as u64)?;
+        let held = g.store.remove_node(node)?;
         g.release_objects(held);
         Ok(())
     })
 }
 
 /// Kind of a node.
-pub fn cuGraphNodeGetType<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUgraphNodeType) -> Done {
-    let kind = work_of(h, node as u64, |w| Some(w.node_type()))?;
-    give(to.cast::<u32>(), kind)
+pub fn cuGraphNodeGetType<H: Host>(h: &mut H, node: u64) -> Result<u32, Code> {
+    work_of(h, node, |w| Some(w.node_type()))
+}
+
+/// Returns a list as graph queries do: without an array only the number, otherwise as many elements as fit, the rest
+/// null.
+fn give_list<T: Copy, const N: usize>(
+    to: [*mut u64; N],
+    edges: *mut T,
+    count: *mut usize,
+    all: &[([u64; N], T)],
+    nothing: T,
+) -> Result<(), Code> {
+    let room = read(count)?;
+    if to.iter().all(|t| t.is_null()) {
+        return give(count, all.len());
+    }
+    for i in 0..room {
+        let (row, edge) = all.get(i).copied().unwrap_or(([0; N], nothing));
+        for (to, value) in to.iter().zip(row) {
+            if !to.is_null() {
+                // SAFETY: the program says that there is room for `room` elements.
+                unsafe { to.add(i).write_unaligned(value) };
+            }
+        }
+        if !edges.is_null() {
+            // SAFETY: as above.
+            unsafe { edges.add(i).write_unaligned(edge) };
+        }
+    }
+    give(count, all.len().min(room))
 }
 
 fn give_nodes(all: Vec<(u64, Edge)>, to: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData, count: *mut usize) -> Done {
@@ -285,63 +298,43 @@ pub fn cuGraphNodeGetDependentNodes_v2<H: Host>(
     give_nodes(all, to, edge_data, count)
 }
 
-fn edge_list(
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
-    count: usize,
-) -> Result<Vec<(u64, u64, Edge)>, code::Code> {
-    let ends = nodes(to, edge_data, count)?;
-    Ok(list(from, count)?.into_iter().zip(ends).map(|(from, (to, e))| (from as u64, to, e)).collect())
+fn edge_list(from: Vec<u64>, to: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, u64, Edge)> {
+    from.into_iter().zip(with_edges(to, edges)).map(|(from, (to, e))| (from, to, e)).collect()
 }
 
 /// Adds edges.
-pub fn cuGraphAddDependencies<H: Host>(
-    h: &mut H,
-    graph: CUgraph,
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    count: usize,
-) -> Done {
-    cuGraphAddDependencies_v2(h, graph, from, to, std::ptr::null(), count)
+pub fn cuGraphAddDependencies<H: Host>(h: &mut H, graph: u64, from: Vec<u64>, to: Vec<u64>) -> Result<(), Code> {
+    cuGraphAddDependencies_v2(h, graph, from, to, None)
 }
 
 /// Adds edges with data.
 pub fn cuGraphAddDependencies_v2<H: Host>(
     h: &mut H,
-    graph: CUgraph,
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
-    count: usize,
-) -> Done {
-    let edges = edge_list(from, to, edge_data, count)?;
-    h.shared().with(|g| g.store.connect(graph as u64, &edges))
+    graph: u64,
+    from: Vec<u64>,
+    to: Vec<u64>,
+    edges: Option<Vec<Edge>>,
+) -> Result<(), Code> {
+    let edges = edge_list(from, to, edges);
+    h.shared().with(|g| g.store.connect(graph, &edges))
 }
 
 /// Removes edges.
-pub fn cuGraphRemoveDependencies<H: Host>(
-    h: &mut H,
-    graph: CUgraph,
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    count: usize,
-) -> Done {
-    cuGraphRemoveDependencies_v2(h, graph, from, to, std::ptr::null(), count)
+pub fn cuGraphRemoveDependencies<H: Host>(h: &mut H, graph: u64, from: Vec<u64>, to: Vec<u64>) -> Result<(), Code> {
+    cuGraphRemoveDependencies_v2(h, graph, from, to, None)
 }
 
 /// Removes edges with this data.
 pub fn cuGraphRemoveDependencies_v2<H: Host>(
     h: &mut H,
-    graph: CUgraph,
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
-    count: usize,
-) -> Done {
-    let edges = edge_list(from, to, edge_data, count)?;
+    graph: u64,
+    from: Vec<u64>,
+    to: Vec<u64>,
+    edges: Option<Vec<Edge>>,
+) -> Result<(), Code> {
+    let edges = edge_list(from, to, edges);
     h.shared().with(|g| {
-        check_removal(g, graph as u64)?;
-        g.store.disconnect(graph as u64, &edges)
+        check_removal(g, graph)?;
+        g.store.disconnect(graph, &edges)
     })
 }

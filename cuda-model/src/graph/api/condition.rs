@@ -2,11 +2,11 @@
 
 use super::{Done, Host, INVALID};
 use crate::graph::model::Owner;
-use crate::graph::raw::RawConditional;
 use crate::graph::tables::Graphs;
 use cuda_api::code::Code;
+use cuda_api::graph::RawConditional;
 use cuda_api::pointer::{give, read};
-use cuda_api::sys::{CUcontext, CUgraph, CUgraphConditionalHandle, CUgraphNode};
+use cuda_api::sys::{CUgraphConditionalHandle, CUgraphNode};
 use cuda_api::work::{Conditional, Edge, Work};
 use std::ffi::c_uint;
 
@@ -16,15 +16,13 @@ const MOST: u32 = 1 << 12;
 /// Creates a condition for a node of a graph.
 pub fn cuGraphConditionalHandleCreate<H: Host>(
     h: &mut H,
-    to: *mut CUgraphConditionalHandle,
-    graph: CUgraph,
-    _context: CUcontext,
+    graph: u64,
+    _context: u64,
     default: c_uint,
     flags: c_uint,
-) -> Done {
-    let graph = graph as u64;
+) -> Result<CUgraphConditionalHandle, Code> {
     // `CU_GRAPH_COND_ASSIGN_DEFAULT`
-    if to.is_null() || flags > 1 {
+    if flags > 1 {
         return Err(INVALID);
     }
     let home = h.shared().with(|g| g.store.outermost(graph))?;
@@ -35,7 +33,7 @@ pub fn cuGraphConditionalHandleCreate<H: Host>(
         own.handles.push(handle);
         g.store.graph_mut(graph).map(|g| g.conditions.push((handle, false)))
     })?;
-    give(to, handle)
+    Ok(handle)
 }
 
 pub(super) fn add_conditional<H: Host>(

@@ -4,25 +4,16 @@ use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
 use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal, UPLOAD};
 use crate::graph::model::Owner;
-use crate::graph::raw::{self, KernelArgs};
 use cuda_api::code::{self, Code};
-use cuda_api::copy::copy_3d;
+use cuda_api::graph::{AnyParams, KernelArgs};
 use cuda_api::pointer::{give, give_if_wanted, read};
-use cuda_api::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode,
-    CUgraphNodeParams, CUstream,
-};
-use cuda_api::work::Work;
-use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use cuda_api::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode};
+use cuda_api::work::{Copy3, Fill, HostCall, Work};
+use std::ffi::{c_char, c_uint, c_ulonglong};
 
 /// Creates an instance; on failure returns `CUgraphInstantiateResult` and the node.
-fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64) -> Result<u64, Refusal> {
-    let failed = |code| Refusal { code, result: 1, node: 0 };
+fn instantiate<H: Host>(h: &mut H, graph: u64, flags: u64) -> Result<u64, Refusal> {
     let current = h.context().map_err(failed)?;
-    if to.is_null() {
-        return Err(failed(INVALID));
-    }
     let prepared = h.shared().with(|g| g.prepare(graph, flags, current))?;
     if flags & DEVICE_LAUNCH != 0 {
         h.shared().with(|g| g.not_made(prepared));
@@ -31,7 +22,6 @@ fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64)
     match h.instantiate(prepared.context, flags, prepared.home, &prepared.spec) {
         Ok(instance) => {
             h.shared().with(|g| g.made(instance, prepared));
-            give(to, instance as CUgraphExec).map_err(failed)?;
             Ok(instance)
         }
         Err(code) => {
@@ -39,6 +29,20 @@ fn instantiate<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64)
             Err(failed(code))
         }
     }
+}
+
+fn failed(code: Code) -> Refusal {
+    Refusal { code, result: 1, node: 0 }
+}
+
+/// As [`instantiate`], for functions that also answer when they fail.
+fn instantiate_to<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64) -> Result<(), Refusal> {
+    h.context().map_err(failed)?;
+    if to.is_null() {
+        return Err(failed(INVALID));
+    }
+    let instance = instantiate(h, graph, flags)?;
+    give(to, instance as CUgraphExec).map_err(failed)
 }
 
 /// Creates an instance, in the form of CUDA 10.
@@ -53,7 +57,7 @@ pub fn cuGraphInstantiate<H: Host>(
     if size > 0 {
         give_if_wanted(log, 0);
     }
-    instantiate(h, to, graph as u64, 0).map(drop).map_err(|why| {
+    instantiate_to(h, to, graph as u64, 0).map_err(|why| {
         give_if_wanted(node, why.node as CUgraphNode);
         why.code
     })
@@ -72,12 +76,12 @@ pub fn cuGraphInstantiate_v2<H: Host>(
 }
 
 /// Creates an instance.
-pub fn cuGraphInstantiateWithFlags<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> Done {
+pub fn cuGraphInstantiateWithFlags<H: Host>(h: &mut H, graph: u64, flags: c_ulonglong) -> Result<u64, Code> {
     // Uploading needs a stream, which only the next form has.
     if flags & UPLOAD != 0 {
         return Err(INVALID);
     }
-    instantiate(h, to, graph as u64, flags).map(drop).map_err(|why| why.code)
+    instantiate(h, graph, flags).map_err(|why| why.code)
 }
 
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS` with its enum as a number.
@@ -100,9 +104,11 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
     params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
 ) -> Done {
     let p = read(params.cast::<Params>())?;
-    let (outcome, answer) = match instantiate(h, to, graph as u64, p.flags) {
-        Ok(instance) if p.flags & UPLOAD != 0 => (h.upload(instance, p.stream), Params { node: 0, result: 0, ..p }),
-        Ok(_) => (Ok(()), Params { node: 0, result: 0, ..p }),
+    let (outcome, answer) = match instantiate_to(h, to, graph as u64, p.flags) {
+        Ok(()) if p.flags & UPLOAD != 0 => {
+            (read(to).and_then(|i| h.upload(i as u64, p.stream)), Params { node: 0, result: 0, ..p })
+        }
+        Ok(()) => (Ok(()), Params { node: 0, result: 0, ..p }),
         Err(why) => (Err(why.code), Params { node: why.node, result: why.result, ..p }),
     };
     give(params.cast(), answer)?;
@@ -110,9 +116,8 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
 }
 
 /// Flags that an instance was created with.
-pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: CUgraphExec, to: *mut u64) -> Done {
-    let flags = h.shared().with(|g| g.instance(instance as u64).map(|i| i.flags))?;
-    give(to, flags)
+pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: u64) -> Result<u64, Code> {
+    h.shared().with(|g| g.instance(instance).map(|i| i.flags))
 }
 
 /// Applies changes in order.
@@ -124,13 +129,13 @@ fn change<H: Host>(h: &mut H, instance: u64, changes: Vec<Change>) -> Done {
     Ok(())
 }
 
-fn set<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, (work, context): (Work<u64>, u64)) -> Done {
-    let changes = h.shared().with(|g| g.change_one(instance as u64, node as u64, work, context))?;
-    change(h, instance as u64, changes)
+fn set<H: Host>(h: &mut H, instance: u64, node: u64, (work, context): (Work<u64>, u64)) -> Done {
+    let changes = h.shared().with(|g| g.change_one(instance, node, work, context))?;
+    change(h, instance, changes)
 }
 
-fn set_kernel<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, args: KernelArgs) -> Done {
-    let attributes = h.shared().with(|g| match g.work_of(instance as u64, node as u64)? {
+fn set_kernel<H: Host>(h: &mut H, instance: u64, node: u64, args: KernelArgs) -> Done {
+    let attributes = h.shared().with(|g| match g.work_of(instance, node)? {
         Work::Kernel(k) => Ok(k.attributes.clone()),
         _ => Err(INVALID),
     })?;
@@ -139,24 +144,19 @@ fn set_kernel<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, args
 }
 
 /// Changes a kernel of an instance, in the form of CUDA 10.
-pub fn cuGraphExecKernelNodeSetParams<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, p: *const c_void) -> Done {
-    set_kernel(h, instance, node, raw::kernel_1(p.cast())?)
+pub fn cuGraphExecKernelNodeSetParams<H: Host>(h: &mut H, instance: u64, node: u64, p: KernelArgs) -> Result<(), Code> {
+    set_kernel(h, instance, node, p)
 }
 
 /// Changes a kernel of an instance.
-pub fn cuGraphExecKernelNodeSetParams_v2<H: Host>(
-    h: &mut H,
-    instance: CUgraphExec,
-    node: CUgraphNode,
-    p: *const CUDA_KERNEL_NODE_PARAMS,
-) -> Done {
-    set_kernel(h, instance, node, raw::kernel_2(p)?)
+pub fn cuGraphExecKernelNodeSetParams_v2<H: Host>(h: &mut H, instance: u64, node: u64, p: KernelArgs) -> Result<(), Code> {
+    set_kernel(h, instance, node, p)
 }
 
 macro_rules! sets {
     ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) $work:expr;)*) => {$(
         $(#[$doc])*
-        pub fn $name<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, $($p: $t),*) -> Done {
+        pub fn $name<H: Host>(h: &mut H, instance: u64, node: u64, $($p: $t),*) -> Result<(), Code> {
             let work = checked(h, $work)?;
             set(h, instance, node, work)
         }
@@ -164,43 +164,43 @@ macro_rules! sets {
 }
 sets! {
     /// Changes a copy of an instance.
-    cuGraphExecMemcpyNodeSetParams(p: *const CUDA_MEMCPY3D, _context: CUcontext) Work::Copy(copy_3d(p)?);
+    cuGraphExecMemcpyNodeSetParams(p: Copy3, _context: u64) Work::Copy(p);
     /// Changes a fill of an instance.
-    cuGraphExecMemsetNodeSetParams(p: *const CUDA_MEMSET_NODE_PARAMS, _context: CUcontext) Work::Fill(raw::fill(p)?);
+    cuGraphExecMemsetNodeSetParams(p: Fill, _context: u64) Work::Fill(p);
     /// Changes a host function of an instance.
-    cuGraphExecHostNodeSetParams(p: *const CUDA_HOST_NODE_PARAMS) Work::Host(raw::host(p)?);
+    cuGraphExecHostNodeSetParams(p: HostCall) Work::Host(p);
     /// Changes the event that an instance records.
-    cuGraphExecEventRecordNodeSetEvent(event: CUevent) Work::EventRecord(event as u64);
+    cuGraphExecEventRecordNodeSetEvent(event: u64) Work::EventRecord(event);
     /// Changes the event that an instance waits for.
-    cuGraphExecEventWaitNodeSetEvent(event: CUevent) Work::EventWait(event as u64);
+    cuGraphExecEventWaitNodeSetEvent(event: u64) Work::EventWait(event);
     /// Changes memory operations of an instance.
-    cuGraphExecBatchMemOpNodeSetParams(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) Work::MemOps(raw::mem_ops(p)?);
+    cuGraphExecBatchMemOpNodeSetParams(p: Vec<[u64; 6]>) Work::MemOps(p);
 }
 
 /// Changes everything in a child graph of an instance.
-pub fn cuGraphExecChildGraphNodeSetParams<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Done {
+pub fn cuGraphExecChildGraphNodeSetParams<H: Host>(h: &mut H, instance: u64, node: u64, child: u64) -> Result<(), Code> {
     let changes = h.shared().with(|g| {
-        g.store.graph(child as u64)?;
-        g.change_child(instance as u64, node as u64, child as u64)
+        g.store.graph(child)?;
+        g.change_child(instance, node, child)
     })?;
-    change(h, instance as u64, changes)
+    change(h, instance, changes)
 }
 
 /// Changes a node of any kind of an instance.
-pub fn cuGraphExecNodeSetParams<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, p: *mut CUgraphNodeParams) -> Done {
-    match raw::any(p)? {
-        raw::AnyParams::Kernel(args) => set_kernel(h, instance, node, args),
-        raw::AnyParams::Child { graph, .. } => cuGraphExecChildGraphNodeSetParams(h, instance, node, graph as CUgraph),
+pub fn cuGraphExecNodeSetParams<H: Host>(h: &mut H, instance: u64, node: u64, p: AnyParams) -> Result<(), Code> {
+    match p {
+        AnyParams::Kernel(args) => set_kernel(h, instance, node, args),
+        AnyParams::Child { graph, .. } => cuGraphExecChildGraphNodeSetParams(h, instance, node, graph),
         other => {
-            let work = any_work(h, node as u64, other)?;
+            let work = any_work(h, node, other)?;
             set(h, instance, node, work)
         }
     }
 }
 
 /// Enables or disables a node of an instance.
-pub fn cuGraphNodeSetEnabled<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, on: c_uint) -> Done {
-    let (instance, node, on) = (instance as u64, node as u64, on != 0);
+pub fn cuGraphNodeSetEnabled<H: Host>(h: &mut H, instance: u64, node: u64, on: c_uint) -> Result<(), Code> {
+    let on = on != 0;
     let (at, was_on) = h.shared().with(|g| g.switch(instance, node))?;
     if was_on != on {
         h.enable(instance, at, on)?;
@@ -210,9 +210,9 @@ pub fn cuGraphNodeSetEnabled<H: Host>(h: &mut H, instance: CUgraphExec, node: CU
 }
 
 /// Whether an instance runs a node.
-pub fn cuGraphNodeGetEnabled<H: Host>(h: &mut H, instance: CUgraphExec, node: CUgraphNode, to: *mut c_uint) -> Done {
-    let (_, on) = h.shared().with(|g| g.switch(instance as u64, node as u64))?;
-    give(to, c_uint::from(on))
+pub fn cuGraphNodeGetEnabled<H: Host>(h: &mut H, instance: u64, node: u64) -> Result<c_uint, Code> {
+    let (_, on) = h.shared().with(|g| g.switch(instance, node))?;
+    Ok(c_uint::from(on))
 }
 
 fn update<H: Host>(h: &mut H, instance: CUgraphExec, graph: CUgraph) -> Result<(), Refusal> {
@@ -261,29 +261,29 @@ pub fn cuGraphExecUpdate_v2<H: Host>(
 }
 
 /// Prepares the next launch of an instance.
-pub fn cuGraphUpload<H: Host>(h: &mut H, instance: CUgraphExec, stream: CUstream) -> Done {
-    h.shared().with(|g| g.instance(instance as u64).map(drop))?;
-    let s = h.stream(stream as u64)?;
+pub fn cuGraphUpload<H: Host>(h: &mut H, instance: u64, stream: u64) -> Result<(), Code> {
+    h.shared().with(|g| g.instance(instance).map(drop))?;
+    let s = h.stream(stream)?;
     if h.shared().capturing() {
         h.shared().forbid_on(&s)?;
     }
-    h.upload(instance as u64, stream as u64)
+    h.upload(instance, stream)
 }
 
 /// Launches an instance.
-pub fn cuGraphLaunch<H: Host>(h: &mut H, instance: CUgraphExec, stream: CUstream) -> Done {
+pub fn cuGraphLaunch<H: Host>(h: &mut H, instance: u64, stream: u64) -> Result<(), Code> {
     if h.shared().capturing() {
-        let s = h.stream(stream as u64)?;
+        let s = h.stream(stream)?;
         if h.shared().in_capture(&s)? {
-            return capture(h, &s, instance as u64);
+            return capture(h, &s, instance);
         }
     }
     if !h.shared().allocating() {
-        return h.launch(instance as u64, stream as u64);
+        return h.launch(instance, stream);
     }
-    h.shared().with(|g| g.check_launch(instance as u64))?;
-    h.launch(instance as u64, stream as u64)?;
-    h.shared().with(|g| g.launched(instance as u64));
+    h.shared().with(|g| g.check_launch(instance))?;
+    h.launch(instance, stream)?;
+    h.shared().with(|g| g.launched(instance));
     Ok(())
 }
 
@@ -304,8 +304,7 @@ fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done
 }
 
 /// Destroys an instance; a running launch continues.
-pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: CUgraphExec) -> Done {
-    let instance = instance as u64;
+pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: u64) -> Result<(), Code> {
     let (context, holds) = h.shared().with(|g| Ok::<_, Code>((g.instance(instance)?.context, g.holds_objects(instance))))?;
     h.end_instance(instance)?;
     let held = h.shared().with(|g| g.drop_instance(instance));

@@ -1,13 +1,12 @@
 //! Memory of graphs.
 
 use super::{Done, Host, INVALID, work_of};
-use crate::graph::raw::{self, RawAlloc, nodes};
 use crate::graph::{Graphs, Stream};
 use cuda_api::code::{self, Code};
+use cuda_api::graph::{RawAlloc, nodes, with_edges};
 use cuda_api::pointer::{give, list, read};
 use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode};
 use cuda_api::work::{Edge, MemAlloc, Work};
-use std::ffi::c_void;
 
 /// Frees what can no longer be used.
 pub(super) fn sweep<H: Host>(h: &mut H) {
@@ -56,14 +55,19 @@ pub(super) fn add_alloc<H: Host>(
         }
     }
     let address = allocate(h, p.device, p.bytes as u64, |h, alloc, context| {
-        super::add(h, to, graph, after, (Work::MemAlloc(alloc), context))
+        give(to, std::ptr::null_mut())?;
+        give(to, super::add(h, graph, after, (Work::MemAlloc(alloc), context))? as CUgraphNode)
     })?;
     give(params, RawAlloc { address, ..p })
 }
 
-pub(super) fn add_free<H: Host>(h: &mut H, to: *mut CUgraphNode, graph: u64, after: Vec<(u64, Edge)>, address: u64) -> Done {
-    h.shared().with(|g| g.can_free(graph, address))?;
-    super::add(h, to, graph, after, (Work::MemFree(address), 0))
+/// Checks that a graph may free an address.
+pub(super) fn check_free<H: Host>(h: &mut H, graph: u64, address: u64) -> Done {
+    h.shared().with(|g| g.can_free(graph, address))
+}
+
+pub(super) fn add_free<H: Host>(h: &mut H, graph: u64, after: Vec<(u64, Edge)>, address: u64) -> Result<u64, Code> {
+    super::add(h, graph, after, (Work::MemFree(address), 0))
 }
 
 impl Graphs {
@@ -91,28 +95,20 @@ pub fn cuGraphAddMemAllocNode<H: Host>(
 }
 
 /// Parameters of a node that allocates.
-pub fn cuGraphMemAllocNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Done {
-    let m = work_of(h, node as u64, |w| if let Work::MemAlloc(m) = w { Some(*m) } else { None })?;
-    give(to.cast(), raw::raw_alloc(&m))
+pub fn cuGraphMemAllocNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<MemAlloc, Code> {
+    work_of(h, node, |w| if let Work::MemAlloc(m) = w { Some(*m) } else { None })
 }
 
 /// Adds a free of memory that a graph allocates.
-pub fn cuGraphAddMemFreeNode<H: Host>(
-    h: &mut H,
-    to: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    address: CUdeviceptr,
-) -> Done {
-    let after = nodes(dependencies, std::ptr::null(), count)?;
-    h.shared().with(|g| g.store.graph(graph as u64).map(drop))?;
-    add_free(h, to, graph as u64, after, address)
+pub fn cuGraphAddMemFreeNode<H: Host>(h: &mut H, graph: u64, after: Vec<u64>, address: u64) -> Result<u64, Code> {
+    h.shared().with(|g| g.store.graph(graph).map(drop))?;
+    check_free(h, graph, address)?;
+    add_free(h, graph, with_edges(after, None), address)
 }
 
 /// The address that a node frees.
-pub fn cuGraphMemFreeNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUdeviceptr) -> Done {
-    give(to, work_of(h, node as u64, |w| if let Work::MemFree(a) = w { Some(*a) } else { None })?)
+pub fn cuGraphMemFreeNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<CUdeviceptr, Code> {
+    work_of(h, node, |w| if let Work::MemFree(a) = w { Some(*a) } else { None })
 }
 
 fn check_device<H: Host>(h: &mut H, device: CUdevice) -> Done {
@@ -120,23 +116,22 @@ fn check_device<H: Host>(h: &mut H, device: CUdevice) -> Done {
 }
 
 /// Does nothing: unused memory is never reserved.
-pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, device: CUdevice) -> Done {
+pub fn cuDeviceGraphMemTrim<H: Host>(h: &mut H, device: CUdevice) -> Result<(), Code> {
     check_device(h, device)?;
     sweep(h);
     Ok(())
 }
 
 /// How much memory graphs have on a device.
-pub fn cuDeviceGetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, to: *mut c_void) -> Done {
+pub fn cuDeviceGetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32) -> Result<u64, Code> {
     check_device(h, device)?;
-    let level = h.shared().with(|g| g.memories.level(device, attribute))?;
-    give(to.cast::<u64>(), level)
+    h.shared().with(|g| g.memories.level(device, attribute))
 }
 
 /// Resets a high watermark, with the value zero.
-pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, value: *mut c_void) -> Done {
+pub fn cuDeviceSetGraphMemAttribute<H: Host>(h: &mut H, device: CUdevice, attribute: u32, value: u64) -> Result<(), Code> {
     check_device(h, device)?;
-    if read(value.cast::<u64>())? != 0 {
+    if value != 0 {
         return Err(INVALID);
     }
     h.shared().with(|g| g.memories.reset(device, attribute))

@@ -1,64 +1,60 @@
 //! User objects, and Graphviz output of graphs.
 
-use super::{Done, Host, INVALID};
+use super::{Host, INVALID};
 use crate::graph::tables::Destructor;
-use cuda_api::code;
-use cuda_api::pointer::{give, text};
-use cuda_api::sys::{CUgraph, CUhostFn, CUuserObject};
+use cuda_api::code::{self, Code};
+use cuda_api::sys::CUhostFn;
 use cuda_api::work::Work;
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::c_uint;
 use std::fmt::Write;
 
 /// Creates a user object.
 pub fn cuUserObjectCreate<H: Host>(
     h: &mut H,
-    to: *mut CUuserObject,
-    data: *mut c_void,
+    data: u64,
     destroy: CUhostFn,
     references: c_uint,
     flags: c_uint,
-) -> Done {
+) -> Result<u64, Code> {
     /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: required.
     const NO_SYNC: u32 = 1;
     let function = destroy.ok_or(INVALID)?;
-    if to.is_null() || flags != NO_SYNC {
+    if flags != NO_SYNC {
         return Err(INVALID);
     }
-    let object = h.shared().with(|g| g.new_object(Destructor { function, data: data as u64 }, references))?;
-    give(to, object as CUuserObject)
+    h.shared().with(|g| g.new_object(Destructor { function, data }, references))
 }
 
 /// Adds references to a user object.
-pub fn cuUserObjectRetain<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
-    h.shared().with(|g| g.retain_object(object as u64, count))
+pub fn cuUserObjectRetain<H: Host>(h: &mut H, object: u64, count: c_uint) -> Result<(), Code> {
+    h.shared().with(|g| g.retain_object(object, count))
 }
 
 /// Releases references to a user object.
-pub fn cuUserObjectRelease<H: Host>(h: &mut H, object: CUuserObject, count: c_uint) -> Done {
-    h.shared().with(|g| g.release_object(object as u64, count))
+pub fn cuUserObjectRelease<H: Host>(h: &mut H, object: u64, count: c_uint) -> Result<(), Code> {
+    h.shared().with(|g| g.release_object(object, count))
 }
 
 /// Makes a graph hold references to a user object.
-pub fn cuGraphRetainUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Done {
+pub fn cuGraphRetainUserObject<H: Host>(h: &mut H, graph: u64, object: u64, count: c_uint, flags: c_uint) -> Result<(), Code> {
     // `CU_GRAPH_USER_OBJECT_MOVE` is 1.
     if flags > 1 || count == 0 {
         return Err(INVALID);
     }
-    h.shared().with(|g| g.graph_retains(graph as u64, object as u64, count, flags == 1))
+    h.shared().with(|g| g.graph_retains(graph, object, count, flags == 1))
 }
 
 /// Makes a graph release references to a user object.
-pub fn cuGraphReleaseUserObject<H: Host>(h: &mut H, graph: CUgraph, object: CUuserObject, count: c_uint) -> Done {
-    h.shared().with(|g| g.graph_releases(graph as u64, object as u64, count))
+pub fn cuGraphReleaseUserObject<H: Host>(h: &mut H, graph: u64, object: u64, count: c_uint) -> Result<(), Code> {
+    h.shared().with(|g| g.graph_releases(graph, object, count))
 }
 
 /// Writes a graph to a file in the language of Graphviz. The text differs from the driver's, whose format is
 /// not documented.
-pub fn cuGraphDebugDotPrint<H: Host>(h: &mut H, graph: CUgraph, path: *const c_char, _flags: c_uint) -> Done {
-    let path = text(path)?;
+pub fn cuGraphDebugDotPrint<H: Host>(h: &mut H, graph: u64, path: String, _flags: c_uint) -> Result<(), Code> {
     let spec = h.shared().with(|g| {
-        g.store.graph(graph as u64)?;
-        g.store.spec(graph as u64).map(|(spec, _)| spec)
+        g.store.graph(graph)?;
+        g.store.spec(graph).map(|(spec, _)| spec)
     })?;
     let mut dot = String::from("digraph dot {\n");
     for (number, nodes) in spec.graphs.iter().enumerate() {

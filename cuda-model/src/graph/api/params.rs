@@ -1,143 +1,123 @@
 //! Querying and changing the parameters of nodes.
 
-use super::{Done, Host, INVALID, any_work, attributes_of, checked, kernel, set_work, work_of};
-use crate::graph::raw::{self, RawKernel};
+use super::{Host, INVALID, any_work, attributes_of, checked, kernel, set_work, work_of};
 use cuda_api::code::{self, Code};
-use cuda_api::copy::{copy_3d, give_copy_3d};
-use cuda_api::ops::ATTRIBUTE_BYTES;
-use cuda_api::pointer::{give, read};
-use cuda_api::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUevent, CUgraphNode, CUgraphNodeParams, CUkernelNodeAttrValue,
-};
-use cuda_api::work::{Attribute, Kernel, Work, attribute_id};
-use std::ffi::c_void;
+use cuda_api::graph::{self, AnyParams, AttributeValue, KernelArgs, RawKernel, RawMemOps};
+use cuda_api::work::{ATTRIBUTE_BYTES, Attribute, Copy3, Fill, HostCall, Kernel, STREAM_ATTRIBUTE_BYTES, Work, attribute_id};
 
 /// The parameters of a kernel node; the targets of their pointers are kept with the node.
-fn raw_kernel<H: Host>(h: &mut H, node: CUgraphNode) -> Result<(RawKernel, u64), Code> {
+fn raw_kernel<H: Host>(h: &mut H, node: u64) -> Result<(RawKernel, u64), Code> {
     let k = kernel_of(h, node)?;
     let layout = h.layout(k.function)?;
     let (function, kernel) = h.names(k.function)?;
-    let (raw, lent) = raw::raw_kernel(&k, function, &layout);
-    h.shared().with(|g| g.store.node_mut(node as u64).map(|n| n.lent = lent))?;
+    let (raw, lent) = graph::raw_kernel(&k, function, &layout);
+    h.shared().with(|g| g.store.node_mut(node).map(|n| n.lent = lent))?;
     Ok((raw, kernel))
 }
 
-fn kernel_of<H: Host>(h: &H, node: CUgraphNode) -> Result<Kernel, Code> {
-    work_of(h, node as u64, |w| if let Work::Kernel(k) = w { Some(k.clone()) } else { None })
+fn kernel_of<H: Host>(h: &H, node: u64) -> Result<Kernel, Code> {
+    work_of(h, node, |w| if let Work::Kernel(k) = w { Some(k.clone()) } else { None })
 }
 
 /// Parameters of a kernel node, in the form of CUDA 10.
-pub fn cuGraphKernelNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut c_void) -> Done {
-    let (raw, _) = raw_kernel(h, node)?;
-    give(to.cast(), raw)
+pub fn cuGraphKernelNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<RawKernel, Code> {
+    raw_kernel(h, node).map(|(raw, _)| raw)
 }
 
 /// Parameters of a kernel node.
-pub fn cuGraphKernelNodeGetParams_v2<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_KERNEL_NODE_PARAMS) -> Done {
+pub fn cuGraphKernelNodeGetParams_v2<H: Host>(h: &mut H, node: u64) -> Result<(RawKernel, u64), Code> {
     // The runtime identifies its functions by the kernel.
-    let (raw, kernel) = raw_kernel(h, node)?;
-    raw::give_kernel_2(to, raw, kernel)
+    raw_kernel(h, node)
 }
 
 /// Changes a kernel node, in the form of CUDA 10.
-pub fn cuGraphKernelNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *const c_void) -> Done {
-    let attributes = attributes_of(h, node as u64)?;
-    let work = kernel(h, raw::kernel_1(p.cast())?, attributes)?;
-    set_work(h, node as u64, work)
+pub fn cuGraphKernelNodeSetParams<H: Host>(h: &mut H, node: u64, p: KernelArgs) -> Result<(), Code> {
+    let attributes = attributes_of(h, node)?;
+    let work = kernel(h, p, attributes)?;
+    set_work(h, node, work)
 }
 
 /// Changes a kernel node.
-pub fn cuGraphKernelNodeSetParams_v2<H: Host>(h: &mut H, node: CUgraphNode, p: *const CUDA_KERNEL_NODE_PARAMS) -> Done {
-    let attributes = attributes_of(h, node as u64)?;
-    let work = kernel(h, raw::kernel_2(p)?, attributes)?;
-    set_work(h, node as u64, work)
+pub fn cuGraphKernelNodeSetParams_v2<H: Host>(h: &mut H, node: u64, p: KernelArgs) -> Result<(), Code> {
+    let attributes = attributes_of(h, node)?;
+    let work = kernel(h, p, attributes)?;
+    set_work(h, node, work)
 }
 
 /// Parameters of a copy node.
-pub fn cuGraphMemcpyNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_MEMCPY3D) -> Done {
-    let c = work_of(h, node as u64, |w| if let Work::Copy(c) = w { Some(*c) } else { None })?;
-    give_copy_3d(to, &c)
+pub fn cuGraphMemcpyNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<Copy3, Code> {
+    work_of(h, node, |w| if let Work::Copy(c) = w { Some(*c) } else { None })
 }
 
 /// Parameters of a fill node.
-pub fn cuGraphMemsetNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_MEMSET_NODE_PARAMS) -> Done {
-    let f = work_of(h, node as u64, |w| if let Work::Fill(f) = w { Some(*f) } else { None })?;
-    raw::give_fill(to, &f)
+pub fn cuGraphMemsetNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<Fill, Code> {
+    work_of(h, node, |w| if let Work::Fill(f) = w { Some(*f) } else { None })
 }
 
 /// Parameters of a host node.
-pub fn cuGraphHostNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_HOST_NODE_PARAMS) -> Done {
-    let call = work_of(h, node as u64, |w| if let Work::Host(c) = w { Some(*c) } else { None })?;
-    raw::give_host(to, &call)
+pub fn cuGraphHostNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<HostCall, Code> {
+    work_of(h, node, |w| if let Work::Host(c) = w { Some(*c) } else { None })
 }
 
 /// Event of a record node.
-pub fn cuGraphEventRecordNodeGetEvent<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUevent) -> Done {
-    give(to, work_of(h, node as u64, |w| if let Work::EventRecord(e) = w { Some(*e) } else { None })? as CUevent)
+pub fn cuGraphEventRecordNodeGetEvent<H: Host>(h: &mut H, node: u64) -> Result<u64, Code> {
+    work_of(h, node, |w| if let Work::EventRecord(e) = w { Some(*e) } else { None })
 }
 
 /// Event of a wait node.
-pub fn cuGraphEventWaitNodeGetEvent<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUevent) -> Done {
-    give(to, work_of(h, node as u64, |w| if let Work::EventWait(e) = w { Some(*e) } else { None })? as CUevent)
+pub fn cuGraphEventWaitNodeGetEvent<H: Host>(h: &mut H, node: u64) -> Result<u64, Code> {
+    work_of(h, node, |w| if let Work::EventWait(e) = w { Some(*e) } else { None })
 }
 
 /// Parameters of a node of memory operations.
-pub fn cuGraphBatchMemOpNodeGetParams<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Done {
-    let ops = work_of(h, node as u64, |w| if let Work::MemOps(m) = w { Some(m.clone()) } else { None })?;
-    let lent = raw::give_mem_ops(to, &ops)?;
-    h.shared().with(|g| g.store.node_mut(node as u64).map(|n| n.lent = vec![lent]))
+pub fn cuGraphBatchMemOpNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<RawMemOps, Code> {
+    let ops = work_of(h, node, |w| if let Work::MemOps(m) = w { Some(m.clone()) } else { None })?;
+    let (raw, lent) = RawMemOps::of(&ops);
+    h.shared().with(|g| g.store.node_mut(node).map(|n| n.lent = vec![lent]))?;
+    Ok(raw)
 }
 
 macro_rules! sets {
-    ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) $work:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($p:ident: $t:ty) $work:expr;)*) => {$(
         $(#[$doc])*
-        pub fn $name<H: Host>(h: &mut H, node: CUgraphNode, $($p: $t),*) -> Done {
+        pub fn $name<H: Host>(h: &mut H, node: u64, $p: $t) -> Result<(), Code> {
             let work = checked(h, $work)?;
-            set_work(h, node as u64, work)
+            set_work(h, node, work)
         }
     )*};
 }
 sets! {
     /// Changes a copy node.
-    cuGraphMemcpyNodeSetParams(p: *const CUDA_MEMCPY3D) Work::Copy(copy_3d(p)?);
+    cuGraphMemcpyNodeSetParams(p: Copy3) Work::Copy(p);
     /// Changes a fill node.
-    cuGraphMemsetNodeSetParams(p: *const CUDA_MEMSET_NODE_PARAMS) Work::Fill(raw::fill(p)?);
+    cuGraphMemsetNodeSetParams(p: Fill) Work::Fill(p);
     /// Changes a host node.
-    cuGraphHostNodeSetParams(p: *const CUDA_HOST_NODE_PARAMS) Work::Host(raw::host(p)?);
+    cuGraphHostNodeSetParams(p: HostCall) Work::Host(p);
     /// Changes the event of a record node.
-    cuGraphEventRecordNodeSetEvent(event: CUevent) Work::EventRecord(event as u64);
+    cuGraphEventRecordNodeSetEvent(event: u64) Work::EventRecord(event);
     /// Changes the event of a wait node.
-    cuGraphEventWaitNodeSetEvent(event: CUevent) Work::EventWait(event as u64);
+    cuGraphEventWaitNodeSetEvent(event: u64) Work::EventWait(event);
     /// Changes a node of memory operations.
-    cuGraphBatchMemOpNodeSetParams(p: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) Work::MemOps(raw::mem_ops(p)?);
+    cuGraphBatchMemOpNodeSetParams(p: Vec<[u64; 6]>) Work::MemOps(p);
 }
 
 /// Changes a node of any kind.
-pub fn cuGraphNodeSetParams<H: Host>(h: &mut H, node: CUgraphNode, p: *mut CUgraphNodeParams) -> Done {
-    let work = any_work(h, node as u64, raw::any(p)?)?;
-    set_work(h, node as u64, work)
+pub fn cuGraphNodeSetParams<H: Host>(h: &mut H, node: u64, p: AnyParams) -> Result<(), Code> {
+    let work = any_work(h, node, p)?;
+    set_work(h, node, work)
 }
 
-/// Bytes of an attribute's value, which follow its number and padding.
-const VALUE: usize = ATTRIBUTE_BYTES - 8;
-
 /// An attribute of a kernel node.
-pub fn cuGraphKernelNodeGetAttribute<H: Host>(
-    h: &mut H,
-    node: CUgraphNode,
-    attribute: u32,
-    to: *mut CUkernelNodeAttrValue,
-) -> Done {
+pub fn cuGraphKernelNodeGetAttribute<H: Host>(h: &mut H, node: u64, attribute: u32) -> Result<AttributeValue, Code> {
     let known = kernel_of(h, node)?.attributes.iter().find(|a| attribute_id(a) == attribute).copied();
-    let mut value = [0u8; VALUE];
+    let mut value = [0u8; STREAM_ATTRIBUTE_BYTES];
     match known {
         Some(a) => value.copy_from_slice(&a[8..]),
         None if attribute == 0 || attribute > LAST_ATTRIBUTE => return Err(INVALID),
         // An attribute that was never set is zero.
         None => {}
     }
-    give(to.cast(), value)
+    Ok(value)
 }
 
 /// The last attribute of CUDA 13.0's header: `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`.
@@ -146,13 +126,7 @@ const LAST_ATTRIBUTE: u32 = 16;
 const DEVICE_UPDATABLE: u32 = 13;
 
 /// Changes an attribute of a kernel node.
-pub fn cuGraphKernelNodeSetAttribute<H: Host>(
-    h: &mut H,
-    node: CUgraphNode,
-    attribute: u32,
-    p: *const CUkernelNodeAttrValue,
-) -> Done {
-    let value: [u8; VALUE] = read(p.cast())?;
+pub fn cuGraphKernelNodeSetAttribute<H: Host>(h: &mut H, node: u64, attribute: u32, value: AttributeValue) -> Result<(), Code> {
     match attribute {
         DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
         0 => return Err(INVALID),
@@ -166,13 +140,13 @@ pub fn cuGraphKernelNodeSetAttribute<H: Host>(
     k.attributes.retain(|a| attribute_id(a) != attribute);
     k.attributes.push(one);
     let work = checked(h, Work::Kernel(k))?;
-    set_work(h, node as u64, work)
+    set_work(h, node, work)
 }
 
 /// Copies the attributes of one kernel node to another.
-pub fn cuGraphKernelNodeCopyAttributes<H: Host>(h: &mut H, to: CUgraphNode, from: CUgraphNode) -> Done {
+pub fn cuGraphKernelNodeCopyAttributes<H: Host>(h: &mut H, to: u64, from: u64) -> Result<(), Code> {
     let (mut k, attributes) = (kernel_of(h, to)?, kernel_of(h, from)?.attributes);
     k.attributes = attributes;
     let work = checked(h, Work::Kernel(k))?;
-    set_work(h, to as u64, work)
+    set_work(h, to, work)
 }

@@ -2,22 +2,22 @@
 
 use super::{Done, Host, INVALID};
 use crate::graph::capture::{Info, Status};
-use crate::graph::raw::{edges, nodes};
 use crate::graph::{Mode, Stream, exchange_mode};
-use cuda_api::code;
-use cuda_api::pointer::{give, give_if_wanted, read};
-use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_api::code::{self, Code};
+use cuda_api::graph::{edges, nodes, with_edges};
+use cuda_api::pointer::{give, give_if_wanted};
+use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureStatus};
 use cuda_api::work::Edge;
 use std::ffi::c_uint;
 
 /// Begins a capture in the mode of the first version: global.
-pub fn cuStreamBeginCapture<H: Host>(h: &mut H, stream: CUstream) -> Done {
+pub fn cuStreamBeginCapture<H: Host>(h: &mut H, stream: u64) -> Result<(), Code> {
     cuStreamBeginCapture_v2(h, stream, 0)
 }
 
 /// Begins a capture.
-pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: CUstream, mode: u32) -> Done {
-    let stream = h.stream(stream as u64)?;
+pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: u64, mode: u32) -> Result<(), Code> {
+    let stream = h.stream(stream)?;
     let mode = Mode::from_number(mode)?;
     h.shared().with(|g| g.begin(&stream, mode, None))
 }
@@ -25,17 +25,15 @@ pub fn cuStreamBeginCapture_v2<H: Host>(h: &mut H, stream: CUstream, mode: u32) 
 /// Begins a capture into an existing graph.
 pub fn cuStreamBeginCaptureToGraph<H: Host>(
     h: &mut H,
-    stream: CUstream,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
-    count: usize,
+    stream: u64,
+    graph: u64,
+    after: Vec<u64>,
+    edges: Option<Vec<Edge>>,
     mode: u32,
-) -> Done {
-    let stream = h.stream(stream as u64)?;
+) -> Result<(), Code> {
+    let stream = h.stream(stream)?;
     let mode = Mode::from_number(mode)?;
-    let after = nodes(dependencies, edge_data, count)?;
-    h.shared().with(|g| g.begin(&stream, mode, Some((graph as u64, after))))
+    h.shared().with(|g| g.begin(&stream, mode, Some((graph, with_edges(after, edges)))))
 }
 
 /// Ends a capture. For a capture into an existing graph, the output may be null.
@@ -54,13 +52,10 @@ pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgr
 }
 
 /// Whether a stream is being captured.
-pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: CUstream, status: *mut CUstreamCaptureStatus) -> Done {
-    let stream = h.stream(stream as u64)?;
-    if status.is_null() {
-        return Err(INVALID);
-    }
+pub fn cuStreamIsCapturing<H: Host>(h: &mut H, stream: u64) -> Result<u32, Code> {
+    let stream = h.stream(stream)?;
     let now = if h.shared().capturing() { h.shared().with(|g| g.status(&stream))? } else { Status::None };
-    give(status.cast::<u32>(), number(&now))
+    Ok(number(&now))
 }
 
 /// Whether there is a capture, even an invalid one.
@@ -181,7 +176,7 @@ pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
 }
 
 /// Swaps the calling thread's mode with that of the caller.
-pub fn cuThreadExchangeStreamCaptureMode<H: Host>(_: &mut H, mode: *mut CUstreamCaptureMode) -> Done {
-    let wanted = Mode::from_number(read(mode.cast::<u32>())?)?;
-    give(mode.cast::<u32>(), exchange_mode(wanted) as u32)
+pub fn cuThreadExchangeStreamCaptureMode<H: Host>(_: &mut H, mode: u32) -> Result<u32, Code> {
+    let wanted = Mode::from_number(mode)?;
+    Ok(exchange_mode(wanted) as u32)
 }

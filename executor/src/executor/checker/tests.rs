@@ -13,8 +13,8 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
 use cuda_api::ops::{
     ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
-    HostPin, ImageLoad, ImagePut, Launch, Link, MEMORY, Memory, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute,
-    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    HostPin, ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
+    TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -483,7 +483,7 @@ fn random_calls_are_answered(job: &Job, outside: &Outside) {
         state ^= state << 17;
         (state % n as u64) as usize
     };
-    for (op, _) in MEMORY.iter().filter(|(op, _)| !NOT.contains(op)) {
+    for op in Op::ALL.iter().map(|op| op.id()).filter(|op| !NOT.contains(op)) {
         for _ in 0..EACH {
             let mut body: Vec<u8> = (0..draw(40)).flat_map(|_| numbers[draw(numbers.len())].to_le_bytes()).collect();
             // Headers that are not whole words, and lengths of lists.
@@ -491,7 +491,7 @@ fn random_calls_are_answered(job: &Job, outside: &Outside) {
                 let at = draw(body.len() + 1);
                 body.insert(at, draw(5) as u8);
             }
-            apply(&job.exec, *op, &body);
+            apply(&job.exec, op, &body);
             stand_in::seen();
         }
     }
@@ -509,20 +509,20 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
     let real = std::mem::replace(&mut exec.gpu, Gpu(Arc::new(d)));
     stand_in::seen();
     let (mut count, mut wrong) = (0, Vec::new());
-    for (op, memory) in MEMORY {
+    for (op, memory) in Op::ALL.iter().map(|op| (op.id(), op.memory())) {
         // Without a body: they use all of the driver.
-        if matches!(*op, id::CONTEXT_RESET | id::BOARD) {
+        if matches!(op, id::CONTEXT_RESET | id::BOARD) {
             continue;
         }
         for (what, at) in &outside.all {
             let hostile = match memory {
                 // Every field has this value, whatever it means.
                 Memory::Nothing => vec![(at.to_le_bytes().repeat(64), true), (at.to_le_bytes().repeat(3), true)],
-                _ => calls_of(*op, *at, &job),
+                _ => calls_of(op, *at, &job),
             };
             for (number, (body, free)) in hostile.into_iter().enumerate() {
-                let rc = apply(&job.exec, *op, &body);
-                let about = || format!("{} {number} with {what} ({at:#x}): {rc}", name(*op).unwrap_or_default());
+                let rc = apply(&job.exec, op, &body);
+                let about = || format!("{} {number} with {what} ({at:#x}): {rc}", name(op).unwrap_or_default());
                 if !free && rc == code::SUCCESS {
                     wrong.push(format!("{}: it is let through", about()));
                 }
@@ -544,11 +544,12 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
     exec.gpu = real;
 
     // The same with a driver that would read and write the address.
-    for (op, memory) in MEMORY.iter().filter(|(_, m)| matches!(m, Memory::Named | Memory::Known | Memory::Inside)) {
+    let naming = |op: &&Op| matches!(op.memory(), Memory::Named | Memory::Known | Memory::Inside);
+    for (op, memory) in Op::ALL.iter().filter(naming).map(|op| (op.id(), op.memory())) {
         for (_, at) in &outside.all {
-            for (body, free) in calls_of(*op, *at, &job) {
-                let rc = apply(&job.exec, *op, &body);
-                assert!(free || rc != code::SUCCESS, "{} {memory:?} {at:#x}", name(*op).unwrap_or_default());
+            for (body, free) in calls_of(op, *at, &job) {
+                let rc = apply(&job.exec, op, &body);
+                assert!(free || rc != code::SUCCESS, "{} {memory:?} {at:#x}", name(op).unwrap_or_default());
             }
         }
     }

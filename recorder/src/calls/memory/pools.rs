@@ -14,6 +14,7 @@ use crate::objects::allocations::default_of;
 use crate::objects::pool::{Level, NO_STREAM, Pool};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
+use cuda_api::memory::{Access, Location, PoolProps};
 use cuda_api::sys;
 use std::ffi::c_void;
 
@@ -26,50 +27,36 @@ const READ_WRITE: u32 = 3;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(super) const DESCRIPTOR: u32 = 1;
 
-pub(crate) fn cuMemAllocAsync(
-    cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
-    bytes: usize,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    if dptr.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuMemAllocAsync(cx: &mut CallContext, bytes: usize, stream: u64) -> Result<sys::CUdeviceptr, Code> {
     let device = cx.device()?;
     if let Some(address) = graph::take_alloc(cx, device, stream, bytes as u64)? {
-        return write_out(dptr, address);
+        return Ok(address);
     }
     if bytes == 0 {
-        return write_out(dptr, 0);
+        return Ok(0);
     }
     let pool = device.memory().current_pool;
-    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+    allocate(cx, device, pool, stream, bytes as u64)
 }
 
 pub(crate) fn cuMemAllocFromPoolAsync(
     cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
     bytes: usize,
-    pool: sys::CUmemoryPool,
-    stream: sys::CUstream,
-) -> Result<(), Code> {
-    if dptr.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    pool: u64,
+    stream: u64,
+) -> Result<sys::CUdeviceptr, Code> {
     let (device, pool) = known(cx, pool)?;
-    let stream = cx.use_stream(stream as u64)?;
+    let stream = cx.use_stream(stream)?;
     let on = cx.device()?;
     if let Some(address) = graph::take_alloc(cx, on, stream, bytes as u64)? {
-        return write_out(dptr, address);
+        return Ok(address);
     }
     // Work of another device's stream does not order this device's.
     let stream = if cx.device()?.index == device.index { stream } else { NO_STREAM };
-    write_out(dptr, allocate(cx, device, pool, stream, bytes as u64)?)
+    allocate(cx, device, pool, stream, bytes as u64)
 }
 
-pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: sys::CUdeviceptr, stream: sys::CUstream) -> Result<(), Code> {
-    let stream = cx.use_stream(stream as u64)?;
+pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: u64, stream: u64) -> Result<(), Code> {
     let on = cx.device()?;
     if dptr == 0 {
         return Ok(());
@@ -80,43 +67,21 @@ pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: sys::CUdeviceptr, strea
     free(cx, on, stream, dptr)
 }
 
-/// The beginning of `CUmemPoolProps`, with enums as the integers that they are in C.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Props {
-    kind: u32,
-    handle_types: u32,
-    location: u32,
-    ordinal: i32,
-    win32: usize,
-    most: usize,
-}
-const _: () = assert!(size_of::<Props>() <= size_of::<sys::CUmemPoolProps>());
-
-pub(crate) fn cuMemPoolCreate(
-    cx: &mut CallContext,
-    to: *mut sys::CUmemoryPool,
-    props: *const sys::CUmemPoolProps,
-) -> Result<(), Code> {
-    if to.is_null() || props.is_null() {
+pub(crate) fn cuMemPoolCreate(cx: &mut CallContext, p: PoolProps) -> Result<u64, Code> {
+    if p.kind != PINNED || p.win32 != 0 || !(1..=4).contains(&p.location.kind) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for these fields.
-    let p = unsafe { props.cast::<Props>().read() };
-    if p.kind != PINNED || p.win32 != 0 || !(1..=4).contains(&p.location) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    if p.location != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
+    if p.location.kind != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
         // Memory of the host, and handles that only fabrics know.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
-    let device = cx.job.device(p.ordinal)?;
+    let device = cx.job.device(p.location.ordinal)?;
     let mut pool = Pool::new(p.most as u64);
     pool.is_exportable = p.handle_types == DESCRIPTOR;
-    write_out(to, add(device, pool) as sys::CUmemoryPool)
+    Ok(add(device, pool))
 }
 
-pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: sys::CUmemoryPool) -> Result<(), Code> {
+pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: u64) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
     let default = default_of(device.index);
     if pool == default {
@@ -135,7 +100,7 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: sys::CUmemoryPool) ->
     m.begin_fence(cx, device)
 }
 
-pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: sys::CUmemoryPool, keep: usize) -> Result<(), Code> {
+pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: u64, keep: usize) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
     let mut m = device.memory_mut();
     m.look(cx, device);
@@ -168,7 +133,7 @@ pub(crate) fn cuMemPoolGetAttribute(
     attribute: u32,
     value: *mut c_void,
 ) -> Result<(), Code> {
-    with_pool(cx, pool, |p| {
+    with_pool(cx, pool as u64, |p| {
         if let Some((level, high)) = level(p, attribute) {
             return write_out(value.cast::<u64>(), if high { level.high } else { level.now });
         }
@@ -186,7 +151,7 @@ pub(crate) fn cuMemPoolSetAttribute(
     attribute: u32,
     value: *mut c_void,
 ) -> Result<(), Code> {
-    with_pool(cx, pool, |p| {
+    with_pool(cx, pool as u64, |p| {
         if value.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -212,36 +177,12 @@ pub(crate) fn cuMemPoolSetAttribute(
     })
 }
 
-/// `CUmemLocation`, with its enum as an integer.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: u32,
-    ordinal: i32,
-}
-const _: () = assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
-
-fn location(at: *const sys::CUmemLocation) -> Result<Location, Code> {
-    if at.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
-    Ok(unsafe { at.cast::<Location>().read() })
-}
-
-pub(crate) fn cuMemPoolSetAccess(
-    cx: &mut CallContext,
-    pool: sys::CUmemoryPool,
-    map: *const sys::CUmemAccessDesc,
-    count: usize,
-) -> Result<(), Code> {
+pub(crate) fn cuMemPoolSetAccess(cx: &mut CallContext, pool: u64, map: Vec<Access>) -> Result<(), Code> {
     let (device, _) = known(cx, pool)?;
-    if map.is_null() || count == 0 {
+    if map.is_empty() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    for i in 0..count {
-        // SAFETY: the program guarantees that the array has `count` elements; a description is a location and its flags.
-        let [kind, ordinal, flags] = unsafe { map.add(i).cast::<[u32; 3]>().read() };
+    for [kind, ordinal, flags] in map {
         if kind != ON_DEVICE {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -256,24 +197,17 @@ pub(crate) fn cuMemPoolSetAccess(
     Ok(())
 }
 
-pub(crate) fn cuMemPoolGetAccess(
-    cx: &mut CallContext,
-    flags: *mut sys::CUmemAccess_flags,
-    pool: sys::CUmemoryPool,
-    at: *mut sys::CUmemLocation,
-) -> Result<(), Code> {
+pub(crate) fn cuMemPoolGetAccess(cx: &mut CallContext, pool: u64, at: Location) -> Result<u32, Code> {
     let (device, _) = known(cx, pool)?;
-    let at = location(at)?;
     if at.kind != ON_DEVICE {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let own = cx.job.device(at.ordinal)?.index == device.index;
-    write_out(flags.cast::<u32>(), if own { READ_WRITE } else { 0 })
+    Ok(if own { READ_WRITE } else { 0 })
 }
 
 /// The device of a location that has pools.
-fn pool_device(cx: &CallContext, at: *const sys::CUmemLocation, kind: u32) -> Result<&'static Device, Code> {
-    let at = location(at)?;
+fn pool_device(cx: &CallContext, at: Location, kind: u32) -> Result<&'static Device, Code> {
     if at.kind == 0 || kind == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -283,7 +217,7 @@ fn pool_device(cx: &CallContext, at: *const sys::CUmemLocation, kind: u32) -> Re
     cx.job.device(at.ordinal)
 }
 
-fn set_current(cx: &CallContext, device: &'static Device, pool: sys::CUmemoryPool) -> Result<(), Code> {
+fn set_current(cx: &CallContext, device: &'static Device, pool: u64) -> Result<(), Code> {
     let (owner, pool) = known(cx, pool)?;
     if owner.index != device.index || owner.memory().pools.get(&pool).is_none_or(|p| p.lender.is_some()) {
         return Err(code::ERROR_INVALID_VALUE);
@@ -292,48 +226,29 @@ fn set_current(cx: &CallContext, device: &'static Device, pool: sys::CUmemoryPoo
     Ok(())
 }
 
-pub(crate) fn cuDeviceGetDefaultMemPool(
-    cx: &mut CallContext,
-    to: *mut sys::CUmemoryPool,
-    dev: sys::CUdevice,
-) -> Result<(), Code> {
-    write_out(to, default_of(cx.job.device(dev)?.index) as sys::CUmemoryPool)
+pub(crate) fn cuDeviceGetDefaultMemPool(_cx: &mut CallContext, device: &Device) -> Result<u64, Code> {
+    Ok(default_of(device.index))
 }
 
-pub(crate) fn cuDeviceGetMemPool(cx: &mut CallContext, to: *mut sys::CUmemoryPool, dev: sys::CUdevice) -> Result<(), Code> {
+pub(crate) fn cuDeviceGetMemPool(cx: &mut CallContext, dev: sys::CUdevice) -> Result<u64, Code> {
     // Unlike for the default pool, an invalid device number is an invalid value.
     let device = cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    write_out(to, device.memory().current_pool as sys::CUmemoryPool)
+    Ok(device.memory().current_pool)
 }
 
-pub(crate) fn cuDeviceSetMemPool(cx: &mut CallContext, dev: sys::CUdevice, pool: sys::CUmemoryPool) -> Result<(), Code> {
+pub(crate) fn cuDeviceSetMemPool(cx: &mut CallContext, dev: sys::CUdevice, pool: u64) -> Result<(), Code> {
     set_current(cx, cx.job.device(dev).map_err(|_| code::ERROR_INVALID_VALUE)?, pool)
 }
 
-pub(crate) fn cuMemGetDefaultMemPool(
-    cx: &mut CallContext,
-    to: *mut sys::CUmemoryPool,
-    at: *mut sys::CUmemLocation,
-    kind: u32,
-) -> Result<(), Code> {
-    write_out(to, default_of(pool_device(cx, at, kind)?.index) as sys::CUmemoryPool)
+pub(crate) fn cuMemGetDefaultMemPool(cx: &mut CallContext, at: Location, kind: u32) -> Result<u64, Code> {
+    Ok(default_of(pool_device(cx, at, kind)?.index))
 }
 
-pub(crate) fn cuMemGetMemPool(
-    cx: &mut CallContext,
-    to: *mut sys::CUmemoryPool,
-    at: *mut sys::CUmemLocation,
-    kind: u32,
-) -> Result<(), Code> {
-    write_out(to, pool_device(cx, at, kind)?.memory().current_pool as sys::CUmemoryPool)
+pub(crate) fn cuMemGetMemPool(cx: &mut CallContext, at: Location, kind: u32) -> Result<u64, Code> {
+    Ok(pool_device(cx, at, kind)?.memory().current_pool)
 }
 
-pub(crate) fn cuMemSetMemPool(
-    cx: &mut CallContext,
-    at: *mut sys::CUmemLocation,
-    kind: u32,
-    pool: sys::CUmemoryPool,
-) -> Result<(), Code> {
+pub(crate) fn cuMemSetMemPool(cx: &mut CallContext, at: Location, kind: u32, pool: u64) -> Result<(), Code> {
     set_current(cx, pool_device(cx, at, kind)?, pool)
 }
 

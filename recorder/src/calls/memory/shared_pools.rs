@@ -1,6 +1,5 @@
 //! Pools shared between processes: descriptors of pools, and pointers into them ([`crate::device_memory::shared_memory`]).
 
-use crate::base::pointer::write_out;
 use crate::calls::memory::pools::DESCRIPTOR;
 use crate::device_memory::shared_memory;
 use crate::device_memory::stream_ordered::{add, known, with_pool};
@@ -11,7 +10,7 @@ use crate::objects::pool::Pool;
 use crate::objects::ticket::{self, TICKET, Ticket};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
-use std::ffi::{c_int, c_ulonglong, c_void};
+use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
 
 /// Checks the kind of handle by which processes share pools.
@@ -27,48 +26,35 @@ fn shareable(kind: u32, flags: c_ulonglong) -> Result<(), Code> {
 
 pub(crate) fn cuMemPoolExportToShareableHandle(
     cx: &mut CallContext,
-    to: *mut c_void,
-    pool: sys::CUmemoryPool,
+    pool: u64,
     kind: u32,
     flags: c_ulonglong,
-) -> Result<(), Code> {
+) -> Result<c_int, Code> {
     let (device, number) = known(cx, pool)?;
-    if to.is_null() || !with_pool(cx, pool, |p| Ok(p.is_exportable))? {
+    if !with_pool(cx, pool, |p| Ok(p.is_exportable))? {
         return Err(code::ERROR_INVALID_VALUE);
     }
     shareable(kind, flags)?;
     let (theirs, _) = Ticket::new(ticket::POOL, number, 0, device)?.descriptor()?;
-    write_out(to.cast::<c_int>(), theirs.into_raw_fd())
+    Ok(theirs.into_raw_fd())
 }
 
 pub(crate) fn cuMemPoolImportFromShareableHandle(
     cx: &mut CallContext,
-    to: *mut sys::CUmemoryPool,
-    handle: *mut c_void,
+    handle: u64,
     kind: u32,
     flags: c_ulonglong,
-) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+) -> Result<u64, Code> {
     shareable(kind, flags)?;
-    let fd = c_int::try_from(handle as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    let fd = c_int::try_from(handle).map_err(|_| code::ERROR_INVALID_VALUE)?;
     let ticket = Ticket::of_descriptor(fd, ticket::POOL)?;
     let device = ticket.device(cx, cx.job)?;
     let mut pool = Pool::new(0);
     pool.lender = Some(ticket);
-    write_out(to, add(device, pool) as sys::CUmemoryPool)
+    Ok(add(device, pool))
 }
 
-pub(crate) fn cuMemPoolExportPointer(
-    cx: &mut CallContext,
-    to: *mut sys::CUmemPoolPtrExportData,
-    ptr: sys::CUdeviceptr,
-) -> Result<(), Code> {
-    const { assert!(size_of::<sys::CUmemPoolPtrExportData>() == TICKET) };
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuMemPoolExportPointer(cx: &mut CallContext, ptr: u64) -> Result<[u8; TICKET], Code> {
     let exportable = |d: &&'static Device| {
         let m = d.memory();
         let found = m.find(ptr)?;
@@ -76,25 +62,13 @@ pub(crate) fn cuMemPoolExportPointer(
     };
     let found = cx.job.devices.iter().find_map(|d| Some((d, exportable(&d)?)));
     let (device, pool) = found.ok_or(code::ERROR_INVALID_VALUE)?;
-    let ticket = Ticket::new(ticket::POINTER, ptr, pool, device)?.bytes()?;
-    // SAFETY: the program's output, which is not null and has this size.
-    unsafe { to.cast::<[u8; TICKET]>().write(ticket) };
-    Ok(())
+    Ticket::new(ticket::POINTER, ptr, pool, device)?.bytes()
 }
 
-pub(crate) fn cuMemPoolImportPointer(
-    cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
-    pool: sys::CUmemoryPool,
-    data: *mut sys::CUmemPoolPtrExportData,
-) -> Result<(), Code> {
-    if to.is_null() || data.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuMemPoolImportPointer(cx: &mut CallContext, pool: u64, data: [u8; TICKET]) -> Result<sys::CUdeviceptr, Code> {
     let (device, number) = known(cx, pool)?;
     device.check()?;
-    // SAFETY: not null, so by CUDA's contract such data.
-    let ticket = Ticket::read(&unsafe { data.cast::<[u8; TICKET]>().read() }, ticket::POINTER)?;
+    let ticket = Ticket::read(&data, ticket::POINTER)?;
     let lender = with_pool(cx, pool, |p| p.lender.ok_or(code::ERROR_INVALID_VALUE))?;
     if !lender.same_lender(&ticket) || lender.what != ticket.more {
         return Err(code::ERROR_INVALID_VALUE);
@@ -102,7 +76,7 @@ pub(crate) fn cuMemPoolImportPointer(
     let loan = ticket.borrow()?;
     let bytes = loan.bytes;
     let address = shared_memory::open(cx, device, loan)?;
-    write_out(to, device.memory_mut().note(address, bytes, Home::Borrowed(number)))
+    Ok(device.memory_mut().note(address, bytes, Home::Borrowed(number)))
 }
 
 #[cfg(test)]

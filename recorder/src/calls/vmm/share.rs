@@ -1,13 +1,12 @@
 //! Export of physical memory as descriptors, which other processes import, and import of others' descriptors.
 
-use crate::base::pointer::write_out;
 use crate::calls::vmm::{DESCRIPTOR, ON_DEVICE, PINNED};
-use crate::device_memory::mappings::{Physical, Prop, write};
+use crate::device_memory::mappings::{Physical, write};
 use crate::enter::CallContext;
 use crate::objects::ticket::{self, Ticket};
 use cuda_api::code::{self, Code};
-use cuda_api::sys;
-use std::ffi::{c_int, c_ulonglong, c_void};
+use cuda_api::memory::AllocationProp;
+use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
 
 /// Of the kinds of handles only descriptors are supported.
@@ -21,12 +20,11 @@ fn check_shared_kind(kind: u32) -> Result<(), Code> {
 
 pub(crate) fn cuMemExportToShareableHandle(
     _cx: &mut CallContext,
-    to: *mut c_void,
-    handle: sys::CUmemGenericAllocationHandle,
+    handle: u64,
     kind: u32,
     flags: c_ulonglong,
-) -> Result<(), Code> {
-    if to.is_null() || flags != 0 {
+) -> Result<c_int, Code> {
+    if flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     check_shared_kind(kind)?;
@@ -42,21 +40,13 @@ pub(crate) fn cuMemExportToShareableHandle(
     };
     let (theirs, ours) = ticket.descriptor()?;
     p.exported.push(ours);
-    write_out(to.cast::<c_int>(), theirs.into_raw_fd())
+    Ok(theirs.into_raw_fd())
 }
 
-pub(crate) fn cuMemImportFromShareableHandle(
-    cx: &mut CallContext,
-    handle: *mut sys::CUmemGenericAllocationHandle,
-    descriptor: *mut c_void,
-    kind: u32,
-) -> Result<(), Code> {
-    if handle.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub(crate) fn cuMemImportFromShareableHandle(cx: &mut CallContext, descriptor: u64, kind: u32) -> Result<u64, Code> {
     check_shared_kind(kind)?;
-    let fd = c_int::try_from(descriptor as usize).map_err(|_| code::ERROR_INVALID_VALUE)?;
-    write_out(handle, import(cx, fd)?)
+    let fd = c_int::try_from(descriptor).map_err(|_| code::ERROR_INVALID_VALUE)?;
+    import(cx, fd)
 }
 
 /// Imports the memory of a descriptor, which the caller still owns; returns a handle.
@@ -72,7 +62,7 @@ pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
         return Ok(ticket.what);
     };
     let device = ticket.device(cx, cx.job)?;
-    let prop = Prop {
+    let prop = AllocationProp {
         kind: PINNED,
         handle_types: DESCRIPTOR,
         location: ON_DEVICE,

@@ -1,5 +1,6 @@
 //! A driver that does nothing and records its calls.
 
+use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::calls::{self, Driver};
 use cuda_api::code::{self, Code};
@@ -57,47 +58,41 @@ impl<T> Words for *mut T {
     }
 }
 
-macro_rules! stand_in {
-    ($(
-        $(#[doc = $doc:literal])+
-        $id:literal $class:ident $how:ident fn $name:ident ($($p:ident : $kind:ty),* $(,)?) $($form:ident)*;
-    )*) => {
-        $(#[allow(non_snake_case)]
-        unsafe extern "C" fn $name($($p: <$kind as Arg>::C),*) -> Code {
+macro_rules! function {
+    ($name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
+        #[allow(non_snake_case)]
+        unsafe extern "C" fn $name($($p: <$kind as Param>::C),*) -> Code {
             #[allow(unused_mut)]
             let mut words = Vec::new();
             $(Words::words(&$p, &mut words);)*
             saw(stringify!($name), words)
-        })*
-        pub(super) fn replace(d: &mut Table) {
-            $(d.$name = Some($name);)*
         }
     };
 }
 
-macro_rules! families {
-    ($($family:ident $table:ident $each:ident;)*) => {
-        $(mod $family {
+macro_rules! stand_in {
+    ($family:ident $table:ident $(
+        $(#[doc = $doc:literal])+
+        $id:literal $class:ident $how:ident $($reason:literal)? fn $name:ident $params:tt $($form:ident)* $([$($checks:tt)*])?;
+    )*) => {
+        mod $family {
             #[allow(unused_imports)]
             use super::*;
-            type Table = calls::$family::$table;
-            cuda_api::$each!(stand_in);
-        })*
+            $(function! { $name $params })*
+            pub(super) fn replace(d: &mut calls::$family::$table) {
+                $(d.$name = Some($name);)*
+            }
+        }
+    };
+}
+cuda_api::for_each_call!(stand_in);
+
+macro_rules! replace {
+    ($($family:ident)*) => {
         /// Replaces all functions of a driver by the stand-in's.
         pub(super) fn replace(d: &mut Driver) {
             $($family::replace(&mut d.$family);)*
         }
     };
 }
-families! {
-    device DeviceCalls for_each_device_call;
-    context ContextCalls for_each_context_call;
-    memory MemoryCalls for_each_memory_call;
-    stream StreamCalls for_each_stream_call;
-    module ModuleCalls for_each_module_call;
-    launch LaunchCalls for_each_launch_call;
-    vmm VmmCalls for_each_vmm_call;
-    graph GraphCalls for_each_graph_call;
-    array ArrayCalls for_each_array_call;
-    refused RefusedCalls for_each_refused_call;
-}
+cuda_api::for_each_family!(replace);

@@ -29,11 +29,3 @@ fn default_pools_and_created_ones_have_different_handles() {
     assert_eq!(defaults.len(), FIRST_CREATED as usize);
     assert!(!defaults.contains(&compose(Kind::Pool, 1, FIRST_CREATED)));
 }
-
-#[test]
-fn a_location_must_not_be_null() {
-    assert_eq!(location(std::ptr::null()).err(), Some(code::ERROR_INVALID_VALUE));
-    let at = Location { kind: 7, ordinal: -1 };
-    let read = location((&raw const at).cast()).unwrap();
-    assert_eq!((read.kind, read.ordinal), (7, -1));
-}

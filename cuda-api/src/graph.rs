@@ -3,69 +3,52 @@
 //!
 //! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
-use cuda_api::code::{self, Code};
-use cuda_api::copy::copy_3d;
-use cuda_api::ops::MAX_PARAM_BYTES;
-use cuda_api::pointer::{give, list, read};
-use cuda_api::sys;
-use cuda_api::work::{Attribute, Edge, Fill, HostCall, Kernel, MemAlloc, Work};
+use crate::answer::{ReadStruct, WriteStruct};
+use crate::code::{self, Code};
+use crate::copy::{copy_3d, give_copy_3d};
+use crate::ops::MAX_PARAM_BYTES;
+use crate::pointer::{give, list, read};
+use crate::sys;
+use crate::work::{Attribute, Copy3, Edge, Fill, HostCall, Kernel, MemAlloc, STREAM_ATTRIBUTE_BYTES, Work};
 use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
-/// Returns a list as graph queries do: without an array only the number, otherwise as many elements as fit, the rest
-/// null.
-pub(super) fn give_list<T: Copy, const N: usize>(
-    to: [*mut u64; N],
-    edges: *mut T,
-    count: *mut usize,
-    all: &[([u64; N], T)],
-    nothing: T,
-) -> Result<(), Code> {
-    let room = read(count)?;
-    if to.iter().all(|t| t.is_null()) {
-        return give(count, all.len());
+/// Nodes with their edges; without edge data they are plain edges.
+pub fn with_edges(nodes: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, Edge)> {
+    match edges {
+        Some(edges) => nodes.into_iter().zip(edges).collect(),
+        None => nodes.into_iter().map(|node| (node, Edge::default())).collect(),
     }
-    for i in 0..room {
-        let (row, edge) = all.get(i).copied().unwrap_or(([0; N], nothing));
-        for (to, value) in to.iter().zip(row) {
-            if !to.is_null() {
-                // SAFETY: the program says that there is room for `room` elements.
-                unsafe { to.add(i).write_unaligned(value) };
-            }
-        }
-        if !edges.is_null() {
-            // SAFETY: as above.
-            unsafe { edges.add(i).write_unaligned(edge) };
-        }
-    }
-    give(count, all.len().min(room))
 }
 
 /// Nodes with their edges; without an array of edge data they are plain edges.
-pub(super) fn nodes(
-    nodes: *const sys::CUgraphNode,
-    edges: *const sys::CUgraphEdgeData,
-    count: usize,
-) -> Result<Vec<(u64, Edge)>, Code> {
-    let nodes = list(nodes, count)?;
-    let edges = if edges.is_null() { vec![Edge::default(); nodes.len()] } else { self::edges(edges, count)? };
-    Ok(nodes.into_iter().map(|n| n as u64).zip(edges).collect())
+///
+/// # Errors
+/// `INVALID_VALUE` for null, and for edge data that is not valid.
+pub fn nodes(nodes: *const sys::CUgraphNode, data: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<(u64, Edge)>, Code> {
+    let nodes = list(nodes, count)?.into_iter().map(|n| n as u64).collect();
+    let data = if data.is_null() { None } else { Some(edges(data, count)?) };
+    Ok(with_edges(nodes, data))
 }
 
 /// An array of edge data.
-pub(super) fn edges(from: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<Edge>, Code> {
-    let edge = |e: sys::CUgraphEdgeData| {
-        let fine = e.reserved == [0; 5];
-        fine.then_some(Edge { from_port: e.from_port, to_port: e.to_port, kind: e.type_ }).ok_or(INVALID)
-    };
+///
+/// # Errors
+/// `INVALID_VALUE` for null, and for edge data that is not valid.
+pub fn edges(from: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<Edge>, Code> {
     list(from, count)?.into_iter().map(edge).collect()
+}
+
+fn edge(e: sys::CUgraphEdgeData) -> Result<Edge, Code> {
+    let fine = e.reserved == [0; 5];
+    fine.then_some(Edge { from_port: e.from_port, to_port: e.to_port, kind: e.type_ }).ok_or(INVALID)
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS` in both versions: the first one ends before `kern`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RawKernel {
+#[derive(Debug, Clone, Copy)]
+pub struct RawKernel {
     func: u64,
     grid: [u32; 3],
     block: [u32; 3],
@@ -87,19 +70,21 @@ const _: () = assert!(size_of::<RawKernel>() == size_of::<sys::CUDA_KERNEL_NODE_
 const _: () = assert!(size_of::<RawKernel2>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
 
 /// The program's arguments for a kernel node; reading the parameters needs the function's layout.
-pub(super) struct KernelArgs {
-    pub(super) function: u64,
+#[derive(Debug)]
+pub struct KernelArgs {
+    /// The function, or the kernel that replaces it.
+    pub function: u64,
     raw: RawKernel,
 }
 
 /// Reads the first version.
-pub(super) fn kernel_1(p: *const RawKernel) -> Result<KernelArgs, Code> {
-    let raw = read(p)?;
+fn kernel_1(p: *const sys::CUDA_KERNEL_NODE_PARAMS_v1) -> Result<KernelArgs, Code> {
+    let raw = read(p.cast::<RawKernel>())?;
     Ok(KernelArgs { function: raw.func, raw })
 }
 
 /// Reads the second version, in which a kernel of a library may replace the function.
-pub(super) fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> {
+fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> {
     let raw = read(p.cast::<RawKernel2>())?;
     let function = if raw.first.func == 0 { raw.kernel } else { raw.first.func };
     Ok(KernelArgs { function, raw: raw.first })
@@ -107,7 +92,7 @@ pub(super) fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelA
 
 impl KernelArgs {
     /// The kernel with its parameters by value.
-    pub(super) fn kernel(&self, layout: &[(u32, u32)], attributes: Vec<Attribute>) -> Result<Kernel, Code> {
+    pub fn kernel(&self, layout: &[(u32, u32)], attributes: Vec<Attribute>) -> Result<Kernel, Code> {
         // SAFETY: what the program gave for this function.
         let params = unsafe { pack(layout, self.raw.params, self.raw.extra) }?;
         let (grid, block, shared) = (self.raw.grid, self.raw.block, self.raw.shared);
@@ -168,7 +153,7 @@ pub unsafe fn pack(layout: &[(u32, u32)], params: *const *const u8, extra: *cons
 
 /// A kernel node's parameters for the program: the structure, and the targets of its pointers, which must be kept as
 /// long as the node.
-pub(super) fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (RawKernel, Vec<Box<[u64]>>) {
+pub fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (RawKernel, Vec<Box<[u64]>>) {
     let mut values = vec![0u64; k.params.len().div_ceil(8)].into_boxed_slice();
     for (word, bytes) in values.iter_mut().zip(k.params.chunks(8)) {
         let mut eight = [0; 8];
@@ -179,11 +164,6 @@ pub(super) fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (R
     let params = if pointers.is_empty() { std::ptr::null() } else { pointers.as_ptr().cast() };
     let raw = RawKernel { func: function, grid: k.grid, block: k.block, shared: k.shared, params, extra: std::ptr::null() };
     (raw, vec![values, pointers])
-}
-
-/// Writes the second version.
-pub(super) fn give_kernel_2(to: *mut sys::CUDA_KERNEL_NODE_PARAMS, first: RawKernel, kernel: u64) -> Result<(), Code> {
-    give(to.cast(), RawKernel2 { first, kernel, context: 0 })
 }
 
 /// `CUDA_MEMSET_NODE_PARAMS`
@@ -201,7 +181,7 @@ struct RawFill {
 const _: () = assert!(size_of::<RawFill>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS>());
 
 /// Reads a fill.
-pub(super) fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code> {
+fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code> {
     let f = read(p.cast::<RawFill>())?;
     if !matches!(f.element, 1 | 2 | 4) || f.width == 0 || f.height == 0 {
         return Err(INVALID);
@@ -217,26 +197,26 @@ pub(super) fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code>
 }
 
 /// Writes a fill.
-pub(super) fn give_fill(to: *mut sys::CUDA_MEMSET_NODE_PARAMS, f: &Fill) -> Result<(), Code> {
+fn give_fill(to: *mut sys::CUDA_MEMSET_NODE_PARAMS, f: &Fill) -> Result<(), Code> {
     let (pitch, width, height) = (f.pitch as usize, f.width as usize, f.rows as usize);
     give(to.cast(), RawFill { dst: f.dst, pitch, value: f.value, element: f.element, width, height })
 }
 
 /// Reads a host function.
-pub(super) fn host(p: *const sys::CUDA_HOST_NODE_PARAMS) -> Result<HostCall, Code> {
+fn host(p: *const sys::CUDA_HOST_NODE_PARAMS) -> Result<HostCall, Code> {
     let [function, data] = read(p.cast::<[u64; 2]>())?;
     if function == 0 { Err(INVALID) } else { Ok(HostCall { function, data }) }
 }
 
 /// Writes a host function.
-pub(super) fn give_host(to: *mut sys::CUDA_HOST_NODE_PARAMS, h: &HostCall) -> Result<(), Code> {
+fn give_host(to: *mut sys::CUDA_HOST_NODE_PARAMS, h: &HostCall) -> Result<(), Code> {
     give(to.cast(), [h.function, h.data])
 }
 
 /// `CUDA_BATCH_MEM_OP_NODE_PARAMS`
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct RawMemOps {
+#[derive(Debug, Clone, Copy)]
+pub struct RawMemOps {
     context: u64,
     count: u32,
     array: *const [u64; 6],
@@ -247,7 +227,7 @@ const _: () = assert!(size_of::<RawMemOps>() == size_of::<sys::CUDA_BATCH_MEM_OP
 const _: () = assert!(size_of::<[u64; 6]>() == size_of::<sys::CUstreamBatchMemOpParams>());
 
 /// Reads a batch of memory operations.
-pub(super) fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
+fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
     /// Maximum number of operations in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
     const MOST: u32 = 256;
     let raw = read(p.cast::<RawMemOps>())?;
@@ -257,34 +237,46 @@ pub(super) fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Ve
     list(raw.array, raw.count as usize)
 }
 
-/// Writes a batch; `lent` is the target of its pointer.
-pub(super) fn give_mem_ops(to: *mut sys::CUDA_BATCH_MEM_OP_NODE_PARAMS, ops: &[[u64; 6]]) -> Result<Box<[u64]>, Code> {
-    let words: Box<[u64]> = ops.concat().into_boxed_slice();
-    give(to.cast(), RawMemOps { context: 0, count: ops.len() as u32, array: words.as_ptr().cast(), flags: 0 })?;
-    Ok(words)
+impl RawMemOps {
+    /// The parameters for the program, and the target of their pointer, which must be kept as long as the node.
+    pub fn of(ops: &[[u64; 6]]) -> (RawMemOps, Box<[u64]>) {
+        let words: Box<[u64]> = ops.concat().into_boxed_slice();
+        (RawMemOps { context: 0, count: ops.len() as u32, array: words.as_ptr().cast(), flags: 0 }, words)
+    }
 }
 
 /// `CUDA_MEM_ALLOC_NODE_PARAMS` with its enums as numbers; both versions are the same.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RawAlloc {
-    pub(super) kind: u32,
-    pub(super) handle_types: u32,
-    pub(super) location: u32,
-    pub(super) device: i32,
-    pub(super) win32: usize,
-    pub(super) most: usize,
-    pub(super) rest: [u64; 7],
-    pub(super) access: *const c_void,
-    pub(super) access_count: usize,
-    pub(super) bytes: usize,
-    pub(super) address: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct RawAlloc {
+    /// `CUmemAllocationType`
+    pub kind: u32,
+    /// `CUmemAllocationHandleType`, a set of bits.
+    pub handle_types: u32,
+    /// `CUmemLocationType`
+    pub location: u32,
+    /// The device.
+    pub device: i32,
+    /// Security attributes of Windows.
+    pub win32: usize,
+    /// Maximum size of a pool: not used.
+    pub most: usize,
+    /// Reserved.
+    pub rest: [u64; 7],
+    /// Array of `CUmemAccessDesc`.
+    pub access: *const c_void,
+    /// Its length.
+    pub access_count: usize,
+    /// Bytes to allocate.
+    pub bytes: usize,
+    /// The address, which is returned.
+    pub address: u64,
 }
 
 const _: () = assert!(size_of::<RawAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>());
 
 /// The parameters of an allocation, for the program.
-pub(super) fn raw_alloc(m: &MemAlloc) -> RawAlloc {
+fn raw_alloc(m: &MemAlloc) -> RawAlloc {
     RawAlloc {
         kind: 1,
         handle_types: 0,
@@ -302,24 +294,29 @@ pub(super) fn raw_alloc(m: &MemAlloc) -> RawAlloc {
 
 /// `CUDA_CONDITIONAL_NODE_PARAMS` with its enum as a number.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RawConditional {
-    pub(super) handle: u64,
-    pub(super) kind: u32,
-    pub(super) size: u32,
-    pub(super) graphs: *const u64,
-    pub(super) context: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct RawConditional {
+    /// Handle of the condition.
+    pub handle: u64,
+    /// `CUgraphConditionalNodeType`
+    pub kind: u32,
+    /// Number of graphs.
+    pub size: u32,
+    /// The graphs, which are returned.
+    pub graphs: *const u64,
+    /// The context.
+    pub context: u64,
 }
 
 const _: () = assert!(size_of::<RawConditional>() == size_of::<sys::CUDA_CONDITIONAL_NODE_PARAMS>());
 
 /// The parameters of a condition within those of a node of any kind.
-pub(super) fn conditional_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawConditional {
+pub fn conditional_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawConditional {
     p.cast::<u8>().wrapping_add(UNION).cast()
 }
 
 /// The parameters of an allocation within those of a node of any kind.
-pub(super) fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
+pub fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
     p.cast::<u8>().wrapping_add(UNION).cast()
 }
 
@@ -327,11 +324,15 @@ pub(super) fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
 const UNION: usize = 16;
 
 /// Parameters of a node of any kind.
-pub(super) enum AnyParams {
+#[derive(Debug)]
+pub enum AnyParams {
+    /// A kernel.
     Kernel(KernelArgs),
     /// A graph to embed.
     Child {
+        /// The graph.
         graph: u64,
+        /// Whether the node takes the graph itself, not a copy.
         moved: bool,
     },
     /// An allocation, whose parameters are read and written in place.
@@ -340,11 +341,12 @@ pub(super) enum AnyParams {
     Free(u64),
     /// A condition with graphs, whose parameters are read and written in place.
     Conditional,
+    /// Other work.
     Ready(Work<u64>),
 }
 
 /// Reads the parameters of a node of any kind.
-pub(super) fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
+pub fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
     let [kind, a, b, c] = read(p.cast::<[u32; 4]>())?;
     if [a, b, c] != [0; 3] {
         return Err(INVALID);
@@ -382,4 +384,51 @@ pub(super) fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
         8 | 9 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(INVALID),
     })
+}
+
+/// The value of a launch attribute.
+pub type AttributeValue = [u8; STREAM_ATTRIBUTE_BYTES];
+
+macro_rules! structs {
+    (read $($c:ident as $value:ty = $read:expr;)*) => {$(
+        impl ReadStruct for sys::$c {
+            type Value = $value;
+            fn read(p: *const Self) -> Result<$value, Code> {
+                $read(p)
+            }
+        }
+    )*};
+    (write $($c:ident as $value:ty = $write:expr;)*) => {$(
+        impl WriteStruct for sys::$c {
+            type Value = $value;
+            fn write(to: *mut Self, value: &$value) -> Result<(), Code> {
+                $write(to, value)
+            }
+        }
+    )*};
+}
+structs! { read
+    CUDA_KERNEL_NODE_PARAMS_v1 as KernelArgs = kernel_1;
+    CUDA_KERNEL_NODE_PARAMS as KernelArgs = kernel_2;
+    CUDA_MEMCPY3D as Copy3 = copy_3d;
+    CUDA_MEMSET_NODE_PARAMS as Fill = fill;
+    CUDA_HOST_NODE_PARAMS as HostCall = host;
+    CUDA_BATCH_MEM_OP_NODE_PARAMS as Vec<[u64; 6]> = mem_ops;
+    CUgraphNodeParams as AnyParams = any;
+    CUgraphEdgeData as Edge = |p| read(p).and_then(edge);
+    CUkernelNodeAttrValue as AttributeValue = |p: *const Self| read(p.cast());
+    CUstreamCaptureMode as u32 = |p: *const Self| read(p.cast());
+}
+structs! { write
+    CUDA_KERNEL_NODE_PARAMS_v1 as RawKernel = |to: *mut Self, raw: &RawKernel| give(to.cast(), *raw);
+    CUDA_KERNEL_NODE_PARAMS as (RawKernel, u64) = |to: *mut Self, (first, kernel): &(RawKernel, u64)| {
+        give(to.cast(), RawKernel2 { first: *first, kernel: *kernel, context: 0 })
+    };
+    CUDA_MEMCPY3D as Copy3 = give_copy_3d;
+    CUDA_MEMSET_NODE_PARAMS as Fill = give_fill;
+    CUDA_HOST_NODE_PARAMS as HostCall = give_host;
+    CUDA_BATCH_MEM_OP_NODE_PARAMS as RawMemOps = |to: *mut Self, raw: &RawMemOps| give(to.cast(), *raw);
+    CUDA_MEM_ALLOC_NODE_PARAMS as MemAlloc = |to: *mut Self, alloc: &MemAlloc| give(to.cast(), raw_alloc(alloc));
+    CUkernelNodeAttrValue as AttributeValue = |to: *mut Self, value: &AttributeValue| give(to.cast(), *value);
+    CUstreamCaptureMode as u32 = |to: *mut Self, mode: &u32| give(to.cast(), *mode);
 }
