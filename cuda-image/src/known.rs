@@ -136,6 +136,22 @@ mod tests {
         assert_eq!(known.images.len(), 2);
     }
 
+    #[test]
+    fn a_fat_binary_and_its_wrapper_are_different_images() {
+        // An empty one: magic number, version, size of the header; nothing after it.
+        let fatbin: [u64; 2] = [0x0010_0001_BA55_ED50, 0];
+        let wrapper = [u64::from(WRAPPER_MAGIC) | 1 << 32, fatbin.as_ptr().expose_provenance() as u64, 0];
+        let mut known = Known::new();
+        for _ in 0..2 {
+            for (at, kind) in [(&wrapper[..], Kind::Wrapped), (&fatbin, Kind::Fatbin)] {
+                // SAFETY: a whole image.
+                let image = unsafe { known.measure(at.as_ptr().cast()) }.expect("an image");
+                assert_eq!((image.kind, image.bytes.len()), (kind, 16));
+            }
+        }
+        assert_eq!(known.images.len(), 2);
+    }
+
     /// Forbids the calling thread to read through the kernel, as sandboxes do.
     fn forbid_reads() {
         let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
