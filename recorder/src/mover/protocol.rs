@@ -450,3 +450,6 @@ fn is_worth_reopening(weight: Weight) -> bool {
 
 #[cfg(test)]
 mod model;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use super::*;
+
+const LIGHT: Weight = Weight { makings: 0, bytes: 0 };
+const SMALL: Weight = Weight { makings: 0, bytes: SMALL_ROUND };
+const LARGE: Weight = Weight { makings: 0, bytes: SMALL_ROUND + 1 };
+const CODE: Weight = Weight { makings: 1, bytes: 0 };
+
+/// Runs a move whose steps end as `answer` says. Returns its actions.
+fn run(
+    legs: usize,
+    max_downtime: Option<Duration>,
+    mut answer: impl FnMut(Request) -> Result<Report<u32>, Failed<u32>>,
+) -> Vec<Action<u32>> {
+    let mut protocol = Protocol::new(legs, max_downtime);
+    let (mut all, mut waiting) = (Vec::new(), Vec::new());
+    loop {
+        while let Some(action) = protocol.poll() {
+            if let Action::Run(ticket, request) = action {
+                waiting.push((ticket, request));
+            }
+            all.push(action);
+        }
+        let Some((ticket, request)) = waiting.pop() else { return all };
+        protocol.handle(Event::Answer(ticket, answer(request)));
+    }
+}
+
+/// The answer of a step that succeeds, with a small round and light tails.
+fn good(request: Request) -> Result<Report<u32>, Failed<u32>> {
+    Ok(match request {
+        Request::Leg(_, Step::Copy) => Report::Copied { bytes: 0, took: Duration::ZERO },
+        Request::Joint(Joint::Weigh) => Report::Tails(vec![LIGHT; 2]),
+        _ => Report::Done,
+    })
+}
+
+fn count(actions: &[Action<u32>], is_meant: impl Fn(&Request) -> bool) -> usize {
+    actions.iter().filter(|a| matches!(a, Action::Run(_, request) if is_meant(request))).count()
+}
+
+fn copies(actions: &[Action<u32>]) -> usize {
+    count(actions, |r| matches!(r, Request::Leg(0, Step::Copy)))
+}
+
+fn attempts(actions: &[Action<u32>]) -> Vec<Attempt> {
+    let attempt = |a: &Action<u32>| if let Action::Run(_, Request::Joint(Joint::Quiesce(it))) = a { Some(*it) } else { None };
+    actions.iter().filter_map(attempt).collect()
+}
+
+#[test]
+fn pre_copy_ends_with_a_small_or_short_round_or_the_third() {
+    let rounds = |bytes, ms| {
+        let took = Duration::from_millis(ms);
+        copies(&run(1, None, |request| match request {
+            Request::Leg(_, Step::Copy) => Ok(Report::Copied { bytes, took }),
+            other => good(other),
+        }))
+    };
+    assert_eq!(rounds(SMALL_ROUND, 1000), 1);
+    assert_eq!(rounds(SMALL_ROUND + 1, 10), 1);
+    assert_eq!(rounds(SMALL_ROUND + 1, 11), 3);
+}
+
+/// Rounds and attempts to quiesce of a move whose tails are weighed as these, the last one again and again.
+fn weighed(tails: &[Weight]) -> (usize, usize) {
+    let mut left = tails.iter().copied();
+    let mut last = LIGHT;
+    let actions = run(1, None, |request| match request {
+        Request::Joint(Joint::Weigh) => {
+            last = left.next().unwrap_or(last);
+            Ok(Report::Tails(vec![last]))
+        }
+        other => good(other),
+    });
+    assert_eq!(actions.last(), Some(&Action::End(Ok(()))));
+    (copies(&actions), attempts(&actions).len())
+}
+
+#[test]
+fn a_heavy_tail_is_replayed_before_the_gate_is_closed() {
+    assert_eq!(weighed(&[LIGHT]), (1, 1));
+    for heavy in [CODE, LARGE, SMALL] {
+        assert_eq!(weighed(&[heavy, LIGHT]), (2, 1));
+        assert_eq!(weighed(&[heavy, heavy, LIGHT]), (3, 1));
+    }
+}
+
+#[test]
+fn the_gate_is_opened_again_for_what_takes_longer_than_a_quiesce() {
+    for heavy in [CODE, LARGE] {
+        assert_eq!(weighed(&[LIGHT, heavy, LIGHT]), (2, 2));
+    }
+    assert_eq!(weighed(&[LIGHT, SMALL]), (1, 1), "a little memory is mapped while calls wait");
+}
+
+#[test]
+fn a_job_that_makes_something_all_the_time_waits_in_the_end() {
+    let (rounds, closings) = weighed(&[CODE]);
+    assert_eq!(closings, 1 + REOPENINGS as usize);
+    assert_eq!(rounds, 1 + CATCH_UPS as usize + REOPENINGS as usize);
+}
+
+#[test]
+fn half_of_the_allowed_downtime_is_for_waiting() {
+    let limit = |ms| attempts(&run(1, Some(Duration::from_millis(ms)), |request| good(request)))[0].limit;
+    assert_eq!((limit(100), limit(0), limit(60_000)), (Duration::from_millis(50), Duration::ZERO, QUIESCE[0]));
+}
+
+#[test]
+fn attempts_to_quiesce_grow_and_those_that_wait_for_a_host_function_do_not_count() {
+    let busy = |function| {
+        let actions = run(1, None, |request| match request {
+            Request::Joint(Joint::Quiesce(_)) => Ok(Report::Busy { function, why: 7 }),
+            other => good(other),
+        });
+        assert_eq!(actions.last(), Some(&Action::End(Err(7))));
+        attempts(&actions)
+    };
+    let limits: Vec<Duration> = busy(false).iter().map(|a| a.limit).collect();
+    assert_eq!(limits, QUIESCE);
+    let all = busy(true);
+    assert_eq!(all.len(), FUNCTION_MS.len() + QUIESCE.len());
+    assert!(all[..=FUNCTION_MS.len()].iter().all(|a| a.limit == QUIESCE[0]));
+    assert!(all[FUNCTION_MS.len()].function.is_none() && !all[0].again && all[1].again);
+}
+
+#[test]
+fn of_several_failures_that_of_the_first_leg_counts() {
+    let actions = run(2, None, |request| match request {
+        Request::Leg(leg, Step::Replay) => Err(Failed { why: leg as u32, unfit: false }),
+        other => good(other),
+    });
+    assert_eq!(actions.last(), Some(&Action::End(Err(0))));
+}
+
+#[test]
+fn a_helper_is_tried_once_where_this_process_is_unfit() {
+    let actions = run(2, None, |request| match request {
+        Request::Leg(1, Step::Replay) => Err(Failed { why: 1, unfit: true }),
+        other => good(other),
+    });
+    let restarts: Vec<&Action<u32>> = actions.iter().filter(|a| matches!(a, Action::Restart { .. })).collect();
+    assert_eq!(restarts, [&Action::Restart { leg: 0, helper: false }, &Action::Restart { leg: 1, helper: true }]);
+    assert_eq!(count(&actions, |r| *r == Request::Leg(1, Step::Replay)), 2);
+    assert_eq!(actions.last(), Some(&Action::End(Err(1))));
+}
