@@ -76,21 +76,23 @@ impl Executor {
         self.provide_area(op.stream)?;
         let begun = self.staging.begin(op.stream, op.token, op.bytes, to_device, op.late);
         let (steps, last) = begun.ok_or(code::ERROR_OUT_OF_MEMORY)?;
-        // If a command fails, the connections carry the bytes that the job has promised; later copies use other regions.
-        for step in steps {
-            self.words((op.stream, live), &step.words)?;
+        let stream = (op.stream, live);
+        let submitted = steps.iter().try_for_each(|step| {
+            self.words(stream, &step.words)?;
             let (device, bytes) = (op.address + step.offset, step.bytes as u64);
             // SAFETY: inside the area, whose words keep the connections away until the copy has been made; an area lives as long as its
             // context.
             unsafe {
                 if to_device {
-                    self.gpu.copy_in(device, step.at as *const u8, bytes, live)?;
+                    self.gpu.copy_in(device, step.at as *const u8, bytes, live)
                 } else {
-                    self.gpu.copy_out(step.at as *mut u8, device, bytes, live)?;
+                    self.gpu.copy_out(step.at as *mut u8, device, bytes, live)
                 }
             }
-        }
-        self.words((op.stream, live), &last)?;
+        });
+        // After an error too: then the connections are done with the pieces that were begun, and the area is free again.
+        self.words(stream, &last)?;
+        submitted?;
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
     }
 
