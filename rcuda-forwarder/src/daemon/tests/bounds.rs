@@ -73,7 +73,7 @@ fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
 fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let s = Scene::lending(vec![0]);
     let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
-    let warm = s.daemon.state.pool.warm(&profile).unwrap();
+    let warm = s.daemon.state.pool.warm(&profile).remove(0);
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
     // It takes a moment until the signal has reached all of its threads.
@@ -212,6 +212,8 @@ fn as_many_workers_are_kept_ready_as_asked() {
     assert!(soon(|| kept().len() == 3) && kept().iter().all(|pid| !first.contains(pid)), "others take their place");
     // Clients of another kind get theirs, at the cost of these.
     let other = Profile { virtual_device: 2, ..profile.clone() };
+    // Nobody starts more of them meanwhile.
+    let _alone = lock(&s.daemon.state.warming);
     s.daemon.state.pool.keep_warm(start(&s.daemon.state, other.clone()).unwrap());
     assert_eq!((kept().len(), s.daemon.state.pool.warm(&other).len()), (2, 1));
 }
