@@ -100,7 +100,8 @@ impl Stage {
     pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
         let socket = self.folder.join(name);
         let mut command = self.mrcuda();
-        command.args(["serve", "--allow-plain", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
+        // Programs that are started one after the other each find a worker ready.
+        command.args(["serve", "--warm", "2", "--allow-plain", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
         let mut process = Process::start(command, "the server")?;
         let said = process.line()?;
         let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;

@@ -212,6 +212,8 @@ fn as_many_workers_are_kept_ready_as_asked() {
     assert!(soon(|| kept().len() == 3) && kept().iter().all(|pid| !first.contains(pid)), "others take their place");
     // Clients of another kind get theirs, at the cost of these.
     let other = Profile { virtual_device: 2, ..profile.clone() };
+    // Nobody starts more of them meanwhile.
+    let _alone = lock(&s.daemon.state.warming);
     s.daemon.state.pool.keep_warm(start(&s.daemon.state, other.clone()).unwrap());
     assert_eq!((kept().len(), s.daemon.state.pool.warm(&other).len()), (2, 1));
 }
