@@ -49,6 +49,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
+use rustc_hash::FxHashMap;
 use state::arrays::Arrays;
 use state::graphs::Graphs;
 use state::holds::Holds;
@@ -102,6 +103,8 @@ pub struct Executor {
     printers: [Cells<AtomicU64>; 2],
     /// Sizes of the parameters of functions and kernels in bytes, by slot.
     params: [Cells<AtomicU64>; 2],
+    /// Offsets and sizes of the parameters of functions and kernels that are nodes of graphs.
+    layouts: Mutex<FxHashMap<u64, Arc<[(u32, u32)]>>>,
     hosts: Arc<Hosts>,
     holds: Holds,
     staging: Staging,
@@ -224,6 +227,7 @@ impl Executor {
             prints: AtomicBool::new(false),
             printers: [Cells::new(), Cells::new()],
             params: [Cells::new(), Cells::new()],
+            layouts: Mutex::default(),
             hosts: Arc::default(),
             holds: Holds::default(),
             staging: Staging::default(),

@@ -4,7 +4,7 @@ use super::model::{Node, Owner};
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
 use cuda_api::work::{At, Copy3, Fill, Spec, Work};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -97,7 +97,7 @@ impl Graphs {
         let effect = self.store.effect(copy);
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
         let context = if context == 0 { current } else { context };
-        let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: HashSet::new(), effect };
+        let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: FxHashSet::default(), effect };
         let home = if self.conditions.contains_key(&graph) { graph } else { 0 };
         Ok(Prepared { spec, context, home, instance })
     }
@@ -201,10 +201,10 @@ impl Graphs {
         let lost = |rc| refuse(rc, 1, 0);
         let topology = |node| failed(2, node);
         let (a, b) = (self.store.graphs.get(old).ok_or(lost(INVALID))?, self.store.graphs.get(new).ok_or(lost(INVALID))?);
-        let numbers: HashMap<u64, u64> = b.nodes.iter().copied().zip(a.nodes.iter().copied()).collect();
+        let numbers: FxHashMap<u64, u64> = b.nodes.iter().copied().zip(a.nodes.iter().copied()).collect();
         for (own, theirs) in a.nodes.iter().zip(&b.nodes) {
             let (x, y) = (self.store.node(*own).map_err(lost)?, self.store.node(*theirs).map_err(lost)?);
-            let mapped: HashSet<_> = y.after.iter().filter_map(|(n, edge)| Some((*numbers.get(n)?, *edge))).collect();
+            let mapped: FxHashSet<_> = y.after.iter().filter_map(|(n, edge)| Some((*numbers.get(n)?, *edge))).collect();
             if mapped.len() != y.after.len() || mapped != x.after.iter().copied().collect() {
                 return Err(topology(*theirs));
             }

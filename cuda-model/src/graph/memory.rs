@@ -5,7 +5,7 @@
 use super::model::Store;
 use cuda_api::code::{self, Code};
 use cuda_api::work::{MemAlloc, Work};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -27,8 +27,8 @@ type Levels = [u64; 4];
 /// All memory of graphs.
 #[derive(Debug, Default)]
 pub(super) struct Memories {
-    known: HashMap<u64, Memory>,
-    levels: HashMap<i32, Levels>,
+    known: FxHashMap<u64, Memory>,
+    levels: FxHashMap<i32, Levels>,
 }
 
 /// The allocations and frees of an instance's launches.

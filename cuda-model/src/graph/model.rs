@@ -3,8 +3,9 @@
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, slot};
 use cuda_api::work::{At, Edge, MAX_DEPTH, Spec, SpecNode, Work};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Objects of one kind, with handles that stay distinct after a slot is reused.
 #[derive(Debug)]
@@ -104,14 +105,14 @@ pub(super) struct Store {
     pub(super) graphs: Slab<Graph>,
     pub(super) nodes: Slab<Node>,
     /// Number of nodes that allocate at each address.
-    allocs: HashMap<u64, usize>,
+    allocs: FxHashMap<u64, usize>,
 }
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 impl Store {
     pub(super) fn new(mark: u64) -> Store {
-        Store { graphs: Slab::new(Kind::Graph, mark), nodes: Slab::new(Kind::GraphNode, mark), allocs: HashMap::new() }
+        Store { graphs: Slab::new(Kind::Graph, mark), nodes: Slab::new(Kind::GraphNode, mark), allocs: FxHashMap::default() }
     }
 
     pub(super) fn create(&mut self, owner: Owner) -> u64 {
@@ -139,7 +140,7 @@ impl Store {
     /// Adds a node after others of the same graph.
     pub(super) fn add(&mut self, graph: u64, after: Vec<(u64, Edge)>, work: Work<u64>, context: u64) -> Result<u64, Code> {
         self.graphs.get(graph).ok_or(INVALID)?;
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         for (before, edge) in &after {
             let from = self.node(*before)?;
             if from.graph != graph || !seen.insert(*before) {
@@ -218,7 +219,7 @@ impl Store {
     /// Adds edges: all of them or none.
     pub(super) fn connect(&mut self, graph: u64, edges: &[(u64, u64, Edge)]) -> Result<(), Code> {
         self.graph(graph)?;
-        let mut fresh = HashSet::new();
+        let mut fresh = FxHashSet::default();
         for (from, to, edge) in edges {
             let (a, b) = (self.node(*from)?, self.node(*to)?);
             let known = b.after.iter().any(|(n, _)| n == from);
@@ -269,7 +270,7 @@ impl Store {
 
     /// Whether every one of `nodes` is among `ends` or precedes one of them.
     pub(super) fn all_before(&self, nodes: impl Iterator<Item = u64>, ends: impl Iterator<Item = u64>) -> bool {
-        let mut seen: HashSet<u64> = HashSet::new();
+        let mut seen: FxHashSet<u64> = FxHashSet::default();
         let mut open: Vec<u64> = ends.collect();
         while let Some(n) = open.pop() {
             if seen.insert(n)
@@ -361,11 +362,11 @@ impl Store {
         if let Some(g) = self.graphs.get_mut(copy) {
             g.objects = objects;
         }
-        let mut names = HashMap::new();
+        let mut names = FxHashMap::default();
         for old in &nodes {
             let n = self.node(*old)?;
             let (work, context) = (n.work.clone(), n.context);
-            let mut inner = HashMap::new();
+            let mut inner = FxHashMap::default();
             for g in work.inner() {
                 inner.insert(*g, self.copy_inside(*g, Owner::Instance, depth + 1)?);
             }
@@ -385,16 +386,16 @@ impl Store {
     }
 
     /// The encoded form of a graph, with the node of each position.
-    pub(super) fn spec(&self, graph: u64) -> Result<(Spec, HashMap<u64, At>), Code> {
+    pub(super) fn spec(&self, graph: u64) -> Result<(Spec, FxHashMap<u64, At>), Code> {
         let mut spec = Spec::default();
-        let mut places = HashMap::new();
+        let mut places = FxHashMap::default();
         let mut open = vec![graph];
         let mut next = 0;
         while let Some(graph) = open.get(next).copied() {
             let number = next as u32;
             next += 1;
             let nodes = &self.graphs.get(graph).ok_or(INVALID)?.nodes;
-            let numbers: HashMap<u64, u32> = nodes.iter().zip(0..).map(|(n, i)| (*n, i)).collect();
+            let numbers: FxHashMap<u64, u32> = nodes.iter().zip(0..).map(|(n, i)| (*n, i)).collect();
             let mut list = Vec::with_capacity(nodes.len());
             for (node, i) in nodes.iter().zip(0..) {
                 let n = self.node(*node)?;

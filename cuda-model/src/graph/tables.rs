@@ -5,7 +5,7 @@ use super::memory::{Effect, Memories};
 use super::model::{Slab, Store};
 use cuda_api::code::{self, Code};
 use cuda_api::work::{At, Edge};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_void;
 
 /// A stream as captures see it.
@@ -74,9 +74,9 @@ pub(super) struct Point {
 /// All captures of a process.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    pub(super) open: HashMap<u64, Capture>,
-    pub(super) parts: HashMap<u64, Part>,
-    pub(super) events: HashMap<u64, Point>,
+    pub(super) open: FxHashMap<u64, Capture>,
+    pub(super) parts: FxHashMap<u64, Part>,
+    pub(super) events: FxHashMap<u64, Point>,
     pub(super) next: u64,
 }
 
@@ -90,10 +90,10 @@ pub(super) struct Instance {
     pub(super) flags: u64,
     pub(super) context: u64,
     /// Nodes of the copy, by the node that they were copied from.
-    pub(super) of: HashMap<u64, u64>,
+    pub(super) of: FxHashMap<u64, u64>,
     /// Position of each node of the copy.
-    pub(super) places: HashMap<u64, At>,
-    pub(super) off: HashSet<u64>,
+    pub(super) places: FxHashMap<u64, At>,
+    pub(super) off: FxHashSet<u64>,
     /// The allocations and frees of its launches.
     pub(super) effect: Effect,
 }
@@ -125,11 +125,11 @@ pub(super) struct Conditions {
 pub(super) struct Graphs {
     pub(super) store: Store,
     pub(super) captures: Captures,
-    pub(super) instances: HashMap<u64, Instance>,
+    pub(super) instances: FxHashMap<u64, Instance>,
     pub(super) objects: Slab<Object>,
     pub(super) memories: Memories,
     /// Conditions by the graph that is instantiated with them.
-    pub(super) conditions: HashMap<u64, Conditions>,
+    pub(super) conditions: FxHashMap<u64, Conditions>,
     /// Destructors that are due.
     pub(super) due: Vec<Destructor>,
 }
@@ -139,10 +139,10 @@ impl Graphs {
         Graphs {
             store: Store::new(mark),
             captures: Captures::default(),
-            instances: HashMap::new(),
+            instances: FxHashMap::default(),
             objects: Slab::new(cuda_api::handle::Kind::UserObject, mark),
             memories: Memories::default(),
-            conditions: HashMap::new(),
+            conditions: FxHashMap::default(),
             due: Vec::new(),
         }
     }

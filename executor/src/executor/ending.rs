@@ -49,6 +49,7 @@ impl Executor {
         *lock(&self.streams) = Streams::default();
         // The driver's behaviour for handles of destroyed objects is undefined.
         self.bindings.unbind_all(&ENDING_WITH_CONTEXT);
+        lock(&self.layouts).clear();
         let lenders = lock(&self.modules).context_ended();
         for library in lenders {
             let _ = self.gpu.unload_library(library);

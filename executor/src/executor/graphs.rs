@@ -11,8 +11,8 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use cuda_api::work::{At, Attribute, Edge, HOST, Kernel, Spec, Work, attribute_id};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a separate call does this.
@@ -60,8 +60,12 @@ impl Executor {
 
     /// Builds one graph of a spec with its inner graphs; on failure nothing remains.
     fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
-        let mut built =
-            Built { graph: self.gpu.new_graph()?, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
+        let mut built = Built {
+            graph: self.gpu.new_graph()?,
+            nodes: FxHashMap::default(),
+            waits: FxHashMap::default(),
+            calls: calls.clone(),
+        };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -215,7 +219,8 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built = Built { graph: home.graph, nodes: HashMap::new(), waits: HashMap::new(), calls: calls.clone() };
+        let mut built =
+            Built { graph: home.graph, nodes: FxHashMap::default(), waits: FxHashMap::default(), calls: calls.clone() };
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(spec.clone(), built.clone());
         Ok(built)
@@ -238,7 +243,7 @@ impl Executor {
         let home = match graphs.homes.entry(op.home) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
-                free.insert(Home { graph: self.gpu.new_graph()?, made: Made::Nothing, conditions: HashSet::new() })
+                free.insert(Home { graph: self.gpu.new_graph()?, made: Made::Nothing, conditions: FxHashSet::default() })
             }
         };
         let context = self.graph_context();

@@ -266,6 +266,7 @@ impl Executor {
             let mut ended = vec![handle];
             while let Some(one) = ended.pop() {
                 self.bindings.unbind(one);
+                lock(&self.layouts).remove(&one);
                 ended.extend(modules.parts.remove(&one).unwrap_or_default());
             }
         }
@@ -274,8 +275,9 @@ impl Executor {
     /// Notes that something was obtained from a module, a library or a kernel, with which it is destroyed.
     pub(super) fn part_made(&self, of: u64, made: u64) {
         if matches!(kind(made), Some(Kind::Function | Kind::Kernel)) {
-            // The cached value is that of the handle's previous owner.
+            // The cached values are those of the handle's previous owner.
             self.param_cell(made).store(0, Ordering::Relaxed);
+            lock(&self.layouts).remove(&made);
         }
         lock(&self.modules).parts.entry(of).or_default().push(made);
     }
@@ -382,8 +384,17 @@ impl Executor {
     pub(super) fn kernel_params(&self, k: &Kernel) -> Result<NodeParams, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let live = self.callable(k.function)?;
-        let function = if kind(k.function) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };
-        NodeParams::kernel(k, live, &self.layout(function)?)
+        let function = || if kind(k.function) == Some(Kind::Kernel) { self.gpu.kernel_function(live) } else { Ok(live) };
+        let known = lock(&self.layouts).get(&k.function).cloned();
+        let layout = match known {
+            Some(layout) => layout,
+            None => {
+                let layout: Arc<[_]> = self.layout(function()?)?.into();
+                lock(&self.layouts).insert(k.function, layout.clone());
+                layout
+            }
+        };
+        NodeParams::kernel(k, live, &layout)
     }
 
     pub(super) fn function_info(&self, life: &ContextState, handle: u64) -> Result<FunctionInfo, Code> {

@@ -17,15 +17,11 @@ pub(crate) struct MemoryLock {
     memory: RwLock<Memory>,
 }
 
-fn fresh_version() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 impl MemoryLock {
     pub(crate) fn new(memory: Memory) -> MemoryLock {
         let is_unsettled = AtomicBool::new(!memory.is_settled());
-        MemoryLock { version: AtomicU64::new(fresh_version()), is_unsettled, memory: RwLock::new(memory) }
+        // Each device has an arena of its own, so its address makes the versions differ from those of other devices.
+        MemoryLock { version: AtomicU64::new(memory.base), is_unsettled, memory: RwLock::new(memory) }
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Memory> {
@@ -86,7 +82,8 @@ impl DerefMut for MemoryMut<'_> {
 impl Drop for MemoryMut<'_> {
     fn drop(&mut self) {
         self.of.is_unsettled.store(!self.memory.is_settled(), Ordering::Release);
-        self.of.version.store(fresh_version(), Ordering::Release);
+        // One thread at a time has the lock.
+        self.of.version.store(self.of.version.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 

@@ -8,7 +8,8 @@ use crate::pools::Recorded;
 use cuda_api::code;
 use cuda_api::lock::lock;
 use cuda_api::work::{At, HOST, Spec, Work};
-use std::collections::{HashMap, HashSet, VecDeque};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
@@ -104,9 +105,9 @@ impl Calls {
 #[derive(Debug, Clone)]
 pub(crate) struct Built {
     pub(crate) graph: u64,
-    pub(crate) nodes: HashMap<At, u64>,
+    pub(crate) nodes: FxHashMap<At, u64>,
     /// For copies from and to the job: the nodes that wait for it.
-    pub(crate) waits: HashMap<At, u64>,
+    pub(crate) waits: FxHashMap<At, u64>,
     pub(crate) calls: Arc<Calls>,
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct Home {
     pub(crate) graph: u64,
     pub(crate) made: Made,
     /// The driver's handles of its conditions.
-    pub(crate) conditions: HashSet<u64>,
+    pub(crate) conditions: FxHashSet<u64>,
 }
 
 /// What such a graph contains.
@@ -132,8 +133,8 @@ pub(crate) enum Made {
 /// The instances of a place.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
-    pub(crate) homes: HashMap<u64, Home>,
-    pub(crate) built: HashMap<u64, Built>,
+    pub(crate) homes: FxHashMap<u64, Home>,
+    pub(crate) built: FxHashMap<u64, Built>,
     /// Resources of destroyed instances, kept until their last launches are complete.
     pub(crate) ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
 }

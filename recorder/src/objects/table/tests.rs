@@ -194,3 +194,13 @@ fn handles_made_by_several_threads_are_all_different() {
     assert_eq!(all.len(), 2000);
     assert_eq!(t.live(), all.iter().filter(|h| t.get(**h).is_ok()).count() as u64);
 }
+
+#[test]
+fn there_are_more_handles_than_one_segment_holds() {
+    let table: Table<EventData> = Table::new(Kind::Event);
+    let all: Vec<u64> = (0..10_000).map(|_| table.make(0, 7).unwrap()).collect();
+    assert!(all.iter().all(|h| table.get(*h).is_ok_and(|slot| slot.context() == 7)));
+    assert_eq!((table.live(), table.all(0).len()), (10_000, 10_000));
+    assert!(table.end(all[0]) && table.end(all[9_999]));
+    assert!(table.get(all[0]).is_err() && table.get(all[9_999]).is_err() && table.get(all[4_096]).is_ok());
+}
