@@ -9,7 +9,7 @@
 //! ```
 //!
 //! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. An `answer` row needs
-//! a function of the same name in the recorder's file of its subject, without pointers ([`crate::answer`]). Functions that
+//! a function of the same name in the recorder's file of its subject, without pointers ([`mod@crate::answer`]). Functions that
 //! fit none of these are `irregular`: the row says why, and their function has C's parameters. Ids are only ever added,
 //! never reused: they are in journals.
 //!

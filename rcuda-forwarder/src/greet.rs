@@ -435,7 +435,7 @@ impl Offer<'_> {
     pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true };
 
     fn bits(&self) -> u8 {
-        u8::from(self.tls.is_some()) * TLS | u8::from(self.plain) * PLAIN
+        (u8::from(self.tls.is_some()) * TLS) | (u8::from(self.plain) * PLAIN)
     }
 }
 

@@ -122,9 +122,10 @@ impl World<'_> {
         match actor {
             Actor::Submit => self.submitted < self.copies.len(),
             Actor::Gpu(stream) => match self.queue(stream).front() {
-                // SAFETY: a word of an area, which lives as long as the world.
                 Some(Command::Word(Word::Wait(at, value))) => {
-                    reached(unsafe { AtomicU32::from_ptr(*at as *mut u32) }.load(Ordering::Acquire), *value)
+                    // SAFETY: a word of an area, which lives as long as the world.
+                    let word = unsafe { AtomicU32::from_ptr(*at as *mut u32) };
+                    reached(word.load(Ordering::Acquire), *value)
                 }
                 other => other.is_some(),
             },
@@ -167,9 +168,10 @@ impl World<'_> {
 
     fn carry_out(&mut self, command: Command) {
         match command {
-            // SAFETY: as in `can`.
             Command::Word(Word::Write(at, value)) => {
-                unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::Release)
+                // SAFETY: as in `can`.
+                let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
+                word.store(value, Ordering::Release);
             }
             Command::Word(Word::Wait(..)) => {}
             Command::Begin(token) => self.reached.push(token),

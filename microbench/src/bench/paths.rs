@@ -88,7 +88,7 @@ impl Others {
     }
 
     /// All ways, from the start of the program.
-    pub(super) fn from_start(&self, servers: &[Server; 2]) -> Vec<Path> {
+    pub(super) fn starting(&self, servers: &[Server; 2]) -> Vec<Path> {
         self.with_common(vec![
             Path::at("in-process", "local"),
             Path::at("helper", "helper"),

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Starts programs in turns.
 pub(super) fn run(stage: &Stage, servers: &[Server; 2], others: &Others, ask: Ask, figures: &mut Figures) -> Result<(), String> {
     let rounds = if ask.quick { 2 } else { 5 };
-    let paths = others.from_start(servers);
+    let paths = others.starting(servers);
     let mut times: Vec<Times> = vec![Times::default(); paths.len()];
     for _ in 0..rounds {
         for (path, times) in paths.iter().zip(&mut times) {

@@ -91,7 +91,7 @@ fn read() -> Result<Config, ConfigError> {
     };
     let bulk_connections = match var("MRCUDA_BULK_CONNECTIONS") {
         None => (std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2).clamp(2, BULK_CONNECTIONS),
-        Some(n) => n.parse().ok().filter(|n| *n <= MOST_BULK_CONNECTIONS).ok_or_else(|| ConfigError::BulkConnections(n))?,
+        Some(n) => n.parse().ok().filter(|n| *n <= MOST_BULK_CONNECTIONS).ok_or(ConfigError::BulkConnections(n))?,
     };
     Ok(Config {
         servers,

@@ -207,7 +207,8 @@ fn as_many_workers_are_kept_ready_as_asked() {
     });
     let mut served: Vec<i32> = links.iter().map(|l| pid(l)).collect();
     let mut expected = first.clone();
-    (served.sort_unstable(), expected.sort_unstable());
+    served.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(served, expected);
     assert!(soon(|| kept().len() == 3) && kept().iter().all(|pid| !first.contains(pid)), "others take their place");
     // Clients of another kind get theirs, at the cost of these.
@@ -229,7 +230,8 @@ fn a_burst_of_clients_is_served() {
             let (s, together) = (&s, &together);
             move || {
                 together.wait();
-                let link = if number % 2 == 0 { s.link(0) } else { Link::connect(&s.unix(0), None, &hello(), None).unwrap() };
+                let link =
+                    if number.is_multiple_of(2) { s.link(0) } else { Link::connect(&s.unix(0), None, &hello(), None).unwrap() };
                 put(&link, 4096, &number.to_le_bytes());
                 // No worker leaves before the last client is served.
                 together.wait();

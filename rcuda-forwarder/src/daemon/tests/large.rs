@@ -162,7 +162,7 @@ fn memory_that_cannot_be_accessed_is_reported() {
         assert_eq!(reply.wait().unwrap().0, code::SUCCESS);
         assert!(copy.finish());
     }
-    let refused = memory(&mut vec![0; 9], fake::MEMORY as u64 - 8, STREAM, true);
+    let refused = memory(&mut [0; 9], fake::MEMORY as u64 - 8, STREAM, true);
     assert_eq!(copy(&link, &refused).unwrap(), code::ERROR_INVALID_VALUE);
     put(&link, 0, b"fine");
     assert_eq!(get(&link, 0, 4), b"fine");

@@ -102,7 +102,7 @@ fn a_job_that_makes_something_all_the_time_waits_in_the_end() {
 
 #[test]
 fn half_of_the_allowed_downtime_is_for_waiting() {
-    let limit = |ms| attempts(&run(1, Some(Duration::from_millis(ms)), |request| good(request)))[0].limit;
+    let limit = |ms| attempts(&run(1, Some(Duration::from_millis(ms)), good))[0].limit;
     assert_eq!((limit(100), limit(0), limit(60_000)), (Duration::from_millis(50), Duration::ZERO, QUIESCE[0]));
 }
 
