@@ -281,7 +281,8 @@ impl Step {
 impl Link {
     fn run(&self, toolchain: &Toolchain, object: &Path, product: &Path) -> Result<(), String> {
         let mut nvcc = Command::new(toolchain.nvcc());
-        nvcc.arg("-o").arg(product).arg(object);
+        // No device code is left to be linked.
+        nvcc.args(["--no-device-link", "-o"]).arg(product).arg(object);
         match self {
             Link::Module => std::fs::copy(object, product).map(drop).map_err(|e| format!("{}: {e}", product.display())),
             Link::Static => check(&mut nvcc),
