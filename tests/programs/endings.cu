@@ -136,7 +136,10 @@ int main(int argc, char **argv) {
     std::string way = argv[1];
     file = argv[2];
     if (way == "error") {
-        // It goes on whatever its calls say, and tells it.
+        // It goes on whatever its calls say, and tells it. There is work to wait for: a wait for an idle place asks nobody.
+        void *memory = nullptr;
+        (void)cudaMalloc(&memory, 4);
+        (void)cudaMemset(memory, 1, 4);
         for (int i = 0; i < 2; i++) std::fprintf(stderr, "%s\n", cudaGetErrorName(cudaDeviceSynchronize()));
         while (!released()) usleep(1000);
         std::printf("RESULT ok\n");

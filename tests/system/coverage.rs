@@ -12,7 +12,9 @@ const HEADING: &str =
 
 /// What a call of any class may record besides itself: the state that it is the first to need. A place that replaces another one must
 /// have it before it needs it.
-const FIRST_NEED: [&str; 8] = [
+const FIRST_NEED: [&str; 9] = [
+    // The events by which the streams of a context wait for each other.
+    "cuEventCreate",
     // The first use of a function, and what its code needs of the context.
     "FunctionInfo",
     "LocalGrow",

@@ -5,7 +5,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Takes a reference to the primary context.
     0x0201 local answer fn cuDevicePrimaryCtxRetain(pctx: OutHandle<sys::CUcontext>, dev: DeviceArg);
     /// Gives a reference back.
-    0x0202 local answer fn cuDevicePrimaryCtxRelease_v2(dev: DeviceArg);
+    0x0202 state answer fn cuDevicePrimaryCtxRelease_v2(dev: DeviceArg);
     /// Flags of the primary context.
     0x0203 local answer fn cuDevicePrimaryCtxSetFlags_v2(dev: DeviceArg, flags: Val<c_uint>);
     /// Flags of the primary context and whether it is active.
@@ -35,7 +35,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Unique number of a context.
     0x0210 local answer fn cuCtxGetId(ctx: HandleArg<sys::CUcontext>, ctxId: Out<c_ulonglong>) [null(ctxId, VALUE), start, context];
     /// API version of a context.
-    0x0211 local answer fn cuCtxGetApiVersion(ctx: HandleArg<sys::CUcontext>, version: Out<c_uint>) [start, context];
+    0x0211 local irregular "the context is checked before the output" fn cuCtxGetApiVersion(ctx: Raw<sys::CUcontext>, version: Raw<*mut c_uint>);
     /// Waits for everything in the current context.
     0x0212 sync answer fn cuCtxSynchronize();
     /// Waits for everything in a context.
@@ -83,11 +83,11 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Takes a reference to the current context.
     0x0228 local answer fn cuCtxAttach(pctx: OutHandle<sys::CUcontext>, flags: Val<c_uint>) [start, context, null(pctx, VALUE)];
     /// Gives a reference to the current context back.
-    0x0229 local answer fn cuCtxDetach(ctx: HandleArg<sys::CUcontext>);
+    0x0229 state answer fn cuCtxDetach(ctx: HandleArg<sys::CUcontext>);
     /// Makes a green context: a context that is told to have a part of the GPU.
     0x022a local answer fn cuGreenCtxCreate(phCtx: OutHandle<sys::CUgreenCtx>, desc: HandleArg<sys::CUdevResourceDesc>, dev: DeviceArg, flags: Val<c_uint>) [start];
     /// Destroys a green context.
-    0x022b local answer fn cuGreenCtxDestroy(hCtx: HandleArg<sys::CUgreenCtx>) [start, context, null(hCtx, CONTEXT)];
+    0x022b state answer fn cuGreenCtxDestroy(hCtx: HandleArg<sys::CUgreenCtx>) [start, context, null(hCtx, CONTEXT)];
     /// The context that stands for a green one.
     0x022c local answer fn cuCtxFromGreenCtx(pContext: OutHandle<sys::CUcontext>, hCtx: HandleArg<sys::CUgreenCtx>) [null(pContext, VALUE), start, context, null(hCtx, CONTEXT)];
     /// The multiprocessors of a device.

@@ -27,7 +27,7 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Makes an empty graph.
     0x080c local answer fn cuGraphCreate(phGraph: OutHandle<sys::CUgraph>, flags: Val<c_uint>);
     /// Destroys a graph.
-    0x080d local answer fn cuGraphDestroy(hGraph: HandleArg<sys::CUgraph>);
+    0x080d state answer fn cuGraphDestroy(hGraph: HandleArg<sys::CUgraph>);
     /// Copies a graph.
     0x080e local answer fn cuGraphClone(phGraphClone: OutHandle<sys::CUgraph>, originalGraph: HandleArg<sys::CUgraph>);
     /// The node of a copy that was made from a node.

@@ -33,7 +33,7 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     /// Memory that a job has exported by a descriptor; memory of graphics or of other drivers is refused.
     0x0710 local irregular "a structure with a union of handles" fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) [start, context, null(extMem_out, VALUE), null(memHandleDesc, VALUE)];
     /// Maps such memory as a buffer.
-    0x0711 local irregular "the handle is checked before the context" fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>) [start, null(extMem, VALUE)];
+    0x0711 memory irregular "the handle is checked before the context" fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>) [start, null(extMem, VALUE)];
     /// Gives such memory back; buffers keep it.
     0x0712 local answer fn cuDestroyExternalMemory(extMem: HandleArg<sys::CUexternalMemory>) [start, null(extMem, VALUE)];
 }

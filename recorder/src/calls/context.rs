@@ -317,11 +317,11 @@ pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: u64) -> Result<c_ulonglong, 
     Ok(c_ulonglong::from(slot(ctx)) + 1)
 }
 
-pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: u64) -> Result<c_uint, Code> {
-    let ctx = if ctx == 0 { current() } else { ctx };
+pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
+    let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
     // Every driver reports this version, whatever version the context was created with (docs/driver-facts.md 3.3).
-    Ok(3020)
+    write_out(version, 3020)
 }
 
 pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {

@@ -57,9 +57,11 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     } else {
         landing::before_other_copy(cx, device, stream)?;
     }
-    if r.dst.device && !pinned && naming::any_unmapped() {
-        // The bytes are searched by another thread. SAFETY: the program says that its source has these bytes.
-        unsafe { touch(host.address, r.width as usize, false) };
+    // Another thread searches the bytes, or encrypts or decrypts them, and must not meet a bad pointer of the program. Over a plain
+    // connection only the kernel uses the pointer.
+    if !pinned && (link.transport() == Transport::Tls || r.dst.device && naming::any_unmapped()) {
+        // SAFETY: the program says that it has these bytes.
+        unsafe { touch(host.address, r.width as usize, !r.dst.device) };
     }
     let mut run = Run { device, stream, until, late, whole: r, rest: r, link, under: VecDeque::new() };
     let made = if waits { run.all(cx) } else { run.submit_all(cx) };
