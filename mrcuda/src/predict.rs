@@ -110,7 +110,7 @@ mod tests {
             "{p:?}"
         );
         let none = predict(&plan("here", "unix:/x"));
-        assert!(none.total_ms.is_some() || none.words().contains("no model of `prepare` on `tcp->shm`"), "{none:?}");
+        assert!(none.total_ms.is_some() || none.words().contains("no model of `prepare` on `tls->shm`"), "{none:?}");
         predict(&plan("", ""));
     }
 }

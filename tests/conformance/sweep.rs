@@ -36,7 +36,8 @@ impl Filler {
     /// An argument of the type `T`; `kind` is the row's text for it.
     fn next<T: Copy>(&mut self, kind: &str) -> T {
         let kind = &kind.replace(' ', "");
-        let pointer = ["Raw<*", "Out", "New<", "Str", "In", "HostAddress"].iter().any(|start| kind.starts_with(start));
+        let pointer = ["Raw<*", "Out", "New<", "Str", "In", "HostAddress"].iter().any(|start| kind.starts_with(start))
+            && kind != "StreamArg";
         let number = kind.contains("Enum<")
             || [
                 "usize",
