@@ -127,6 +127,27 @@ pub trait WriteStruct: Copy {
     fn write(to: *mut Self, value: &Self::Value) -> Result<(), Code>;
 }
 
+/// Structures of cuda.h by the functions that read or write them.
+macro_rules! structs {
+    (read $($c:ident as $value:ty = $read:expr;)*) => {$(
+        impl $crate::answer::ReadStruct for $crate::sys::$c {
+            type Value = $value;
+            fn read(p: *const Self) -> Result<$value, $crate::code::Code> {
+                $read(p)
+            }
+        }
+    )*};
+    (write $($c:ident as $value:ty = $write:expr;)*) => {$(
+        impl $crate::answer::WriteStruct for $crate::sys::$c {
+            type Value = $value;
+            fn write(to: *mut Self, value: &$value) -> Result<(), $crate::code::Code> {
+                $write(to, value)
+            }
+        }
+    )*};
+}
+pub(crate) use structs;
+
 macro_rules! plain {
     ($($t:ty)*) => {$(
         impl ReadStruct for $t {

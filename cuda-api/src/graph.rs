@@ -3,7 +3,7 @@
 //!
 //! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
-use crate::answer::{ReadStruct, WriteStruct};
+use crate::answer::structs;
 use crate::code::{self, Code};
 use crate::copy::{copy_3d, give_copy_3d};
 use crate::ops::MAX_PARAM_BYTES;
@@ -389,24 +389,6 @@ pub fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
 /// The value of a launch attribute.
 pub type AttributeValue = [u8; STREAM_ATTRIBUTE_BYTES];
 
-macro_rules! structs {
-    (read $($c:ident as $value:ty = $read:expr;)*) => {$(
-        impl ReadStruct for sys::$c {
-            type Value = $value;
-            fn read(p: *const Self) -> Result<$value, Code> {
-                $read(p)
-            }
-        }
-    )*};
-    (write $($c:ident as $value:ty = $write:expr;)*) => {$(
-        impl WriteStruct for sys::$c {
-            type Value = $value;
-            fn write(to: *mut Self, value: &$value) -> Result<(), Code> {
-                $write(to, value)
-            }
-        }
-    )*};
-}
 structs! { read
     CUDA_KERNEL_NODE_PARAMS_v1 as KernelArgs = kernel_1;
     CUDA_KERNEL_NODE_PARAMS as KernelArgs = kernel_2;

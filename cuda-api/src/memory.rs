@@ -1,8 +1,7 @@
 //! The structures of cuda.h that describe memory, with enums as plain numbers, since a C program can store any value.
 
-use crate::answer::{ReadStruct, WriteStruct};
+use crate::answer::structs;
 use crate::array::TILE_POOL;
-use crate::code::Code;
 use crate::pointer::{give, read};
 use crate::sys;
 
@@ -71,43 +70,17 @@ const _: () = assert!(size_of::<PoolProps>() <= size_of::<sys::CUmemPoolProps>()
 const _: () = assert!(size_of::<AllocationProp>() == size_of::<sys::CUmemAllocationProp>());
 const _: () = assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
 
-macro_rules! read {
-    ($($c:ident as $value:ty;)*) => {$(
-        impl ReadStruct for sys::$c {
-            type Value = $value;
-            fn read(p: *const Self) -> Result<$value, Code> {
-                read(p.cast())
-            }
-        }
-    )*};
-}
-read! {
-    CUmemLocation as Location;
-    CUmemPoolProps as PoolProps;
-    CUmemAllocationProp as AllocationProp;
-    CUmemAccessDesc as Access;
-}
-
-impl WriteStruct for sys::CUmemAllocationProp {
-    type Value = AllocationProp;
-    fn write(to: *mut Self, value: &AllocationProp) -> Result<(), Code> {
-        give(to.cast(), *value)
-    }
-}
-
 /// Bytes of the data with which processes share a pointer into a pool.
 const POINTER_DATA: usize = size_of::<sys::CUmemPoolPtrExportData>();
 
-impl ReadStruct for sys::CUmemPoolPtrExportData {
-    type Value = [u8; POINTER_DATA];
-    fn read(p: *const Self) -> Result<[u8; POINTER_DATA], Code> {
-        read(p.cast())
-    }
+structs! { read
+    CUmemLocation as Location = |p: *const Self| read(p.cast());
+    CUmemPoolProps as PoolProps = |p: *const Self| read(p.cast());
+    CUmemAllocationProp as AllocationProp = |p: *const Self| read(p.cast());
+    CUmemAccessDesc as Access = |p: *const Self| read(p.cast());
+    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |p: *const Self| read(p.cast());
 }
-
-impl WriteStruct for sys::CUmemPoolPtrExportData {
-    type Value = [u8; POINTER_DATA];
-    fn write(to: *mut Self, value: &[u8; POINTER_DATA]) -> Result<(), Code> {
-        give(to.cast(), *value)
-    }
+structs! { write
+    CUmemAllocationProp as AllocationProp = |to: *mut Self, value: &AllocationProp| give(to.cast(), *value);
+    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |to: *mut Self, value: &[u8; POINTER_DATA]| give(to.cast(), *value);
 }

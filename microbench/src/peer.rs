@@ -68,6 +68,19 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
     std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(words)
 }
 
+/// Reads how many bytes are to go one way, and moves them in pieces.
+fn in_pieces<W: Wire>(stream: &mut W, mut piece: impl FnMut(&mut W, usize) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut length = [0; 8];
+    stream.read_exact(&mut length)?;
+    let mut left = u64::from_le_bytes(length);
+    while left > 0 {
+        let n = left.min(PIECE as u64) as usize;
+        piece(stream, n)?;
+        left -= n as u64;
+    }
+    Ok(())
+}
+
 fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
     let mut kind = [0];
     stream.read_exact(&mut kind)?;
@@ -80,14 +93,7 @@ fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
         SINK => {
             let mut buffer = vec![0; PIECE];
             loop {
-                let mut length = [0; 8];
-                stream.read_exact(&mut length)?;
-                let mut left = u64::from_le_bytes(length);
-                while left > 0 {
-                    let n = left.min(PIECE as u64) as usize;
-                    stream.read_exact(&mut buffer[..n])?;
-                    left -= n as u64;
-                }
+                in_pieces(&mut stream, |stream, n| stream.read_exact(&mut buffer[..n]))?;
                 stream.write_all(&[1])?;
             }
         }
@@ -95,14 +101,7 @@ fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
             let mut buffer = vec![0; PIECE];
             scramble(&mut buffer);
             loop {
-                let mut length = [0; 8];
-                stream.read_exact(&mut length)?;
-                let mut left = u64::from_le_bytes(length);
-                while left > 0 {
-                    let n = left.min(PIECE as u64) as usize;
-                    stream.write_all(&buffer[..n])?;
-                    left -= n as u64;
-                }
+                in_pieces(&mut stream, |stream, n| stream.write_all(&buffer[..n]))?;
             }
         }
         SHARED => {

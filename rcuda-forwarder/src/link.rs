@@ -79,6 +79,14 @@ impl Transport {
             None => Transport::Tls,
         }
     }
+
+    /// Whether every byte travels over a network connection, encrypted or not.
+    pub fn is_network(self) -> bool {
+        match self {
+            Transport::Tls | Transport::Tcp => true,
+            Transport::Shm => false,
+        }
+    }
 }
 
 /// What a client needs to use servers on a network.
@@ -297,14 +305,13 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
         let conn = Arc::new(conn);
-        let (ring, answers) = match transport {
-            Transport::Tls | Transport::Tcp => {
-                (Ring::new(ring::CAPACITY)?, Source::Socket(Socket::new(conn.clone(), patience.silence)))
-            }
-            Transport::Shm => {
-                let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
-                (Ring::shared(memory.clone(), closed.clone()), Source::Memory(Answers::new(memory, closed)))
-            }
+        let (ring, answers, other) = if transport.is_network() {
+            let answers = Source::Socket(Socket::new(conn.clone(), patience.silence));
+            (Ring::new(ring::CAPACITY)?, answers, "mrcuda-send")
+        } else {
+            let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
+            let answers = Source::Memory(Answers::new(memory.clone(), closed.clone()));
+            (Ring::shared(memory, closed), answers, "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
@@ -312,10 +319,6 @@ impl Link {
         let (tickets, bulk) = (AtomicU64::new(1), Default::default());
         let link = Arc::new(Link { shared: shared.clone(), device, tickets, channel, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
-        let other = match transport {
-            Transport::Tls | Transport::Tcp => "mrcuda-send",
-            Transport::Shm => "mrcuda-watch",
-        };
         threads::spawn(other, move || theirs.send_all())?;
         // On failure the first calls are only slower.
         let _ = threads::spawn("mrcuda-warm", move || warm.common.ring.warm());
@@ -448,7 +451,8 @@ impl Link {
     /// [ends](BulkCopy::finish) it. `None` if too many such copies are under way.
     ///
     /// # Safety
-    /// The program keeps the memory until [`BulkCopy::finish`] returns. An address that is not mapped does no harm.
+    /// The program keeps the memory until [`BulkCopy::finish`] returns. An address that is not mapped does no harm over a plain
+    /// connection; over an encrypted one all of the memory can be accessed.
     pub unsafe fn request_bulk(&self, memory: &BulkMemory) -> Result<Option<(Reply, BulkCopy)>, Lost> {
         let Some((token, end)) = self.shared.common.bulk.begin(memory) else { return Ok(None) };
         let (id, body) = operation(memory, token);

@@ -517,7 +517,7 @@ impl Place {
 
     /// Returns whether a round trip to the place takes so long that answers are read ahead.
     pub(crate) fn is_far(&self) -> bool {
-        matches!(self, Place::Remote { link, .. } if link.transport() != Transport::Shm)
+        matches!(self, Place::Remote { link, .. } if link.transport().is_network())
     }
 
     /// Sends a call without waiting for it.

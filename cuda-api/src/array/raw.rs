@@ -5,7 +5,7 @@
 
 use super::tiles::{Layout, give_need, give_sparse};
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
-use crate::answer::{ReadStruct, WriteStruct};
+use crate::answer::structs;
 use crate::code::{self, Code};
 use crate::pointer::{give, read};
 use crate::sys;
@@ -202,24 +202,6 @@ pub fn give_view(to: *mut sys::CUDA_RESOURCE_VIEW_DESC, v: &View) -> Result<(), 
     give(to.cast(), RawView { format: v.format, size: v.size, levels: v.levels, layers: v.layers, reserved: [0; 16] })
 }
 
-macro_rules! structs {
-    (read $($c:ident as $value:ty = $read:expr;)*) => {$(
-        impl ReadStruct for sys::$c {
-            type Value = $value;
-            fn read(p: *const Self) -> Result<$value, Code> {
-                $read(p)
-            }
-        }
-    )*};
-    (write $($c:ident as $value:ty = $write:expr;)*) => {$(
-        impl WriteStruct for sys::$c {
-            type Value = $value;
-            fn write(to: *mut Self, value: &$value) -> Result<(), Code> {
-                $write(to, value)
-            }
-        }
-    )*};
-}
 structs! { read
     CUDA_ARRAY_DESCRIPTOR as Shape = shape_2d;
     CUDA_ARRAY3D_DESCRIPTOR as Shape = shape;

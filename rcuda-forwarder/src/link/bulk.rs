@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Maximum number of commands of one stream that belong to such copies. A driver takes a thousand, and then waits.
 const COMMANDS: usize = 512;
@@ -155,25 +155,22 @@ impl Bulk {
     /// As [`Bulk::close`]; also waits until no connection uses the memory.
     pub(super) fn finish(&self, token: u64) {
         self.close(token);
-        drop(self.wait_while(|t| t.entries.contains_key(&token)));
+        self.wait_while(|t| t.entries.contains_key(&token));
     }
 
     /// Waits until all bytes of a copy to the device have been sent, or it has ended.
     pub(super) fn wait_sent(&self, token: u64) {
-        drop(self.wait_while(|t| t.entries.get(&token).is_some_and(|e| !e.is_closed && e.carried < e.bytes)));
+        self.wait_while(|t| t.entries.get(&token).is_some_and(|e| !e.is_closed && e.carried < e.bytes));
     }
 
     /// Waits until no connection writes to the program's memory. The connections have been shut down.
     pub(super) fn wait_unwritten(&self) {
-        drop(self.wait_while(|t| t.writers > 0));
+        self.wait_while(|t| t.writers > 0);
     }
 
-    fn wait_while(&self, waits: impl Fn(&Table) -> bool) -> MutexGuard<'_, Table> {
-        let mut t = lock(&self.table);
-        while waits(&t) {
-            t = self.changed.wait(t).unwrap_or_else(PoisonError::into_inner);
-        }
-        t
+    fn wait_while(&self, waits: impl Fn(&Table) -> bool) {
+        let waited = self.changed.wait_while(lock(&self.table), |t| waits(t));
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Adds connections, unless the link is lost.
@@ -273,10 +270,11 @@ fn discard(conn: &Conn, mut bytes: u64, scratch: &mut Vec<u8>) -> io::Result<()>
 /// Sends an answer with bytes of the program; zeros instead of those that cannot be read.
 ///
 /// # Safety
-/// Nothing but the program refers to the bytes.
+/// Nothing but the program refers to the bytes. Over an encrypted connection this thread itself reads them, so they can be
+/// accessed; over a plain one only the kernel does, and reports bad addresses.
 unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Result<()> {
     (&mut &*conn).write_all(&bytes.to_le_bytes())?;
-    // SAFETY: as the caller says; only the kernel reads them, and reports bad addresses.
+    // SAFETY: as the caller says.
     let mut rest = unsafe { std::slice::from_raw_parts(from, bytes as usize) };
     while !rest.is_empty() {
         match (&mut &*conn).write(rest) {
@@ -301,7 +299,7 @@ unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Resul
 /// # Safety
 /// As for [`send`].
 unsafe fn receive(conn: &Conn, to: *mut u8, bytes: u64, end: &End, scratch: &mut Vec<u8>) -> io::Result<()> {
-    // SAFETY: as the caller says; only the kernel writes to them, and reports bad addresses.
+    // SAFETY: as the caller says.
     let mut rest = unsafe { std::slice::from_raw_parts_mut(to, bytes as usize) };
     while !rest.is_empty() {
         match (&mut &*conn).read(rest) {

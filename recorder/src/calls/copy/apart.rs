@@ -74,7 +74,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
 fn reach(cx: &CallContext, device: &'static Device, to_device: bool) -> Option<Arc<Link>> {
     let Place::Remote { link, spec: Spec::Remote(endpoint), .. } = cx.place(device) else { return None };
     let connections = config::get().ok()?.bulk_connections;
-    (link.transport() != Transport::Shm && link.has_bulk(endpoint, to_device, connections)).then(|| link.clone())
+    (link.transport().is_network() && link.has_bulk(endpoint, to_device, connections)).then(|| link.clone())
 }
 
 /// Rows without gaps are one row.
