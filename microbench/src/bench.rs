@@ -24,7 +24,7 @@ mod wan;
 use crate::link;
 use crate::peer::Controls;
 use figures::{Ask, Figures};
-use paths::Others;
+use paths::{Bench, Others};
 use serde_json::json;
 use stage::Stage;
 use std::net::ToSocketAddrs;
@@ -74,6 +74,9 @@ pub(crate) struct BenchArgs {
     /// CUDA driver of this machine; `mrcuda bench` finds it, or takes the one that needs no GPU
     #[arg(long, hide = true)]
     driver: PathBuf,
+    /// The user's token file, for servers that run already
+    #[arg(long, hide = true)]
+    token: Option<PathBuf>,
 }
 
 /// A part of the benchmark.
@@ -100,13 +103,6 @@ enum Part {
 /// Parts that are measured without being named.
 const USUAL: [Part; 4] = [Part::Calls, Part::Start, Part::Record, Part::Moves];
 
-/// The token of servers that run already, as `mrcuda run` finds it.
-fn users_token() -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let folder = || named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
-    named("MRCUDA_TOKEN_FILE").or_else(|| folder().map(|f| f.join("mrcuda/token")))
-}
-
 /// Measures, prints tables, writes the file and the plots.
 pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     let began = Instant::now();
@@ -115,7 +111,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     let wanted = |part| if args.only.is_empty() { USUAL.contains(&part) } else { args.only.contains(&part) };
     let others = Others { places: args.server.clone(), against: args.against.clone() };
     std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
-    let stage = Stage::new(&args.mrcuda, &args.driver, users_token().filter(|_| !args.server.is_empty()))?;
+    let stage = Stage::new(&args.mrcuda, &args.driver, args.token.clone().filter(|_| !args.server.is_empty()))?;
     let machine = machine::describe(&stage)?;
     println!("{machine}");
     let servers = [stage.server("one")?, stage.server("two")?];
@@ -126,12 +122,13 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         controls = controls.by(address.ok_or_else(|| format!("{there}: the name has no address"))?);
     }
 
+    let bench = Bench { stage: &stage, servers: &servers, others: &others, controls: &controls, ask, out: &args.out };
     let mut figures = Figures::default();
     if wanted(Part::Calls) {
-        calls::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
+        calls::run(&bench, &mut figures)?;
     }
     if wanted(Part::Start) {
-        start::run(&stage, &servers, &others, ask, &mut figures)?;
+        start::run(&bench, &mut figures)?;
     }
     if wanted(Part::Record) {
         journals::run(ask, &mut figures)?;
@@ -140,10 +137,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         moves::run(&stage, &servers, &controls, ask, &args.out, &mut figures)?;
     }
     if wanted(Part::Bulk) {
-        bulk::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
+        bulk::run(&bench, &mut figures)?;
     }
     if wanted(Part::Scale) {
-        scale::run(&stage, &servers, &others, &controls, ask, &args.out, &mut figures)?;
+        scale::run(&bench, &mut figures)?;
     }
     if wanted(Part::Wan) {
         let links = wan::Links { delays: args.delay.clone(), rate: args.rate };

@@ -3,11 +3,10 @@
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
-use super::paths::{Others, Path};
-use super::stage::{Process, Server, Stage, processor_seconds};
+use super::paths::{Bench, Path};
+use super::stage::{Process, Server, processor_seconds};
 use super::table::Table;
 use crate::cases::{Case, Memory::Pageable, size};
-use crate::peer::Controls;
 use models::fit::median;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
@@ -49,15 +48,8 @@ fn copies(process: &mut Process, server: Option<&Server>, case: Case, ask: Ask) 
 }
 
 /// Measures all paths and the control, size by size.
-pub(super) fn run(
-    stage: &Stage,
-    servers: &[Server; 2],
-    others: &Others,
-    controls: &Controls,
-    ask: Ask,
-    out: &path::Path,
-    figures: &mut Figures,
-) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+    let Bench { stage, servers, others, controls, ask, out } = *bench;
     let mib = 1 << 20;
     let sizes: &[usize] = if ask.quick { &[mib, 8 * mib] } else { &[mib, 8 * mib, 64 * mib, 512 * mib] };
     let mut clients = Vec::new();

@@ -2,12 +2,12 @@
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
-use super::paths::Others;
+use super::paths::Bench;
 use super::report;
-use super::stage::{Process, Server, Stage};
+use super::stage::Process;
 use super::times::Times;
 use crate::cases::{Case, Memory::*};
-use crate::peer::{Controls, Way};
+use crate::peer::Way;
 use models::Sample;
 use models::plot::{Plot, Series};
 use serde_json::{Map, Value, json};
@@ -59,15 +59,8 @@ fn cases(ask: Ask) -> Vec<Case> {
 }
 
 /// Measures everything in rounds.
-pub(super) fn run(
-    stage: &Stage,
-    servers: &[Server; 2],
-    others: &Others,
-    controls: &Controls,
-    ask: Ask,
-    out: &Path,
-    figures: &mut Figures,
-) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+    let Bench { stage, servers, others, controls, ask, out } = *bench;
     let mut clients = Vec::new();
     let paths = others.all(servers);
     for path in &paths {

@@ -1,6 +1,8 @@
 //! The ways by which measured programs reach a GPU.
 
+use super::figures::Ask;
 use super::stage::{Process, Server, Stage, home};
+use crate::peer::Controls;
 use std::path::PathBuf;
 
 /// What makes a program's calls.
@@ -53,6 +55,18 @@ impl Path {
         }
         Ok(process)
     }
+}
+
+/// What the parts of the benchmark measure with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bench<'b> {
+    pub(super) stage: &'b Stage,
+    pub(super) servers: &'b [Server; 2],
+    pub(super) others: &'b Others,
+    pub(super) controls: &'b Controls,
+    pub(super) ask: Ask,
+    /// Directory for the plots.
+    pub(super) out: &'b std::path::Path,
 }
 
 /// What is measured besides the native driver.

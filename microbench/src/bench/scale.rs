@@ -1,10 +1,9 @@
 //! Many threads of one client, and many clients of one server: calls a second, and memory of each client.
 
-use super::figures::{Ask, Figures};
-use super::paths::{Others, Path};
+use super::figures::Figures;
+use super::paths::{Bench, Path};
 use super::stage::{Process, Server, Stage, private_bytes};
 use super::table::Table;
-use crate::peer::Controls;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
 use std::path;
@@ -56,15 +55,8 @@ fn row(stage: &Stage, path: &Path, ours: Option<&Server>, (clients, count, ms): 
 }
 
 /// Measures powers of two of threads and of clients.
-pub(super) fn run(
-    stage: &Stage,
-    servers: &[Server; 2],
-    others: &Others,
-    controls: &Controls,
-    ask: Ask,
-    out: &path::Path,
-    figures: &mut Figures,
-) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+    let Bench { stage, servers, others, controls, ask, out } = *bench;
     let counts: &[u32] = if ask.quick { &[1, 4] } else { &[1, 2, 4, 8, 16, 32, 64] };
     let ms = if ask.quick { 100 } else { 1000 };
     let ours = others.places.is_empty().then_some(&servers[0]);

@@ -1,15 +1,15 @@
 //! From the start of a program to the end of its first kernel.
 
-use super::figures::{Ask, Figures};
-use super::paths::Others;
-use super::stage::{Server, Stage};
+use super::figures::Figures;
+use super::paths::Bench;
 use super::table::Table;
 use super::times::Times;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
 /// Starts programs in turns.
-pub(super) fn run(stage: &Stage, servers: &[Server; 2], others: &Others, ask: Ask, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+    let Bench { stage, servers, others, ask, .. } = *bench;
     let rounds = if ask.quick { 2 } else { 5 };
     let paths = others.starting(servers);
     let mut times: Vec<Times> = vec![Times::default(); paths.len()];
