@@ -132,7 +132,7 @@ pub trait Arg: Param {
 
 macro_rules! markers { ($($(#[$m:meta])* $n:ident)*) => {$( $(#[$m])* #[derive(Debug)] pub struct $n<T>(PhantomData<T>); )*}; }
 markers! {
-    /// A value that is no address.
+    /// A value other than an address.
     Val
     /// An enum by value.
     Enum

@@ -484,7 +484,7 @@ mod tests {
                     end.trim_end_matches('>').trim().parse().unwrap_or_else(|e| panic!("{} {name}: {kind}: {e}", row.name));
                 assert!(
                     row.params.get(at).is_some_and(|(_, kind)| kind.starts_with("Len")),
-                    "{} {name}: {at} is no length",
+                    "{} {name}: parameter {at} is not a length",
                     row.name
                 );
             }

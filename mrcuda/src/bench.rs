@@ -19,6 +19,15 @@ pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
         None => layout::beside(layout::SOFTGPU).map_err(Failure::new)?,
     };
     let own = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find our own program: {e}")))?;
-    let error = Command::new(&program).arg("bench").args(args).arg("--mrcuda").arg(own).arg("--driver").arg(driver).arg("--token").arg(Token::default_path()).exec();
+    let error = Command::new(&program)
+        .arg("bench")
+        .args(args)
+        .arg("--mrcuda")
+        .arg(own)
+        .arg("--driver")
+        .arg(driver)
+        .arg("--token")
+        .arg(Token::default_path())
+        .exec();
     Err(Failure::new(format!("cannot run {}: {error}", program.display())))
 }

@@ -1,5 +1,6 @@
 //! Large copies at a place over TCP: their bytes travel over connections of their own (docs/memory.md, "Large copies over TCP").
 
+use crate::mix::move_until_its_end;
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
 use std::time::Duration;
 use tests::programs::LITMUS;
@@ -112,19 +113,9 @@ fn a_random_program_moves_with_its_copies() {
     let native = native(&scene, "mix", &args("0"));
     let servers = [server(&scene, "one"), server(&scene, "two")];
     let places = [servers[0].place(0), servers[1].place(0), servers[1].near(0), "local".to_owned()];
-    let (mut random, mut at, mut succeeded) = (Random::new(77), 0, 0);
     let program = Programs::get().path(Linkage::Static, "mix");
     let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("8000"), &[SMALL]);
-    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
-    while job.runs() {
-        std::thread::sleep(Duration::from_millis(random.below(200)));
-        let to = (at + 1 + random.below(places.len() as u64 - 1) as usize) % places.len();
-        let Ok(report) = job.migrate(&places[to]) else { break };
-        assert_ne!(report.code(), "not-identical", "to {}: {}", places[to], report.reason());
-        if report.ok() {
-            (at, succeeded) = (to, succeeded + 1);
-        }
-    }
+    let succeeded = move_until_its_end(&mut job, &places, 0, &mut Random::new(77), 200);
     assert_identical(&job.wait(LIMIT), &native);
     assert!(succeeded > 0, "no move succeeded");
 }

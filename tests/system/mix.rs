@@ -5,6 +5,24 @@ use crate::{LIMIT, assert_identical};
 use std::time::Duration;
 use tests::{Job, Linkage, Programs, Random, Scene, Server};
 
+/// Moves a job from `places[at]` to random places, with pauses of less than `pause` milliseconds, until it ends. Returns how many moves
+/// succeeded.
+pub(crate) fn move_until_its_end(job: &mut Job<'_>, places: &[String], mut at: usize, random: &mut Random, pause: u64) -> u32 {
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    let mut succeeded = 0;
+    while job.runs() {
+        std::thread::sleep(Duration::from_millis(random.below(pause)));
+        let to = (at + 1 + random.below(places.len() as u64 - 1) as usize) % places.len();
+        // It may end meanwhile, and a move may meet a host function that takes long: neither may change what comes out.
+        let Ok(report) = job.migrate(&places[to]) else { break };
+        assert_ne!(report.code(), "not-identical", "to {}: {}", places[to], report.reason());
+        if report.ok() {
+            (at, succeeded) = (to, succeeded + 1);
+        }
+    }
+    succeeded
+}
+
 /// Moves to random places at random moments, until the program ends.
 fn plays_as_natively(seed: u64, threads: u32) {
     let scene = Scene::new(&format!("mix{seed}"));
@@ -18,20 +36,9 @@ fn plays_as_natively(seed: u64, threads: u32) {
     let [one, two] = &servers;
     let places = [one.place(0), two.place(0), one.near(0), two.near(0), "local".to_owned(), "helper".to_owned()];
     let mut random = Random::new(seed);
-    let mut at = random.below(places.len() as u64) as usize;
+    let at = random.below(places.len() as u64) as usize;
     let mut job = Job::start(&scene, "moved", &["--server", &places[at]], &program, &args("8000"), &[]);
-    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
-    let mut succeeded = 0;
-    while job.runs() {
-        std::thread::sleep(Duration::from_millis(random.below(120)));
-        let to = (at + 1 + random.below(places.len() as u64 - 1) as usize) % places.len();
-        // It may end meanwhile, and a move may meet a host function that takes long: neither may change what comes out.
-        let Ok(report) = job.migrate(&places[to]) else { break };
-        assert_ne!(report.code(), "not-identical", "to {}: {}", places[to], report.reason());
-        if report.ok() {
-            (at, succeeded) = (to, succeeded + 1);
-        }
-    }
+    let succeeded = move_until_its_end(&mut job, &places, at, &mut random, 120);
     assert_identical(&job.wait(LIMIT), &native);
     assert!(succeeded > 0, "no move succeeded");
 }

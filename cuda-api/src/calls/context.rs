@@ -84,7 +84,7 @@ calls! { $ for_each_context_call context ContextCalls;
     0x0228 local answer fn cuCtxAttach(pctx: OutHandle<sys::CUcontext>, flags: Val<c_uint>) [start, context, null(pctx, VALUE)];
     /// Gives a reference to the current context back.
     0x0229 state answer fn cuCtxDetach(ctx: HandleArg<sys::CUcontext>);
-    /// Makes a green context: a context that is told to have a part of the GPU.
+    /// Creates a green context: a context that reports a part of the GPU as its own.
     0x022a local answer fn cuGreenCtxCreate(phCtx: OutHandle<sys::CUgreenCtx>, desc: HandleArg<sys::CUdevResourceDesc>, dev: DeviceArg, flags: Val<c_uint>) [start];
     /// Destroys a green context.
     0x022b state answer fn cuGreenCtxDestroy(hCtx: HandleArg<sys::CUgreenCtx>) [start, context, null(hCtx, CONTEXT)];

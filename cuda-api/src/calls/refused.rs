@@ -7,7 +7,7 @@ calls! { $ for_each_refused_call refused RefusedCalls;
     0x0d01 refused refused fn cuDeviceGetLuid(luid: Raw<*mut c_char>, deviceNodeMask: Raw<*mut c_uint>, dev: Raw<sys::CUdevice>) [start, null(luid, VALUE)];
     /// Memory is not handed to other devices: it could not be moved.
     0x0d2f refused refused fn cuMemGetHandleForAddressRange(handle: Raw<*mut c_void>, dptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, handleType: RawEnum<sys::CUmemRangeHandleType>, flags: Raw<c_ulonglong>) [null(dptr, VALUE)];
-    /// No memory is told to be fit for engines that decompress.
+    /// No memory is reported as usable by decompression engines.
     0x0d30 refused refused fn cuMemBatchDecompressAsync(paramsArray: Raw<*mut sys::CUmemDecompressParams>, count: Raw<usize>, flags: Raw<c_uint>, errorIndex: Raw<*mut usize>, stream: Raw<sys::CUstream>) ptsz [start, context];
     /// Multicast objects span the GPUs of one machine: none of these could leave it.
     0x0d31 refused refused fn cuMulticastCreate(mcHandle: Raw<*mut sys::CUmemGenericAllocationHandle>, prop: Raw<*const sys::CUmulticastObjectProp>);
