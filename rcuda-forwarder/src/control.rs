@@ -1,5 +1,6 @@
 //! Requests that concern a place as a whole; they are answered while calls continue (docs/formats.md, "Control").
 
+use rkyv::ser::allocator::Arena;
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 use std::time::Duration;
@@ -178,7 +179,14 @@ macro_rules! encoded {
         impl $t {
             /// Encodes the value.
             pub(crate) fn encode(&self) -> Result<Vec<u8>, rancor::Error> {
-                rkyv::to_bytes::<rancor::Error>(self).map(|b| b.to_vec())
+                // Not `rkyv::to_bytes`: its scratch memory is a thread-local object, which panics in exit handlers of the process.
+                let mut scratch = Arena::new();
+                let bytes = rkyv::api::high::to_bytes_in_with_alloc::<_, _, rancor::Error>(
+                    self,
+                    AlignedVec::<16>::new(),
+                    scratch.acquire(),
+                );
+                bytes.map(|b| b.to_vec())
             }
 
             /// Decodes the value: the bytes are copied, checked, then used.

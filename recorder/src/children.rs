@@ -3,6 +3,7 @@
 //! A child keeps one end of a pipe until it ends or executes another program; a thread here waits for that at the other end.
 
 use crate::base::spawn;
+use crate::internal_error;
 use crate::job;
 use crate::pinned::blocks;
 use executor::host_mirror::UnseenWriter;
@@ -29,6 +30,10 @@ fn take() -> Option<Begun> {
 
 /// Called before this thread forks.
 pub(crate) extern "C" fn before() {
+    internal_error::guard("a fork", prepare);
+}
+
+fn prepare() {
     // A child's own children inherit its end of the pipe and keep it open.
     if !blocks::any_in_arena() || job::is_forked_child() {
         return;
@@ -43,6 +48,10 @@ pub(crate) extern "C" fn before() {
 
 /// Called after the fork, successful or not, in the parent.
 pub(crate) extern "C" fn in_parent() {
+    internal_error::guard("a fork", watch);
+}
+
+fn watch() {
     let Some(Begun { child, mut read, write }) = take() else { return };
     drop(write);
     let known = child.clone();

@@ -5,6 +5,7 @@
 
 use crate::base::log::lock;
 use crate::move_error::MoveError;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, OnceLock};
@@ -65,6 +66,11 @@ fn note(info: &PanicHookInfo<'_>) {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     tracing::error!(target: "job", "internal error at {at}: {}", text.unwrap_or("no message"));
+    // Only if `RUST_BACKTRACE` is set.
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        trace.to_string().lines().for_each(|frame| tracing::error!(target: "job", "{frame}"));
+    }
     // Threads of the program have names given by the program, or none.
     let ours = std::thread::current().name().filter(|name| name.starts_with("mrcuda-")).map(str::to_owned);
     lock(&FIRST).get_or_insert_with(|| InternalError {
@@ -83,6 +89,13 @@ fn note(info: &PanicHookInfo<'_>) {
 fn fail_calls() {
     if let Some(fail) = FAIL_CALLS.get() {
         fail();
+    }
+}
+
+/// Calls `f` for the C library, which no panic may reach: it is noted instead. `what` names the callback.
+pub(crate) fn guard(what: &str, f: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err() {
+        caught(what);
     }
 }
 

@@ -69,14 +69,27 @@ fn process_ends_after_a_move_and_its_exit_handlers_call_cuda() {
 #[test]
 fn process_ends_while_it_is_moved_into() {
     let scene = Scene::new("exit-moving");
-    let (program, native) = native(&scene, "exit");
-    let server = Server::start(&scene, "one");
+    ends_while_moved(&scene, "local");
+}
+
+/// The move is given up by messages to both servers, in exit handlers: the thread-local objects of the thread are gone.
+#[test]
+fn process_ends_while_it_is_moved_between_servers() {
+    let scene = Scene::new("exit-between");
+    let target = Server::start(&scene, "two");
+    ends_while_moved(&scene, &target.place(0));
+}
+
+/// Ends processes at random moments of a move to `target`.
+fn ends_while_moved(scene: &Scene, target: &str) {
+    let (program, native) = native(scene, "exit");
+    let server = Server::start(scene, "one");
     let mut random = Random::new(11);
     for number in 0..12 {
         let (go, log) = (scene.path.join(format!("go-{number}")), scene.path.join(format!("job-{number}.log")));
         let (args, log_text) = (["exit", go.to_str().expect("a path")], log.display().to_string());
         let env = [("MRCUDA_LOG", log_text.as_str())];
-        let mut job = Job::start(&scene, &format!("job-{number}"), &["--server", &server.place(0)], &program, &args, &env);
+        let mut job = Job::start(scene, &format!("job-{number}"), &["--server", &server.place(0)], &program, &args, &env);
         job.wait_ready(LIMIT).expect("ready");
         let pause = Duration::from_micros(random.below(150_000));
         std::thread::scope(|s| {
@@ -85,7 +98,7 @@ fn process_ends_while_it_is_moved_into() {
                 std::fs::write(&go, "").expect("go");
             });
             // It may come in time, be given up, or find nobody any more.
-            let _ = job.migrate("local");
+            let _ = job.migrate(target);
         });
         let job = job.wait(LIMIT);
         let log = std::fs::read_to_string(&log).unwrap_or_default();

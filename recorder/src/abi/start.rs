@@ -17,10 +17,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) extern "C" fn in_forked_child() {
-    job::note_fork();
-    thread::note_fork();
-    control::in_forked_child();
-    children::in_child();
+    internal_error::guard("a fork", || {
+        job::note_fork();
+        thread::note_fork();
+        control::in_forked_child();
+        children::in_child();
+    });
 }
 
 /// `cuInit`: makes the job available to calls.
@@ -103,6 +105,10 @@ const LAST_MOVE: Duration = Duration::from_secs(60);
 /// Runs at process exit: stops moves, writes the exit report (unsupported features that the program tried to use, and called functions),
 /// and closes the driver of this process.
 extern "C" fn at_exit() {
+    internal_error::guard("the exit of the program", end);
+}
+
+fn end() {
     if job::is_forked_child() {
         return;
     }

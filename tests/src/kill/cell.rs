@@ -283,6 +283,9 @@ impl Cell {
         let copying = COPYING.contains(&self.point);
         let arriving = ARRIVING.contains(&self.point);
         let either = if seed.is_multiple_of(2) { Toward::Client } else { Toward::Server };
+        // Large copies travel beside the calls.
+        let copies =
+            if matches!(self.point, Point::CopyIn | Point::CopyOut) && seed.is_multiple_of(2) { Lane::Bulk } else { Lane::Calls };
         match self.victim {
             // A daemon speaks only in greetings: of the job's connection and of those for a move's bytes.
             Victim::Server if start && self.point <= Point::Welcome => aim(Door::Source, Lane::Calls, Toward::Client),
@@ -295,7 +298,7 @@ impl Cell {
             Victim::Worker if copying && tcp_there => aim(Door::Target, Lane::Bulk, Toward::Server),
             Victim::Worker if copying => aim(Door::Source, Lane::Bulk, Toward::Client),
             Victim::Worker if start && self.point < Point::Serve => None,
-            Victim::Worker => aim(Door::Source, Lane::Calls, Toward::Client),
+            Victim::Worker => aim(Door::Source, copies, Toward::Client),
             Victim::TargetWorker if copying => aim(Door::Target, Lane::Bulk, Toward::Client),
             Victim::TargetWorker if self.point < Point::Serve => None,
             Victim::TargetWorker => aim(Door::Target, Lane::Calls, either),
@@ -306,7 +309,7 @@ impl Cell {
             // The greeting is over; the job says nothing more before it has its answer.
             Victim::Client if start && !matches!(self.point, Point::Connect | Point::Welcome) => None,
             Victim::Client if arriving && !start => None,
-            Victim::Client => aim(Door::Source, Lane::Calls, Toward::Server),
+            Victim::Client => aim(Door::Source, copies, Toward::Server),
         }
     }
 
@@ -325,7 +328,7 @@ impl Cell {
             // It hands connections over and is not needed while the job works.
             return false;
         }
-        if self.aim(0).is_some_and(|(_, aim)| aim.lane == Lane::Bulk) {
+        if self.way.to().is_some() && self.aim(0).is_some_and(|(_, aim)| aim.lane == Lane::Bulk) {
             // The move fails, and that is all.
             return false;
         }

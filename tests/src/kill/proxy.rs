@@ -25,7 +25,7 @@ pub enum Harm {
 pub enum Lane {
     /// The job's calls: the first connection.
     Calls,
-    /// A move's bytes: the later ones.
+    /// The bytes of a move or of large copies: the later ones.
     Bulk,
 }
 

@@ -2,6 +2,7 @@
 
 use super::cell::{Action, Cell, Spot, Way};
 use super::left;
+use super::proxy::Lane;
 use super::referee::{Host, Referee};
 use crate::job::{self, Job};
 use crate::random::Random;
@@ -86,7 +87,12 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         })
     };
     let mut servers = [server(Some(from), "source"), server(to, "target")];
-    let harmed = cell.aim(seed).is_some();
+    let aim = cell.aim(seed);
+    if cell.way.to().is_some() && aim.is_some_and(|(_, aim)| aim.lane == Lane::Bulk) {
+        // The proxy tells connections by their order: those of the move are the only ones after the first then.
+        env.push(("MRCUDA_BULK_CONNECTIONS", "0"));
+    }
+    let harmed = aim.is_some();
     let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
     let hosts = referee.hosts([host(&servers[0])?, host(&servers[1])?]);
     if cell.point == Point::Open {
