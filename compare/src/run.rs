@@ -91,7 +91,7 @@ pub struct Comparison {
     /// Its native stdout.
     pub out: String,
     /// The last line of its native stderr.
-    pub last_word: String,
+    pub last_stderr_line: String,
     /// By mode.
     pub cells: BTreeMap<Mode, Cell>,
 }
@@ -130,7 +130,7 @@ impl Comparison {
             name: program.name.clone(),
             expected: Expected::new(first.ending, &first.out, &second.out),
             native: [first.seconds, second.seconds],
-            last_word: first.err.trim().lines().next_back().unwrap_or_default().to_owned(),
+            last_stderr_line: first.err.trim().lines().next_back().unwrap_or_default().to_owned(),
             out: first.out,
             cells: BTreeMap::new(),
         })

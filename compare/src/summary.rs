@@ -102,7 +102,7 @@ impl Summary {
         let mut lines = Vec::new();
         for program in &self.programs {
             if program.expected.ending != Ending::Code(0) {
-                lines.push(format!("{}, natively: {}: {}", program.name, program.expected.ending, program.last_word));
+                lines.push(format!("{}, natively: {}: {}", program.name, program.expected.ending, program.last_stderr_line));
             }
             for (mode, cell) in &program.cells {
                 let mut remark = |text: &str| lines.push(format!("{}, {}: {text}", program.name, mode.name()));
@@ -234,7 +234,7 @@ mod tests {
             expected: Expected::new(Ending::Code(0), "", ""),
             native: [1.0, 1.0],
             out: String::new(),
-            last_word: String::new(),
+            last_stderr_line: String::new(),
             cells: BTreeMap::from([(Mode::Tcp, cell.clone()), (Mode::Moved, cell)]),
         }
     }

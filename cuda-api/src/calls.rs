@@ -410,7 +410,7 @@ mod tests {
         let mut seen = HashMap::new();
         for (id, name) in rows().map(|r| (r.id, r.name)).chain(ops::Op::ALL.iter().map(|op| (op.id(), op.name()))) {
             if let Some(other) = seen.insert(id, name) {
-                panic!("{other} and {name} are both {id:#06x}");
+                panic!("{other} and {name} have the same id {id:#06x}");
             }
         }
     }

@@ -96,7 +96,7 @@ impl Copiers {
             }
             // Never freed: the threads end with the process.
             let copiers: &Copiers = Box::leak(Box::new(Copiers { threads, tasks: Mutex::default(), more: Condvar::new() }));
-            let start = |_: &usize| share::spawn_quiet("copy", || copiers.work()).is_ok();
+            let start = |_: &usize| share::spawn_with_signals_blocked("copy", || copiers.work()).is_ok();
             ((0..threads).take_while(start).count() > 0).then_some(copiers)
         })
     }

@@ -3,6 +3,7 @@
 mod aliases;
 mod apply;
 mod arrays;
+mod at_rest;
 mod checker;
 mod chunks;
 mod context_state;
@@ -44,6 +45,7 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
 use crate::staging::Staging;
 use crate::steer;
+use at_rest::AtRest;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
@@ -84,6 +86,7 @@ pub struct Executor {
     can_print: AtomicBool,
     /// Whether a kernel that may print was launched.
     prints: AtomicBool,
+    at_rest: AtRest,
     bindings: Bindings,
     device: DeviceInfo,
     virtual_device: u32,
@@ -225,6 +228,7 @@ impl Executor {
             arrays: Mutex::default(),
             can_print: AtomicBool::new(false),
             prints: AtomicBool::new(false),
+            at_rest: AtRest::default(),
             printers: [Cells::new(), Cells::new()],
             params: [Cells::new(), Cells::new()],
             layouts: Mutex::default(),

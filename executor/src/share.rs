@@ -77,7 +77,7 @@ pub fn serve(
         visitor.set_write_timeout(Some(patience))?;
         if is_ours(&visitor) { answer(visitor) } else { Ok(()) }
     };
-    spawn_quiet(thread, move || {
+    spawn_with_signals_blocked(thread, move || {
         listener.incoming().for_each(|visitor| match visitor {
             Ok(visitor) => drop(admit(visitor)),
             // Out of descriptors or memory, which may be temporary; retrying at once would keep a processor busy.
@@ -100,7 +100,7 @@ pub fn visit(name: &Name, patience: Duration) -> io::Result<UnixStream> {
 
 /// Runs `run` with all signals blocked, so that a thread that it starts receives none: the program's handlers run on the program's
 /// threads.
-fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: plain sets of signals, filled by the first call; the mask is this thread's own.
     unsafe {
@@ -114,8 +114,8 @@ fn without_signals<T>(run: impl FnOnce() -> T) -> T {
 }
 
 /// Starts a thread with all signals blocked.
-pub(crate) fn spawn_quiet(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    without_signals(|| std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop))
+pub(crate) fn spawn_with_signals_blocked(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    with_signals_blocked(|| std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop))
 }
 
 /// Unblocks the signals of this thread's own faults: it uses memory that the program may protect in order to detect accesses by a signal

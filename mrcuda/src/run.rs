@@ -16,8 +16,8 @@ pub(crate) struct RunArgs {
     #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::places)]
     server: Option<String>,
     /// Place to which the signal moves the job, or a list with one place for each of its GPUs
-    #[arg(long, value_name = "PLACE", default_value = "local", value_parser = places::places)]
-    on_usr1: String,
+    #[arg(long, alias = "on-usr1", value_name = "PLACE", default_value = "local", value_parser = places::places)]
+    on_signal: String,
     /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let shown = std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
     set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
-    command.env("MRCUDA_ON_USR1", &args.on_usr1);
+    command.env("MRCUDA_ON_SIGNAL", &args.on_signal);
     command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
 
     // "Ignore" survives exec: a signal before the program's first CUDA call has no effect, and the recorder handles the

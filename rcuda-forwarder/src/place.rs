@@ -31,6 +31,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn device(&self) -> DeviceInfo;
     /// Executes a call, without waiting for the GPU.
     fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Self::Pending>;
+    /// Whether copies to idle streams may not be complete: see [`Place::finish_copies`].
+    fn has_copies_at_rest(&self) -> bool;
+    /// Waits until such copies are complete. They are before any other call is executed.
+    fn finish_copies(&self) -> Result<(), Code>;
     /// Polls whether the GPU has reached a call.
     fn poll(&self, pending: &mut Self::Pending, reply: &mut Vec<u8>) -> Option<Code>;
     /// Number of host calls that have not completed.

@@ -306,6 +306,9 @@ impl<P: Place> Worker<P> {
             let mut reply = Vec::new();
             let why = w.late.run(|head, body| {
                 let applied = w.apply(head, body, &mut reply);
+                if w.late.left() == 1 {
+                    w.finish_copies();
+                }
                 w.completion.wake();
                 applied
             });
@@ -328,6 +331,10 @@ impl<P: Place> Worker<P> {
         let mut next = 0;
         loop {
             let idle = || inbox.is_empty() && !inbox.source().is_ready();
+            // Those of late calls are finished by the thread of these: the reader must not wait for what waits for the client.
+            if self.place.has_copies_at_rest() && self.late.is_empty() && idle() {
+                self.finish_copies();
+            }
             self.completion.look_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
             let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? else { return Ok(()) };
             let head = Head::read(&head);
@@ -348,6 +355,10 @@ impl<P: Place> Worker<P> {
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
         if head.id == CONTROL {
+            // Requests are carried out on threads of their own.
+            if self.late.is_empty() {
+                self.finish_copies();
+            }
             return self.request(head.ticket, body);
         }
         // Such memory is mirrored whatever a call waits for.
@@ -356,6 +367,13 @@ impl<P: Place> Worker<P> {
             return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
+    }
+
+    /// Waits for the copies that nobody waits for; if they have failed, the client is told.
+    fn finish_copies(&self) {
+        if let Err(rc) = self.place.finish_copies() {
+            self.answer(NO_TICKET, ops::id::COPY_IN_AT_REST, rc, &[]);
+        }
     }
 
     /// Queues a call. If the queue is full, it waits as long as other calls are applied, for example behind a long

@@ -418,6 +418,43 @@ fn a_missing_driver_is_named() {
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("started by mrcuda only"));
 }
 
+/// Copies to idle streams follow each other without a wait; everything else finds their bytes, on whichever stream.
+fn copies_at_rest_are_complete_before_other_calls() {
+    let server = Server::start();
+    let job = server.job(0);
+    let (memory, bump) = job.build();
+    let streams = [1, 2].map(|n| compose(Kind::Stream, n, 1));
+    for stream in streams {
+        job.send(CREATE_STREAM, &[&bytes(&stream::cuStreamCreate::Sent { phStream: stream, Flags: 1 })]);
+    }
+    let write = |dst: u64, data: &[u8], rows: u64, stream: u64| {
+        let width = data.len() as u64 / rows;
+        job.send(id::COPY_IN_AT_REST, &[&bytes(&CopyIn { dst, pitch: width, width, rows, stream }), data]);
+    };
+    const PIECE: usize = 1 << 10;
+    for round in 0..100 {
+        let [one, other] = if round % 2 == 0 { streams } else { [streams[1], streams[0]] };
+        for stream in [one, other] {
+            let data = words(|i| i.wrapping_mul(stream as u32).wrapping_add(round));
+            for (at, piece) in data.chunks(PIECE).enumerate() {
+                write(memory + (at * PIECE) as u64, piece, if at % 3 == 0 { 2 } else { 1 }, stream);
+            }
+        }
+        let expected = |n: u32| words(|i| i.wrapping_mul(other as u32).wrapping_add(round + n));
+        match round % 3 {
+            0 => job.bump(bump, one, memory, 1, 1),
+            // A request is carried out by another thread of the worker.
+            1 => _ = job.free(),
+            _ => {}
+        }
+        assert!(job.read(memory, 4 * WORDS as usize, one) == expected(u32::from(round % 3 == 0)), "round {round}");
+    }
+    let wrong = executor::steer::own_base(DEVICE) + (1 << 38);
+    write(wrong, &[7; 64], 1, streams[0]);
+    job.ask(id::CONTEXT_SYNC, &[]);
+    assert_eq!(job.link.take_fault().expect("a fault").id, id::COPY_IN_AT_REST);
+}
+
 fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     let server = Server::start_in(|folder| std::fs::write(folder.join("small"), "").expect("file"));
     let job = server.job(0);
@@ -453,7 +490,8 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
 }
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 8] = [
+const TESTS: [(&str, fn()); 9] = [
+    ("copies_at_rest_are_complete_before_other_calls", copies_at_rest_are_complete_before_other_calls),
     ("a_job_takes_no_more_of_the_servers_memory_than_it_may", a_job_takes_no_more_of_the_servers_memory_than_it_may),
     ("a_forked_child_does_not_keep_the_gpu_of_its_dead_parent", a_forked_child_does_not_keep_the_gpu_of_its_dead_parent),
     ("calls_run_on_the_gpu_of_a_server", calls_run_on_the_gpu_of_a_server),

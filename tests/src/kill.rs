@@ -1,14 +1,14 @@
 //! The kill matrix: every named point × every process involved × every action.
 //!
-//! In each cell real processes run `mill`; when one of them passes the point it asks the referee and waits, the action
+//! In each cell real processes run `mill`; when one of them passes the point it asks the injector and waits, the action
 //! is applied to the victim, and the answer lets all continue. Then the job must end with the native output, or with a
 //! CUDA error if the victim was where it ran; and nothing may be left of it: no process, no GPU memory, no socket, no
 //! file.
 
 mod cell;
+mod injector;
 mod left;
 mod proxy;
-mod referee;
 mod run;
 
 pub use cell::{Action, Cell, Spot, Victim, Way};

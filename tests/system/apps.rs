@@ -7,11 +7,11 @@ use tests::{Programs, Scene, Server};
 
 /// Moves that must succeed in one run.
 const MOVES: usize = 4;
-/// Microseconds that the app that is moved rests between steps at first.
+/// Initial pause between the steps of a moved app, in microseconds; doubled at each further attempt.
 const PACE: u32 = 8000;
-/// How often it may end before so many moves all the same: each time it rests twice as long, whatever the machine.
+/// Attempts until it ends no earlier than after that many moves, on however slow a machine.
 const ATTEMPTS: u32 = 8;
-/// An app that has not ended then hangs, however busy the machine is.
+/// Time limit of an app: on a busy machine, too, one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Two servers, and how programs run.

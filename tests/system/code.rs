@@ -40,7 +40,7 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// One relocation: where in the file its place is, its kind, what is added, and the symbol's name.
+/// One relocation: file offset, type, addend, symbol name.
 type Relocation = (usize, u32, u64, String);
 
 /// What the test reads of a cubin by itself.

@@ -133,8 +133,8 @@ fn run_answers_like_a_shell() {
 #[test]
 fn the_program_keeps_the_process_id_and_its_environment() {
     let scene = Scene::new("env");
-    let script = "echo $$ $MRCUDA_SERVERS $MRCUDA_ON_USR1 $MRCUDA_SIGNAL; echo $LD_LIBRARY_PATH; echo $TRITON_LIBCUDA_PATH";
-    let options = ["--server", "a:1,b:2/3", "--on-usr1", "helper:1", "--signal", "sigusr2"];
+    let script = "echo $$ $MRCUDA_SERVERS $MRCUDA_ON_SIGNAL $MRCUDA_SIGNAL; echo $LD_LIBRARY_PATH; echo $TRITON_LIBCUDA_PATH";
+    let options = ["--server", "a:1,b:2/3", "--on-signal", "helper:1", "--signal", "sigusr2"];
     let job = Job::start(&scene, "env", &options, Path::new("sh"), &["-c", script], &[("LD_LIBRARY_PATH", "/else")]);
     let pid = job.pid();
     let outcome = job.wait(LIMIT);

@@ -4,6 +4,7 @@ use crate::mix::move_until_its_end;
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
 use std::time::Duration;
 use tests::programs::LITMUS;
+use tests::scene::wait_for;
 use tests::{Job, Linkage, Outcome, Programs, Random, Scene, Server};
 
 /// Copies of 4 KiB already count as large, and pass through small areas.
@@ -34,17 +35,17 @@ fn they_have_as_many_connections_as_the_setting_says() {
     let (server, program) = (Server::start(&scene, "one"), Programs::get().path(Linkage::Static, "pageable"));
     for (setting, wanted) in [("0", 0), ("1", 2), ("3", 6)] {
         let env = [("MRCUDA_BULK_CONNECTIONS", setting)];
-        let mut job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &env);
+        let place = server.place(0);
+        let endless = ["--steps", "1000000", "--pace", "1000"];
+        let mut job = Job::start(&scene, "endless", &["--server", &place], &program, &endless, &env);
         job.wait_ready(LIMIT).unwrap();
-        let (mut most, pid) = (0, job.pid());
-        while job.runs() {
-            most = most.max(threads(pid));
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let outcome = job.wait(LIMIT);
+        let found = wait_for(LIMIT, || (threads(job.pid()) >= wanted).then_some(()));
+        assert_eq!((found, threads(job.pid())), (Some(()), wanted), "{}", job.stderr());
+        job.signal(libc::SIGKILL);
+        job.wait(LIMIT);
+        let outcome = Job::start(&scene, "job", &["--server", &place], &program, &args, &env).wait(LIMIT);
         assert_identical(&outcome, &native);
         assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
-        assert_eq!(most, wanted);
     }
     let refused = [("MRCUDA_BULK_CONNECTIONS", "65")];
     let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &refused).wait(LIMIT);

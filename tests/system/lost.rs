@@ -149,7 +149,7 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     let go = scene.path.join("go");
     let script = tests::install::root().join("tests/process/children.py");
     let args = [script.to_str().unwrap(), go.to_str().unwrap()];
-    let options = ["--server", &server.place(0), "--on-usr1", &server.near(0)];
+    let options = ["--server", &server.place(0), "--on-signal", &server.near(0)];
     let mut job =
         Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &[&["python3"], &args[..]].concat(), &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));

@@ -75,7 +75,7 @@ fn the_signal_moves_the_job_to_where_run_was_told() {
     let native = native_orbit(&scene, &LONG);
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     let (first, second) = (servers[0].place(0), servers[1].place(0));
-    let options = ["--server", &first, "--on-usr1", &second, "--signal", "USR2"];
+    let options = ["--server", &first, "--on-signal", &second, "--signal", "USR2"];
     let mut job = Job::orbit(&scene, "moved", &options, &LONG, &[]);
     // `mrcuda run` has become the program. Before its first CUDA call the signal is ignored: it must not end the program.
     let exe = format!("/proc/{}/exe", job.pid());

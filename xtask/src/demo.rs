@@ -59,7 +59,7 @@ fn play(args: &DemoArgs) -> Result<usize, String> {
 
     let first = servers[0].place(0);
     step(&format!("mrcuda run --server {first} -- orbit --steps {steps}"));
-    let options = ["--server", &first, "--on-usr1", "local"];
+    let options = ["--server", &first, "--on-signal", "local"];
     let mut job = Job::start(&scene, "moved", &options, &orbit, &["--steps", &steps_text, "--progress"], &[]);
     let ready = job.wait_ready(LIMIT)?;
     let progress = Progress::new(u64::from(steps));

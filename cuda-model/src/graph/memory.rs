@@ -103,7 +103,7 @@ impl Memories {
         if live { self.use_more(device, bytes, 0) } else { self.use_more(device, 0, bytes) }
     }
 
-    /// Checks whether a launch may do this now; with `again`, memory left by an earlier launch is freed first.
+    /// Checks whether a launch with this effect is allowed now; with `again`, memory left by an earlier launch is freed first.
     pub(super) fn check(&self, effect: &Effect, again: bool) -> Result<(), Code> {
         let live = |a: &u64| self.known.get(a).is_some_and(|m| m.live);
         let left = effect.allocs.iter().any(live) && !again;

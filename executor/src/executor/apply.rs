@@ -12,7 +12,14 @@ impl Executor {
     /// Carries out a call: a row of [`cuda_api::calls`] or an operation of [`cuda_api::ops`]. Never waits for the GPU, except where the
     /// driver itself does (loading and unloading code) or when too many copies are under way. The answer is appended to `reply`.
     pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
-        let carried = match Op::from_id(call) {
+        let op = Op::from_id(call);
+        if self.has_copies_at_rest()
+            && !matches!(op, Some(Op::CopyInAtRest | Op::HostDone | Op::HostBytes))
+            && let Err(rc) = self.finish_copies()
+        {
+            return Applied::Done(rc);
+        }
+        let carried = match op {
             // Handled without any lock that the waiting call may hold.
             Some(Op::HostDone) => self.job_says_done(body).map(|()| None),
             Some(Op::HostBytes) => self.host_bytes(body).map(|()| None),
@@ -110,7 +117,7 @@ impl Executor {
             Op::ObjectMake => self.make_object(body)?.put(reply),
             Op::ObjectEnd => self.end_object(handle(body)?)?,
             Op::TensorMapIm2col => self.tensor_map_im2col(body, reply)?,
-            Op::TensorMapAddress => self.tensor_map_address(body, reply)?,
+            Op::TensorMapAddress => self.replace_tensor_map_address(body, reply)?,
             Op::EventTimes => self.event_times(&life, body)?.put(reply),
             Op::EventReference => return self.record_reference(&life).map(Some),
         }

@@ -297,10 +297,10 @@ impl Executor {
         Ok(())
     }
 
-    pub(super) fn tensor_map_address(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
+    pub(super) fn replace_tensor_map_address(&self, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {
         let (map, address) = Wire::get(&mut body).map_err(short)?;
         self.check_tensor(address)?;
-        self.gpu.tensor_map_address(map, address)?.put(reply);
+        self.gpu.replace_tensor_map_address(map, address)?.put(reply);
         Ok(())
     }
 }

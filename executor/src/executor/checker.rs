@@ -62,7 +62,7 @@ impl Executor {
 
     /// As [`Executor::check_memory`], for rows of memory; no rows are valid at any address.
     #[inline]
-    pub(super) fn check_rows(&self, address: u64, pitch: u64, width: u64, rows: u64) -> Result<(), Code> {
+    pub(super) fn check_pitched(&self, address: u64, pitch: u64, width: u64, rows: u64) -> Result<(), Code> {
         let bytes = span(address, pitch, width, rows)?;
         if width == 0 || rows == 0 { Ok(()) } else { self.check_memory(address, bytes) }
     }
@@ -103,7 +103,7 @@ impl Executor {
         if !matches!(f.element, 1 | 2 | 4) {
             return Err(BAD);
         }
-        self.check_rows(f.dst, f.pitch, f.width.checked_mul(f.element.into()).ok_or(BAD)?, f.rows)
+        self.check_pitched(f.dst, f.pitch, f.width.checked_mul(f.element.into()).ok_or(BAD)?, f.rows)
     }
 
     /// Checks words of memory that a stream waits for or writes.

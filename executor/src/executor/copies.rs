@@ -154,7 +154,7 @@ impl Executor {
         if size(op.dst, op.pitch, op.width, op.rows)? != body.len() as u64 {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        self.check_rows(op.dst, op.pitch, op.width, op.rows)?;
+        self.check_pitched(op.dst, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
         for (skip, packed, width, rows) in pieces(op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
@@ -164,13 +164,6 @@ impl Executor {
             self.copy_from(life, &op, (skip, width, rows), buffer, stream)?;
         }
         Ok(())
-    }
-
-    /// The one call that waits for a stream, which has nothing to do but this copy.
-    pub(super) fn copy_in_at_rest(&self, life: &ContextState, body: &[u8]) -> Result<(), Code> {
-        self.copy_in(life, body)?;
-        let stream = CopyIn::get(&mut { body }).map_err(short)?.stream;
-        self.gpu.synchronize_stream(stage_stream(stream, &self.bindings)?)
     }
 
     /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again when
@@ -214,7 +207,7 @@ impl Executor {
         if total == 0 {
             return Ok(None);
         }
-        self.check_rows(op.src, op.pitch, op.width, op.rows)?;
+        self.check_pitched(op.src, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
         let mut pending = self.pending(life, Vec::new());
         // All buffers are acquired first: once a part is submitted the rest must follow at once, in the stream's order.
@@ -248,10 +241,10 @@ impl Executor {
             return Ok(());
         }
         if !to_host {
-            self.check_rows(op.dst, op.dst_pitch, op.width, op.rows)?;
+            self.check_pitched(op.dst, op.dst_pitch, op.width, op.rows)?;
         }
         if !from_host {
-            self.check_rows(op.src, op.src_pitch, op.width, op.rows)?;
+            self.check_pitched(op.src, op.src_pitch, op.width, op.rows)?;
         }
         let stream = stage_stream(op.stream, &self.bindings)?;
         match (to_host, from_host) {

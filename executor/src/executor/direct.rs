@@ -41,7 +41,7 @@ impl Direct for Fill {
         if self.width == 0 || self.rows == 0 {
             return Ok(());
         }
-        e.check_rows(self.dst, self.pitch, self.width.saturating_mul(self.element.into()), self.rows)?;
+        e.check_pitched(self.dst, self.pitch, self.width.saturating_mul(self.element.into()), self.rows)?;
         e.gpu.fill(self, stage_stream(self.stream, &e.bindings)?)
     }
 }

@@ -95,7 +95,7 @@ impl Executor {
         let op = CopyInLate::get(&mut body).map_err(short)?;
         let bytes = super::copies::size(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let bytes = usize::try_from(bytes).map_err(|_| code::ERROR_INVALID_VALUE)?;
-        self.check_rows(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
+        self.check_pitched(op.to.dst, op.to.pitch, op.to.width, op.to.rows)?;
         let live = stage_stream(op.to.stream, &self.bindings)?;
         let buffer = life.pools.late_buffer(op.to.stream, bytes)?;
         let room = (buffer.as_ptr() as usize, bytes);

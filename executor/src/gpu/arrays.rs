@@ -181,7 +181,7 @@ impl Gpu {
     }
 
     /// Puts an address in a descriptor.
-    pub(crate) fn tensor_map_address(&self, map: TensorMap, address: u64) -> Result<TensorMap, Code> {
+    pub(crate) fn replace_tensor_map_address(&self, map: TensorMap, address: u64) -> Result<TensorMap, Code> {
         let mut map = Aligned(map);
         let to = (&raw mut map).cast::<sys::CUtensorMap>();
         call!(self.array.cuTensorMapReplaceAddress(to, std::ptr::without_provenance_mut(address as usize)))?;

@@ -51,7 +51,7 @@ fn driver() -> PathBuf {
     [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
-/// The kernel that moves use, on a device: it must agree with the host, too. A CPU driver takes a part of the pages.
+/// The kernel that moves use tells all pages apart and agrees with the host's hash. On softgpu only every 61st page is hashed.
 #[test]
 fn the_kernel_tells_all_pages_apart() {
     const DEVICE: u32 = 3;

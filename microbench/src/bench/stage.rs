@@ -201,7 +201,7 @@ impl Process {
                 Ok(why) => {
                     ["mrcuda: ", "microbench: ", "error: "].iter().fold(&why[..], |w, p| w.trim_start_matches(p)).to_owned()
                 }
-                Err(_) => format!("{} ended or does not answer", self.name),
+                Err(_) => format!("{} exited, or did not answer within {LIMIT:?}", self.name),
             }
         })
     }

@@ -32,6 +32,14 @@ impl Place for Executor {
         Executor::apply(self, id, body, reply).into()
     }
 
+    fn has_copies_at_rest(&self) -> bool {
+        Executor::has_copies_at_rest(self)
+    }
+
+    fn finish_copies(&self) -> Result<(), Code> {
+        Executor::finish_copies(self)
+    }
+
     fn poll(&self, pending: &mut Pending, reply: &mut Vec<u8>) -> Option<Code> {
         pending.poll(self, reply)
     }

@@ -230,6 +230,14 @@ impl Place for Fake {
         self.carry_out(id, body, reply).unwrap_or_else(Outcome::Done)
     }
 
+    fn has_copies_at_rest(&self) -> bool {
+        false
+    }
+
+    fn finish_copies(&self) -> Result<(), Code> {
+        Ok(())
+    }
+
     fn poll(&self, due: &mut Due, reply: &mut Vec<u8>) -> Option<Code> {
         if Instant::now() < due.at || due.bulk.as_ref().is_some_and(|b| !b.load(Ordering::Acquire)) {
             return None;

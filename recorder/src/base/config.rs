@@ -18,7 +18,7 @@ pub(crate) struct Config {
     /// value of `CUDA_VISIBLE_DEVICES` at that time (`all` if it was unset): a later value, set by a launcher under the job, chooses
     /// among the places.
     pub(crate) servers: Vec<Spec>,
-    /// `MRCUDA_ON_USR1`: the target of a move by signal.
+    /// `MRCUDA_ON_SIGNAL`: the target of a move by signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
     pub(crate) signal: i32,
@@ -83,8 +83,8 @@ fn read() -> Result<Config, ConfigError> {
         None => libc::SIGUSR1,
         Some(name) => signal_number(name).ok_or_else(|| ConfigError::Signal(name.to_owned()))?,
     };
-    let on_signal = var("MRCUDA_ON_USR1").unwrap_or_else(|| "local".into());
-    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(place("MRCUDA_ON_USR1"))?;
+    let on_signal = var("MRCUDA_ON_SIGNAL").unwrap_or_else(|| "local".into());
+    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MOST_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),

@@ -136,7 +136,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             }
             cx.settle_turn(device, stream)?;
             // SAFETY: both are host memory of the program, which guarantees this size.
-            unsafe { HostCopy::of(&r).carry_out() };
+            unsafe { HostCopy::new(&r).carry_out() };
             Ok(())
         }
     }

@@ -238,7 +238,7 @@ fn unfinished(cx: &mut CallContext, event: u64) -> Result<Option<Unfinished<'sta
     if let Some(last) = last.map(|l| l.recorded())
         && (data.is_done(last) || device.is_past(last.stream, last.at))
     {
-        data.has_happened(last);
+        data.note_record_done(last);
         return Ok(None);
     }
     Ok(Some(Unfinished { event, device, data, last }))
@@ -255,7 +255,7 @@ struct Unfinished<'t> {
 
 impl Unfinished<'_> {
     /// Notes that a call of an epoch has shown that the record has occurred.
-    fn has_happened(&self, epoch: u64, call: Option<Range<u64>>) {
+    fn note_record_done(&self, epoch: u64, call: Option<Range<u64>>) {
         let (Some(asked), Some(call)) = (self.last, call) else { return };
         let Some(Recorded { at, stream }) = self.data.answered(asked) else { return };
         self.device.past(epoch, stream, at);
@@ -271,9 +271,9 @@ pub(crate) fn cuEventQuery(cx: &mut CallContext, event: u64) -> Result<(), Code>
     let asked = e.data.records();
     let span = cx.query(e.device, ops::id::EVENT_QUERY, e.event)?;
     if span.is_none() {
-        e.data.was_over(asked);
+        e.data.note_reported_done(asked);
     }
-    e.has_happened(e.device.epoch.load(Ordering::Relaxed), span);
+    e.note_record_done(e.device.epoch.load(Ordering::Relaxed), span);
     Ok(())
 }
 
@@ -283,7 +283,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: u64) -> Result<(),
             if let Some(exec) = cx.place(e.device).in_process() {
                 let asked = e.data.records();
                 cx.wait_here(e.device, exec, |exec| exec.wait_for(ops::id::EVENT_SYNC, e.event))?;
-                e.data.was_over(asked);
+                e.data.note_reported_done(asked);
                 stream_ordered::after_event(cx, e.device);
                 return Ok(());
             }
@@ -291,7 +291,7 @@ pub(crate) fn cuEventSynchronize(cx: &mut CallContext, event: u64) -> Result<(),
             let waiting = e.device.record_error(cx.place(e.device).begin(ops::id::EVENT_SYNC, &[&e.event.to_le_bytes()]))?;
             let span = waiting.span();
             cx.wait_for(e.device, waiting)?;
-            e.has_happened(epoch, span);
+            e.note_record_done(epoch, span);
             stream_ordered::after_event(cx, e.device);
             Ok(())
         }

@@ -103,7 +103,7 @@ impl EventData {
     }
 
     /// Notes that a record has occurred.
-    pub(crate) fn has_happened(&self, recorded: Recorded) {
+    pub(crate) fn note_record_done(&self, recorded: Recorded) {
         lock(&self.records).done = recorded.at;
     }
 
@@ -115,7 +115,7 @@ impl EventData {
     }
 
     /// Notes that the place has reported the event as occurred; `asked` is the number of records before the query.
-    pub(crate) fn was_over(&self, asked: Option<u64>) {
+    pub(crate) fn note_reported_done(&self, asked: Option<u64>) {
         let Some(asked) = asked.filter(|asked| self.over.load(Ordering::Relaxed) != *asked) else { return };
         let _records = lock(&self.records);
         // Otherwise the answer may be about a later record.

@@ -40,8 +40,8 @@ pub(crate) struct Made {
 #[derive(Default)]
 struct OfContext {
     made: BTreeMap<u64, Made>,
-    /// What kernels are given.
-    seen: Arc<Objects>,
+    /// Objects that kernels access by number.
+    objects: Arc<Objects>,
     /// The bindings of references, by their address.
     bound: Arc<Objects>,
 }
@@ -51,7 +51,7 @@ static OBJECTS: LazyLock<Mutex<HashMap<u64, OfContext>>> = LazyLock::new(Mutex::
 
 /// The objects of a context now.
 pub(crate) fn of_context(number: u64) -> Arc<Objects> {
-    lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.seen.clone())
+    lock(&OBJECTS).get(&number).map_or_else(Arc::default, |o| o.objects.clone())
 }
 
 /// What the references of a context see now, by their address.
@@ -160,7 +160,7 @@ fn of_arrays(shape: &Shape, levels: Vec<Level>, owner: Arc<dyn std::any::Any + S
 }
 
 /// What a resource is to kernels.
-fn seen(r: &Resource) -> Res<Object> {
+fn object_for_kernels(r: &Resource) -> Res<Object> {
     if r.flags != 0 {
         return Err(BAD);
     }
@@ -210,7 +210,7 @@ fn seen(r: &Resource) -> Res<Object> {
 
 /// What a texture sees, or a surface, without sampling.
 pub(crate) fn object(resource: &Resource, sampling: Option<&Sampling>) -> Res<Object> {
-    let mut object = seen(resource)?;
+    let mut object = object_for_kernels(resource)?;
     match sampling {
         Some(s) => {
             let mut how = sampler(s, object.channel, object.bytes)?;
@@ -238,8 +238,8 @@ pub(crate) fn create(live: &Live, made: Made) -> Res<u64> {
     let here = all.entry(live.number).or_default();
     let number = (1..).find(|n| !here.made.contains_key(n)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     here.made.insert(number, made);
-    let seen = Arc::make_mut(&mut here.seen);
-    let group = if made.sampling.is_some() { &mut seen.textures } else { &mut seen.surfaces };
+    let objects = Arc::make_mut(&mut here.objects);
+    let group = if made.sampling.is_some() { &mut objects.textures } else { &mut objects.surfaces };
     group.insert(number, Arc::new(object));
     Ok(number)
 }
@@ -257,8 +257,8 @@ pub(crate) fn destroy(live: &Live, number: u64, surface: bool) {
     }
     if let Some(here) = lock(&OBJECTS).get_mut(&live.number) {
         here.made.remove(&number);
-        let seen = Arc::make_mut(&mut here.seen);
-        let group = if surface { &mut seen.surfaces } else { &mut seen.textures };
+        let objects = Arc::make_mut(&mut here.objects);
+        let group = if surface { &mut objects.surfaces } else { &mut objects.textures };
         group.remove(&number);
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn memory(decoder: &mut Decoder<'_>, o: &Op<'_>) -> Result<bool, Prob
                 Some(VarSpace::Shared) => SHARED_WINDOW,
                 Some(VarSpace::Local) => LOCAL_WINDOW,
                 Some(VarSpace::Param) => PARAM_WINDOW,
-                Some(VarSpace::Const) | None => return Err("no such form of the instruction".into()),
+                Some(VarSpace::Const) | None => return Err("softgpu does not support this form of the instruction".into()),
             };
             let mut instr = decoder.instr(handler::<IsSpace>());
             instr.d = decoder.pred(o.arg(0)?)?;
@@ -291,9 +291,10 @@ impl Decoder<'_> {
         let ty = o.ty()?;
         let space = space_of(o);
         let words = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
-        let op = o.mods.iter().find(|m| words.contains(m)).ok_or("no such form of the instruction")?;
-        let update =
-            atomics::update(op, ty).filter(|_| count_of(o) == 1 && ty.size() >= 2).ok_or("no such form of the instruction")?;
+        let op = o.mods.iter().find(|m| words.contains(m)).ok_or("softgpu does not support this form of the instruction")?;
+        let update = atomics::update(op, ty)
+            .filter(|_| count_of(o) == 1 && ty.size() >= 2)
+            .ok_or("softgpu does not support this form of the instruction")?;
         let first = usize::from(returns);
         let d = if returns && self.name_of(o.arg(0)?) != Some("_") { self.dst(o.arg(0)?, ty)? } else { NONE };
         let b = self.src(o.arg(first + 1)?, ty)?;
@@ -455,7 +456,7 @@ impl Decoder<'_> {
     }
 
     fn collective(&mut self, o: &Op<'_>) -> Result<(), Problem> {
-        let missing = || Problem::from("no such form of the instruction");
+        let missing = || Problem::from("softgpu does not support this form of the instruction");
         let kind = match o.name {
             "activemask" => SyncKind::ActiveMask,
             "elect" => SyncKind::Elect,

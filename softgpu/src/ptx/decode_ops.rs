@@ -36,7 +36,7 @@ fn rounding(o: &Op<'_>) -> (Option<Round>, bool) {
 }
 
 fn missing() -> Problem {
-    "no such form of the instruction".into()
+    "softgpu does not support this form of the instruction".into()
 }
 
 /// Decodes the instruction if it is one of these; false if it is not.

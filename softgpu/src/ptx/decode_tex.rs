@@ -100,7 +100,7 @@ impl Decoder<'_> {
         let types = o.types();
         let [to_type, at_type] = types[..] else { return Err("types of this form".into()) };
         if to_type.size() != 4 || at_type.size() != 4 || o.args.len() > if o.has("level") { 3 } else { 2 } {
-            return Err("no such form of the instruction".into());
+            return Err("softgpu does not support this form of the instruction".into());
         }
         let (object, layer, at) = self.sampled(o.arg(1)?, o, at_type)?;
         let lod = if o.has("level") { Some(self.src(o.arg(2)?, at_type)?) } else { None };
@@ -110,7 +110,7 @@ impl Decoder<'_> {
         }
         let cube = o.has("cube") || o.has("acube");
         if cube && at_type != Ty::F32 {
-            return Err("no such form of the instruction".into());
+            return Err("softgpu does not support this form of the instruction".into());
         }
         let to = self.texel(o.arg(0)?)?;
         self.emit_tex(object, TexSpec { kind, cube, at, layer, to });
@@ -118,9 +118,10 @@ impl Decoder<'_> {
     }
 
     fn tld4(&mut self, o: &Op<'_>) -> Result<(), Problem> {
-        let channel = ["r", "g", "b", "a"].iter().position(|c| o.has(c)).ok_or("no such form of the instruction")?;
+        let channel =
+            ["r", "g", "b", "a"].iter().position(|c| o.has(c)).ok_or("softgpu does not support this form of the instruction")?;
         if o.args.len() != 2 || geometry(o)?.0 != 2 {
-            return Err("no such form of the instruction".into());
+            return Err("softgpu does not support this form of the instruction".into());
         }
         let (object, layer, at) = self.sampled(o.arg(1)?, o, Ty::F32)?;
         let to = self.texel(o.arg(0)?)?;

@@ -254,7 +254,7 @@ impl<'m> Decoder<'m> {
                 if *offset == 0 {
                     match (self.reg(name), wide) {
                         (Some(Reg::R32(r)), false) | (Some(Reg::R64(r)), true) => return Ok(Src(r)),
-                        (Some(_), _) => return Err(format!("register '{name}' has not the width of the instruction")),
+                        (Some(_), _) => return Err(format!("register '{name}' does not match the instruction's width")),
                         (None, _) => {}
                     }
                     if let Some(index) = special::index(name) {

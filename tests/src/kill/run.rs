@@ -1,9 +1,9 @@
 //! Runs one cell: processes, the point, the action, the outcome.
 
 use super::cell::{Action, Cell, Spot, Way};
+use super::injector::{Host, Injector};
 use super::left;
 use super::proxy::Lane;
-use super::referee::{Host, Referee};
 use crate::job::{self, Job};
 use crate::random::Random;
 use crate::report::Report;
@@ -74,8 +74,8 @@ pub(super) fn run(cell: Cell, seed: u64, native: &str, folder: &Path) -> Result<
 
 /// Plays a cell; none if the point was not passed.
 fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End>, String> {
-    let referee = Referee::start(cell, seed, scene.runtime()).map_err(|e| e.to_string())?;
-    let (fault, number, until) = (referee.variable(), seed.to_string(), scene.path.join("end").display().to_string());
+    let injector = Injector::start(cell, seed, scene.runtime()).map_err(|e| e.to_string())?;
+    let (fault, number, until) = (injector.variable(), seed.to_string(), scene.path.join("end").display().to_string());
     let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
     let (from, to) = (cell.way.from(), cell.way.to());
     let server = |spot: Option<Spot>, name: &str| {
@@ -94,26 +94,26 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     }
     let harmed = aim.is_some();
     let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
-    let hosts = referee.hosts([host(&servers[0])?, host(&servers[1])?]);
+    let hosts = injector.hosts([host(&servers[0])?, host(&servers[1])?]);
     if cell.point == Point::Open {
         // A warm worker would do: one with another environment will not. Those that are opened now do not count.
         env.push(("CUDA_DEVICE_MAX_CONNECTIONS", "8"));
         let opened = servers.iter().flatten().count() as u32;
-        wait_for(LIMIT, || (referee.asked() >= opened).then_some(())).ok_or("the servers do not open their GPUs")?;
+        wait_for(LIMIT, || (injector.asked() >= opened).then_some(())).ok_or("the servers do not open their GPUs")?;
     }
     let mut draw = Random::new(seed);
     let skip = if cell.repeats() { draw.below(3) as u32 } else { 0 };
 
     let start = matches!(cell.way, Way::Start(_));
     if start {
-        referee.arm(skip);
+        injector.arm(skip);
     }
     let place = |spot: Spot, host: &Option<Host>| host.as_ref().map_or_else(|| spot.name().to_owned(), |h| h.place(spot));
     let first = place(from, &hosts[0]);
     let options: &[&str] = if from == Spot::Local { &[] } else { &["--server", &first] };
     let mut job = Job::start(scene, "job", options, &scene.install.file("mill"), &["--until", &until], &env);
     let pid = job.pid();
-    referee.job(pid);
+    injector.job(pid);
     let serving = || -> Vec<u32> {
         let workers = hosts.iter().flatten().flat_map(|h| h.workers_of(pid)).chain(helpers(pid));
         workers.filter(|w| left::lives(*w)).collect()
@@ -126,17 +126,17 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
             return Err(format!("the job does not get going: {}", job.stderr()));
         }
         // At the start the first place is opened, which does not count either.
-        referee.arm(skip);
+        injector.arm(skip);
     }
     if let Some(to) = to {
         moved = Some(migrate(scene, pid, &place(to, &hosts[1]))?);
     }
-    let struck = wait_for(if to.is_some() { Duration::from_millis(1500) } else { SOON }, || referee.struck());
+    let struck = wait_for(if to.is_some() { Duration::from_millis(1500) } else { SOON }, || injector.struck());
     match struck {
         Some(r) => r.map_err(|why| format!("the blow missed: {why}"))?,
         None => return Ok(None),
     }
-    wait_for(LIMIT, || (!referee.has_stopped()).then_some(())).ok_or("the stopped process does not go on")?;
+    wait_for(LIMIT, || (!injector.has_stopped()).then_some(())).ok_or("the stopped process does not go on")?;
 
     let committed = moved.flatten().is_some_and(|r| r.ok());
     if to.is_some() && job.runs() {

@@ -48,7 +48,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
         let r = Rect { dst, src, width: c.width, rows: 1 };
         // Unlike individual copies (measured).
         if item.order == Order::Stream && src.is_pinned(&r)? && dst.is_pinned(&r)? {
-            return host_function::copy_in_order(cx, device, live, HostCopy::of(&r));
+            return host_function::copy_in_order(cx, device, live, HostCopy::new(&r));
         }
     }
     let of_host = ends[1].filter(|(end, _)| !end.device);

@@ -258,7 +258,7 @@ pub(crate) struct HostCopy {
 }
 
 impl HostCopy {
-    pub(crate) fn of(r: &Rect) -> HostCopy {
+    pub(crate) fn new(r: &Rect) -> HostCopy {
         HostCopy { rect: *r, _taken: Vec::new() }
     }
 
@@ -268,7 +268,7 @@ impl HostCopy {
     /// The source is valid memory.
     pub(crate) unsafe fn later(r: &Rect) -> Result<HostCopy, Code> {
         if r.src.is_pinned(r)? {
-            return Ok(HostCopy::of(r));
+            return Ok(HostCopy::new(r));
         }
         // SAFETY: guaranteed by the caller.
         let taken = unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) };

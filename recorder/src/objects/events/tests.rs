@@ -12,16 +12,16 @@ fn an_event_is_over_when_its_last_record_is_known_to_have_happened() {
     data.begin_record();
     assert_eq!(data.records(), None);
     data.end_record(Some(1), None);
-    data.was_over(asked);
-    data.was_over(None);
+    data.note_reported_done(asked);
+    data.note_reported_done(None);
     assert!(!data.is_over(1, never), "another record came between question and answer");
-    data.was_over(data.records());
+    data.note_reported_done(data.records());
     assert!(data.is_over(1, never) && data.is_over(2, never));
     data.begin_record();
     data.end_record(Some(1), Some(Recorded { at: 80, stream: 7 }));
     assert!(!data.is_over(1, never) && data.is_over(1, |stream, at| (stream, at) == (7, 80)));
     assert!(data.is_over(2, never), "that was in an earlier place");
-    data.has_happened(Recorded { at: 80, stream: 7 });
+    data.note_record_done(Recorded { at: 80, stream: 7 });
     assert!(data.is_over(1, never));
     data.begin_record();
     data.end_record(None, None);
@@ -147,7 +147,7 @@ fn a_record_in_a_new_place_counts_though_its_order_begins_anew() {
         data.last().map(|l| l.recorded().at)
     };
     assert_eq!(record(1, 500), Some(500));
-    data.has_happened(Recorded { at: 500, stream: 7 });
+    data.note_record_done(Recorded { at: 500, stream: 7 });
     assert_eq!(record(2, 24), Some(24));
     assert_eq!(record(3, 500), Some(500));
     assert!(!data.is_done(Recorded { at: 500, stream: 7 }), "that was in the first place");
@@ -223,11 +223,11 @@ fn an_event_on_its_way_is_not_over_in_any_place() {
 fn an_answer_without_a_question_does_not_count() {
     let data = EventData::default();
     data.recorded_somewhere(1);
-    data.was_over(None);
+    data.note_reported_done(None);
     assert!(!data.is_over(1, |_, _| false));
-    data.was_over(Some(0));
+    data.note_reported_done(Some(0));
     assert!(!data.is_over(1, |_, _| false));
-    data.was_over(Some(1));
+    data.note_reported_done(Some(1));
     assert!(data.is_over(1, |_, _| false));
 }
 

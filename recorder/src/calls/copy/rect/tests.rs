@@ -275,7 +275,7 @@ fn rows_of_host_memory_may_overlap() {
     let at = bytes.as_mut_ptr() as u64;
     let r = Rect { dst: end(at + 2, 16), src: end(at, 16), width: 8, rows: 2 };
     // SAFETY: both ends are inside the array.
-    unsafe { HostCopy::of(&r).carry_out() };
+    unsafe { HostCopy::new(&r).carry_out() };
     assert_eq!(bytes[..12], [0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 10, 11]);
     assert_eq!(bytes[16..28], [16, 17, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27]);
 }

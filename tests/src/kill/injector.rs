@@ -1,4 +1,4 @@
-//! The referee: processes ask it at the armed point, and it then applies the action.
+//! The injector: processes ask it at the armed point, and it then applies the action.
 
 use super::cell::{Action, Cell, Door, Spot, Victim};
 use super::left;
@@ -20,7 +20,7 @@ const STOP: Duration = Duration::from_secs(15);
 /// How long it may take until a process is known or dead.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A server as the referee knows it.
+/// A server as the injector knows it.
 #[derive(Debug)]
 pub(super) struct Host {
     pid: u32,
@@ -66,16 +66,16 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The referee of one cell.
+/// The injector of one cell.
 #[derive(Debug)]
-pub(super) struct Referee {
+pub(super) struct Injector {
     shared: Arc<Shared>,
     socket: PathBuf,
 }
 
-impl Referee {
+impl Injector {
     /// Listens on a socket in this folder.
-    pub(super) fn start(cell: Cell, seed: u64, folder: &Path) -> io::Result<Referee> {
+    pub(super) fn start(cell: Cell, seed: u64, folder: &Path) -> io::Result<Injector> {
         let socket = folder.join("ask");
         let listener = UnixListener::bind(&socket)?;
         let shared = Arc::new(Shared {
@@ -101,7 +101,7 @@ impl Referee {
                 std::thread::spawn(move || shared.answer(stream));
             }
         });
-        Ok(Referee { shared, socket })
+        Ok(Injector { shared, socket })
     }
 
     /// What `MRCUDA_FAULT` must be.
@@ -144,7 +144,7 @@ impl Referee {
     }
 }
 
-impl Drop for Referee {
+impl Drop for Injector {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
         // Wakes the listener; if that fails it has ended already.
