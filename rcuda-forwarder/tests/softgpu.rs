@@ -423,7 +423,7 @@ fn copies_at_rest_are_complete_before_other_calls() {
     let server = Server::start();
     let job = server.job(0);
     let (memory, bump) = job.build();
-    let streams = [1, 2].map(|n| compose(Kind::Stream, n, 1));
+    let streams = [1, 2].map(|n| compose(Kind::Stream, 1, n));
     for stream in streams {
         job.send(CREATE_STREAM, &[&bytes(&stream::cuStreamCreate::Sent { phStream: stream, Flags: 1 })]);
     }
