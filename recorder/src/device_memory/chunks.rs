@@ -34,7 +34,7 @@ pub(crate) fn grow(cx: &CallContext, device: &'static Device, request: Request) 
             Step::Done(found) => return Ok(found),
             Step::Map(chunk) => {
                 let result = map(cx, device, chunk);
-                growth.mapped(&mut device.memory_mut(), request, result)?
+                growth.mapped(&mut device.memory_mut(), result)?
             }
             Step::Unmap(chunk) => {
                 let unmapped = unmap(cx, device, chunk).is_ok();

@@ -53,6 +53,7 @@ pub(crate) enum Step {
 /// A request that needs more physical memory. Between its steps other requests are served from mapped memory, and memory is freed.
 #[derive(Debug, Clone)]
 pub(crate) struct Growth {
+    request: Request,
     /// The chunk that is being mapped.
     chunk: Chunk,
     /// Whether spare chunks were unmapped to make room for it.
@@ -64,41 +65,41 @@ pub(crate) struct Growth {
 impl Growth {
     /// Begins with a request that [`Memory::take`] could not serve.
     pub(crate) fn begin(m: &mut Memory, request: Request) -> Result<(Growth, Step), Code> {
-        let mut growth = Growth { chunk: Chunk { address: 0, bytes: 0 }, made_room: false, is_smaller: false };
+        let mut growth = Growth { request, chunk: Chunk { address: 0, bytes: 0 }, made_room: false, is_smaller: false };
         // It was freed, or mapped for another thread, meanwhile.
         if let Some(found) = m.take(request)? {
             return Ok((growth, Step::Done(found)));
         }
-        let step = growth.attempt(m, request, request.chunk()?)?;
+        let step = growth.attempt(m, request.chunk()?)?;
         Ok((growth, step))
     }
 
-    fn attempt(&mut self, m: &mut Memory, request: Request, (bytes, more): (u64, u64)) -> Result<Step, Code> {
+    fn attempt(&mut self, m: &mut Memory, (bytes, more): (u64, u64)) -> Result<Step, Code> {
         if let Some(address) = m.take_spare(bytes, more) {
-            return m.serve(request, address).map(Step::Done);
+            return m.serve(self.request, address).map(Step::Done);
         }
-        let Some(address) = m.bare.take(bytes) else { return self.smaller(m, request, code::ERROR_OUT_OF_MEMORY) };
+        let Some(address) = m.bare.take(bytes) else { return self.smaller(m, code::ERROR_OUT_OF_MEMORY) };
         self.chunk = Chunk { address, bytes };
         Ok(Step::Map(self.chunk))
     }
 
     /// Continues with a smaller chunk if there was no memory.
-    fn smaller(&mut self, m: &mut Memory, request: Request, why: Code) -> Result<Step, Code> {
-        match request.smaller_chunk() {
+    fn smaller(&mut self, m: &mut Memory, why: Code) -> Result<Step, Code> {
+        match self.request.smaller_chunk() {
             Some(bytes) if why == code::ERROR_OUT_OF_MEMORY && !self.is_smaller => {
                 (self.is_smaller, self.made_room) = (true, false);
-                self.attempt(m, request, (bytes, 0))
+                self.attempt(m, (bytes, 0))
             }
             _ => Err(why),
         }
     }
 
     /// Reports whether the chunk was mapped. After an error no chunk is being mapped.
-    pub(crate) fn mapped(&mut self, m: &mut Memory, request: Request, result: Result<(), Code>) -> Result<Step, Code> {
+    pub(crate) fn mapped(&mut self, m: &mut Memory, result: Result<(), Code>) -> Result<Step, Code> {
         let Err(why) = result else {
             m.mapped += self.chunk.bytes;
             m.chunks.insert(self.chunk.address, self.chunk.bytes);
-            return m.serve(request, self.chunk.address).map(Step::Done);
+            return m.serve(self.request, self.chunk.address).map(Step::Done);
         };
         if why == code::ERROR_OUT_OF_MEMORY
             && !self.made_room
@@ -108,7 +109,7 @@ impl Growth {
             return Ok(Step::Unmap(spare));
         }
         m.bare.put(self.chunk.address, self.chunk.bytes);
-        self.smaller(m, request, why)
+        self.smaller(m, why)
     }
 
     /// Reports whether a spare chunk was unmapped.

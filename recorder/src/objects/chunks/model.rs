@@ -153,7 +153,7 @@ impl World {
                         return result.map(|()| Found::ready(0));
                     }
                     self.in_flight = None;
-                    let next = growth.mapped(&mut self.m, request, result);
+                    let next = growth.mapped(&mut self.m, result);
                     if self.mistake == Mistake::LosesTheAddressesOfAFailedMap && self.m.bare.bytes() > before {
                         assert!(self.m.bare.carve(chunk.address, chunk.bytes));
                     }
@@ -378,6 +378,6 @@ fn a_pool_that_ends_while_memory_is_mapped_for_it_loses_no_chunk() {
     assert!(matches!(step, Step::Map(chunk) if chunk.bytes == pool::GROWTH));
     m.pools.entry(POOL).and_modify(|p| p.doomed = true);
     assert!(m.complete(None, 0).is_empty() && !m.pools.contains_key(&POOL));
-    assert_eq!(growth.mapped(&mut m, request, Ok(())), Err(code::ERROR_INVALID_VALUE));
+    assert_eq!(growth.mapped(&mut m, Ok(())), Err(code::ERROR_INVALID_VALUE));
     assert_eq!((m.spare_bytes, m.mapped, m.count()), (pool::GROWTH, pool::GROWTH, 0), "it is spare");
 }

@@ -110,7 +110,7 @@ impl World {
                 Step::Map(_) => {
                     let fails = self.failures && choices.pick(8) == 1;
                     let result = if fails { Err(code::ERROR_OUT_OF_MEMORY) } else { Ok(()) };
-                    growth.mapped(&mut self.m, request, result)?
+                    growth.mapped(&mut self.m, result)?
                 }
                 Step::Unmap(chunk) => {
                     assert!(self.unfinished(chunk.address, chunk.bytes).is_empty(), "memory in use is unmapped");
