@@ -5,6 +5,10 @@
 //! A crate whose code is run so takes its atomic words from a module `sync`: in its tests these, else the standard library's. Threads that
 //! are not part of a model pass through all of this unchanged.
 
+mod choices;
+
+pub use choices::{Choices, every_choice, random_choices};
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

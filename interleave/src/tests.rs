@@ -126,3 +126,18 @@ fn models_find_what_hangs_and_what_is_wrong() {
     assert!(slept(true).unwrap() > 3);
     assert!(slept(false).is_err());
 }
+
+#[test]
+fn every_sequence_of_choices_is_run_once() {
+    let mut seen = HashSet::new();
+    let runs = every_choice(|choices| {
+        let first = choices.pick(3);
+        let rest: Vec<usize> = (0..first).map(|_| choices.pick(2)).collect();
+        assert!(seen.insert((first, rest)));
+    });
+    assert_eq!((runs, seen.len()), (1 + 2 + 4, 7));
+    let mut random = Vec::new();
+    random_choices(20, |choices| random.push((choices.pick(1000), choices.pick(1))));
+    assert!(random.iter().all(|(first, second)| *first < 1000 && *second == 0));
+    assert!(random.iter().collect::<HashSet<_>>().len() > 15, "the runs differ");
+}

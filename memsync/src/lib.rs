@@ -26,8 +26,11 @@
 //!   Result: digest                   ──────────▶
 //! ```
 //!
+//! What is copied follows from regions and hashes alone (`diff.rs`); the two ends only read, send, receive and write.
+//!
 //! After an error the connections are unusable: the caller closes them, which also ends the round at the other end.
 
+mod diff;
 mod error;
 mod frames;
 #[cfg(test)]

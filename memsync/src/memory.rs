@@ -1,7 +1,8 @@
 //! The operations of the executor that a round needs.
 
+use crate::diff::batches;
 use crate::error::SyncError;
-use crate::frames::{BATCH, BATCH_PAGES, Show};
+use crate::frames::{BATCH, Show};
 use crate::region::{self, Kind, Page, Pages, Region};
 use executor::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
 use std::sync::Arc;
@@ -49,23 +50,6 @@ fn pieces(pages: &[Page]) -> Vec<Piece> {
             piece
         })
         .collect()
-}
-
-/// Splits pages into batches that fit a buffer.
-pub(crate) fn batches<T: Copy>(mut items: &[T], bytes: impl Fn(T) -> u64) -> Vec<&[T]> {
-    let mut all = Vec::new();
-    while !items.is_empty() {
-        let mut sum = 0;
-        let fits = |item: &&T| {
-            sum += bytes(**item);
-            sum <= BATCH as u64
-        };
-        let n = items.iter().take(BATCH_PAGES).take_while(fits).count().max(1);
-        let (batch, rest) = items.split_at(n);
-        all.push(batch);
-        items = rest;
-    }
-    all
 }
 
 impl Memory for Arc<Executor> {

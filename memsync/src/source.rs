@@ -1,40 +1,19 @@
 //! The source's part of a round.
 
+use crate::diff::{Wanted, by_connection, everything, to_send};
 use crate::error::SyncError;
 use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes};
-use crate::memory::{Memory, batches};
+use crate::memory::Memory;
 use crate::region::{Page, Pages, Region, difference, digest, whole};
 use crate::{Round, Stream, Verify};
-use executor::{NO_HASH, PageHash, PageKey};
+use executor::{PageHash, PageKey};
 use faults::{Faults, Point};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
-}
-
-/// A page to send: its number among the pages that the target wants sent, and its location.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    number: u32,
-    page: Page,
-}
-
-/// Pages of the target whose hashes differ from ours. Regions that only one end has are left out.
-fn wanted(theirs: (&Pages, &[PageHash]), ours: (&Pages, &[PageHash])) -> Vec<Wanted> {
-    let first_page: HashMap<&Region, usize> = ours.0.numbered().collect();
-    let mut wanted = Vec::new();
-    for (r, there) in theirs.0.numbered() {
-        let Some(here) = first_page.get(r).copied() else { continue };
-        let n = r.pages() as usize;
-        let pairs = theirs.1[there..there + n].iter().zip(&ours.1[here..here + n]);
-        for (i, _) in pairs.enumerate().filter(|(_, (theirs, ours))| theirs != ours && **ours != NO_HASH) {
-            wanted.push(Wanted { number: (there + i) as u32, page: r.page(i as u64) });
-        }
-    }
-    wanted
 }
 
 /// For tests: flips a byte of the selected page.
@@ -106,16 +85,15 @@ fn send_all<M: Memory>(
     corruption: &Corruption,
     point: Point,
 ) -> Result<usize, SyncError> {
-    let batches = batches(wanted, |w| w.page.bytes);
-    let stripes = conns.len();
+    let shares = by_connection(wanted, conns.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = conns
             .iter_mut()
+            .zip(&shares)
             .enumerate()
-            .map(|(i, s)| {
-                let mine: Vec<&[Wanted]> = batches.iter().copied().skip(i).step_by(stripes).collect();
+            .map(|(i, (s, mine))| {
                 scope.spawn(move || {
-                    let sent = send(m, 1 + i, &mut **s, &mine, corruption, point);
+                    let sent = send(m, 1 + i, &mut **s, mine, corruption, point);
                     match &sent {
                         Err(e) if e.is_io() => sent,
                         _ => sent.and_then(|gone| send_batch(&mut **s, &[], &[]).map(|()| gone)).or_else(|e| {
@@ -135,11 +113,6 @@ fn send_all<M: Memory>(
         }
         all
     })
-}
-
-/// All pages that are sent for the comparison of their bytes.
-fn everything(theirs: &Pages) -> Vec<Wanted> {
-    theirs.iter().enumerate().map(|(i, page)| Wanted { number: i as u32, page }).collect()
 }
 
 fn none_gone(gone: usize) -> Result<(), SyncError> {
@@ -195,7 +168,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         faults::at(point);
     }
     send_hashes(&mut *conns[0], &seen_hashes)?;
-    let wanted = wanted((&theirs, &their_hashes), (&mine, &hashes));
+    let wanted = to_send((&theirs, &their_hashes), (&mine, &hashes));
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verifies()), sent: AtomicU64::new(0) };
     let sent = send_all(m, conns, &wanted, &corruption, point);
     let copy_ms = ms(copying);

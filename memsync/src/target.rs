@@ -1,13 +1,13 @@
 //! The target's part of a round.
 
+use crate::diff::{Compared, differing, in_view, places, ranges, to_fetch, ways};
 use crate::error::SyncError;
 use crate::frames::{BATCH, Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
 use crate::memory::Memory;
-use crate::region::{Kind, Page, Pages, Region, digest, whole};
+use crate::region::{Page, Pages, digest, whole};
 use crate::{Round, Stream, Verify};
-use executor::{NO_HASH, PageHash, joined};
+use executor::PageHash;
 use faults::{Faults, Point};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The result of receiving on one connection.
@@ -33,28 +33,6 @@ impl Received {
     }
 }
 
-/// The numbers of the pages that were compared: a proof by bytes must cover all of them.
-#[derive(Debug)]
-struct Compared(Vec<AtomicU64>);
-
-impl Compared {
-    fn none_of(all: &Pages) -> Compared {
-        Compared((0..all.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn note(&self, numbers: &[u32]) {
-        for n in numbers {
-            if let Some(word) = self.0.get(*n as usize / 64) {
-                word.fetch_or(1 << (n % 64), Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.0.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
-    }
-}
-
 /// How received pages are used.
 #[derive(Debug, Clone, Copy)]
 enum Purpose<'a> {
@@ -62,16 +40,6 @@ enum Purpose<'a> {
     Write,
     /// They are compared with the pages at the target, and recorded.
     Compare(&'a Compared),
-}
-
-/// The destinations of the pages of a batch.
-fn places(all: &Pages, numbers: &[u32], bytes: usize) -> Result<Vec<Page>, SyncError> {
-    let wanted: Option<Vec<Page>> = numbers.iter().map(|n| all.get(*n as usize)).collect();
-    let wanted = wanted.ok_or(SyncError::Protocol("a page that was not offered"))?;
-    if wanted.iter().map(|p| p.bytes).sum::<u64>() != bytes as u64 {
-        return Err(SyncError::Protocol("a batch whose size is not that of its pages"));
-    }
-    Ok(wanted)
 }
 
 /// Receives everything from one connection; while one batch is written to the GPU, the next is read.
@@ -135,17 +103,7 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
 fn compare<M: Memory>(m: &M, lane: usize, pages: &[Page], bytes: &[u8]) -> Result<Option<(usize, u64)>, SyncError> {
     let mut ours = land(m, m.read(lane, m.buffer()?, pages)?)?;
     let ours = &m.bytes(&mut ours)[..bytes.len()];
-    let mut at = 0;
-    let differing: Vec<u64> = pages
-        .iter()
-        .filter(|page| {
-            let part = at..at + page.bytes as usize;
-            at = part.end;
-            ours[part.clone()] != bytes[part]
-        })
-        .map(|page| page.address)
-        .collect();
-    Ok(differing.first().map(|address| (differing.len(), *address)))
+    Ok(differing(pages, ours, bytes))
 }
 
 fn receive_all<M: Memory>(
@@ -182,10 +140,8 @@ fn fetch<M: Memory>(
     spoil: Option<u64>,
     point: Point,
 ) -> Result<u64, SyncError> {
-    let pairs = || seen.iter().zip(ours.iter().zip(theirs));
-    let differing = || pairs().filter(|(_, (ours, theirs))| ours != theirs && **theirs != NO_HASH).map(|(page, _)| page);
-    let ranges = joined(differing().map(|page| (page.address, page.bytes)));
-    let spoiled = spoil.and_then(|count| differing().nth(usize::try_from(count).ok()?.checked_sub(1)?));
+    let ranges = ranges(to_fetch(seen, ours, theirs));
+    let spoiled = spoil.and_then(|count| to_fetch(seen, ours, theirs).nth(usize::try_from(count).ok()?.checked_sub(1)?));
     if seen.len() > 0 {
         faults::at(point);
     }
@@ -198,19 +154,6 @@ fn fetch<M: Memory>(
         m.land(m.write(0, buffer, &[page])?)?;
     }
     Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
-}
-
-/// For each region, whether it is among these chunks.
-fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
-    regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()
-}
-
-/// How pages that are sent and pages in view are verified.
-fn ways(verify: Verify, same_gpu: bool) -> (Verify, Verify) {
-    match verify {
-        Verify::Auto => (Verify::Hash, if same_gpu { Verify::Bytes } else { Verify::Hash }),
-        all => (all, all),
-    }
 }
 
 pub(crate) fn run<M: Memory>(
@@ -317,11 +260,11 @@ fn prove<M: Memory>(
     seeds: &Seeds,
     compared: (Option<(usize, u64)>, &Compared),
 ) -> Proof {
-    let differing = |(pages, address)| SyncError::Bytes { pages, address };
+    let unequal = |(pages, address)| SyncError::Bytes { pages, address };
     if let Some(differ) = compared.0 {
-        return Err(differing(differ));
+        return Err(unequal(differ));
     }
-    if hello.sent == Verify::Bytes && compared.1.count() != all.len() {
+    if hello.sent == Verify::Bytes && !compared.1.is_complete() {
         return Err(SyncError::Protocol("the source did not send every page for the comparison of bytes"));
     }
     let key = seeds.prove();
@@ -334,7 +277,7 @@ fn prove<M: Memory>(
     if hello.seen == Verify::Bytes {
         let differ = m.compare(seen)?;
         if let Some(address) = differ.first() {
-            return Err(differing((differ.len(), *address)));
+            return Err(unequal((differ.len(), *address)));
         }
     }
     Ok((digest(&hello.regions, &after, &seen_after), (after.len() + seen_after.len()) as u64))

@@ -8,6 +8,7 @@ use crate::handle_end;
 use crate::host_memory::managed_variables;
 use crate::job::{Device, PutOff, contexts};
 use crate::ledger::Ledger;
+use crate::ledger::call::Begun;
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::{captures, creation};
 use crate::thread;
@@ -197,18 +198,17 @@ impl CallContext {
                 return decode::<C>(&[]);
             }
             let mut ledger = lock(&device.ledger);
-            if ledger.is_set::<C>(body, edges) {
-                return decode::<C>(&[]);
-            }
-            // A repeated request for the same kernel, module or variable is answered without a round trip.
-            let key = (C::IS_CODE && edges.ends.is_none() && !edges.creates.is_empty()).then(|| (C::ID, body[8..].to_vec()));
-            known = key.as_ref().and_then(|k| ledger.known(k));
-            if let Some(known) = known {
-                // An object that the program has destroyed itself is not found any more, as with the driver.
-                let ended =
-                    cuda_api::handle::kind(known) == Some(Kind::TextureRef) && self.job.tables.textures.get(known).is_err();
-                return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
-            }
+            let call = match ledger.begin::<C>(body, edges) {
+                Begun::IsSet => return decode::<C>(&[]),
+                Begun::Known(handle) => {
+                    known = Some(handle);
+                    // An object that the program has destroyed itself is not found any more, as with the driver.
+                    let ended =
+                        cuda_api::handle::kind(handle) == Some(Kind::TextureRef) && self.job.tables.textures.get(handle).is_err();
+                    return if ended { Err(code::ERROR_NOT_FOUND) } else { decode::<C>(&[]) };
+                }
+                Begun::Send(call) => call,
+            };
             let (reply, bytes) = match self.place(device).in_process() {
                 Some(exec) => {
                     let reply = device.record_error(exec.call::<C>(sent, edges))?;
@@ -224,14 +224,9 @@ impl CallContext {
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
-            if let Some(keep) = ledger.keep::<C>(body, edges) {
-                ledger.append(C::ID, body, &bytes, edges, keep)?;
-            }
-            if let Some(ended) = edges.ends.filter(|_| C::IS_CODE) {
-                for hash in ledger.unloaded(ended) {
-                    self.send_quietly(device, ops::id::IMAGE_END, &hash)?;
-                    ledger.end_image(&hash)?;
-                }
+            for hash in ledger.succeeded::<C>(call, body, &bytes, edges)? {
+                self.send_quietly(device, ops::id::IMAGE_END, &hash)?;
+                ledger.end_image(&hash)?;
             }
             if let Some(made) = creation {
                 creation::note_creation(self, device, made)?;
@@ -246,9 +241,6 @@ impl CallContext {
                     other.answers.forget_setting(device.index, attribute);
                     other.forget_on(device.index);
                 }
-            }
-            if let Some(k) = key {
-                ledger.learn(k, edges);
             }
             if let Some(parent) = edges.uses.first() {
                 for f in edges.creates.iter().filter_map(|h| self.job.tables.function(*h).ok()) {

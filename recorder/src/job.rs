@@ -3,10 +3,10 @@
 use crate::base::completion_cache::Quiet;
 use crate::base::log::lock;
 use crate::gate;
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::objects::allocations::Memory;
 use crate::objects::limits::Limits;
-use crate::objects::memory_lock::{MemoryLock, MemoryMut};
+use crate::objects::memory_lock::{Fence, MemoryLock, MemoryMut};
 use crate::objects::spare_events::SpareEvents;
 use crate::objects::tables::Tables;
 use crate::place::Place;
@@ -54,11 +54,20 @@ pub(crate) struct Device {
     pub(crate) waiters: AtomicU32,
     /// Limits against which launches are checked.
     pub(crate) limits: Limits,
-    /// Allocations and the arena, held while the place maps memory for them: nobody may see, or free, an address whose memory does not
-    /// exist yet. Taken before the ledger.
+    /// Allocations and the arena. A thread that has this lock takes no other, and sends nothing.
     pub(crate) memory: MemoryLock,
+    /// Held while the place maps or unmaps memory, so that the order of these operations is that of the changes of [`Device::memory`], and
+    /// that memory is mapped for exactly the devices that may use it. Only threads that map or unmap memory, or change peer access, wait for
+    /// it. Its holder takes the table of peer access and the ledger, whose holders never take this, and otherwise waits for the place alone
+    /// (docs/execution.md, "Locks that are held over a round trip").
+    pub(crate) mapping: Mutex<()>,
+    /// The fence under way, of which frees in streams are known to be complete. Locked while it is begun, which does not wait for an
+    /// answer. Taken after no other lock of memory, and before [`Device::memory`] only.
+    pub(crate) fence: Mutex<Option<Fence>>,
     /// The journal, held over a state-building call and its record, also while the place answers: the journal must have the order in
-    /// which the calls took effect (docs/execution.md, "Locks that are held over a round trip").
+    /// which the calls took effect. Only state-building calls of this device, and the mover for a moment, wait for it. It is taken last, and
+    /// the place needs nothing of this process to answer, so no cycle of waits contains it; a lost place answers with an error, so each wait
+    /// ends (docs/execution.md, "Locks that are held over a round trip").
     pub(crate) ledger: Mutex<Ledger>,
     /// The identity that the program sees: that of the first place, whatever the current place is.
     pub(crate) info: DeviceInfo,
@@ -169,8 +178,10 @@ impl Device {
         }
         Device {
             index,
-            ledger: Mutex::new(Ledger::create(index, &info)),
+            ledger: Mutex::new(Ledger::new(index, ledger::open::open(index, &info))),
             memory: MemoryLock::new(Memory::new(index)),
+            mapping: Mutex::default(),
+            fence: Mutex::default(),
             limits: Limits::of(&info),
             info,
             board: OnceLock::new(),
@@ -500,7 +511,7 @@ impl Device {
         self.memory.read()
     }
 
-    /// Locks the allocations for writing. Never held while waiting for the GPU: a thread that waits for the lock may be inside the gate.
+    /// Locks the allocations for writing.
     pub(crate) fn memory_mut(&self) -> MemoryMut<'_> {
         self.memory.write()
     }

@@ -1,5 +1,7 @@
-//! A device's journal with its associated state. The ledger is locked over a state-building call and its record, so that the journal has
-//! the order in which these calls took effect.
+//! A device's journal with its associated state. It sends nothing and has no lock: it says what is to be done for a call ([`call`]), and
+//! is told what has succeeded. Whoever carries that out has the ledger locked from before the call until it is recorded
+//! ([`crate::job::Device::ledger`]), so that the journal has the order in which the calls took effect. `ledger/model.rs` checks that a replay
+//! then builds the same state, whatever fails.
 
 use crate::move_error::MoveError;
 use cuda_api::arg::Edges;
@@ -13,16 +15,16 @@ use cuda_api::handle::{Kind, kind};
 use cuda_api::ops;
 use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
-use executor::DeviceInfo;
-use journal::{JournalError, Meta, Record, RecordBuffer, Role, Writer};
+use journal::{JournalError, Record, RecordBuffer, Role, Writer};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) mod call;
 mod error;
 mod known_code;
+pub(crate) mod open;
 pub(crate) mod tail;
 pub(crate) use error::NoJournal;
 use known_code::KnownCode;
@@ -130,14 +132,10 @@ pub(crate) fn change() -> u64 {
 }
 
 impl Ledger {
-    /// Creates an empty journal for a device. If its file cannot be created, the job runs without a journal.
-    pub(crate) fn create(device: u32, info: &DeviceInfo) -> Ledger {
-        let writer = Ledger::open(device, info).map_err(Arc::new);
-        if let Err(why) = &writer {
-            tracing::warn!(target: "migrate", "GPU {device} has no journal, so it cannot move: {why}");
-        }
+    /// An empty ledger for a device with its journal. Without one, the job runs but cannot move.
+    pub(crate) fn new(device: u32, writer: Result<Writer, NoJournal>) -> Ledger {
         Ledger {
-            writer,
+            writer: writer.map_err(Arc::new),
             device,
             seq: 0,
             tail: None,
@@ -152,22 +150,6 @@ impl Ledger {
             arrays: BTreeSet::new(),
             code: KnownCode::default(),
         }
-    }
-
-    /// Without `MRCUDA_KEEP_JOURNAL` the journal is in memory only, so that nothing of it remains after the job, however that ends.
-    fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
-        let Some(folder) = &crate::base::config::get()?.keep_journal else {
-            return Writer::in_memory().map_err(NoJournal::Memory);
-        };
-        let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
-        let meta = Meta {
-            build: rcuda_forwarder::build_digest(),
-            pid: std::process::id(),
-            created_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-            driver_version: info.driver_version,
-            about: serde_json::json!({ "device": device, "name": info.name, "capability": info.capability }).to_string(),
-        };
-        Writer::create(&path, &meta).map_err(|source| NoJournal::File { path, source })
     }
 
     /// Marks the record with this name ([`change`]) as superseded: it need not be replayed.
@@ -443,5 +425,7 @@ impl Ledger {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocations;
 pub(crate) mod arrays;
+pub(crate) mod chunks;
 pub(crate) mod events;
 pub(crate) mod function;
 pub(crate) mod instances;
@@ -11,6 +12,7 @@ pub(crate) mod pool;
 pub(crate) mod ranges;
 pub(crate) mod references;
 pub(crate) mod spare_events;
+pub(crate) mod stream_frees;
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod tables;

@@ -13,10 +13,8 @@ use crate::job::contexts::{
     is_past, primary, retain, with_stack,
 };
 use crate::job::{Device, Job, PutOff};
-use crate::ledger::Keep;
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::captures;
-use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::slot;
 use cuda_api::{ops, sys};
@@ -101,12 +99,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static 
     let gone = {
         let mut ledger = lock(&device.ledger);
         let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[])?;
-        // This supersedes the record of an earlier reset.
-        ledger.append(ops::id::CONTEXT_RESET, &[], &[], &Edges::default(), Keep::setting(0, ops::id::CONTEXT_RESET, 0))?;
-        if made_heap.first().is_some_and(|made| *made != 0) {
-            ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
-        }
-        ledger.context_ended()?
+        ledger.reset_succeeded(made_heap.first().is_some_and(|made| *made != 0))?
     };
     for handle in gone {
         captures::forget(cx, handle);

@@ -9,7 +9,7 @@ use crate::calls::{host_function, launch};
 use crate::device_memory::{regions, stream_ordered, supply};
 use crate::enter::{CallContext, guard};
 use crate::job::{Device, PutOff, contexts};
-use crate::ledger::{self, Keep};
+use crate::ledger::Keep;
 use crate::objects::instances::{Changed, GraphNode, InstanceData};
 use crate::order::captures::{forbid_on, number, seen};
 use crate::order::{delay, host_waiting};
@@ -205,12 +205,10 @@ impl CallContext {
         } else {
             self.ask(device, op, &[body])?;
         }
-        let change = ledger::change();
         let uses = std::iter::once(instance).chain(needs).collect();
-        ledger.append(op, body, &[], &Edges { creates: [change].into(), ends: None, uses }, Keep::PLAIN)?;
-        if let Some(old) = lock(&data.changes).insert(what, change) {
-            ledger.overtaken(old)?;
-        }
+        let mut changes = lock(&data.changes);
+        let change = ledger.replace(changes.get(&what).copied(), op, (body, &[]), uses)?;
+        changes.insert(what, change);
         Ok(())
     }
 }

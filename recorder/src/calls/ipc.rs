@@ -46,7 +46,6 @@ pub(crate) fn cuIpcGetMemHandle(cx: &mut CallContext, dptr: u64) -> Result<sys::
     let found = cx.job.devices.iter().find_map(|d| Some((d, d.memory().find(dptr).filter(|f| f.pool == 0)?)));
     let (device, allocation) = found.ok_or(code::ERROR_INVALID_VALUE)?;
     device.check()?;
-    // A thread that frees memory locks it and then queries here: never the other way round.
     let chunk = device.memory().chunk_around(allocation.start).ok_or(code::ERROR_INVALID_VALUE)?;
     let offer = peer::offer(cx, device, chunk)?;
     note_shared();

@@ -6,11 +6,10 @@ use crate::calls::stream_attributes;
 use crate::enter::CallContext;
 use crate::host_memory::{self, system_atomics};
 use crate::job::Device;
-use crate::ledger::Keep;
 use crate::objects::function::{FunctionData, Told};
 use crate::order::{captures, host_waiting, landing};
 use crate::pinned::naming;
-use cuda_api::arg::{Capture, Edges, LEGACY};
+use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
@@ -58,7 +57,6 @@ fn ask_info(
     data: &'static FunctionData,
 ) -> Result<&'static Told, Code> {
     device.check()?;
-    let edges = Edges { uses: [function].into(), ..Edges::default() };
     let body = function.to_le_bytes();
     let told = data.learn(device.index, &device.ledger, |ledger| {
         let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_far()) {
@@ -70,13 +68,7 @@ fn ask_info(
             None => cx.ask(device, ops::id::FUNCTION_INFO, &[&body])?,
         };
         let info = FunctionInfo::get(&mut &bytes[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
-        // The answer depends on attributes, of which only the last values are replayed, so a replay does not compare it.
-        ledger.append(ops::id::FUNCTION_INFO, &body, &[], &edges, Keep::setting(function, ops::id::FUNCTION_INFO, 0))?;
-        if info.local_grew > 0 {
-            // This memory stays when the function is gone.
-            let (id, bytes) = (ops::id::LOCAL_GROW, info.local_grew);
-            ledger.append(id, &bytes.to_le_bytes(), &[], &Edges::default(), Keep::stays(id, bytes))?;
-        }
+        ledger.info_asked(function, &body, &info)?;
         Ok(bytes)
     })?;
     if told.info.system_atomics {

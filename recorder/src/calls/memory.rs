@@ -10,7 +10,7 @@
 
 use crate::base::pointer::write_out;
 use crate::calls::cross_device;
-use crate::device_memory::stream_ordered::owner;
+use crate::device_memory::stream_ordered::{owner, release};
 use crate::device_memory::supply::allocate;
 use crate::enter::CallContext;
 use crate::objects::allocations::{STEP, Told};
@@ -76,9 +76,8 @@ pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: u64) -> Result<(), Code> 
     if crate::calls::graph::free_of_graph(cx, dptr)? {
         return Ok(());
     }
-    let mut m = device.memory_mut();
-    let a = m.forget(dptr)?;
-    m.release(cx, device, dptr, a);
+    let a = device.memory_mut().forget(dptr)?;
+    release(cx, device, [(dptr, a)]);
     Ok(())
 }
 

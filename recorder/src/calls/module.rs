@@ -7,9 +7,10 @@ use crate::device_memory::variables;
 use crate::enter::{CallContext, guard};
 use crate::host_memory::managed_variables;
 use crate::job::Device;
-use crate::ledger::{Keep, Ledger};
+use crate::ledger::Ledger;
+use crate::ledger::call::Load;
 use crate::place::Waiting;
-use cuda_api::arg::{Capture, Edges};
+use cuda_api::arg::Capture;
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
@@ -17,7 +18,6 @@ use cuda_api::ops::{self, CodeFacts, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_image::{Image, Known};
-use journal::Role;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -86,18 +86,10 @@ fn load_at(
         }
     };
     let answer = cx.result(device, loaded)?;
-    let ImageLoaded { made_heap, variables } = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    if made_heap {
-        // The heap outlives the code that first needed it.
-        ledger.append(ops::id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(ops::id::HEAP_MAKE, 0))?;
-    }
-    let role = if variables > 0 { Role::Load } else { Role::LightLoad };
-    let edges = Edges { creates: [handle].into(), uses: [name].into(), ..Edges::default() };
-    ledger.append(ops::id::IMAGE_LOAD, &body, &[], &edges, Keep { role, setting: None })?;
-    ledger.loaded(handle, hash);
+    let loaded = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     // What the place cannot say ahead is asked for later.
     let facts = facts.filter(|(rc, _)| *rc == code::SUCCESS).and_then(|(_, bytes)| CodeFacts::get(&mut &bytes[..]).ok());
-    facts.iter().for_each(|facts| ledger.code.learn(handle, facts));
+    ledger.load_succeeded(&Load { handle, hash, image: name, body: &body }, &loaded, facts.as_ref())?;
     Ok(facts)
 }
 

@@ -4,7 +4,7 @@
 use crate::base::log::lock;
 use crate::calls::vmm::{self, tile_pools};
 use crate::calls::{array, context_events, external, graph, module, reference, stream, texture};
-use crate::device_memory::{peer, shared_handles, shared_memory, supply};
+use crate::device_memory::{chunks, peer, shared_handles, shared_memory, supply};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::contexts::primary;
@@ -194,7 +194,7 @@ static KINDS: &[Kind] = &[
     // Allocations; chunks are also the homes of the program's own physical memory.
     Kind {
         end_of_context: Some(|cx, device, ctx| supply::free_of(cx, device, ctx)),
-        end_of_device: Some(supply::free_all),
+        end_of_device: Some(chunks::free_all),
         needed_bytes: Some(|_, device| device.memory().needed()),
         listed: Some(("allocations", |_, device| Some(device.memory.try_read()?.count()))),
         ..Kind::NONE

@@ -46,10 +46,10 @@ pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource)
         OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,
         _ => {
             // Whether there is memory is checked only when a kernel accesses it (measured, 580 driver).
-            let (address, _) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
-            let chunk = device.memory().chunk_of(address);
-            let alias = crate::device_memory::mappings::find(address).map(|f| f.start);
-            return Ok(chunk.or(alias).into_iter().collect());
+            let (address, bytes) = r.memory().ok_or(code::ERROR_INVALID_VALUE)?;
+            let chunks = device.memory().chunks_behind(address, bytes);
+            let alias = || crate::device_memory::mappings::find(address).map(|f| f.start);
+            return Ok(if chunks.is_empty() { alias().into_iter().collect() } else { chunks });
         }
     };
     if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }

@@ -9,11 +9,12 @@ use crate::base::encoding::encode;
 use crate::base::log::{self, lock};
 use crate::calls::vmm::tile_pools::{collect, end_pools, make_pool};
 use crate::device_memory::mappings::{FOREIGN, Mapping, Physical, READ_WRITE, Vmm, find, is_reserved, read, write};
-use crate::device_memory::{peer, shared_memory, stream_ordered};
+use crate::device_memory::{peer, shared_memory, stream_ordered, supply};
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
 use crate::objects::allocations::GRANULE;
+use crate::objects::chunks::Request;
 use cuda_api::arg::Edges;
 use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
@@ -165,14 +166,15 @@ pub(crate) fn cuMemCreate(cx: &mut CallContext, size: usize, prop: AllocationPro
     device.check()?;
     collect(cx)?;
     let number = write().number();
-    let make = || match prop.is_for_tiles() {
-        true => make_pool(cx, device, number, bytes).map(|()| 0),
-        false => device.memory_mut().chunk(cx, device, bytes, true),
+    let chunk = if prop.is_for_tiles() {
+        match make_pool(cx, device, number, bytes) {
+            Err(code::ERROR_OUT_OF_MEMORY) if stream_ordered::reclaim(cx, device)? => make_pool(cx, device, number, bytes),
+            other => other,
+        }?;
+        0
+    } else {
+        supply::take(cx, device, Request::Chunk(bytes))?
     };
-    let chunk = match make() {
-        Err(code::ERROR_OUT_OF_MEMORY) if stream_ordered::reclaim(cx, device)? => make(),
-        other => other,
-    }?;
     let mut v = write();
     // Compression is a hint, which is never granted.
     let prop = AllocationProp { compression: 0, ..prop };

@@ -1,4 +1,4 @@
-//! Physical memory of a device: chunks of the arena, mapped and unmapped at its place.
+//! Physical memory of a device: maps and unmaps chunks at its place, as the core decides ([`crate::objects::chunks`]).
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
@@ -6,66 +6,75 @@ use crate::device_memory::peer;
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
-use crate::objects::allocations::Memory;
+use crate::objects::chunks::{Growth, Request, Step};
+use crate::objects::pool::Found;
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
-
-impl Memory {
-    /// Maps a chunk of `bytes` (a multiple of [`GRANULE`](crate::objects::allocations::GRANULE)), or slightly more unless it must be
-    /// `exact`.
-    pub(crate) fn chunk(&mut self, cx: &CallContext, device: &'static Device, bytes: u64, exact: bool) -> Result<u64, Code> {
-        let most = if exact { bytes } else { bytes + bytes / 8 };
-        let sizes = self.spare.keys().map(|at| (self.chunks[at], *at));
-        if let Some((len, at)) = sizes.filter(|(len, _)| (bytes..=most).contains(len)).min() {
-            self.spare.remove(&at);
-            self.spare_bytes -= len;
-            return Ok(at);
-        }
-        let address = self.bare.take(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-        let mut mapped = map(cx, device, address, bytes);
-        if mapped == Err(code::ERROR_OUT_OF_MEMORY) && self.spare_bytes > 0 {
-            self.drop_spare(cx, device, 0);
-            mapped = map(cx, device, address, bytes);
-        }
-        if let Err(rc) = mapped {
-            self.bare.put(address, bytes);
-            return Err(rc);
-        }
-        self.chunks.insert(address, bytes);
-        self.mapped += bytes;
-        Ok(address)
-    }
-
-    /// Frees a chunk that is empty and that nothing uses any more.
-    pub(crate) fn give_chunk(&mut self, cx: &CallContext, device: &'static Device, address: u64) {
-        let Some(&bytes) = self.chunks.get(&address) else { return };
-        self.moment += 1;
-        self.spare.insert(address, self.moment);
-        self.spare_bytes += bytes;
-        self.drop_spare(cx, device, (device.info.total_bytes / SPARE_PART).max(LEAST_SPARE));
-    }
-
-    /// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
-    pub(crate) fn drop_spare(&mut self, cx: &CallContext, device: &'static Device, keep: u64) {
-        while self.spare_bytes > keep {
-            let Some((&address, _)) = self.spare.iter().min_by_key(|(_, moment)| **moment) else { return };
-            self.spare.remove(&address);
-            let bytes = self.chunks.remove(&address).unwrap_or(0);
-            self.spare_bytes -= bytes;
-            self.mapped -= bytes;
-            // It fails only if the place is lost; then the device already has that error.
-            if unmap(cx, device, address, bytes).is_ok() {
-                self.bare.put(address, bytes);
-            }
-        }
-    }
-}
 
 /// The fraction of a device's memory, but at least [`LEAST_SPARE`], that may stay mapped in spare chunks.
 const SPARE_PART: u64 = 64;
 
 const LEAST_SPARE: u64 = 64 << 20;
+
+/// Serves a request; maps memory for it if necessary.
+pub(crate) fn take(cx: &CallContext, device: &'static Device, request: Request) -> Result<Found, Code> {
+    if let Some(found) = device.memory_mut().take(request)? {
+        return Ok(found);
+    }
+    grow(cx, device, request)
+}
+
+/// Serves a request for which no mapped memory was found.
+pub(crate) fn grow(cx: &CallContext, device: &'static Device, request: Request) -> Result<Found, Code> {
+    let _mapping = lock(&device.mapping);
+    let (mut growth, mut step) = Growth::begin(&mut device.memory_mut(), request)?;
+    loop {
+        step = match step {
+            Step::Done(found) => return Ok(found),
+            Step::Map(chunk) => {
+                let result = map(cx, device, chunk);
+                growth.mapped(&mut device.memory_mut(), result)?
+            }
+            Step::Unmap(chunk) => {
+                let unmapped = unmap(cx, device, chunk).is_ok();
+                growth.unmapped(&mut device.memory_mut(), chunk, unmapped)
+            }
+        };
+    }
+}
+
+/// Unmaps spare chunks of which there are too many.
+pub(crate) fn drop_surplus(cx: &CallContext, device: &'static Device) {
+    drop_spare(cx, device, (device.info.total_bytes / SPARE_PART).max(LEAST_SPARE));
+}
+
+/// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
+pub(crate) fn drop_spare(cx: &CallContext, device: &'static Device, keep: u64) {
+    if device.memory().spare_bytes <= keep {
+        return;
+    }
+    let _mapping = lock(&device.mapping);
+    loop {
+        let Some(chunk) = device.memory_mut().surplus(keep) else { return };
+        // It fails only if the place is lost; then the device already has that error.
+        let unmapped = unmap(cx, device, chunk).is_ok();
+        device.memory_mut().unmapped(chunk, unmapped);
+    }
+}
+
+/// Frees everything that a device has allocated.
+pub(crate) fn free_all(cx: &mut CallContext, device: &'static Device) -> Result<(), Code> {
+    let _mapping = lock(&device.mapping);
+    let chunks = device.memory_mut().reset();
+    let mut all = Ok(());
+    for chunk in chunks {
+        let unmapped = unmap(cx, device, chunk);
+        device.memory_mut().unmapped(chunk, unmapped.is_ok());
+        all = all.and(unmapped);
+    }
+    all
+}
 
 /// Carries out an operation on physical memory and journals it. With `wait`, waits for its answer.
 fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, edges: &Edges, wait: bool) -> Result<(), Code> {
@@ -85,19 +94,18 @@ fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, e
     ledger.append(op, &body, &[], edges, Keep::PLAIN)
 }
 
-pub(crate) fn map(cx: &CallContext, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
-    let edges = Edges { creates: [address].into(), ..Edges::default() };
-    let chunk = Chunk { address, bytes };
+fn map(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
+    let edges = Edges { creates: [chunk.address].into(), ..Edges::default() };
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
         // The first error is reported.
         let _later = PutOff::begin();
-        let _ = unmap(cx, device, address, bytes);
+        let _ = unmap(cx, device, chunk);
     })
 }
 
-pub(crate) fn unmap(cx: &CallContext, device: &'static Device, address: u64, bytes: u64) -> Result<(), Code> {
-    let edges = Edges { ends: Some(address), ..Edges::default() };
-    peer::unmapped(cx, device, Chunk { address, bytes });
-    chunk_op(cx, device, ops::id::CHUNK_UNMAP, &Chunk { address, bytes }, &edges, false)
+fn unmap(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
+    let edges = Edges { ends: Some(chunk.address), ..Edges::default() };
+    peer::unmapped(cx, device, chunk);
+    chunk_op(cx, device, ops::id::CHUNK_UNMAP, &chunk, &edges, false)
 }

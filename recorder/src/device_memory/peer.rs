@@ -36,7 +36,7 @@ struct Access {
     tried: HashMap<(u32, u32), (u64, u64, bool)>,
 }
 
-/// Taken after a device's memory and before its ledger. Held while places map memory, so that memory is mapped for exactly the devices
+/// Taken after [`Device::mapping`] and before a device's ledger. Held while places map memory, so that memory is mapped for exactly the devices
 /// that may use it (docs/execution.md, "Locks that are held over a round trip").
 static ACCESS: Mutex<Option<Access>> = Mutex::new(None);
 
@@ -106,7 +106,12 @@ pub(crate) fn reaches(user: &Device, owner: &Device) -> bool {
     user.index == owner.index || lock(&ACCESS).as_ref().is_some_and(|a| a.reaches(user.index, owner.index))
 }
 
-/// Maps new memory of a device for all devices that may use it. The caller holds the device's memory lock.
+/// The physical memory of a device. The list is complete while the caller holds [`Device::mapping`], or at rest.
+fn chunks(device: &Device) -> Vec<Chunk> {
+    device.memory().chunks().collect()
+}
+
+/// Maps new memory of a device for all devices that may use it. The caller holds [`Device::mapping`].
 pub(crate) fn mapped(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
@@ -176,12 +181,12 @@ pub(crate) fn forget(cx: &CallContext, device: &'static Device, context: u64) {
     };
     for (user, owner) in torn {
         let (Ok(user), Ok(owner)) = (named(cx.job, user), named(cx.job, owner)) else { continue };
-        // A thread that maps memory locks it and then queries the access: never the other way round.
-        let memory = owner.memory();
+        // A thread that maps memory locks this and then queries the access: never the other way round.
+        let _mapping = lock(&owner.mapping);
         let access = lock(&ACCESS);
         // Access may have been enabled again meanwhile, with everything mapped anew.
         if access.as_ref().is_none_or(|a| !a.reaches(user.index, owner.index)) {
-            memory.chunks().for_each(|chunk| disconnect(cx, user, chunk));
+            chunks(owner).into_iter().for_each(|chunk| disconnect(cx, user, chunk));
         }
     }
 }
@@ -214,7 +219,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: u64, flags: c_ui
     }
     let pair = [(user.index, contexts::current()), (owner.index, peer)];
     // No memory is mapped or unmapped meanwhile.
-    let memory = owner.memory_mut();
+    let _mapping = lock(&owner.mapping);
     let mut access = lock(&ACCESS);
     let access = access.get_or_insert_default();
     if access.enabled.contains(&pair) {
@@ -224,7 +229,7 @@ pub(crate) fn cuCtxEnablePeerAccess(cx: &mut CallContext, peer: u64, flags: c_ui
         if !access.can(cx, user, owner) {
             return Err(code::ERROR_PEER_ACCESS_UNSUPPORTED);
         }
-        let chunks: Vec<Chunk> = memory.chunks().collect();
+        let chunks = chunks(owner);
         for (number, chunk) in chunks.iter().enumerate() {
             if let Err(rc) = connect(cx, user, owner, *chunk, *chunk) {
                 tracing::debug!(target: "memory", "memory of GPU {} cannot be mapped for GPU {}: {rc}", owner.index, user.index);
@@ -244,14 +249,14 @@ pub(crate) fn cuCtxDisablePeerAccess(cx: &mut CallContext, peer: u64) -> Result<
         return Err(code::ERROR_PEER_ACCESS_NOT_ENABLED);
     }
     cx.settle(user)?;
-    let memory = owner.memory_mut();
+    let _mapping = lock(&owner.mapping);
     let mut access = lock(&ACCESS);
     let access = access.get_or_insert_default();
     if !access.enabled.remove(&pair) {
         return Err(code::ERROR_PEER_ACCESS_NOT_ENABLED);
     }
     if !access.reaches(user.index, owner.index) {
-        memory.chunks().for_each(|chunk| disconnect(cx, user, chunk));
+        chunks(owner).into_iter().for_each(|chunk| disconnect(cx, user, chunk));
     }
     Ok(())
 }
@@ -281,8 +286,7 @@ pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveE
     let enabled: BTreeSet<(u32, u32)> = access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect();
     for (user, owner) in enabled {
         let (Some((_, user)), Some((device, owner))) = (target(user), target(owner)) else { continue };
-        let chunks: Vec<Chunk> = device.memory().chunks().collect();
-        chunks.into_iter().try_for_each(|chunk| connect(user, owner, chunk, chunk))?;
+        chunks(device).into_iter().try_for_each(|chunk| connect(user, owner, chunk, chunk))?;
     }
     for ((user, address), alias) in &access.aliases {
         let (Some((_, user)), Some((_, owner))) = (target(*user), target(alias.owner)) else { continue };

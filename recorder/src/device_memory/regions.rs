@@ -35,8 +35,7 @@ pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Vec<u64> {
     if crate::device_memory::mappings::is_reserved(address) {
         return crate::device_memory::mappings::behind(address, bytes);
     }
-    // No allocation spans two chunks.
-    home(job, address).and_then(|device| device.memory().chunk_of(address)).into_iter().collect()
+    home(job, address).map(|device| device.memory().chunks_behind(address, bytes)).unwrap_or_default()
 }
 
 /// Returns whether an address is device memory (own, reserved by the program, placed by the driver, or the device heap); everything else

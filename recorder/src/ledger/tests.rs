@@ -1,6 +1,7 @@
 use super::*;
 use cuda_api::calls::module::cuModuleGetFunction;
 use cuda_api::handle::compose;
+use executor::DeviceInfo;
 
 pub(crate) fn info() -> DeviceInfo {
     DeviceInfo {
@@ -18,8 +19,8 @@ pub(crate) fn info() -> DeviceInfo {
     }
 }
 
-fn ledger() -> Ledger {
-    Ledger::create(3, &info())
+pub(super) fn ledger() -> Ledger {
+    Ledger::new(3, Writer::in_memory().map_err(NoJournal::Memory))
 }
 
 fn edges(creates: &[u64], ends: Option<u64>, uses: &[u64]) -> Edges {
@@ -266,6 +267,21 @@ fn an_image_in_use_is_not_evicted() {
         assert!(l.unloaded(100 + n as u64).is_empty(), "{n}");
     }
     assert_eq!(l.unloaded(100 + IDLE_IMAGES as u64), [hash(0)], "the one that has been idle for longest");
+}
+
+#[test]
+fn loaded_code_keeps_its_image() {
+    use super::call::Load;
+    let (mut l, loaded) = (ledger(), ops::ImageLoaded { made_heap: false, variables: 0 });
+    for n in 0..=IDLE_IMAGES as u64 + 1 {
+        let hash = [n as u8; 32];
+        let image = l.put_image(hash, b"").unwrap();
+        if n < 2 {
+            l.load_succeeded(&Load { handle: 100 + n, hash, image, body: &[] }, &loaded, None).unwrap();
+        }
+    }
+    assert!(l.unloaded(200).is_empty());
+    assert_eq!(l.unloaded(101), [[2; 32]], "image 0 is in use, image 1 is the last one to have become idle");
 }
 
 /// As many idle images as are kept, from number 0 on.

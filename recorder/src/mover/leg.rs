@@ -7,7 +7,7 @@ use super::protocol::{Report, Step};
 use super::times::{keep_event_times, record_reference};
 use crate::base::log::lock;
 use crate::calls::registry;
-use crate::device_memory::supply::drop_spare;
+use crate::device_memory::chunks::drop_spare;
 use crate::enter::CallContext;
 use crate::gate::Closed;
 use crate::host_memory;
@@ -191,7 +191,8 @@ impl<'a> Leg<'a> {
 
     /// Opens the target and checks whether it can hold the device.
     fn prepare(&mut self, job: &'static Job) -> Result<(), Failure> {
-        drop_spare(&CallContext::inside(job), self.device);
+        // The move need not transfer them.
+        drop_spare(&CallContext::inside(job), self.device, 0);
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
             let open = move || Place::open(&to, index).map_err(MoveError::from);

@@ -1,8 +1,7 @@
-//! The allocations of one device, its arena, and its pools.
+//! The allocations of one device, its arena, and its pools: tables without I/O. [`super::chunks`] and [`super::stream_frees`] change them.
 
 use crate::objects::pool::Pool;
 use crate::objects::ranges::Ranges;
-use crate::place::Waiting;
 use crate::thread::here;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
@@ -82,7 +81,7 @@ pub(crate) struct Memory {
     pub(crate) base: u64,
     /// Addresses of the arena without a chunk.
     pub(crate) bare: Ranges,
-    /// Free bytes inside shared chunks.
+    /// Free bytes inside shared chunks. A range lies in one chunk, so an allocation does.
     pub(crate) small: Ranges,
     /// Shared chunks.
     pub(crate) shared: BTreeSet<u64>,
@@ -103,19 +102,8 @@ pub(crate) struct Memory {
     pub(crate) current_pool: u64,
     /// Generation of the stream-ordered frees that are made now ([`super::pool`]).
     pub(crate) generation: u64,
-    /// When it has completed, the frees of earlier generations are complete.
-    pub(crate) fence: Option<Fence>,
     /// Allocations of `cuMemAlloc` that were freed in a stream.
     pub(crate) late: Vec<(u64, u64, Allocation)>,
-}
-
-/// A synchronisation that no thread waits for.
-#[derive(Debug)]
-pub(crate) struct Fence {
-    /// The last generation that it covers.
-    pub(crate) generation: u64,
-    pub(crate) epoch: u64,
-    pub(crate) waiting: Waiting,
 }
 
 /// The default pool of a device.
@@ -132,7 +120,7 @@ impl Memory {
         Memory {
             base,
             bare,
-            small: Ranges::default(),
+            small: Ranges::in_units(GRANULE),
             shared: BTreeSet::new(),
             chunks: BTreeMap::new(),
             mapped: 0,
@@ -146,7 +134,6 @@ impl Memory {
             pools: BTreeMap::from([(default_of(device), Pool::new(0))]),
             current_pool: default_of(device),
             generation: 1,
-            fence: None,
             late: Vec::new(),
         }
     }
@@ -177,6 +164,12 @@ impl Memory {
     pub(crate) fn chunk_of(&self, address: u64) -> Option<u64> {
         let (&start, &bytes) = self.chunks.range(..=address).next_back()?;
         (address - start < bytes).then_some(start)
+    }
+
+    /// Addresses of the chunks that contain these bytes. A block of a pool may lie in several.
+    pub(crate) fn chunks_behind(&self, address: u64, bytes: u64) -> Vec<u64> {
+        let first = self.chunk_of(address).unwrap_or(address);
+        self.chunks.range(first..address.saturating_add(bytes.max(1))).map(|(at, _)| *at).collect()
     }
 
     /// All physical memory, by address.

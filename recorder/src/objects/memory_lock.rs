@@ -2,10 +2,20 @@
 //! same allocation, and no free in a stream that is incomplete.
 
 use crate::objects::allocations::Memory;
+use crate::place::Waiting;
 use crate::thread::{Used, here};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A synchronisation that no thread waits for.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    /// The last generation of frees that it covers.
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) waiting: Waiting,
+}
 
 /// The allocations of a device.
 #[derive(Debug)]
@@ -121,7 +131,7 @@ mod tests {
             let mut m = device.write();
             m.note(OWN, 100, Home::Shared);
             let freed = m.forget(OWN).unwrap();
-            m.late.push((1, OWN, freed));
+            m.free_late(OWN, freed);
             freed
         };
         assert!(!device.is_settled() && freed.bytes == 100);

@@ -2,7 +2,7 @@
 //!
 //! A block that is freed in a stream can be reused at once by work of the same stream. Other streams may have it only when the work
 //! before the free is complete. The owner of the pool tracks this by *generations*: each free belongs to the current one; a
-//! synchronisation or a mark of the owner begins the next ([`crate::objects::allocations::Memory::seal`]) and, when it is complete, so are
+//! synchronisation or a mark of the owner begins the next (`Memory::seal` in [`super::stream_frees`]) and, when it is complete, so are
 //! all frees of earlier generations.
 
 use crate::objects::ranges::Ranges;
@@ -61,12 +61,19 @@ pub(crate) struct Pool {
     pending: BTreeMap<(u64, u64), Ranges>,
 }
 
-/// Memory that a pool provides for an allocation.
+/// Memory for an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) address: u64,
     /// Whether earlier work of the same stream may still use it.
     pub(crate) pending: bool,
+}
+
+impl Found {
+    /// Memory that nothing uses.
+    pub(crate) fn ready(address: u64) -> Found {
+        Found { address, pending: false }
+    }
 }
 
 impl Pool {
@@ -102,7 +109,7 @@ impl Pool {
         let own = if stream == NO_STREAM { None } else { self.pending.range_mut(mine).find_map(|(_, r)| r.take(room)) };
         let found = match own {
             Some(address) => Some(Found { address, pending: true }),
-            None => self.free.take(room).map(|address| Found { address, pending: false }),
+            None => self.free.take(room).map(Found::ready),
         };
         if found.is_some() {
             self.used.add(bytes);
@@ -164,6 +171,11 @@ impl Pool {
             self.chunks.remove(address);
         }
         gone
+    }
+
+    /// Returns whether the program has destroyed it, and nothing uses its memory any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.doomed && self.used.now == 0 && !self.is_waiting()
     }
 
     /// Returns whether no memory of the device is left in it.

@@ -1,9 +1,8 @@
 //! The recorder's data about texture and surface references.
 
 use crate::base::log::lock;
-use crate::ledger::{self, Keep, Ledger};
+use crate::ledger::Ledger;
 use crate::objects::table::Known;
-use cuda_api::arg::Edges;
 use cuda_api::code::Code;
 use cuda_api::few::Few;
 use cuda_api::ops::id;
@@ -41,12 +40,9 @@ impl Kept {
         (body, reply): (&[u8], &[u8]),
         uses: Few,
     ) -> Result<(), Code> {
-        let change = ledger::change();
-        let edges = Edges { creates: [change].into(), ends: None, uses };
-        ledger.append(id::REFERENCE_SET, body, reply, &edges, Keep::PLAIN)?;
-        if let Some(old) = self.changes.insert(setting.slot(), change) {
-            ledger.overtaken(old)?;
-        }
+        let old = self.changes.get(&setting.slot()).copied();
+        let change = ledger.replace(old, id::REFERENCE_SET, (body, reply), uses)?;
+        self.changes.insert(setting.slot(), change);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::base::pointer::write_out;
 use crate::calls::graph;
-use crate::device_memory::stream_ordered::{add, allocate, free, known, with_pool};
+use crate::device_memory::stream_ordered::{self, add, allocate, free, known, with_pool};
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::objects::allocations::default_of;
@@ -87,24 +87,25 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: u64) -> Result<(), Co
     if pool == default {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let mut m = device.memory_mut();
-    if m.current_pool == pool {
-        m.current_pool = default;
+    {
+        let mut m = device.memory_mut();
+        if m.current_pool == pool {
+            m.current_pool = default;
+        }
+        if let Some(p) = m.pools.get_mut(&pool) {
+            p.doomed = true;
+        }
     }
-    if let Some(p) = m.pools.get_mut(&pool) {
-        p.doomed = true;
-    }
-    m.look(cx, device);
+    stream_ordered::look(cx, device);
     // Generation 0 has no frees: this only removes empty pools.
-    m.complete(cx, device, None, 0);
-    m.begin_fence(cx, device)
+    stream_ordered::complete(cx, device, None, 0);
+    stream_ordered::begin_fence(cx, device)
 }
 
 pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: u64, keep: usize) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
-    let mut m = device.memory_mut();
-    m.look(cx, device);
-    m.shrink(cx, device, pool, keep as u64);
+    stream_ordered::look(cx, device);
+    stream_ordered::shrink(cx, device, pool, keep as u64);
     Ok(())
 }
 

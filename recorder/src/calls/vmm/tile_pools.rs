@@ -2,7 +2,7 @@
 
 use crate::base::encoding::encode;
 use crate::device_memory::mappings::{Physical, Vmm, read, write};
-use crate::device_memory::shared_memory;
+use crate::device_memory::{chunks, shared_memory};
 use crate::enter::CallContext;
 use crate::job::{Device, array_lookup};
 use crate::ledger::Keep;
@@ -27,7 +27,8 @@ pub(super) fn end_pools(cx: &CallContext, pools: Vec<Pool>) -> Result<(), Code> 
 
 /// Frees physical memory that is no longer accessible.
 pub(crate) fn collect(cx: &CallContext) -> Result<(), Code> {
-    let pools = write().collect(cx);
+    let pools = write().collect();
+    cx.job.devices.iter().for_each(|device| chunks::drop_surplus(cx, device));
     end_pools(cx, pools)
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn bytes(device: &Device) -> u64 {
 impl Vmm {
     /// Frees physical memory that is no longer accessible. Returns memory for tiles, which the place has to free.
     #[must_use]
-    pub(crate) fn collect(&mut self, cx: &CallContext) -> Vec<Pool> {
+    fn collect(&mut self) -> Vec<Pool> {
         let unreachable = |p: &mut Physical| {
             if p.handles > 0 || p.mappings > 0 {
                 return false;
@@ -84,7 +85,7 @@ impl Vmm {
             if p.prop.is_for_tiles() {
                 pools.push((p.device, handle));
             } else {
-                p.device.memory_mut().give_chunk(cx, p.device, p.chunk);
+                p.device.memory_mut().give_chunk(p.chunk);
             }
         }
         pools
