@@ -1,7 +1,7 @@
 //! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
-use crate::base::encoding::encoded;
 use crate::base::cancellation::Uncancelled;
+use crate::base::encoding::encoded;
 use crate::base::log::{Watched, lock};
 use crate::base::output;
 use crate::gate::{self, Pass};
