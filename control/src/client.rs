@@ -49,7 +49,12 @@ impl Client {
     /// See [`AskError`]; a directory or socket of another user is refused, except to root.
     pub fn connect(pid: u32) -> Result<Client, AskError> {
         let (directory, owner) = folder::of(pid);
-        folder::check_owner(&directory, owner)?;
+        Client::connect_in(&directory, owner, pid)
+    }
+
+    /// Connects to the job with this process id in the directory of a user.
+    fn connect_in(directory: &Path, owner: u32, pid: u32) -> Result<Client, AskError> {
+        folder::check_owner(directory, owner)?;
         // The exact user: for root, another user's directory could have a link to a socket of someone else.
         Client::open(&directory.join(pid.to_string()), |peer| peer == owner)
     }
@@ -190,6 +195,28 @@ mod tests {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         dir
+    }
+
+    #[test]
+    fn a_job_s_directory_and_socket_belong_to_its_user() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let me = nix::unistd::Uid::effective().as_raw();
+        let (ours, theirs) = (scratch("ours"), scratch("theirs"));
+        for dir in [&ours, &theirs] {
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let _listener = UnixListener::bind(ours.join("1")).unwrap();
+        Client::connect_in(&ours, me, 1).unwrap();
+        assert!(matches!(Client::connect_in(&ours, me, 2), Err(AskError::NoJob)));
+        let refused = |dir: &Path, owner| Client::connect_in(dir, owner, 1).unwrap_err().to_string();
+        assert!(refused(&ours, me + 1).contains("another user"));
+        // Only root asks the jobs of other users, and only root can prepare this.
+        symlink(ours.join("1"), theirs.join("1")).unwrap();
+        if me == 0 {
+            chown(&theirs, Some(me + 1), None).unwrap();
+            assert!(refused(&theirs, me + 1).ends_with(&format!("belongs to user {me}")), "a link to another user's job");
+        }
+        [ours, theirs].iter().for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
     }
 
     #[test]

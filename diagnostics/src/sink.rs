@@ -2,9 +2,10 @@
 //!
 //! Each line is one write, so lines of several threads and processes do not mix. Nothing is locked: a forked child may log as well.
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::fstat;
 use std::fs::OpenOptions;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -72,8 +73,15 @@ impl LogFile {
     }
 }
 
-fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    OpenOptions::new().append(true).create(true).open(path)
+fn open(path: &Path) -> std::io::Result<OwnedFd> {
+    let file = OpenOptions::new().append(true).create(true).open(path)?;
+    if file.as_raw_fd() > libc::STDERR_FILENO {
+        return Ok(file.into());
+    }
+    // The program has closed a standard stream. What it reads from there, or writes, must not be the log.
+    let elsewhere = fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(libc::STDERR_FILENO + 1))?;
+    // SAFETY: a descriptor just made, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(elsewhere) })
 }
 
 /// Device and inode of an open descriptor.
@@ -121,6 +129,32 @@ mod tests {
         file.write("three\n");
         assert_ne!(file.fd.load(Ordering::Acquire), fd);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn the_file_is_none_of_the_standard_streams() {
+        let path = std::env::temp_dir().join(format!("mrcuda-sink-low-{}", std::process::id()));
+        let Sink::File(file) = Sink::file(path.clone()) else { unreachable!() };
+        // SAFETY: the child only closes and opens descriptors, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::close(libc::STDIN_FILENO);
+                libc::close(libc::STDOUT_FILENO);
+            }
+            file.write("one\n");
+            let is_above = file.fd.load(Ordering::Acquire) > libc::STDERR_FILENO;
+            // SAFETY: as above; both numbers are free, or the test has failed.
+            let are_free = unsafe { libc::fcntl(libc::STDIN_FILENO, libc::F_GETFD) < 0 };
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!(is_above && are_free))) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!((status, std::fs::read_to_string(&path).unwrap().as_str()), (0, "one\n"));
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -10,7 +10,6 @@ use crate::share;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
@@ -314,10 +313,11 @@ pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
     const PAGE: usize = 4096;
     for at in (0..bytes).step_by(PAGE).chain(bytes.checked_sub(1)) {
         let byte = (address + at as u64) as *mut u8;
-        // SAFETY: as the caller says. The write changes nothing, whatever other threads write there.
+        // SAFETY: as the caller says. The write changes nothing, whatever other threads write there; in the form of an atomic operation
+        // of the language the compiler would leave it out.
         unsafe {
             if write {
-                AtomicU8::from_ptr(byte).fetch_or(0, Ordering::Relaxed);
+                std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack));
             } else {
                 byte.read_volatile();
             }

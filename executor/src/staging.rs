@@ -336,6 +336,11 @@ impl Staging {
         self.sizes
     }
 
+    /// Number of areas.
+    pub fn areas(&self) -> usize {
+        lock(&self.state).areas.len()
+    }
+
     /// Whether a copy of a stream needs one more area ([`Staging::add`]).
     pub fn lacks_area(&self, stream: u64) -> bool {
         !lock(&self.state).areas.iter_mut().any(|a| a.stream == stream || a.is_idle())

@@ -91,7 +91,9 @@ impl<P: Place> Attendant<P> {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
             }
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(Refused::Driver),
-            Control::Bulk { .. } => Err(Refused::Other("only a worker makes large copies in this way".into())),
+            Control::Bulk { .. } | Control::Areas { .. } => {
+                Err(Refused::Other("only a worker makes large copies in this way".into()))
+            }
             Control::HangUp { ticket } => {
                 self.forget(ticket);
                 self.place.end_rounds();

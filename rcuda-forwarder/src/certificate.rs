@@ -82,8 +82,7 @@ impl Clone for Certificate {
 impl Certificate {
     /// Reads a file in the PEM format with the certificate, further ones of its chain, and the private key.
     pub(crate) fn load(path: &Path) -> Result<Certificate, CertificateError> {
-        let read = config_file::read(path, FILE).map_err(|source| CertificateError::Read { path: path.into(), source });
-        let (text, is_open) = read?;
+        let (text, is_open) = read(path)?;
         let chain = certificates(&text, path)?;
         let key = PrivateKeyDer::from_pem_slice(&text).map_err(|why| match why {
             pem::Error::NoItemsFound => content(path, "it has no private key (BEGIN PRIVATE KEY)"),
@@ -116,6 +115,11 @@ impl Certificate {
     }
 }
 
+/// The text of a file, and whether other users can read it.
+fn read(path: &Path) -> Result<(Vec<u8>, bool), CertificateError> {
+    config_file::read(path, FILE).map_err(|source| CertificateError::Read { path: path.into(), source })
+}
+
 fn content(path: &Path, why: &str) -> CertificateError {
     CertificateError::Content { path: path.into(), why: why.to_owned() }
 }
@@ -132,9 +136,8 @@ fn certificates(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>
 
 /// The authorities in a file in the PEM format.
 pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
-    let read = config_file::read(path, FILE).map_err(|source| CertificateError::Read { path: path.into(), source });
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&read?.0, path)? {
+    for certificate in certificates(&read(path)?.0, path)? {
         roots.add(certificate).map_err(|why| content(path, &why.to_string()))?;
     }
     Ok(roots)

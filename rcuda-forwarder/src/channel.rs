@@ -116,6 +116,12 @@ impl Channel {
         Channel { _not_inherited: None, fd }
     }
 
+    /// What the other end sends from now on fails.
+    #[cfg(test)]
+    pub(crate) fn hear_no_more(&self) {
+        shutdown(self.fd.as_raw_fd(), Shutdown::Read).unwrap();
+    }
+
     /// As [`Channel::pair`]; forked children of this process do not keep our end.
     pub(crate) fn pair_apart() -> io::Result<(Channel, OwnedFd)> {
         let (channel, theirs) = Channel::pair()?;

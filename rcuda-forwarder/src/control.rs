@@ -59,6 +59,11 @@ pub enum Control {
         /// For copies to the device, not for those to the host.
         to_device: bool,
     },
+    /// Have at least this many staging areas for large copies.
+    Areas {
+        /// Their number.
+        at_least: u32,
+    },
     /// Close the connections of this ticket.
     HangUp {
         /// Their ticket.

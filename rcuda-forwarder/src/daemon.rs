@@ -9,7 +9,7 @@ use crate::config_file;
 use crate::conn::Conn;
 use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
 use crate::handshake::{HandshakeError, ServerTls};
-use crate::limits::{Limits, WorkerLimits};
+use crate::limits::{JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
@@ -41,9 +41,6 @@ pub use error::ServeError;
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// How long a job may acknowledge no data before its worker ends: its user may stop it for a while, but a machine that
-/// is gone must not keep a GPU.
-const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
 /// Connections that may be greeting concurrently over TCP, and over the Unix socket.
 const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
@@ -474,6 +471,8 @@ impl State {
         match by {
             Entrance::Tcp => {
                 conn.tune().map_err(GreetError::Io)?;
+                // A client that reads nothing must not hold up a thread that writes to it.
+                conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)?;
                 self.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken)
             }
             // The kernel identifies the peer, which is sufficient proof.
@@ -499,7 +498,7 @@ impl State {
             let mut t = lock(&self.tickets);
             t.retain(|_, ticket| ticket.worker.strong_count() > 0);
             let of_worker = t.values().filter(|ticket| std::ptr::eq(ticket.worker.as_ptr(), Arc::as_ptr(worker))).count();
-            if of_worker >= TICKETS || t.contains_key(&ticket_name(&secret)) {
+            if left == 0 || of_worker >= TICKETS || t.contains_key(&ticket_name(&secret)) {
                 (self.log)(&format!("worker {} asked for a ticket that it cannot have", worker.pid()));
                 return;
             }

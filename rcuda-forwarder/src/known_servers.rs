@@ -19,6 +19,10 @@ pub(crate) fn recorded(file: &Path, server: &str) -> io::Result<Vec<String>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
     };
+    // The line of this server could be behind what was read.
+    if content.len() as u64 == FILE {
+        return Err(io::Error::other(format!("it has more than {} MiB", FILE >> 20)));
+    }
     let text = String::from_utf8_lossy(&content).into_owned();
     let of_server = |line: &str| {
         let (name, fingerprint) = line.trim().split_once(char::is_whitespace)?;
@@ -63,6 +67,9 @@ mod tests {
         std::fs::write(&file, format!("b:1 {one}")).unwrap();
         record(&file, "a:1", &two).unwrap();
         assert_eq!([recorded(&file, "a:1").unwrap(), recorded(&file, "b:1").unwrap()], [[two.to_string()], [one.to_string()]]);
+        let long = format!("{}\nc:1 {one}\n", "#".repeat(FILE as usize));
+        std::fs::write(&file, long).unwrap();
+        assert!(recorded(&file, "c:1").is_err() && record(&file, "c:1", &two).is_err(), "its end is not read");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

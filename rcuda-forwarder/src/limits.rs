@@ -1,6 +1,11 @@
 //! Resource limits for the clients of a server.
 
 use cuda_api::wire_struct;
+use std::time::Duration;
+
+/// How long a job may acknowledge no data before its worker ends: its user may stop it for a while, but a machine that
+/// is gone must not keep a GPU.
+pub(crate) const JOB_UNACKNOWLEDGED: Duration = Duration::from_secs(300);
 
 const GIB: u64 = 1 << 30;
 

@@ -18,7 +18,7 @@ use crate::sync::lock;
 use crate::threads;
 use crate::token::{self, Token};
 use crate::traffic;
-use cuda_api::code::{self, Code};
+use cuda_api::code::Code;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
@@ -447,6 +447,16 @@ impl Link {
         }
     }
 
+    /// Begins a copy if the worker has room for it; it may have to make a staging area for the stream first.
+    fn begin_bulk(&self, memory: &BulkMemory) -> Option<(u64, bulk::End)> {
+        let bulk = &self.shared.common.bulk;
+        while let Some(wanted) = bulk.wanted_areas(memory.stream) {
+            let made = self.control(&Control::Areas { at_least: wanted as u32 });
+            bulk.note_areas(made.is_ok().then_some(wanted));
+        }
+        bulk.begin(memory)
+    }
+
     /// Requests a large copy in a direction that [has connections](Link::has_bulk) for it. When it is answered, the caller
     /// [ends](BulkCopy::finish) it. `None` if too many such copies are under way.
     ///
@@ -454,33 +464,37 @@ impl Link {
     /// The program keeps the memory until [`BulkCopy::finish`] returns. An address that is not mapped does no harm over a plain
     /// connection; over an encrypted one all of the memory can be accessed.
     pub unsafe fn request_bulk(&self, memory: &BulkMemory) -> Result<Option<(Reply, BulkCopy)>, Lost> {
-        let Some((token, end)) = self.shared.common.bulk.begin(memory) else { return Ok(None) };
+        let Some((token, end)) = self.begin_bulk(memory) else { return Ok(None) };
         let (id, body) = operation(memory, token);
         let reply = self.ask(id, &[&body], Waiter::new(None)).inspect_err(|_| self.shared.common.bulk.close(token))?;
         Ok(Some((reply, BulkCopy::new(self.shared.clone(), token, end))))
     }
 
     /// As [`Link::request_bulk`]; a thread of the link ends the copy and calls `then` with its result, as
-    /// [`Link::request_then`] does.
+    /// [`Link::request_then`] does, and with whether some of the memory could not be accessed.
     ///
     /// # Safety
     /// The program keeps the memory until the flag [`BulkCopy::over`] is set.
     pub unsafe fn send_bulk(
         &self,
         memory: &BulkMemory,
-        then: impl FnOnce(Result<Code, Lost>) + Send + 'static,
+        then: impl FnOnce(Result<(Code, bool), Lost>) + Send + 'static,
     ) -> Result<Option<BulkCopy>, Lost> {
-        let Some((token, end)) = self.shared.common.bulk.begin(memory) else { return Ok(None) };
+        let Some((token, end)) = self.begin_bulk(memory) else { return Ok(None) };
         let (id, body) = operation(memory, token);
         let (shared, known) = (self.shared.clone(), end.clone());
         let ended = move |answer: Result<(Code, Vec<u8>), Lost>| {
             shared.common.bulk.close(token);
-            let worse = |rc| if rc == code::SUCCESS && known.is_bad() { code::ERROR_INVALID_VALUE } else { rc };
-            then(answer.map(|(rc, _)| worse(rc)));
+            then(answer.map(|(rc, _)| (rc, known.is_bad())));
         };
         let asked = self.ask(id, &[&body], Waiter::calling(Box::new(ended)));
         asked.inspect_err(|_| self.shared.common.bulk.close(token))?;
         Ok(Some(BulkCopy::new(self.shared.clone(), token, end)))
+    }
+
+    /// Waits until no large copy that was requested before uses this memory of the program, which is about to get it back.
+    pub fn wait_unused(&self, memory: &Range<u64>) {
+        self.shared.common.bulk.wait_unused(memory);
     }
 
     fn ask(&self, id: u16, parts: &[&[u8]], waiter: Waiter) -> Result<Reply, Lost> {

@@ -43,8 +43,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn awaits_job(&self) -> bool;
     /// The staging areas, through which the bytes of large copies pass.
     fn staging(&self) -> &Staging;
-    /// Makes sure that there is one.
-    fn prepare_staging(&self) -> Result<(), Code>;
+    /// Makes sure that there are at least so many.
+    fn provide_areas(&self, at_least: u32) -> Result<(), Code>;
     /// Describes what each busy stream is doing.
     fn busy(&self) -> Result<String, Code>;
     /// Starts waiting until the GPU is idle.

@@ -32,6 +32,9 @@ const BATCH: usize = 16;
 const AHEAD: usize = BATCH * (HEAD + BODY);
 /// Records after which a direction gets another key. The cipher's limit is 2^24.5 (RFC 8446, section 5.5).
 const RENEWAL: u64 = 1 << 23;
+/// Maximum number of successive records that contain no bytes for the reader. A peer could keep it from ever returning with
+/// them, even one that has not proved anything yet.
+const WITHOUT_TEXT: u32 = 32;
 
 /// Types of content.
 const ALERT: u8 = 21;
@@ -231,6 +234,8 @@ struct Opener {
     /// Opened and not read; it lies before `sealed`.
     text: Range<usize>,
     state: State,
+    /// Number of records since the last one with bytes for the reader.
+    without_text: u32,
     /// The peer wants our next record to have another key.
     wants_key: bool,
 }
@@ -261,6 +266,10 @@ impl Opener {
         let end = text.iter().rposition(|b| *b != 0).ok_or("a record has no type")?;
         let (content, text) = (text[end], &text[..end]);
         self.sealed.start = at + body;
+        self.without_text = if content == DATA && end > 0 { 0 } else { self.without_text + 1 };
+        if self.without_text > WITHOUT_TEXT {
+            return Err("too many records without data");
+        }
         match content {
             DATA if end > TEXT => return Err("a record is too long"),
             DATA => self.text = at..at + end,
@@ -346,6 +355,7 @@ impl Records {
             sealed: 0..0,
             text: 0..0,
             state: State::Open,
+            without_text: 0,
             wants_key: false,
         };
         Ok(Records {
@@ -406,4 +416,4 @@ impl Records {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -219,8 +219,11 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
-    // From here on this worker serves the job. If the daemon has ended, that is detected below.
-    let _ = channel.send(&Message::Taken, None);
+    // From here on this worker serves the job. A daemon that does not hear this may have given the job to another worker, and two of them
+    // would use the same keys.
+    if channel.send(&Message::Taken, None).is_err() {
+        return Ok(None);
+    }
     let text = Text::capture().map_err(WorkerError::Text)?;
     faults::at(Point::Serve);
     let mut about = Vec::new();
@@ -549,6 +552,7 @@ impl<P: Place> Worker<P> {
         let limit_ms = match request {
             Control::Drain { limit_ms } => limit_ms,
             Control::Bulk { ticket, to_device } => return self.open_bulk(&ticket, to_device),
+            Control::Areas { at_least } => return self.provide_areas(at_least),
             other => return self.attendant.carry_out(other),
         };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
@@ -562,14 +566,20 @@ impl<P: Place> Worker<P> {
         self.attendant.carry_out(Control::Drain { limit_ms: u32::try_from(left).unwrap_or(limit_ms) })
     }
 
+    /// Makes staging areas for large copies until there are so many.
+    fn provide_areas(&self, at_least: u32) -> Result<ControlReply, Refused> {
+        self.place.provide_areas(at_least).map(|()| ControlReply::Ok).map_err(Refused::Driver)
+    }
+
     /// Starts the threads of connections for large copies in one direction.
     fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool) -> Result<ControlReply, Refused> {
-        self.place.prepare_staging().map_err(Refused::Driver)?;
+        self.provide_areas(1)?;
         let connections = self.attendant.stripes().take(ticket)?;
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }
         for conn in connections {
+            bulk::prepare(&conn).map_err(|e| Refused::Other(e.to_string()))?;
             let worker = self.clone();
             let started = threads::spawn("bulk", move || worker.carry_bulk(&conn, to_device));
             started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;

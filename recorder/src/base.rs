@@ -1,6 +1,7 @@
 //! What everything else uses: it knows nothing of the job.
 
 pub(crate) mod answers;
+pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod completion_cache;
 pub(crate) mod config;

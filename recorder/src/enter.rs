@@ -1,5 +1,6 @@
 //! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
+use crate::base::cancellation::Uncancelled;
 use crate::base::encoding::encoded;
 use crate::base::log::{Watched, lock};
 use crate::base::output;
@@ -16,7 +17,6 @@ use cuda_api::few::Few;
 use cuda_api::ops;
 use executor::{Direct, Executor};
 use faults::Point;
-use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -63,38 +63,6 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
         r
     };
     outermost(symbol, run)
-}
-
-unsafe extern "C" {
-    /// Part of POSIX; the crate `libc` lacks it for Linux.
-    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
-}
-
-/// Disables cancellation (`pthread_cancel`) of the calling thread until dropped: cancellation unwinds the stack, which would abort the
-/// process in Rust code that catches panics, and would leave shared state inconsistent.
-struct Uncancelled {
-    before: c_int,
-}
-
-impl Uncancelled {
-    #[inline]
-    fn begin() -> Uncancelled {
-        /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
-        const DISABLE: c_int = 1;
-        let mut before = 0;
-        // SAFETY: `before` is writable.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Uncancelled { before }
-    }
-}
-
-impl Drop for Uncancelled {
-    #[inline]
-    fn drop(&mut self) {
-        let mut ours = 0;
-        // SAFETY: as above; the state is one that the thread had.
-        unsafe { pthread_setcancelstate(self.before, &raw mut ours) };
-    }
 }
 
 /// As [`guard`], for calls that need no job.

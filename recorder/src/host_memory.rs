@@ -128,7 +128,7 @@ fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), C
     // A place may report completion before it has sent the bytes of a copy; these must not be written to memory that the program
     // allocates here later.
     let bytes = lock(&BLOCKS).get(&at).map_or(0, |b| b.bytes);
-    cx.pass.outside(|| crate::order::landing::wait_for(at, bytes));
+    wait_for_copies(cx, at, bytes);
     // From now on the block is not given to places when its address is found.
     lock(&BLOCKS).get_mut(&at).into_iter().for_each(|b| crate::pinned::naming::set(b, Known::Going));
     place::give_up_memory(page(at));
@@ -140,6 +140,16 @@ fn take(cx: &mut CallContext, at: u64, kind: Kind, absent: Code) -> Result<(), C
     };
     ended(cx, at, &block);
     Ok(())
+}
+
+/// Waits until no copy reads this memory or writes to it any more, whatever a place says of it.
+fn wait_for_copies(cx: &CallContext, at: u64, bytes: u64) {
+    let link = |place: &Place| if let Place::Remote { link, .. } = place { Some(link.clone()) } else { None };
+    let links: Vec<_> = cx.job.devices.iter().filter_map(|d| link(cx.place(d))).collect();
+    cx.pass.outside(|| {
+        crate::order::landing::wait_for(at, bytes);
+        links.iter().for_each(|link| link.wait_unused(&(at..at + bytes)));
+    });
 }
 
 /// Frees managed memory; returns `None` if none begins at `at`.
@@ -169,7 +179,7 @@ fn end_those(cx: &CallContext, goes: impl Fn(u64, &Block) -> bool) {
         those.map(give_up).collect()
     };
     // Bytes of copies, also of other devices, may still be arriving and must not be written to later allocations here.
-    cx.pass.outside(|| going.iter().for_each(|(at, bytes)| crate::order::landing::wait_for(*at, *bytes)));
+    going.iter().for_each(|(at, bytes)| wait_for_copies(cx, *at, *bytes));
     going.iter().for_each(|(at, _)| place::give_up_memory(page(*at)));
     let _changing = lock(&CHANGING);
     let goes = |at: &u64, b: &mut Block| b.known == Known::Going && goes(*at, b);

@@ -1,6 +1,8 @@
 // More copies than anybody can keep in buffers stand in a stream behind something that a later call brings.
 // The argument says which: `in`, copies from pinned memory behind a value that another stream writes; `out`,
-// copies to pinned memory behind a kernel that waits for one which is launched last.
+// copies to pinned memory behind a kernel that waits for one which is launched last; `named`, one such copy,
+// and behind it kernels that read its destination by its address, in its stream and in one that waits for it;
+// `streams`, copies both ways in several streams at a time.
 
 #include "program.cuh"
 
@@ -12,6 +14,11 @@ constexpr int IN = 75, OUT = 262, ROUND = 5;
 
 static __global__ void spin(volatile unsigned *flag) {
     while (*flag == 0) {}
+}
+
+static __global__ void read_words(const unsigned *from, unsigned *to) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    to[i] = from[i];
 }
 
 static __global__ void raise(volatile unsigned *flag) { *flag = 1; }
@@ -64,6 +71,50 @@ int main(int argc, char **argv) {
         CHECK(cudaDeviceSynchronize());
         std::fill(want.begin(), want.end(), 3);
         report.expect("pinned", pinned, want.data(), want.size());
+    } else if (way == "streams") {
+        typedef CUresult (*Value)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+        CUdeviceptr at = reinterpret_cast<CUdeviceptr>(flag);
+        unsigned char *back;
+        CHECK(cudaMallocHost(&back, ROUND * PIECE));
+        std::memset(pinned, 5, ROUND * PIECE);
+        std::memset(back, 1, ROUND * PIECE);
+        for (int i = 0; i < ROUND; i++) {
+            cudaStream_t stream;
+            CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+            if (entry<Value>("cuStreamWaitValue32")(stream, at, 1, CU_STREAM_WAIT_VALUE_GEQ) != CUDA_SUCCESS) return 2;
+            CHECK(cudaMemcpyAsync(device + i * PIECE, pinned + i * PIECE, PIECE, cudaMemcpyHostToDevice, stream));
+            CHECK(cudaMemcpyAsync(back + i * PIECE, device + i * PIECE, PIECE, cudaMemcpyDeviceToHost, stream));
+        }
+        if (entry<Value>("cuStreamWriteValue32")(second, at, 1, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) return 2;
+        CHECK(cudaDeviceSynchronize());
+        std::fill(want.begin(), want.end(), 5);
+        report.expect_device("device", device, want.data(), want.size());
+        report.expect("back", back, want.data(), want.size());
+    } else if (way == "named") {
+        // Nothing has shown before that GPUs use this memory.
+        std::memset(pinned, 9, PIECE);
+        cudaStream_t third;
+        cudaEvent_t copied;
+        CHECK(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+        CHECK(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming));
+        constexpr int WORDS = 64 << 10;
+        unsigned *read;
+        CHECK(cudaMalloc(&read, 2 * WORDS * sizeof *read));
+        CHECK(cudaDeviceSynchronize());
+        spin<<<1, 1, 0, first>>>(flag);
+        CHECK_LAUNCH();
+        CHECK(cudaMemcpyAsync(pinned, device, PIECE, cudaMemcpyDeviceToHost, first));
+        CHECK(cudaEventRecord(copied, first));
+        CHECK(cudaStreamWaitEvent(third, copied));
+        const unsigned *words = reinterpret_cast<const unsigned *>(pinned);
+        read_words<<<WORDS / 128, 128, 0, first>>>(words, read);
+        read_words<<<WORDS / 128, 128, 0, third>>>(words + WORDS, read + WORDS);
+        raise<<<1, 1, 0, second>>>(flag);
+        CHECK_LAUNCH();
+        CHECK(cudaDeviceSynchronize());
+        std::fill(want.begin(), want.end(), 3);
+        report.expect_device("read", read, want.data(), 2 * WORDS * sizeof *read);
+        report.expect("pinned", pinned, want.data(), PIECE);
     } else {
         return 64;
     }

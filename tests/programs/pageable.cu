@@ -1,9 +1,12 @@
 // Large copies of pageable memory: many sizes, at odd addresses, to and from the device, in the default stream and in others, waited for and
 // not, by several threads at a time; beside them children are forked, and at the end a thread is cancelled in the middle of its copies.
+// With the argument `in`, `out`, `async-in` or `async-out` only a copy of memory that cannot be accessed: the output says what happens.
 #include "program.cuh"
 
 #include <atomic>
+#include <csignal>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -125,7 +128,36 @@ static void copy_an_address(program::Report &report) {
     CHECK(cudaFree(result));
 }
 
+static pthread_t first_thread;
+
+static void on_fault(int) {
+    bool ours = pthread_equal(pthread_self(), first_thread) != 0;
+    const char *text = ours ? "a fault of the calling thread\nRESULT ok\n" : "a fault of another thread\n";
+    std::_Exit(write(STDOUT_FILENO, text, std::strlen(text)) > 0 && ours ? 0 : 3);
+}
+
+// All of the memory but its beginning cannot be accessed.
+static int copy_bad_memory(const std::string &way) {
+    bool in = way == "in" || way == "async-in";
+    unsigned char *device;
+    CHECK(cudaMalloc(&device, 8 * MIB));
+    void *bad = mmap(nullptr, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bad == MAP_FAILED || mprotect(static_cast<char *>(bad) + 3 * MIB, 5 * MIB, PROT_NONE) != 0) return 3;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaDeviceSynchronize());
+    first_thread = pthread_self();
+    signal(SIGSEGV, on_fault);
+    void *from = in ? bad : device, *to = in ? device : bad;
+    cudaMemcpyKind kind = in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+    bool waits = way == "in" || way == "out";
+    cudaError_t rc = waits ? cudaMemcpy(to, from, 8 * MIB, kind) : cudaMemcpyAsync(to, from, 8 * MIB, kind, stream);
+    std::printf("the copy returns %d\nRESULT ok\n", static_cast<int>(rc));
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2) return copy_bad_memory(argv[1]);
     program::Options options(argc, argv, 8);
     program::Report report;
     program::Bystanders bystanders;

@@ -2,6 +2,7 @@
 
 use crate::mix::move_until_its_end;
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
+use std::path::PathBuf;
 use std::time::Duration;
 use tests::programs::LITMUS;
 use tests::scene::wait_for;
@@ -20,10 +21,13 @@ fn native(scene: &Scene, name: &str, args: &[&str]) -> Outcome {
     outcome
 }
 
-/// Threads of a process that carry such copies.
+/// Threads of a process that carry such copies. One that they have started has their name at first, so it is looked at twice.
 fn threads(pid: u32) -> usize {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok()).filter(|name| name.trim() == "mrcuda-bulk").count()
+    let is_bulk = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "mrcuda-bulk");
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().map(|t| t.path());
+    let those: Vec<PathBuf> = tasks.filter(is_bulk).collect();
+    std::thread::sleep(Duration::from_millis(20));
+    those.iter().filter(|task| is_bulk(task)).count()
 }
 
 /// The setting decides how many connections there are, and the program's output does not depend on it.
@@ -90,6 +94,55 @@ fn small_pieces_are_right_everywhere() {
         let env = [SMALL, ("SOFTGPU_DEVICES", "2")];
         let outcome = Job::start(&scene, name, &["--server", &place], &program, args, &env).wait(LIMIT);
         assert!(!outcome.hung, "{name} {args:?} hangs: {}", outcome.stderr);
+        assert_identical(&outcome, &native);
+    }
+}
+
+/// Streams whose copies need more staging memory than the server has: those beyond it travel with the calls.
+#[test]
+fn streams_beyond_the_staging_memory_lose_no_copy() {
+    let scene = Scene::new("large-areas");
+    let native = native(&scene, "late", &["streams"]);
+    let program = Programs::get().path(Linkage::Static, "late");
+    // Of one area, of two, of all.
+    for limit in ["40M", "70M", "1G"] {
+        let server = Server::start_with(&scene, limit, &["--max-pinned", limit], &[]);
+        let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &["streams"], &[]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    }
+}
+
+/// A bad pointer faults on the thread that made the call, with or without encryption and connections for large copies. (Natively it
+/// does so too, or on a thread of the driver.)
+#[test]
+fn memory_that_cannot_be_accessed_faults_on_the_calling_thread() {
+    let scene = Scene::new("large-bad");
+    let server = Server::start_with(&scene, "one", &["--allow-plain"], &[]);
+    let program = Programs::get().path(Linkage::Static, "pageable");
+    let wanted = "a fault of the calling thread\nRESULT ok\n";
+    for way in ["in", "out", "async-in", "async-out"] {
+        let native = Job::native(&scene, "native", &program, &[way]).wait(LIMIT);
+        assert!(native.stdout.starts_with("a fault of "), "{way}: {native:?}");
+        for place in [server.place(0), format!("plain://{}", server.place(0))] {
+            for connections in ["0", "2"] {
+                let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
+                let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &env).wait(LIMIT);
+                assert!(outcome.ok() && outcome.stdout == wanted, "{way} {place} {connections}: {outcome:?}");
+            }
+        }
+    }
+}
+
+/// Work behind a copy to the host finds its bytes, though the place did not mirror the memory when the copy was submitted.
+#[test]
+fn kernels_read_what_was_copied_to_memory_that_they_use_by_its_address() {
+    let scene = Scene::new("large-named");
+    let native = native(&scene, "late", &["named"]);
+    let (server, program) = (Server::start(&scene, "one"), Programs::get().path(Linkage::Static, "late"));
+    for connections in ["0", "2"] {
+        let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
+        let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &["named"], &env).wait(LIMIT);
         assert_identical(&outcome, &native);
     }
 }

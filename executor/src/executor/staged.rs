@@ -28,20 +28,20 @@ impl Executor {
         &self.staging
     }
 
-    /// Makes sure that there is an area, so that large copies can be made.
+    /// Makes sure that there are at least so many areas: so many streams can have large copies at the same time.
     ///
     /// # Errors
-    /// There is no memory for it.
-    pub fn prepare_staging(&self) -> Result<(), Code> {
+    /// There is no memory for them, or there cannot be so many.
+    pub fn provide_areas(&self, at_least: u32) -> Result<(), Code> {
         self.make_current()?;
         let _life = self.life();
-        self.provide_area(LEGACY)
+        while self.staging.areas() < at_least as usize {
+            self.add_area(LEGACY)?;
+        }
+        Ok(())
     }
 
-    fn provide_area(&self, stream: u64) -> Result<(), Code> {
-        if !self.staging.lacks_area(stream) {
-            return Ok(());
-        }
+    fn add_area(&self, stream: u64) -> Result<(), Code> {
         let (limit, bytes) = (self.limits().pinned, self.staging.sizes().area());
         let own = &self.pinned.own;
         if own.load(Ordering::Relaxed).saturating_add(bytes as u64) > limit {
@@ -73,7 +73,10 @@ impl Executor {
         }
         self.check_memory(op.address, op.bytes)?;
         let live = stage_stream(op.stream, &self.bindings)?;
-        self.provide_area(op.stream)?;
+        // The job has asked for enough of them, but a reset of the context ends them.
+        if self.staging.lacks_area(op.stream) {
+            self.add_area(op.stream)?;
+        }
         let begun = self.staging.begin(op.stream, op.token, op.bytes, to_device, op.late);
         let (steps, last) = begun.ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let stream = (op.stream, live);

@@ -214,7 +214,8 @@ impl Worker {
         self.end();
         let gone = self.wait_while(Instant::now() + 5 * ENDING, |phase| !matches!(phase, Phase::Gone), |_| true);
         let why = "the worker ended before it got the job".to_owned();
-        Err((why, seat.filter(|_| gone)))
+        // It may have taken the client at the last moment.
+        Err((why, seat.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
     }
 
     /// Waits while the phase satisfies `so`, until the deadline; returns whether it is `wanted` afterwards. False on

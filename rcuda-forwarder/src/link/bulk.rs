@@ -2,13 +2,13 @@
 //! or write to it, when the worker asks for bytes or sends some.
 //!
 //! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
-//! not make a thread use memory that the program has got back.
+//! not make a thread use memory that the program has got back ([`Bulk::wait_unused`]).
 
 use crate::bulk::{HEAD, Head, fill};
 use crate::conn::Conn;
 use crate::sync::lock;
 use executor::staging::{AREAS, Sizes};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,14 +47,34 @@ struct Entry {
     commands: usize,
     to_device: bool,
     before_sent: Option<BeforeSent>,
-    /// Bytes that were given to connections, and that have been carried.
-    lent: u64,
+    /// What was given to connections.
+    lent: Ranges,
+    /// Number of bytes that have been carried.
     carried: u64,
     /// Connections that use the memory now.
     users: usize,
     /// The memory is given to no connection any more.
     is_closed: bool,
     end: End,
+}
+
+/// Disjoint ranges of a copy, by their beginnings.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    /// Adds a range. False if some of it has been added before.
+    fn add(&mut self, range: Range<u64>) -> bool {
+        let before = self.0.range(..range.end).next_back().map(|(start, end)| *start..*end);
+        if before.as_ref().is_some_and(|b| b.end > range.start) {
+            return false;
+        }
+        // Adjoining ranges become one: there are few at any time.
+        let start = before.filter(|b| b.end == range.start).map_or(range.start, |b| b.start);
+        let end = self.0.remove(&range.end).unwrap_or(range.end);
+        self.0.insert(start, end);
+        true
+    }
 }
 
 /// What becomes of a copy.
@@ -84,19 +104,27 @@ struct Table {
     entries: HashMap<u64, Entry>,
     next: u64,
     connections: Vec<Arc<Conn>>,
+    /// Staging areas of the worker: so many streams can have copies. It has refused to make more.
+    areas: usize,
+    has_all_areas: bool,
     /// Connections that write to the program's memory now.
     writers: usize,
     is_shut: bool,
 }
 
 impl Table {
-    /// Removes a copy whose memory nobody uses any more.
-    fn settle(&mut self, token: u64) {
-        if self.entries.get(&token).is_some_and(|e| e.is_closed && e.users == 0)
-            && let Some(entry) = self.entries.remove(&token)
-        {
-            entry.end.over.store(true, Ordering::Release);
-        }
+    /// Removes a copy whose memory nobody uses any more. What it returns must be dropped without the lock: it may hold the link.
+    #[must_use]
+    fn settle(&mut self, token: u64) -> Option<Entry> {
+        self.entries.get(&token).filter(|e| e.is_closed && e.users == 0)?;
+        let entry = self.entries.remove(&token)?;
+        entry.end.over.store(true, Ordering::Release);
+        Some(entry)
+    }
+
+    /// Number of streams with copies, if this one has one too.
+    fn streams(&self, one: u64) -> usize {
+        self.entries.values().map(|e| e.stream).chain([one]).collect::<BTreeSet<u64>>().len()
     }
 }
 
@@ -119,8 +147,7 @@ impl Bulk {
         let mut t = lock(&self.table);
         let commands = Sizes::of_process().commands(memory.bytes);
         let of_stream: usize = t.entries.values().filter(|e| e.stream == memory.stream).map(|e| e.commands).sum();
-        let streams: BTreeSet<u64> = t.entries.values().map(|e| e.stream).chain([memory.stream]).collect();
-        if t.is_shut || of_stream + commands > COMMANDS || streams.len() > AREAS {
+        if t.is_shut || of_stream + commands > COMMANDS || t.streams(memory.stream) > t.areas {
             return None;
         }
         t.next += 1;
@@ -132,7 +159,7 @@ impl Bulk {
             commands,
             to_device: memory.to_device,
             before_sent: memory.before_sent.clone(),
-            lent: 0,
+            lent: Ranges::default(),
             carried: 0,
             users: 0,
             is_closed: false,
@@ -142,13 +169,31 @@ impl Bulk {
         Some((token, end))
     }
 
+    /// The number of staging areas that the worker should have for another copy of a stream, if it has fewer and might make more.
+    pub(super) fn wanted_areas(&self, stream: u64) -> Option<usize> {
+        let t = lock(&self.table);
+        let wanted = t.streams(stream);
+        (wanted > t.areas && wanted <= AREAS && !t.has_all_areas).then_some(wanted)
+    }
+
+    /// The worker has so many areas, or cannot make any more.
+    pub(super) fn note_areas(&self, areas: Option<usize>) {
+        let mut t = lock(&self.table);
+        match areas {
+            Some(areas) => t.areas = t.areas.max(areas),
+            None => t.has_all_areas = true,
+        }
+    }
+
     /// The memory of a copy is given to no connection any more.
     pub(super) fn close(&self, token: u64) {
         let mut t = lock(&self.table);
         if let Some(entry) = t.entries.get_mut(&token) {
             entry.is_closed = true;
         }
-        t.settle(token);
+        let over = t.settle(token);
+        drop(t);
+        drop(over);
         self.changed.notify_all();
     }
 
@@ -158,9 +203,18 @@ impl Bulk {
         self.wait_while(|t| t.entries.contains_key(&token));
     }
 
-    /// Waits until all bytes of a copy to the device have been sent, or it has ended.
+    /// Waits until all bytes of a copy to the device have been sent, or it has ended and no connection uses its memory.
     pub(super) fn wait_sent(&self, token: u64) {
-        self.wait_while(|t| t.entries.get(&token).is_some_and(|e| !e.is_closed && e.carried < e.bytes));
+        self.wait_while(|t| t.entries.get(&token).is_some_and(|e| e.carried < e.bytes));
+    }
+
+    /// Waits until the copies of some of the program's memory that were begun before are over, whatever the worker says of them.
+    pub(super) fn wait_unused(&self, memory: &Range<u64>) {
+        let uses = |e: &Entry| (e.host as u64) < memory.end && memory.start < e.host as u64 + e.bytes;
+        let those: Vec<u64> = lock(&self.table).entries.iter().filter(|(_, e)| uses(e)).map(|(token, _)| *token).collect();
+        if !those.is_empty() {
+            self.wait_while(|t| those.iter().any(|token| t.entries.contains_key(token)));
+        }
     }
 
     /// Waits until no connection writes to the program's memory. The connections have been shut down.
@@ -177,6 +231,8 @@ impl Bulk {
     pub(super) fn add(&self, connections: &[Arc<Conn>]) {
         let mut t = lock(&self.table);
         t.connections.extend_from_slice(connections);
+        // It has prepared one for them.
+        t.areas = t.areas.max(1);
         if t.is_shut {
             t.connections.iter().for_each(|c| c.shutdown());
         }
@@ -194,10 +250,10 @@ impl Bulk {
         let mut t = lock(&self.table);
         let Some(e) = t.entries.get_mut(&head.token).filter(|e| !e.is_closed) else { return Ok(None) };
         let fits = head.offset.checked_add(head.bytes).is_some_and(|end| end <= e.bytes);
-        if !fits || head.bytes == 0 || e.to_device != to_device || e.lent + head.bytes > e.bytes {
+        let is_right = fits && head.bytes != 0 && e.to_device == to_device;
+        if !is_right || !e.lent.add(head.offset..head.offset + head.bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes outside of the copy"));
         }
-        e.lent += head.bytes;
         e.users += 1;
         let lent = Lent { host: e.host + head.offset as usize, end: e.end.clone(), before_sent: e.before_sent.clone() };
         t.writers += usize::from(!to_device);
@@ -211,7 +267,9 @@ impl Bulk {
             e.users -= 1;
             e.carried += head.bytes;
         }
-        t.settle(head.token);
+        let over = t.settle(head.token);
+        drop(t);
+        drop(over);
         self.changed.notify_all();
     }
 

@@ -39,9 +39,11 @@ impl BulkCopy {
         BulkCopy { shared, token, end }
     }
 
-    /// Waits until the bytes of a copy to the device have been read, or it has ended.
-    pub fn wait_sent(&self) {
+    /// Waits until the bytes of a copy to the device have been read, or it has ended. Returns whether some of its memory could not be
+    /// accessed.
+    pub fn wait_sent(&self) -> bool {
         self.shared.common.bulk.wait_sent(self.token);
+        self.end.is_bad()
     }
 
     /// Ends a copy that was answered: its memory is not used any more. Returns whether some of it could not be accessed.

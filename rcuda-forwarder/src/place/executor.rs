@@ -56,8 +56,8 @@ impl Place for Executor {
         Executor::staging(self)
     }
 
-    fn prepare_staging(&self) -> Result<(), Code> {
-        Executor::prepare_staging(self)
+    fn provide_areas(&self, at_least: u32) -> Result<(), Code> {
+        Executor::provide_areas(self, at_least)
     }
 
     fn busy(&self) -> Result<String, Code> {

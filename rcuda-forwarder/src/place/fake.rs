@@ -46,6 +46,8 @@ pub(crate) struct Fake {
     /// Tokens of host calls that have not completed; their streams reach them at once.
     host_calls: Mutex<HashSet<u64>>,
     staging: Staging,
+    /// Maximum bytes of its areas.
+    pinned: u64,
     /// The last large copy of each stream: whether it is over.
     bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
 }
@@ -89,6 +91,7 @@ impl Fake {
             calls: Mutex::new(0),
             host_calls: Mutex::default(),
             staging: Staging::new(SIZES),
+            pinned: start.limits.pinned,
             bulk: Mutex::default(),
         }))
     }
@@ -103,7 +106,7 @@ fn number(mut body: &[u8]) -> Result<u64, Code> {
 }
 
 /// Small areas, so that copies of the tests have many pieces.
-const SIZES: Sizes = Sizes { region: 64 << 10, piece: 16 << 10, segment: [4 << 10, 8 << 10] };
+pub(crate) const SIZES: Sizes = Sizes { region: 64 << 10, piece: 16 << 10, segment: [4 << 10, 8 << 10] };
 
 /// Carries out an operation of a stream on a word.
 fn word(word: Word) {
@@ -123,7 +126,9 @@ impl Fake {
     /// Starts a thread that carries out the commands of a large copy, after its stream's earlier work.
     fn copy_bulk(&self, op: &BulkCopy, call: u16) -> Result<Arc<AtomicBool>, Code> {
         let to_device = call == id::BULK_IN;
-        self.provide_area(op.stream)?;
+        if self.staging.lacks_area(op.stream) {
+            self.add_area(op.stream)?;
+        }
         let (steps, last) =
             self.staging.begin(op.stream, op.token, op.bytes, to_device, op.late).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let (memory, device, due) = (self.memory.clone(), op.address as usize, self.due(op.stream));
@@ -148,14 +153,15 @@ impl Fake {
         Ok(over)
     }
 
-    fn provide_area(&self, stream: u64) -> Result<(), Code> {
-        if self.staging.lacks_area(stream) {
-            let memory = vec![0u64; self.staging.sizes().area() / 8].leak();
-            // SAFETY: leaked memory, which no area unmaps: those of this place live as long as the process.
-            let room = unsafe { Room::new(memory.as_ptr() as usize, self.staging.sizes().area()) };
-            return if self.staging.add(Arc::new(room), stream) { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) };
+    fn add_area(&self, stream: u64) -> Result<(), Code> {
+        let bytes = self.staging.sizes().area();
+        if ((self.staging.areas() + 1) * bytes) as u64 > self.pinned {
+            return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        Ok(())
+        let memory = vec![0u64; bytes / 8].leak();
+        // SAFETY: leaked memory, which no area unmaps: those of this place live as long as the process.
+        let room = unsafe { Room::new(memory.as_ptr() as usize, bytes) };
+        if self.staging.add(Arc::new(room), stream) { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) }
     }
 
     fn carry_out(&self, id: u16, mut body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome<Due>, Code> {
@@ -267,8 +273,11 @@ impl Place for Fake {
         &self.staging
     }
 
-    fn prepare_staging(&self) -> Result<(), Code> {
-        self.provide_area(0)
+    fn provide_areas(&self, at_least: u32) -> Result<(), Code> {
+        while self.staging.areas() < at_least as usize {
+            self.add_area(0)?;
+        }
+        Ok(())
     }
 
     fn busy(&self) -> Result<String, Code> {

@@ -32,6 +32,17 @@ fn source(bytes: &[u8], step: usize) -> impl FnMut(&mut [u8]) -> io::Result<usiz
     }
 }
 
+/// Records without data, as the holder of these keys would send them.
+pub(crate) fn without_text(traffic: Traffic, count: usize) -> Vec<u8> {
+    let key = Key::new(traffic).unwrap();
+    let mut sealer = Sealer { key, out: Vec::new(), start: 0, renewal: RENEWAL, broken: false };
+    for _ in 0..count {
+        sealer.begin();
+        sealer.close(DATA).unwrap();
+    }
+    sealer.out
+}
+
 /// Everything that is read, and why it ends.
 fn opened(by: &Records, bytes: &[u8], step: usize) -> (Vec<u8>, io::Result<()>) {
     let (mut all, mut buffer, mut from) = (Vec::new(), [0; 1000], source(bytes, step));
@@ -92,6 +103,28 @@ fn a_read_takes_all_that_is_there_and_waits_for_no_more() {
     assert!(b.is_ready() && b.session().is_none(), "the rest needs no socket");
     assert_eq!(b.read(&mut buffer, would_block).unwrap(), 3);
     assert!(!b.is_ready() && b.session().is_some());
+}
+
+#[test]
+fn a_reader_is_not_kept_by_records_without_data() {
+    let (a, b) = (sessions().0.write, ends().1);
+    let mut records = without_text(a.clone(), WITHOUT_TEXT as usize);
+    let mut sealer = Sealer { key: Key::new(a).unwrap(), out: Vec::new(), start: 0, renewal: RENEWAL, broken: false };
+    sealer.key.traffic.number = u64::from(WITHOUT_TEXT);
+    for text in [&b"some"[..], b"more"] {
+        sealer.begin();
+        sealer.out.extend_from_slice(text);
+        sealer.close(DATA).unwrap();
+    }
+    records.extend(sealer.out);
+    assert_eq!(opened(&b, &records, usize::MAX).0, b"somemore", "some of them do no harm");
+    let b = ends().1;
+    // Each request for bytes is answered at once, as by a peer that is faster than this end.
+    let endless = without_text(sessions().0.write, 100_000);
+    let (mut taken, mut from) = (0, source(&endless, 4096));
+    let read = b.read(&mut [0; 10], |to| from(to).inspect(|n| taken += n));
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert!(taken < 10_000, "{taken} bytes were read");
 }
 
 #[test]

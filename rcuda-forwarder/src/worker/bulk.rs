@@ -2,6 +2,7 @@
 
 use crate::bulk::{ANSWER, HEAD, Head, fill};
 use crate::conn::Conn;
+use crate::limits::JOB_UNACKNOWLEDGED;
 use executor::staging::{Segment, Staging};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -10,6 +11,11 @@ use std::io::{self, ErrorKind, Write};
 const ASKED: usize = 2;
 /// Number of segments that are sent before the first of them has arrived.
 const SENT: usize = 4;
+
+/// Prepares a connection for them. Its peer is a job, which its user may stop for a while, and not another place, which always reads.
+pub(super) fn prepare(conn: &Conn) -> io::Result<()> {
+    conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)
+}
 
 fn head(segment: &Segment) -> [u8; HEAD] {
     Head { token: segment.token, offset: segment.offset, bytes: segment.bytes().len() as u64 }.bytes()
@@ -65,5 +71,25 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
             return Err(nonsense());
         }
         staging.over(&segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::BULK_UNACKNOWLEDGED;
+    use nix::sys::socket::{getsockopt, sockopt};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_job_may_be_stopped_in_the_middle_of_a_copy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _job = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let conn = Conn::new(listener.accept().unwrap().0.into());
+        // As the daemon does for all connections with a ticket.
+        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).unwrap();
+        prepare(&conn).unwrap();
+        let limit = getsockopt(&conn.as_fd(), sockopt::TcpUserTimeout).unwrap();
+        assert_eq!(u128::from(limit), JOB_UNACKNOWLEDGED.as_millis());
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! The program's output streams stay untouched: without `MRCUDA_LOG` only warnings are written, such as a lost place or a refused move.
 
+use crate::base::cancellation::Uncancelled;
 use crate::base::config;
 use cuda_api::code::{self, Code};
 use diagnostics::{Enabled, Program};
@@ -46,6 +47,8 @@ pub(crate) fn begin(symbol: &'static str, how: &str) -> Option<Watched> {
 
 #[cold]
 fn watch(symbol: &'static str, how: &str) -> Option<Watched> {
+    // The call itself begins later. Reading the settings may write a line, which is a cancellation point.
+    let _uncancelled = Uncancelled::begin();
     let counts = config::get().is_ok_and(|c| c.coverage.is_some());
     let is_watched = enabled().any || counts;
     WATCHED.store(if is_watched { IS_WATCHED } else { NOT_WATCHED }, Ordering::Relaxed);

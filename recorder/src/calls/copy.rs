@@ -20,6 +20,7 @@ use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyIn};
 use cuda_api::work::{Copy3, CopyEnd, Work};
+use executor::bulk::touch;
 use faults::Point;
 use std::ffi::c_void;
 
@@ -126,6 +127,11 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
                 || copy_here(cx, device, &r, stream, until)?
             {
                 return Ok(());
+            }
+            if known && cx.place(device).in_process().is_none() {
+                // Another thread writes the bytes, and must not meet a bad pointer of the program.
+                // SAFETY: the program guarantees that its destination has these rows.
+                (0..r.rows).for_each(|row| unsafe { touch(r.dst.address + row * r.dst.pitch, r.width as usize, true) });
             }
             copy_out(cx, device, r, stream, if known { until } else { Until::Done })
         }

@@ -61,11 +61,15 @@ struct Landing {
 }
 
 impl Landing {
-    /// Returns whether the next work of a stream may follow the copy and is not held yet.
-    fn concerns(&self, device: u32, stream: u64, any_stream: bool) -> bool {
+    /// Returns whether the next work of a stream may follow the copy and is not held yet. A place that `mirrors` host memory must get the
+    /// bytes back once they have landed, before work that may use them there.
+    fn concerns(&self, device: u32, stream: u64, any_stream: bool, mirrors: bool) -> bool {
         // The default stream follows most others, and they follow it.
         let follows = any_stream || self.stream == stream || self.stream == LEGACY || stream == LEGACY;
-        !self.held && self.device == device && (follows || self.followers.contains(&stream)) && !self.fenced.contains(&stream)
+        (mirrors || !self.held)
+            && self.device == device
+            && (follows || self.followers.contains(&stream))
+            && !self.fenced.contains(&stream)
     }
 }
 
@@ -88,7 +92,8 @@ pub(crate) fn note(device: &Device, stream: u64, to: Range<u64>, arrival: Arriva
     add(Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new(), held: false });
 }
 
-/// As [`note`], for a copy behind which the place holds the stream until its bytes have landed.
+/// As [`note`], for a copy behind which the place holds the stream until its bytes have landed. When it was submitted the place did not
+/// mirror its destination.
 pub(crate) fn note_held(device: &Device, stream: u64, to: Range<u64>, arrival: Arrival) {
     add(Landing { device: device.index, stream, to, arrival, followers: Vec::new(), fenced: Vec::new(), held: true });
 }
@@ -165,8 +170,9 @@ fn hold_back(cx: &CallContext, device: &'static Device, stream: u64, any_stream:
 
 #[cold]
 fn hold_behind(cx: &CallContext, device: &'static Device, stream: u64, any_stream: bool) -> Result<(), Code> {
+    let mirrors = cx.place(device).has_apart();
     let any = with_landings(|all| {
-        let concerned = all.iter_mut().filter(|l| l.concerns(device.index, stream, any_stream));
+        let concerned = all.iter_mut().filter(|l| l.concerns(device.index, stream, any_stream, mirrors));
         concerned.map(|l| l.fenced.push(stream)).count() > 0
     });
     if any { fence(cx, device, stream, || ()) } else { Ok(()) }

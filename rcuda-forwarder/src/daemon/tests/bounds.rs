@@ -90,6 +90,56 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
 }
 
 #[test]
+fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
+    let (ours, theirs) = crate::channel::Channel::pair().unwrap();
+    let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"];
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let mut child = command.args(arguments).stdin(theirs).stdout(std::process::Stdio::null()).spawn().unwrap();
+    // The command holds a copy of the worker's end.
+    drop(command);
+    let start = crate::channel::Start {
+        driver: "driver".into(),
+        gpu: 0,
+        virtual_device: 0,
+        limits: WorkerLimits::of_machine(),
+        targets: Vec::new(),
+    };
+    ours.send(&Message::Start(start), None).unwrap();
+    assert!(matches!(ours.receive().unwrap(), Some((Message::Ready(why), None)) if why.is_empty()));
+    let (conn, mut client) = crate::conn::pair();
+    // As if it had hung until the daemon gave it up: the message is on its way, and its answer can no longer be sent.
+    ours.hear_no_more();
+    ours.send(&Message::Job(hello(), None), Some(conn.as_fd())).unwrap();
+    drop(conn);
+    let mut said = Vec::new();
+    client.read_to_end(&mut said).unwrap();
+    assert!(said.is_empty(), "two workers would use the same keys");
+    child.wait().unwrap();
+}
+
+#[test]
+fn tickets_for_no_connection_are_refused() {
+    let s = Scene::lending(vec![0]);
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let worker = s.daemon.state.pool.warm(&profile).remove(0);
+    for (left, known) in [(0, 0), (2, 1)] {
+        s.daemon.state.expect(&worker, [7; 32], left);
+        assert_eq!(lock(&s.daemon.state.tickets).len(), known);
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_up_no_thread() {
+    let s = Scene::lending(vec![0]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let conn = Conn::new(listener.accept().unwrap().0.into());
+    s.daemon.state.key(Entrance::Tcp, &conn).unwrap();
+    let limit = getsockopt(&conn.as_fd(), sockopt::TcpUserTimeout).unwrap();
+    assert_eq!(u128::from(limit), GREETING.as_millis());
+}
+
+#[test]
 fn a_job_cannot_fill_the_memory_of_its_worker_with_calls_that_wait() {
     let of_worker = WorkerLimits { queue: 4 << 20, ..WorkerLimits::of_machine() };
     let s = Scene::with(vec![0], |o| o.of_worker = of_worker);

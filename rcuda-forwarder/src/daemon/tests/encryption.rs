@@ -273,3 +273,20 @@ fn a_client_that_stops_in_the_handshake_is_too_slow() {
     assert!(said.ends_with(b"too slow"));
     assert!(logged(|l| l == format!("a client at {from} was refused: too slow")));
 }
+
+#[test]
+fn a_client_that_sends_records_without_end_and_proves_nothing_is_turned_away() {
+    let s = Scene::lending(vec![0]);
+    let stream = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
+    let (from, soon) = (stream.local_addr().unwrap(), || Instant::now() + Duration::from_secs(60));
+    let conn = Conn::new(stream.into());
+    conn.read_exact_by(&mut [0; OFFER + 1 + 32], soon()).unwrap();
+    (&conn).write_all(&[&greet::preamble()[..], &[TLS]].concat()).unwrap();
+    handshake::connect(&conn, None, soon).unwrap();
+    let session = conn.session().unwrap().unwrap();
+    let mut stream = TcpStream::from(conn.as_fd().try_clone_to_owned().unwrap());
+    let records = crate::records::tests::without_text(session.write, 1 << 16);
+    // The connection ends before all of them have been taken.
+    let _ = stream.write_all(&records);
+    assert!(logged(|l| l.starts_with(&format!("a client at {from} was refused: ")) && l.contains("without data")));
+}

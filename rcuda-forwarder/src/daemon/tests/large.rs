@@ -85,7 +85,7 @@ fn calls_do_not_wait_behind_a_large_copy() {
     let answered = Arc::new(AtomicBool::new(false));
     let ended = answered.clone();
     // SAFETY: the memory lives until the copy is over, below.
-    let copy = unsafe { link.send_bulk(&copy_in, move |rc| ended.store(rc == Ok(code::SUCCESS), Ordering::SeqCst)) };
+    let copy = unsafe { link.send_bulk(&copy_in, move |rc| ended.store(rc == Ok((code::SUCCESS, false)), Ordering::SeqCst)) };
     let copy = copy.unwrap().unwrap();
     assert!(soon(|| read.load(Ordering::SeqCst) > 0));
     let small = pattern(64 << 10);
@@ -134,7 +134,7 @@ fn there_is_room_for_some_copies_at_a_time() {
     (0..AREAS as u64).for_each(|stream| kernel(&link, stream, 100_000));
     let send = |bytes: &mut [u8], stream| {
         // SAFETY: the memory lives until all copies are over.
-        unsafe { link.send_bulk(&memory(bytes, 0, stream, true), |rc| assert_eq!(rc, Ok(code::SUCCESS))) }.unwrap()
+        unsafe { link.send_bulk(&memory(bytes, 0, stream, true), |rc| assert_eq!(rc, Ok((code::SUCCESS, false)))) }.unwrap()
     };
     let copies: Vec<_> = (0..AREAS as u64).map(|stream| send(&mut bytes, stream).unwrap()).collect();
     assert!(send(&mut bytes, 99).is_none(), "another stream would need another area");
@@ -149,10 +149,41 @@ fn there_is_room_for_some_copies_at_a_time() {
 }
 
 #[test]
-fn memory_that_cannot_be_accessed_is_reported() {
-    let s = Scene::new();
+fn a_server_with_little_memory_refuses_no_copy_that_it_has_accepted() {
+    let of_worker = WorkerLimits { pinned: 5 * fake::SIZES.area() as u64 / 2, ..WorkerLimits::of_machine() };
+    let s = Scene::with(vec![0], |o| o.of_worker = of_worker);
     let link = s.link(0);
     open(&s, &link);
+    let mut bytes = pattern(100_000);
+    let going = Arc::new(AtomicBool::new(false));
+    let mut send = |stream| {
+        let (mut memory, may_go) = (memory(&mut bytes, 0, stream, true), going.clone());
+        memory.before_sent = Some(Arc::new(move |_| {
+            while !may_go.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }));
+        // SAFETY: the memory lives until all copies are over.
+        unsafe { link.send_bulk(&memory, |rc| assert_eq!(rc, Ok((code::SUCCESS, false)))) }.unwrap()
+    };
+    let copies = [send(1).unwrap(), send(2).unwrap(), send(1).unwrap()];
+    assert!(send(3).is_none() && send(4).is_none(), "there is room for two areas");
+    going.store(true, Ordering::SeqCst);
+    assert!(soon(|| copies.iter().all(|c| c.over().load(Ordering::SeqCst)) && link.outstanding() == 0));
+    let last = send(3).unwrap();
+    assert!(soon(|| last.over().load(Ordering::SeqCst)), "another stream takes an area over");
+    assert!(!link.is_lost());
+}
+
+#[test]
+fn memory_that_cannot_be_accessed_is_reported() {
+    let s = Scene::with(vec![0], |o| o.allow_plain = true);
+    // Over an encrypted connection a thread of the link would meet the bad address itself.
+    let at: Endpoint = format!("plain://{}", s.at(0)).parse().unwrap();
+    let link = Link::connect(&at, Some(&s.credentials), &hello(), None).unwrap();
+    for to_device in [true, false] {
+        assert!(link.has_bulk(&at, to_device, CONNECTIONS));
+    }
     for to_device in [true, false] {
         let mut unmapped = memory(&mut [], 0, STREAM, to_device);
         // The first page of a process is never mapped.

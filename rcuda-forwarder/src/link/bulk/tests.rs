@@ -162,6 +162,90 @@ fn an_answer_waits_for_what_is_being_carried() {
     assert!(bytes[..1000].iter().all(|b| *b == 1) && bytes[1000..].iter().all(|b| *b == 2));
 }
 
+/// A copy to the device whose bytes are being sent, to a peer that does not read them.
+fn sending(link: &Link, peer: &mut Peer, bytes: &mut [u8]) -> (BulkCopy, u64) {
+    // SAFETY: the memory of the tests outlives their copies.
+    let copy = unsafe { link.send_bulk(&memory(bytes, true), |_| {}) }.unwrap().unwrap();
+    let (_, ticket, op) = peer.requested();
+    peer.ask(op.token, 0, bytes.len() as u64);
+    let until = Instant::now() + LONG;
+    while lock(&link.shared.common.bulk.table).entries.values().all(|e| e.users == 0) {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    (copy, ticket)
+}
+
+#[test]
+fn memory_is_used_until_its_bytes_were_sent_whatever_the_worker_answers() {
+    for rc in [code::SUCCESS, code::ERROR_ILLEGAL_ADDRESS] {
+        let (link, mut calls, mut peer) = open();
+        // More than sockets take.
+        let mut bytes = vec![GUARD; 8 << 20];
+        let address = bytes.as_ptr() as u64;
+        let (copy, ticket) = sending(&link, &mut peer, &mut bytes);
+        answer(&mut calls, rc, ticket);
+        let until = Instant::now() + LONG;
+        while !lock(&link.shared.common.bulk.table).entries.values().all(|e| e.is_closed) {
+            assert!(Instant::now() < until);
+            std::thread::yield_now();
+        }
+        link.wait_unused(&(address + (8 << 20)..u64::MAX));
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for ends in [true, false] {
+                let (told, link, copy) = (told.clone(), &link, &copy);
+                scope.spawn(move || {
+                    if ends {
+                        copy.wait_sent();
+                    } else {
+                        link.wait_unused(&(address + 5..address + 6));
+                    }
+                    told.send(copy.over().load(Ordering::Acquire)).unwrap();
+                });
+            }
+            assert!(tells.recv_timeout(Duration::from_millis(100)).is_err(), "it is still used");
+            assert_eq!(peer.asked().len(), 8 << 20);
+            assert_eq!([tells.recv().unwrap(), tells.recv().unwrap()], [true; 2]);
+        });
+    }
+}
+
+#[test]
+fn a_copy_may_hold_the_last_reference_to_its_link() {
+    let (link, mut calls, mut peer) = open();
+    let mut bytes = [GUARD; 64];
+    let (mut copy, own) = (memory(&mut bytes, true), link.clone());
+    copy.before_sent = Some(Arc::new(move |_| assert!(!own.is_lost())));
+    // SAFETY: the memory outlives the copy.
+    let begun = unsafe { link.send_bulk(&copy, |_| {}) }.unwrap().unwrap();
+    let (_, ticket, _) = peer.requested();
+    drop((link, copy));
+    answer(&mut calls, code::SUCCESS, ticket);
+    assert_eq!((&peer.out).read(&mut [0]).unwrap(), 0, "the link has ended, and its connections with it");
+    assert!(begun.over().load(Ordering::Acquire));
+}
+
+#[test]
+fn ranges_that_overlap_are_noticed() {
+    let mut ranges = Ranges::default();
+    for (range, fits) in [
+        (10..20, true),
+        (19..20, false),
+        (5..11, false),
+        (0..30, false),
+        (12..15, false),
+        (20..25, true),
+        (5..10, true),
+        (24..26, false),
+        (30..40, true),
+        (25..30, true),
+    ] {
+        assert_eq!(ranges.add(range.clone()), fits, "{range:?}");
+    }
+    assert_eq!(ranges.0.into_iter().collect::<Vec<_>>(), [(5, 40)]);
+}
+
 #[test]
 fn a_connection_that_ends_in_the_middle_loses_the_worker() {
     for to_device in [true, false] {
@@ -189,7 +273,7 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
 #[test]
 fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
     type Say = fn(&mut Peer, u64);
-    let cases: [(bool, Say); 8] = [
+    let cases: [(bool, Say); 9] = [
         (true, |p, t| p.ask(t, 1, 64)),
         (true, |p, t| p.ask(t, u64::MAX, 2)),
         (true, |p, t| p.ask(t, 0, 0)),
@@ -197,6 +281,11 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
             p.ask(t, 0, 64);
             assert_eq!(p.asked().len(), 64);
             p.ask(t, 0, 1);
+        }),
+        (true, |p, t| {
+            p.ask(t, 0, 32);
+            assert_eq!(p.asked().len(), 32);
+            p.ask(t, 16, 32);
         }),
         (true, |p, t| p.send(t, 0, &[1])),
         (false, |p, t| p.send(t, 60, &[1; 5])),

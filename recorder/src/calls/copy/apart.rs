@@ -170,11 +170,16 @@ impl Run {
             return Ok(true);
         }
         self.finish();
-        // A bad pointer faults here, on the program's own thread: a signal handler may leave the call for good.
+        Err(self.meet_bad_pointer())
+    }
+
+    /// Some of the program's memory could not be accessed. A bad pointer faults here, on the program's own thread: a signal handler may
+    /// leave the call for good. No part is under way.
+    fn meet_bad_pointer(&self) -> Code {
         let host = if self.to_device() { self.whole.src } else { self.whole.dst };
         // SAFETY: the program says that this is its memory.
         unsafe { touch(host.address, self.whole.width as usize, !self.to_device()) };
-        Err(code::ERROR_INVALID_VALUE)
+        code::ERROR_INVALID_VALUE
     }
 
     /// Ends the use of the program's memory by parts whose answers are not waited for.
@@ -184,12 +189,17 @@ impl Run {
         }
     }
 
-    /// Sends a part without waiting for its answer.
-    fn send(&self, part: &BulkMemory) -> Result<Option<BulkCopy>, Code> {
+    /// Sends a part without waiting for its answer. A later call reports a failure, and with `also_bad` that memory could not be
+    /// accessed.
+    fn send(&self, part: &BulkMemory, also_bad: bool) -> Result<Option<BulkCopy>, Code> {
         self.device.check()?;
         let (device, call) = (self.device, if part.to_device { id::BULK_IN } else { id::BULK_OUT });
-        let then = move |answer: Result<Code, Lost>| {
-            let rc = answer.unwrap_or_else(lost);
+        let then = move |answer: Result<(Code, bool), Lost>| {
+            let rc = match answer {
+                Ok((code::SUCCESS, true)) if also_bad => code::ERROR_INVALID_VALUE,
+                Ok((rc, _)) => rc,
+                Err(e) => lost(e),
+            };
             if rc != code::SUCCESS {
                 device.failed_late(call, rc);
             }
@@ -207,8 +217,10 @@ impl Run {
 
     /// Sends a part from pageable memory, and waits until it has been read.
     fn send_and_wait(&self, cx: &CallContext, part: &BulkMemory) -> Result<bool, Code> {
-        let Some(copy) = self.send(part)? else { return Ok(false) };
-        cx.waiting(self.device, || copy.wait_sent());
+        let Some(copy) = self.send(part, false)? else { return Ok(false) };
+        if cx.waiting(self.device, || copy.wait_sent()) {
+            return Err(self.meet_bad_pointer());
+        }
         self.device.check_late()?;
         Ok(true)
     }
@@ -217,7 +229,7 @@ impl Run {
     fn submit_all(&mut self, cx: &CallContext) -> Result<(), Code> {
         while self.rest.width > 0 {
             let part = self.part(cx);
-            let Some(copy) = self.send(&part)? else { break };
+            let Some(copy) = self.send(&part, true)? else { break };
             if !part.to_device {
                 let to = part.host as u64..part.host as u64 + part.bytes;
                 landing::note_held(self.device, self.stream, to, landing::Arrival::Flag(copy.over()));
