@@ -725,9 +725,9 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        let Opening::Job { gpu, hello } = job(1) else { unreachable!() };
-        let far = Opening::Job { gpu, hello: JobHello { virtual_device: 32, ..hello.clone() } };
-        let many = Opening::Job { gpu, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
+        let Opening::Job { gpu, rdma, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, rdma, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let many = Opening::Job { gpu, rdma, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
         for bad in [far, many] {
             assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
         }

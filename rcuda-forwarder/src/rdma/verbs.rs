@@ -389,11 +389,13 @@ impl Queue for Pair {
     }
 
     fn poll(&self) -> io::Result<Option<Done>> {
-        if let Some(completion) = self.take(self.objects.receives)? {
-            let number = completion.imm_data().ok_or_else(|| io::Error::other("the other end has sent no number"))?;
-            return Ok(Some(Done::Received(u32::from_be(number))));
+        // Writes first: if one fails, what completes afterwards only says that the queue pair has failed.
+        if self.take(self.objects.writes)?.is_some() {
+            return Ok(Some(Done::Written));
         }
-        Ok(self.take(self.objects.writes)?.map(|_| Done::Written))
+        let Some(completion) = self.take(self.objects.receives)? else { return Ok(None) };
+        let number = completion.imm_data().ok_or_else(|| io::Error::other("the other end has sent no number"))?;
+        Ok(Some(Done::Received(u32::from_be(number))))
     }
 
     fn arm(&self) -> io::Result<()> {
