@@ -19,7 +19,8 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
-            let forms = "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+            let forms =
+                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
             Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),

@@ -148,7 +148,9 @@ pub(crate) enum GreetError {
     #[error("this server accepts encrypted connections only: name it without plain://, or start it with --allow-plain")]
     PlainRefused,
     /// The server encrypts, and RDMA does not.
-    #[error("this server accepts encrypted connections only, and RDMA is not encrypted: name it without rdma://, or start it with --allow-plain")]
+    #[error(
+        "this server accepts encrypted connections only, and RDMA is not encrypted: name it without rdma://, or start it with --allow-plain"
+    )]
     RdmaRefused,
     /// The client wants encryption, and the server does not offer it.
     #[error("the server offers no encryption, or somebody on the way has removed the offer")]
@@ -727,7 +729,8 @@ mod tests {
     fn impossible_jobs_are_refused() {
         let Opening::Job { gpu, rdma, hello } = job(1) else { unreachable!() };
         let far = Opening::Job { gpu, rdma, hello: JobHello { virtual_device: 32, ..hello.clone() } };
-        let many = Opening::Job { gpu, rdma, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
+        let many =
+            Opening::Job { gpu, rdma, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
         for bad in [far, many] {
             assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
         }

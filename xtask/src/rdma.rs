@@ -1,7 +1,8 @@
-//! `cargo xtask rdma`: jobs over RDMA between two hosts, in a virtual machine whose kernel has a software RDMA device (SoftRoCE).
+//! `cargo xtask rdma`: jobs over RDMA between two hosts: virtual machines whose kernels have a software RDMA device (SoftRoCE), joined by
+//! a network cable. Two network namespaces of one machine are not enough: the device of Debian's kernel routes in the first one only.
 //!
-//! The machine has no disk: it boots a small initial file system with kernel modules, and mounts this machine's files read-only, so all
-//! programs run there as they are. It emulates the processor, because not every machine lets its users virtualize; its times mean nothing.
+//! The machines have no disks: they boot a small initial file system with kernel modules, and mount this machine's files read-only, so all
+//! programs run there as they are. The processor is emulated, because not every machine lets its users virtualize; times mean nothing.
 
 use crate::step::step;
 use std::fmt::Write as _;
@@ -9,6 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tests::{Programs, install};
 
 /// Arguments of `cargo xtask rdma`.
@@ -18,10 +20,13 @@ pub(crate) struct RdmaArgs {
     #[arg(long)]
     kernel: Option<PathBuf>,
     /// Test programs to run, instead of a choice
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', conflicts_with = "all")]
     programs: Vec<String>,
-    /// Maximum time for the machine in seconds
-    #[arg(long, default_value_t = 900)]
+    /// All test programs
+    #[arg(long)]
+    all: bool,
+    /// Maximum time for the machines in seconds
+    #[arg(long, default_value_t = 1200)]
     limit: u32,
 }
 
@@ -44,7 +49,7 @@ const PROGRAMS: [&str; 14] = [
 ];
 
 /// Kernel modules of the guest; those that they need come with them.
-const MODULES: &str = "virtio_pci 9p 9pnet_virtio overlay veth crc32_generic ib_uverbs rdma_rxe";
+const MODULES: &str = "virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic ib_uverbs rdma_rxe";
 
 /// Programs that must be installed, with Debian's package of each.
 const TOOLS: [(&str, &str); 6] = [
@@ -63,7 +68,7 @@ const BUSYBOX: &str = "/bin/busybox";
 pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     let missing = missing();
     if !missing.is_empty() {
-        println!("skipped: RDMA is tested in a virtual machine, which needs: apt-get install {}", missing.join(" "));
+        println!("skipped: RDMA is tested in virtual machines, which need: apt-get install {}", missing.join(" "));
         return Ok(());
     }
     let target = install::target_folder()?;
@@ -83,9 +88,17 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     let guest = folder.join("guest.sh");
     fs::write(&guest, script(args, &target)).map_err(|e| format!("{}: {e}", guest.display()))?;
     let initrd = folder.join("initrd.gz");
-    run(Command::new("sh").arg("-euc").arg(INITRD).env("ROOT", &kernel).env("VERSION", &version).env("GUEST", &guest).env("TO", &initrd).env("MODULES", MODULES))?;
-    step("running in the virtual machine");
-    boot(&kernel.join("boot").join(format!("vmlinuz-{version}")), &initrd, args.limit)
+    run(Command::new("sh")
+        .arg("-euc")
+        .arg(INITRD)
+        .env("ROOT", &kernel)
+        .env("VERSION", &version)
+        .env("GUEST", &guest)
+        .env("TO", &initrd)
+        .env("MODULES", MODULES))?;
+    step("running in two virtual machines");
+    let machines = Machines { kernel: kernel.join("boot").join(format!("vmlinuz-{version}")), initrd, folder, limit: args.limit };
+    machines.run()
 }
 
 /// Packages of what is not installed.
@@ -147,7 +160,11 @@ END
 
 /// The script that the guest runs.
 fn script(args: &RdmaArgs, target: &Path) -> String {
-    let names = if args.programs.is_empty() { PROGRAMS.join(" ") } else { args.programs.join(" ") };
+    let names = match (args.all, args.programs.is_empty()) {
+        (true, _) => ::tests::programs::NAMES.join(" "),
+        (false, true) => PROGRAMS.join(" "),
+        (false, false) => args.programs.join(" "),
+    };
     let mut text = String::new();
     let (bin, programs) = (target.join("release"), target.join("programs").join("static"));
     // Writing to a string cannot fail.
@@ -160,32 +177,92 @@ fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{:?} failed ({status})", command.get_program())) }
 }
 
-/// Boots the machine and prints the rows as they come.
-fn boot(kernel: &Path, initrd: &Path, limit: u32) -> Result<(), String> {
-    let mut qemu = Command::new("timeout");
-    qemu.arg(limit.to_string()).args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2"]);
-    qemu.args(["-m", "3072", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel"]).arg(kernel);
-    qemu.arg("-initrd").arg(initrd).args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off"]);
-    qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]);
-    qemu.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = qemu.spawn().map_err(|e| format!("cannot start qemu-system-x86_64: {e}"))?;
-    let (mut passed, mut failed, mut ended) = (0, 0, false);
-    println!("{:<32} {:>8}  result", "over RDMA", "seconds");
-    let lines = child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok);
-    for line in lines {
-        let line = String::from_utf8_lossy(&line).replace(char::is_control, "");
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("ROW"), Some(name), Some(seconds), Some(result)) => {
-                println!("{name:<32} {seconds:>8}  {result}");
-                if result == "ok" { passed += 1 } else { failed += 1 }
-            }
-            (Some("END"), ..) => ended = true,
-            _ => eprintln!("guest: {line}"),
-        }
+/// The two machines.
+struct Machines {
+    kernel: PathBuf,
+    initrd: PathBuf,
+    folder: PathBuf,
+    limit: u32,
+}
+
+impl Machines {
+    /// A machine with its end of the cable.
+    fn machine(&self, role: &str, number: u32, cable: &str) -> Command {
+        let mut qemu = Command::new("timeout");
+        qemu.arg(self.limit.to_string()).args([
+            "qemu-system-x86_64",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-machine",
+            "q35",
+        ]);
+        qemu.args(["-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel"])
+            .arg(&self.kernel);
+        qemu.arg("-initrd").arg(&self.initrd).arg("-append");
+        qemu.arg(format!("console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off role={role}"));
+        qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap", "-netdev", cable]);
+        qemu.args(["-device", &format!("virtio-net-pci,netdev=cable,mac=52:54:00:00:00:{number:02}")]).stdin(Stdio::null());
+        qemu
     }
-    // It has closed its output, so it ends.
-    let status = child.wait().map_err(|e| format!("qemu-system-x86_64: {e}"))?;
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 && ended && passed > 0 { Ok(()) } else { Err(format!("the run over RDMA failed (the machine: {status})")) }
+
+    /// Boots both and prints the rows as they come.
+    fn run(&self) -> Result<(), String> {
+        let start = |command: &mut Command| command.spawn().map_err(|e| format!("cannot start qemu-system-x86_64: {e}"));
+        let log = self.folder.join("server.log");
+        let output = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        // Short, because the path of a socket has room for 107 bytes.
+        let socket = std::env::temp_dir().join(format!("mrcuda-rdma-{}", std::process::id()));
+        let cable = |end: &str| format!("stream,id=cable,server={end},addr.type=unix,addr.path={}", socket.display());
+        let mut server = start(self.machine("server", 1, &cable("on")).stdout(output))?;
+        // The other machine needs the socket. Without it this ends with the first one.
+        while !socket.exists() && server.try_wait().is_ok_and(|status| status.is_none()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut client = start(self.machine("client", 2, &cable("off")).stdout(Stdio::piped()))?;
+        let table = Table::read(client.stdout.take());
+        let status = client.wait().map_err(|e| format!("qemu-system-x86_64: {e}"))?;
+        if !table.ended {
+            // Nobody has told it to end.
+            let _ = server.kill();
+        }
+        // Both have written everything.
+        let _ = (server.wait(), fs::remove_file(&socket));
+        println!("{} passed, {} failed", table.passed, table.failed);
+        if table.failed == 0 && table.ended && table.passed > 0 {
+            return Ok(());
+        }
+        Err(format!("the run over RDMA failed (the client's machine: {status}); the server's words are in {}", log.display()))
+    }
+}
+
+/// What the client's machine has said.
+#[derive(Debug, Default)]
+struct Table {
+    passed: u32,
+    failed: u32,
+    ended: bool,
+}
+
+impl Table {
+    fn read(output: Option<std::process::ChildStdout>) -> Table {
+        let mut table = Table::default();
+        println!("{:<32} {:>8}  result", "over RDMA", "seconds");
+        for line in output.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).replace(char::is_control, "");
+            // The firmware's control codes may stand in front of the first row.
+            let row = line.find("ROW ").map_or(&*line, |at| &line[at..]);
+            let mut words = row.splitn(4, ' ');
+            match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("ROW"), Some(name), Some(seconds), Some(result)) => {
+                    println!("{name:<32} {seconds:>8}  {result}");
+                    *(if result == "ok" { &mut table.passed } else { &mut table.failed }) += 1;
+                }
+                (Some("END"), ..) => table.ended = true,
+                _ => eprintln!("client: {line}"),
+            }
+        }
+        table
+    }
 }

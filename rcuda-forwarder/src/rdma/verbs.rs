@@ -199,7 +199,9 @@ fn find(address: IpAddr) -> io::Result<Port> {
     let found = (0..devices).find_map(|i| unsafe { port_of(*list.add(i), &wanted.octets()) });
     // SAFETY: the list from above. A device that is open stays so.
     unsafe { ibv::ibv_free_device_list(list) };
-    found.ok_or_else(|| io::Error::other(format!("none of {devices} RDMA devices has an active RoCE port with the address {address}")))
+    found.ok_or_else(|| {
+        io::Error::other(format!("none of {devices} RDMA devices has an active RoCE port with the address {address}"))
+    })
 }
 
 impl Pair {
@@ -376,7 +378,8 @@ impl Queue for Pair {
         let mut bad = null_mut();
         // SAFETY: the queue pair exists; the request and its piece are read before the function returns, and the memory that the
         // piece names stays registered.
-        let rc = unsafe { (*self.objects.context).ops.post_send.map(|post| post(self.objects.qp, &raw mut request, &raw mut bad)) };
+        let rc =
+            unsafe { (*self.objects.context).ops.post_send.map(|post| post(self.objects.qp, &raw mut request, &raw mut bad)) };
         check("a write", rc.unwrap_or(libc::EINVAL))
     }
 
@@ -384,7 +387,8 @@ impl Queue for Pair {
         let mut request = ibv::ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null::<ibv::ibv_sge>().cast_mut(), num_sge: 0 };
         let mut bad = null_mut();
         // SAFETY: as for writes.
-        let rc = unsafe { (*self.objects.context).ops.post_recv.map(|post| post(self.objects.qp, &raw mut request, &raw mut bad)) };
+        let rc =
+            unsafe { (*self.objects.context).ops.post_recv.map(|post| post(self.objects.qp, &raw mut request, &raw mut bad)) };
         check("a receive", rc.unwrap_or(libc::EINVAL))
     }
 
