@@ -3,7 +3,7 @@
 use crate::endpoint::Endpoint;
 use crate::fork::NotInherited;
 use crate::pipe::Spin;
-use crate::rdma::Stream;
+use crate::rdma::stream::Stream;
 use crate::records::{Records, Session};
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -13,7 +13,7 @@ use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
-use crate::rdma;
+use crate::rdma::setup;
 use crate::ring::{self, PushError, Ring};
 use crate::sync::lock;
 use crate::threads;
@@ -285,7 +285,7 @@ impl Link {
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
-            rdma::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
+            setup::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
         }
         let transport = Transport::of(to);
         Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })

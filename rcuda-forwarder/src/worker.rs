@@ -19,7 +19,7 @@ use crate::inbox::Inbox;
 use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
-use crate::rdma;
+use crate::rdma::setup;
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
 use crate::sync::lock;
@@ -231,7 +231,7 @@ fn prepare<P: Place>(
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     if rdma {
-        rdma::accept(&conn, Instant::now() + SETUP).map_err(WorkerError::Client)?;
+        setup::accept(&conn, Instant::now() + SETUP).map_err(WorkerError::Client)?;
     }
     let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn, &*place).map_err(WorkerError::Client)? };
     let worker = Arc::new(Worker {

@@ -1,7 +1,36 @@
-//! What a stream needs of a queue pair.
+//! What a stream and its setup need of a queue pair.
 
+use cuda_api::wire_struct;
 use std::io;
 use std::os::fd::BorrowedFd;
+
+wire_struct! {
+    /// What one end tells the other about its queue pair.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Parameters {
+        /// Address of the port.
+        pub(crate) gid: [u8; 16],
+        /// Number of the queue pair.
+        pub(crate) number: u32,
+        /// Number of the first packet.
+        pub(crate) first: u32,
+        /// The memory to which the other end may write,
+        pub(crate) address: u64,
+        /// and its key.
+        pub(crate) key: u32,
+        /// Size of packets, as the verbs encode it.
+        pub(crate) mtu: u32,
+    }
+}
+
+/// A queue pair that is not connected yet.
+pub(crate) trait Prepared {
+    /// What the other end has to know.
+    fn parameters(&self) -> Parameters;
+
+    /// Connects it to the queue pair of the other end.
+    fn connect(self: Box<Self>, other: &Parameters) -> io::Result<Box<dyn Queue>>;
+}
 
 /// Something that was completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

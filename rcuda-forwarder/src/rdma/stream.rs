@@ -406,4 +406,4 @@ impl Stream {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

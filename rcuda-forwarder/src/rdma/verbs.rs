@@ -1,8 +1,7 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
-use super::queue::{Done, Queue};
+use super::queue::{Done, Parameters, Prepared, Queue};
 use super::stream::{DEPTH, RING};
-use super::{Parameters, Prepared};
 use crate::fork::NotInherited;
 use crate::token::random;
 use ibverbs_sys as ibv;

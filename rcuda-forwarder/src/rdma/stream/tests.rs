@@ -5,6 +5,7 @@ use super::*;
 use crate::conn::{Conn, pair};
 use crate::rdma::queue::{Done, Queue};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -128,37 +129,66 @@ impl Queue for Fake {
     }
 }
 
+/// The thread that carries; it ends when this is dropped.
+pub(crate) struct Carrier {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// A network that delivers `limit` writes in each direction, and then fails, and the streams at its ends.
+fn network(seed: u64, limit: usize) -> (Network, [Stream; 2], Carrier) {
+    let network: Network = Arc::new(Mutex::new([End::new(), End::new()]));
+    let stream = |end: usize| {
+        let mut ends = network.lock().unwrap();
+        let (outgoing, incoming) = (ends[end].outgoing.as_mut_ptr() as usize, ends[end].incoming.as_mut_ptr() as usize);
+        let event = ends[end].event.clone();
+        Stream::new(Box::new(Fake { network: network.clone(), end, outgoing, incoming, event }))
+    };
+    let streams = [stream(0), stream(1)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, stopped) = (network.clone(), stop.clone());
+    let thread = thread::spawn(move || {
+        let (mut random, mut left) = (Random::new(seed), [limit; 2]);
+        while !stopped.load(Ordering::SeqCst) {
+            carry(&mut theirs.lock().unwrap(), &mut random, &mut left);
+            thread::yield_now();
+        }
+    });
+    (network, streams, Carrier { stop, thread: Some(thread) })
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let carried = self.thread.take().unwrap().join();
+        if !thread::panicking() {
+            carried.unwrap();
+        }
+    }
+}
+
+/// Two connections that such streams carry.
+pub(crate) fn connections(seed: u64) -> (Conn, Conn, Carrier) {
+    let (_, [left, right], carrier) = network(seed, FOREVER);
+    let (a, b) = pair();
+    a.carry_by(left);
+    b.carry_by(right);
+    (a, b, carrier)
+}
+
 /// Two streams, the sockets beside them, and the network between.
 struct World {
     network: Network,
     streams: [Arc<Stream>; 2],
     sockets: [Arc<Conn>; 2],
-    stop: Arc<AtomicBool>,
-    carrier: Option<thread::JoinHandle<()>>,
+    _carrier: Carrier,
 }
 
 impl World {
-    /// A network that delivers `limit` writes in each direction, and then fails.
     fn new(seed: u64, limit: usize) -> World {
-        let network: Network = Arc::new(Mutex::new([End::new(), End::new()]));
-        let stream = |end: usize| {
-            let mut ends = network.lock().unwrap();
-            let (outgoing, incoming) = (ends[end].outgoing.as_mut_ptr() as usize, ends[end].incoming.as_mut_ptr() as usize);
-            let event = ends[end].event.clone();
-            Arc::new(Stream::new(Box::new(Fake { network: network.clone(), end, outgoing, incoming, event })))
-        };
-        let streams = [stream(0), stream(1)];
+        let (network, streams, _carrier) = network(seed, limit);
         let (a, b) = pair();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (theirs, stopped) = (network.clone(), stop.clone());
-        let carrier = thread::spawn(move || {
-            let (mut random, mut left) = (Random::new(seed), [limit; 2]);
-            while !stopped.load(Ordering::SeqCst) {
-                carry(&mut theirs.lock().unwrap(), &mut random, &mut left);
-                thread::yield_now();
-            }
-        });
-        World { network, streams, sockets: [Arc::new(a), Arc::new(b)], stop, carrier: Some(carrier) }
+        World { network, streams: streams.map(Arc::new), sockets: [Arc::new(a), Arc::new(b)], _carrier }
     }
 
     fn write(&self, end: usize, pieces: &[&[u8]]) -> io::Result<()> {
@@ -178,16 +208,6 @@ fn read(stream: &Stream, socket: &Conn, to: &mut [u8]) -> io::Result<usize> {
                 stream.wait_readable(socket.as_fd(), Duration::from_secs(60))?;
             }
             read => return read,
-        }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let carried = self.carrier.take().unwrap().join();
-        if !thread::panicking() {
-            carried.unwrap();
         }
     }
 }
@@ -354,6 +374,26 @@ fn a_stream_that_is_cut_gives_a_prefix_and_then_an_error() {
             assert!(got.len() < data.len() && data.starts_with(&got));
         });
     }
+}
+
+#[test]
+fn a_connection_that_a_stream_carries_is_used_as_a_socket() {
+    let (a, b, _carrier) = connections(8);
+    assert!(b.ready(PollFlags::POLLIN, Duration::ZERO).unwrap().is_empty());
+    assert_eq!(a.ready(PollFlags::POLLOUT, Duration::ZERO).unwrap(), PollFlags::POLLOUT);
+    a.write_pieces(&[b"to", b"", b"gether"]).unwrap();
+    let mut got = [0; 8];
+    b.read_exact_by(&mut got, Instant::now() + Duration::from_secs(60)).unwrap();
+    assert_eq!(&got, b"together");
+    assert_eq!(b.try_read(&mut got).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(!b.wait_gone(Duration::ZERO));
+    thread::scope(|s| {
+        let reader = s.spawn(|| (&mut &b).read(&mut [0; 8]).unwrap());
+        a.shutdown();
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+    assert!(b.wait_gone(Duration::ZERO));
+    assert!(b.write_pieces(&[b"late"]).is_err());
 }
 
 #[test]
