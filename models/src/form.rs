@@ -43,7 +43,7 @@ pub fn of(what: &str) -> Option<&'static Form> {
     FORMS.iter().find(|f| f.what == what)
 }
 
-/// The transport to a place, as used in the names of paths: `tls`, `tcp`, `shm`, `helper` or `in-process`.
+/// The transport to a place, as used in the names of paths: `tls`, `tcp`, `rdma`, `shm`, `helper` or `in-process`.
 pub fn transport(place: &str) -> &'static str {
     let head = place.split(':').next().unwrap_or_default();
     match head {
@@ -51,6 +51,7 @@ pub fn transport(place: &str) -> &'static str {
         "helper" => "helper",
         "unix" => "shm",
         "plain" => "tcp",
+        "rdma" => "rdma",
         _ => "tls",
     }
 }
@@ -78,6 +79,7 @@ mod tests {
     fn ways_follow_from_the_places() {
         assert_eq!(way("gpubox:7878/1", "local:0"), "tls->in-process");
         assert_eq!(way("plain://gpubox:7878/1", "tls://gpubox:7878/0"), "tcp->tls");
+        assert_eq!(way("gpubox:7878", "rdma://gpubox:7878/0"), "tls->rdma");
         assert_eq!(way("unix:/run/x/0", "helper:1"), "shm->helper");
         assert_eq!(way("local", "[::1]:5"), "in-process->tls");
     }

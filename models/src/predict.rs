@@ -56,8 +56,8 @@ pub fn predict(models: &Models, plan: &Plan) -> Result<Prediction, String> {
     let busy = |term: &str| if term == "sent" { CHANGED.min(plan.bytes) } else { amount(term) };
     let mut far = false;
     let mut seconds = |what: &str, path: &str| {
-        // Without models of encrypted connections those of plain ones are the best there is.
-        let model = models.find(what, path).or_else(|| models.find(what, &path.replace("tls", "tcp")));
+        // Without models of encrypted connections or RDMA those of plain ones are the best there is.
+        let model = models.find(what, path).or_else(|| models.find(what, &path.replace("tls", "tcp").replace("rdma", "tcp")));
         let model = model.ok_or_else(|| format!("there is no model of `{what}` on `{path}`"))?;
         far |= model.is_far(amount);
         Ok::<_, String>((model.seconds(amount), model.seconds(busy)))

@@ -13,7 +13,7 @@ use control::{Migrate, Plan, Verify};
 struct Aim {
     /// Process id of the job
     pid: u32,
-    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves
+    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
     /// GPU to move, by its number as the program sees it, or all

@@ -1,5 +1,5 @@
 //! Place specifications: `local[:GPU]`, `helper[:GPU]`, `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
-//! `unix:PATH[/GPU]`.
+//! `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 
@@ -19,7 +19,8 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
-            let forms = "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+            let forms =
+                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
             Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),
@@ -98,6 +99,7 @@ mod tests {
             "node:7878/3",
             "tls://a:1",
             "plain://[::1]:1/2",
+            "rdma://[::1]:1/2",
         ] {
             assert_eq!(place(good).as_deref(), Ok(good));
         }
@@ -110,7 +112,7 @@ mod tests {
             "nowhere",
             "host:port",
             "host:99999",
-            "rdma://a:1",
+            "quic://a:1",
             "tls://unix:/a",
         ] {
             assert!(place(bad).is_err(), "{bad}");

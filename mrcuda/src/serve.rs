@@ -33,7 +33,7 @@ pub(crate) struct ServeArgs {
     /// File with the certificates of authorities, in the PEM format: clients over TCP must have a certificate of one of them
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// Accept connections without encryption, too, from clients that ask for it (plain://HOST:PORT)
+    /// Accept connections without encryption, too, from clients that ask for it (plain://HOST:PORT, rdma://HOST:PORT)
     #[arg(long)]
     allow_plain: bool,
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]

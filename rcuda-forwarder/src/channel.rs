@@ -44,8 +44,8 @@ pub(crate) enum Message {
     Start(Start),
     /// Worker: the result of opening it; empty on success, otherwise the error.
     Ready(String),
-    /// Daemon: the job to serve, with the descriptor of its connection and what protects it.
-    Job(JobHello, Option<Session>),
+    /// Daemon: the job to serve, with the descriptor of its connection, what protects it, and whether RDMA is to carry its calls.
+    Job(JobHello, Option<Session>, bool),
     /// Worker: expect this many connections with this ticket.
     Expect([u8; 32], u32),
     /// Daemon: the ticket is known now.
@@ -66,7 +66,7 @@ impl Message {
         match self {
             Message::Start(s) => (1u8, s.clone()).put(&mut out),
             Message::Ready(text) => (2u8, text.clone()).put(&mut out),
-            Message::Job(hello, session) => (3u8, (hello.clone(), session.clone())).put(&mut out),
+            Message::Job(hello, session, rdma) => (3u8, (hello.clone(), (session.clone(), *rdma))).put(&mut out),
             Message::Expect(ticket, n) => (4u8, (*ticket, *n)).put(&mut out),
             Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
             Message::Bulk(ticket, session) => (6u8, (*ticket, session.clone())).put(&mut out),
@@ -82,7 +82,7 @@ impl Message {
         let message = match u8::get(src)? {
             1 => Message::Start(Wire::get(src)?),
             2 => Message::Ready(Wire::get(src)?),
-            3 => Message::Job(Wire::get(src)?, Wire::get(src)?),
+            3 => Message::Job(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             4 => Message::Expect(Wire::get(src)?, Wire::get(src)?),
             5 => Message::Expecting(Wire::get(src)?),
             6 => Message::Bulk(Wire::get(src)?, Wire::get(src)?),
@@ -233,8 +233,8 @@ mod tests {
                 targets: vec!["any".into()],
             }),
             Message::Ready("no".into()),
-            Message::Job(hello.clone(), None),
-            Message::Job(hello, Some(session.clone())),
+            Message::Job(hello.clone(), None, true),
+            Message::Job(hello, Some(session.clone()), false),
             Message::Expect([1; 32], 4),
             Message::Expecting([2; 32]),
             Message::Forget([3; 32]),

@@ -1,14 +1,15 @@
-//! A connected socket, TCP or Unix, with deadlines; protected by TLS after a handshake.
+//! A connected socket, TCP or Unix, with deadlines; protected by TLS after a handshake. What follows a greeting may be carried by RDMA.
 
 use crate::endpoint::Endpoint;
 use crate::fork::NotInherited;
 use crate::pipe::Spin;
+use crate::rdma::stream::Stream;
 use crate::records::{Records, Session};
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, SockaddrStorage, UnixAddr,
-    getpeername, getsockopt, recv, recvmsg, send, sendmsg, setsockopt, shutdown, socket, sockopt,
+    getpeername, getsockname, getsockopt, recv, recvmsg, send, sendmsg, setsockopt, shutdown, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -22,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Interval between retries while a listener's queue is full.
 const QUEUE: Duration = Duration::from_millis(5);
 
+/// Time limit for one sleep of a read without a limit.
+const ONE_SLEEP: Duration = Duration::from_secs(60);
+
 /// A connection. Reading and writing raise no SIGPIPE; two threads may do them concurrently.
 #[derive(Debug)]
 pub struct Conn {
@@ -30,6 +34,8 @@ pub struct Conn {
     fd: OwnedFd,
     /// The protection of everything that is written and read, once the handshake is complete.
     records: OnceLock<Records>,
+    /// What carries everything instead of the socket, once it is set up. The socket's end is then the connection's.
+    rdma: OnceLock<Stream>,
 }
 
 fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
@@ -41,15 +47,20 @@ fn again<T>(mut call: impl FnMut() -> nix::Result<T>) -> io::Result<T> {
     }
 }
 
+fn ip_address(name: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = name.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
+    v4.or_else(|| name.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
+}
+
 impl Conn {
     /// Creates a connection from a connected stream socket.
     pub(crate) fn new(fd: OwnedFd) -> Conn {
-        Conn { _not_inherited: None, fd, records: OnceLock::new() }
+        Conn { _not_inherited: None, fd, records: OnceLock::new(), rdma: OnceLock::new() }
     }
 
     /// As [`Conn::new`], and forked children of this process do not keep the socket.
     pub(crate) fn apart(fd: OwnedFd) -> Conn {
-        Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd, records: OnceLock::new() }
+        Conn { _not_inherited: NotInherited::note(fd.as_raw_fd()), ..Conn::new(fd) }
     }
 
     /// Creates a connection that another process has begun, from its socket and what it knows ([`Conn::session`]).
@@ -65,6 +76,25 @@ impl Conn {
     pub(crate) fn protect(&self, records: Records) {
         // A connection has one handshake.
         let _ = self.records.set(records);
+    }
+
+    /// Everything that is written and read from now on travels over RDMA, unprotected.
+    pub(crate) fn carry_by(&self, stream: Stream) {
+        // A connection has one setup.
+        let _ = self.rdma.set(stream);
+    }
+
+    /// Whether RDMA carries everything.
+    pub(crate) fn is_rdma(&self) -> bool {
+        self.rdma.get().is_some()
+    }
+
+    /// Waits until what was written has left this process, for a limited time: the end of the process would discard it. A kernel keeps
+    /// what was written to a socket.
+    pub(crate) fn wait_written(&self, limit: Duration) {
+        if let Some(stream) = self.rdma.get() {
+            stream.wait_arrived(limit);
+        }
     }
 
     /// What another process needs to use this connection: nothing if it is not protected. From then on only that process
@@ -124,10 +154,14 @@ impl Conn {
         self.ip_peer().is_some()
     }
 
+    /// Our IP address; mapped IPv4 addresses are converted to IPv4.
+    pub(crate) fn ip_local(&self) -> Option<IpAddr> {
+        let name = getsockname::<SockaddrStorage>(self.fd.as_raw_fd()).ok()?;
+        ip_address(&name).map(|a| a.ip().to_canonical())
+    }
+
     fn peer_name(&self) -> Option<SocketAddr> {
-        let name = getpeername::<SockaddrStorage>(self.fd.as_raw_fd()).ok()?;
-        let v4 = name.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
-        v4.or_else(|| name.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
+        ip_address(&getpeername::<SockaddrStorage>(self.fd.as_raw_fd()).ok()?)
     }
 
     /// The peer's IP address; mapped IPv4 addresses are converted to IPv4.
@@ -139,6 +173,16 @@ impl Conn {
     pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
         if wanted.contains(PollFlags::POLLIN) && self.records.get().is_some_and(Records::is_ready) {
             return Ok(PollFlags::POLLIN);
+        }
+        // The end of the socket is its own event.
+        if let Some(stream) = self.rdma.get() {
+            if wanted.contains(PollFlags::POLLIN) {
+                let seen = stream.wait_readable(self.fd.as_fd(), limit)?;
+                return Ok(if seen { PollFlags::POLLIN } else { PollFlags::empty() });
+            }
+            if wanted.contains(PollFlags::POLLOUT) {
+                return Ok(if stream.has_room() { PollFlags::POLLOUT } else { PollFlags::empty() });
+            }
         }
         let mut fds = [PollFd::new(self.fd.as_fd(), wanted)];
         // Rounded up: a remainder below a millisecond must not cause a busy loop.
@@ -174,6 +218,9 @@ impl Conn {
 
     /// Writes several pieces in order.
     pub(crate) fn write_pieces(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        if let Some(stream) = self.rdma.get() {
+            return stream.write(self.fd.as_fd(), pieces);
+        }
         if let Some(records) = self.records.get() {
             return records.write(pieces, |bytes| self.send_all(bytes));
         }
@@ -285,6 +332,16 @@ impl Conn {
     }
 
     fn receive(&self, to: &mut [u8], flags: MsgFlags) -> io::Result<usize> {
+        if let Some(stream) = self.rdma.get() {
+            return loop {
+                match stream.try_read(to) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && !flags.contains(MsgFlags::MSG_DONTWAIT) => {
+                        stream.wait_readable(self.fd.as_fd(), ONE_SLEEP)?;
+                    }
+                    read => break read,
+                }
+            };
+        }
         let from_socket = |to: &mut [u8]| again(|| recv(self.fd.as_raw_fd(), to, flags));
         match self.records.get() {
             None => from_socket(to),
@@ -422,6 +479,9 @@ impl Ahead for Eager<'_> {
 
 impl Write for &Conn {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        if let Some(stream) = self.rdma.get() {
+            return stream.write(self.fd.as_fd(), &[from]).map(|()| from.len());
+        }
         match self.records.get() {
             None => again(|| send(self.fd.as_raw_fd(), from, MsgFlags::MSG_NOSIGNAL)),
             Some(records) => records.write(&[from], |bytes| self.send_all(bytes)).map(|()| from.len()),

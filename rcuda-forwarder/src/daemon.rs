@@ -335,6 +335,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             Opening::Job { .. } if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
                 "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
             )),
+            Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
             Opening::Job { .. } => Ok(secret),
             Opening::Bulk { name } => state.ticket_key(name),
         })
@@ -353,7 +354,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     }
     drop(greeting);
     match heard.map_err(|why| format!("a client at {peer} was refused: {why}"))? {
-        Opening::Job { gpu, hello } => job(state, conn, &peer, gpu, &hello).map_err(|why| {
+        Opening::Job { gpu, rdma, hello } => job(state, conn, &peer, (gpu, rdma), &hello).map_err(|why| {
             let _ = greet::answer(conn, Err(&why));
             format!("a job at {peer} was refused: {why}")
         }),
@@ -365,8 +366,8 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     }
 }
 
-/// Finds a worker for a job and hands the connection to it.
-fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) -> Result<(), String> {
+/// Finds a worker for a job and hands the connection to it. The worker sets up RDMA, if the job wants it.
+fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), String> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
     let n = state.pool.gpus();
     if gpu >= n {
@@ -376,7 +377,7 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, gpu: u32, hello: &JobHello) 
         });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
-    let message = Message::Job(hello.clone(), conn.session().map_err(|e| e.to_string())?);
+    let message = Message::Job(hello.clone(), conn.session().map_err(|e| e.to_string())?, rdma);
     let mut seat = state.pool.seat(Source::of(conn))?;
     // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
     let words = format!("job {} (its own word) at {peer}", hello.pid);

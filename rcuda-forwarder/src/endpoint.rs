@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A GPU of a server: `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an IPv6 address is in
-/// brackets. Without a GPU it is number 0.
+/// A GPU of a server: `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an
+/// IPv6 address is in brackets. Without a GPU it is number 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Name or address; `unix:PATH` for a Unix socket.
@@ -15,16 +15,18 @@ pub struct Endpoint {
     pub gpu: u32,
     /// Over TCP: not encrypted.
     pub plain: bool,
+    /// Calls are carried by RDMA, not encrypted; everything else by encrypted TCP connections.
+    pub rdma: bool,
 }
 
 /// Why a text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Neither a port nor `unix:`.
-    #[error("a server is [tls://]HOST:PORT[/GPU], plain://HOST:PORT[/GPU] or unix:PATH[/GPU]")]
+    #[error("a server is [tls://]HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU] or unix:PATH[/GPU]")]
     Shape,
     /// A prefix that this version does not have.
-    #[error("`{0}` is not supported: expected tls:// or plain://")]
+    #[error("`{0}` is not supported: expected tls://, plain:// or rdma://")]
     Scheme(String),
     /// The port is invalid.
     #[error("invalid port `{0}`: expected 1 to 65535")]
@@ -39,6 +41,7 @@ pub(crate) const GPUS: u32 = 32;
 const UNIX: &str = "unix:";
 const TLS: &str = "tls://";
 const PLAIN: &str = "plain://";
+const RDMA: &str = "rdma://";
 
 fn gpu(text: &str) -> Result<u32, EndpointError> {
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -59,12 +62,11 @@ impl FromStr for Endpoint {
             if path.is_empty() {
                 return Err(EndpointError::Shape);
             }
-            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu, plain: false });
+            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu, plain: false, rdma: false });
         }
-        let (plain, text) = match text.strip_prefix(PLAIN) {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix(TLS).unwrap_or(text)),
-        };
+        let of = |scheme| text.strip_prefix(scheme);
+        let (plain, rdma) = (of(PLAIN).is_some(), of(RDMA).is_some());
+        let text = of(PLAIN).or(of(RDMA)).or(of(TLS)).unwrap_or(text);
         if let Some((scheme, _)) = text.split_once("://") {
             return Err(EndpointError::Scheme(format!("{scheme}://")));
         }
@@ -79,19 +81,23 @@ impl FromStr for Endpoint {
             return Err(EndpointError::Shape);
         }
         let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(|| EndpointError::Port(port.to_owned()))?;
-        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu, plain })
+        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu, plain, rdma })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.plain { PLAIN } else { "" };
+        let scheme = match (self.plain, self.rdma) {
+            (true, _) => PLAIN,
+            (_, true) => RDMA,
+            _ => "",
+        };
         write!(f, "{scheme}{}/{}", self.server(), self.gpu)
     }
 }
 
 impl Endpoint {
-    /// Whether connections to it are encrypted.
+    /// Whether TCP connections to it are encrypted.
     pub fn is_tls(&self) -> bool {
         self.unix_path().is_none() && !self.plain
     }
@@ -125,10 +131,12 @@ mod tests {
             ("unix:/run/m.sock/3", "unix:/run/m.sock", 0, 3),
             ("tls://gpubox:7878/1", "gpubox", 7878, 1),
             ("plain://[::1]:7878/1", "::1", 7878, 1),
+            ("rdma://gpubox:7878/3", "gpubox", 7878, 3),
         ] {
             let e: Endpoint = text.parse().unwrap();
             assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
             assert_eq!(e.to_string().parse::<Endpoint>().unwrap(), e);
+            assert_eq!(e.rdma, text.starts_with("rdma"));
             assert_eq!((e.plain, e.is_tls()), (text.starts_with("plain"), !text.starts_with("plain") && e.port != 0));
         }
     }
@@ -154,7 +162,9 @@ mod tests {
             "a:65536",
             "tls://",
             "plain://a",
-            "rdma://a:1",
+            "quic://a:1",
+            "rdma://plain://a:1",
+            "rdma://unix:/run/m.sock",
             "tls://plain://a:1",
             "plain://unix:/run/m.sock",
         ] {

@@ -71,6 +71,8 @@ pub(crate) enum Opening {
     Job {
         /// Number of the GPU.
         gpu: u32,
+        /// RDMA is to carry its calls.
+        rdma: bool,
         /// The job.
         hello: JobHello,
     },
@@ -92,8 +94,9 @@ impl Opening {
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Opening::Job { gpu, hello } => {
+            Opening::Job { gpu, rdma, hello } => {
                 gpu.put(&mut out);
+                rdma.put(&mut out);
                 hello.put(&mut out);
             }
             Opening::Bulk { name } => name.put(&mut out),
@@ -104,7 +107,7 @@ impl Opening {
     pub(crate) fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
         let src = &mut body;
         let opening = match role {
-            1 => Opening::Job { gpu: Wire::get(src)?, hello: Wire::get(src)? },
+            1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
             2 => Opening::Bulk { name: Wire::get(src)? },
             _ => return Err(Short),
         };
@@ -144,6 +147,11 @@ pub(crate) enum GreetError {
     /// The server encrypts, and the client does not want that.
     #[error("this server accepts encrypted connections only: name it without plain://, or start it with --allow-plain")]
     PlainRefused,
+    /// The server encrypts, and RDMA does not.
+    #[error(
+        "this server accepts encrypted connections only, and RDMA is not encrypted: name it without rdma://, or start it with --allow-plain"
+    )]
+    RdmaRefused,
     /// The client wants encryption, and the server does not offer it.
     #[error("the server offers no encryption, or somebody on the way has removed the offer")]
     NoTls,
@@ -531,7 +539,7 @@ mod tests {
 
     fn job(pid: u32) -> Opening {
         let hello = JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())] };
-        Opening::Job { gpu: 1, hello }
+        Opening::Job { gpu: 1, rdma: false, hello }
     }
 
     /// Runs both ends; returns the result of each.
@@ -719,9 +727,10 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        let Opening::Job { gpu, hello } = job(1) else { unreachable!() };
-        let far = Opening::Job { gpu, hello: JobHello { virtual_device: 32, ..hello.clone() } };
-        let many = Opening::Job { gpu, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
+        let Opening::Job { gpu, rdma, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, rdma, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let many =
+            Opening::Job { gpu, rdma, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
         for bad in [far, many] {
             assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
         }

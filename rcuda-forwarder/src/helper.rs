@@ -54,7 +54,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
         None => return Err(other("the helper ended while it opened the GPU".into())),
     }
     let (ours, theirs) = UnixStream::pair()?;
-    channel.send(&Message::Job(hello.clone(), None), Some(theirs.as_fd()))?;
+    channel.send(&Message::Job(hello.clone(), None, false), Some(theirs.as_fd()))?;
     Ok((channel, Conn::apart(OwnedFd::from(ours))))
 }
 

@@ -34,6 +34,7 @@ mod link;
 pub mod orphan;
 mod pipe;
 mod place;
+mod rdma;
 mod records;
 pub mod ring;
 mod shm;

@@ -13,6 +13,7 @@ use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
+use crate::rdma::setup;
 use crate::ring::{self, PushError, Ring};
 use crate::sync::lock;
 use crate::threads;
@@ -66,6 +67,8 @@ pub enum Transport {
     Tls,
     /// A TCP connection without encryption.
     Tcp,
+    /// RDMA, without encryption. Large copies and moves use TLS connections.
+    Rdma,
     /// Memory shared with a worker on the same machine.
     Shm,
 }
@@ -75,6 +78,7 @@ impl Transport {
     fn of(server: &Endpoint) -> Transport {
         match server.unix_path() {
             Some(_) => Transport::Shm,
+            None if server.rdma => Transport::Rdma,
             None if server.plain => Transport::Tcp,
             None => Transport::Tls,
         }
@@ -83,9 +87,14 @@ impl Transport {
     /// Whether every byte travels over a network connection, encrypted or not.
     pub fn is_network(self) -> bool {
         match self {
-            Transport::Tls | Transport::Tcp => true,
+            Transport::Tls | Transport::Tcp | Transport::Rdma => true,
             Transport::Shm => false,
         }
+    }
+
+    /// Whether the connections of large copies are encrypted.
+    pub fn encrypts_large_copies(self) -> bool {
+        matches!(self, Transport::Tls | Transport::Rdma)
     }
 }
 
@@ -270,11 +279,14 @@ impl Link {
             (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
             (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
         };
-        let opening = Opening::Job { gpu: to.gpu, hello: hello.clone() };
+        let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, hello: hello.clone() };
         faults::at(faults::Point::Connect);
         let conn = open(to, &opening, secret, &Opened::of(&patience), &|_| true)?;
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
+        if to.rdma {
+            setup::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
+        }
         let transport = Transport::of(to);
         Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
     }
@@ -329,6 +341,7 @@ impl Link {
     /// The transport to its worker.
     pub fn transport(&self) -> Transport {
         match self.shared.answers {
+            Source::Socket(_) if self.shared.common.conn.is_rdma() => Transport::Rdma,
             Source::Socket(_) if self.shared.common.conn.is_tls() => Transport::Tls,
             Source::Socket(_) => Transport::Tcp,
             Source::Memory(_) => Transport::Shm,

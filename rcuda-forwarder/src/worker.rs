@@ -19,6 +19,7 @@ use crate::inbox::Inbox;
 use crate::orphan;
 use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
+use crate::rdma::setup;
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
 use crate::sync::lock;
@@ -52,8 +53,8 @@ mod text;
 pub(crate) const PROBE: &str = "--probe";
 /// Heartbeat interval.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-/// Time limit for a client to send the memory of the connection.
-const MEMORY: Duration = Duration::from_secs(5);
+/// Time limit for a client to send the memory of the connection, or the parameters of its queue pair.
+const SETUP: Duration = Duration::from_secs(5);
 /// Larger buffers for long bodies are not kept.
 const KEEP: usize = 64 << 20;
 /// Poll interval for late calls.
@@ -62,6 +63,8 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a worker that ends waits until its last messages have left it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
 /// Maximum number of concurrent control requests.
@@ -173,6 +176,7 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
             if let Err(why) = &r {
                 complain(why);
             }
+            worker.conn.wait_written(LAST_WORDS);
             leave(i32::from(r.is_err()))
         }
         Err(why) => {
@@ -214,8 +218,8 @@ fn prepare<P: Place>(
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
-    let conn = match next()? {
-        Some((Message::Job(_, session), Some(fd))) => Conn::handed_over(fd, session).map_err(WorkerError::Client)?,
+    let (conn, rdma) = match next()? {
+        Some((Message::Job(_, session, rdma), Some(fd))) => (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma),
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
@@ -229,6 +233,9 @@ fn prepare<P: Place>(
     let mut about = Vec::new();
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
+    if rdma {
+        setup::accept(&conn, Instant::now() + SETUP).map_err(WorkerError::Client)?;
+    }
     let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn, &*place).map_err(WorkerError::Client)? };
     let worker = Arc::new(Worker {
         attendant: Attendant::new(place.clone(), reach(channel.clone(), &start, &conn)),
@@ -249,7 +256,7 @@ fn prepare<P: Place>(
 
 /// Receives the memory that a client on this machine has created for the connection, and the file of its pinned memory.
 fn share(conn: &Conn, place: &impl Place) -> io::Result<(Out, Option<Calls>)> {
-    let (fd, pinned) = conn.receive_descriptors(Instant::now() + MEMORY)?;
+    let (fd, pinned) = conn.receive_descriptors(Instant::now() + SETUP)?;
     let memory = Arc::new(Memory::received(fd.as_fd())?);
     let warm = memory.clone();
     // On failure the first calls are only slower.
@@ -485,6 +492,7 @@ impl<P: Place> Worker<P> {
         }
         self.pass_text_on();
         self.tell(code::SUCCESS, ticket, &[]);
+        self.conn.wait_written(LAST_WORDS);
         leave(0);
     }
 

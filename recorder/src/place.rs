@@ -509,6 +509,7 @@ impl Place {
             Place::Remote { link, .. } => match link.transport() {
                 Transport::Tls => "tls",
                 Transport::Tcp => "tcp",
+                Transport::Rdma => "rdma",
                 Transport::Shm => "shm",
             },
             Place::Local { .. } => "in-process",

@@ -10,6 +10,7 @@
 //! | `verify` | feeds every parser of untrusted input with mutated inputs, for as long as requested |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
+//! | `rdma` | runs jobs over RDMA between two hosts of a virtual machine |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
 //! | `programs` | compiles the test programs |
@@ -25,6 +26,7 @@ mod kill_matrix;
 mod lint;
 mod modules;
 mod pages;
+mod rdma;
 mod sample;
 mod soak;
 mod step;
@@ -58,6 +60,8 @@ enum Command {
     Soak(soak::SoakArgs),
     /// Kill, stop and disconnect every process at every named point: the job ends natively or sees an error, and nothing is left
     KillMatrix(kill_matrix::KillArgs),
+    /// Run jobs over RDMA between two hosts of a virtual machine, with moves and a cut of the link
+    Rdma(rdma::RdmaArgs),
     /// Call every driver function natively and under mrcuda, and compare the answers
     Conformance(conformance::ConformanceArgs),
     /// Run the programs of a directory natively, in each place and moved, and compare outputs and times
@@ -80,6 +84,7 @@ fn main() {
         Command::Verify(args) => verify::verify(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
+        Command::Rdma(args) => rdma::rdma(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Apps(args) => apps::apps(&args),
         Command::Programs => suite::programs(),

@@ -579,7 +579,7 @@ fn memory_goes_from_worker_to_worker() {
 /// A client that has greeted like any other, and the worker's pid.
 fn raw(s: &Scene) -> (Conn, i32) {
     let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
-    let opening = Opening::Job { gpu: 0, hello: hello() };
+    let opening = Opening::Job { gpu: 0, rdma: false, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);
     greet::greet(&conn, &opening, &s.credentials.token.0, protection, limits).unwrap();

@@ -65,6 +65,30 @@ fn answers_find_their_callers_in_any_order() {
 }
 
 #[test]
+fn over_rdma_calls_and_answers_are_the_same() {
+    let (ours, mut peer, carrier) = crate::rdma::stream::tests::connections(9);
+    let link = Link::start(ours, None, info(), Patience::default(), Transport::Rdma, None).unwrap();
+    assert_eq!(link.transport(), Transport::Rdma);
+    // Less than the ring: this thread reads it only when all of it is on its way.
+    let body: Vec<u8> = (0..700_000u32).map(|i| (i >> 5) as u8).collect();
+    for n in 0..200 {
+        let bytes = if n % 50 == 0 { &body[..] } else { &body[..n * 8] };
+        let reply = link.request(7, &[bytes]).unwrap();
+        let head = call(&mut peer);
+        assert_eq!((head.seq, head.body()), (n as u64, Some(bytes.len())));
+        let mut got = vec![0; crate::frame::filled(bytes.len())];
+        peer.read_exact_by(&mut got, Instant::now() + LONG).unwrap();
+        answer(&mut peer, 0, head.ticket, &got[..bytes.len()]);
+        assert!(reply.wait().unwrap() == (0, bytes.to_vec()), "{n}");
+    }
+    let unanswered = link.request(7, &[]).unwrap();
+    call(&mut peer);
+    peer.shutdown();
+    assert!(unanswered.wait().unwrap_err().why.contains("it has ended"));
+    drop((link, peer, carrier));
+}
+
+#[test]
 fn a_refused_answer_does_not_land() {
     let (link, mut peer) = linked(LONG);
     let mut host = [7u8; 4];

@@ -61,7 +61,7 @@ impl Wires {
     /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned.
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
-        let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp");
+        let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
         let far = Faults::from_env().tcp_is_far && (is_tcp(&self.source) || is_tcp(&self.target));
         let part = Control::RoundTarget { ticket, verify, near: !far };
         let (source, target) = (self.source.clone(), self.target.clone());

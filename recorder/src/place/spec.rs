@@ -10,7 +10,7 @@ pub(crate) enum Spec {
     Local(Option<u32>),
     /// `helper[:GPU]`: in a separate process on this machine.
     Helper(Option<u32>),
-    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
+    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
     Remote(Endpoint),
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum Spec {
 pub(crate) enum SpecError {
     /// It has none of the valid forms.
     #[error(
-        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"
+        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"
     )]
     Shape(String),
     /// The server is invalid.

@@ -84,7 +84,7 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let (a, _b) = crate::conn::pair();
     let seat = s.daemon.state.pool.seat(admission::Source::Here).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
-    let (_, seat) = warm.serve(&Message::Job(hello(), None), &a, "nobody", seat, until).unwrap_err();
+    let (_, seat) = warm.serve(&Message::Job(hello(), None, false), &a, "nobody", seat, until).unwrap_err();
     assert!(seat.is_some(), "the client can have another one");
     assert!(!runs(warm.pid() as i32), "and this one never wakes up");
 }

@@ -68,6 +68,8 @@ fn both_ends_must_say_that_they_do_without_encryption() {
     let said = connect(&strict, &endpoint("plain://", strict.daemon.address.unwrap())).unwrap_err().to_string();
     assert!(said.contains("encrypted connections only"), "{said}");
     assert!(logged(|l| l.contains("was refused: this server accepts encrypted connections only")));
+    let said = connect(&strict, &endpoint("rdma://", strict.daemon.address.unwrap())).unwrap_err().to_string();
+    assert!(said.contains("RDMA is not encrypted"), "{said}");
     for (scheme, transport) in [("plain://", Transport::Tcp), ("", Transport::Tls), ("tls://", Transport::Tls)] {
         let link = connect(&free, &endpoint(scheme, free.daemon.address.unwrap())).unwrap();
         assert_eq!(link.transport(), transport);
@@ -75,6 +77,16 @@ fn both_ends_must_say_that_they_do_without_encryption() {
         assert_eq!(get(&link, 0, 4), b"text");
     }
     assert_eq!(Link::connect(&free.unix(0), None, &hello(), None).unwrap().transport(), Transport::Shm);
+}
+
+#[test]
+fn without_a_device_a_place_over_rdma_is_refused_with_the_reason() {
+    let s = Scene::with(vec![0], |o| o.allow_plain = true);
+    let said = connect(&s, &endpoint("rdma://", s.daemon.address.unwrap())).unwrap_err().to_string();
+    assert!(said.contains("cannot be used: RDMA at the server: "), "{said}");
+    // The loopback interface has no such device, if there are any.
+    assert!(said.contains("built without RDMA") || said.contains("RDMA devices"), "{said}");
+    assert_eq!(connect(&s, &endpoint("", s.daemon.address.unwrap())).unwrap().transport(), Transport::Tls);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use executor::bulk::touch;
 use faults::{Faults, Point};
-use rcuda_forwarder::{BeforeSent, BulkCopy, BulkMemory, Link, Lost, Transport};
+use rcuda_forwarder::{BeforeSent, BulkCopy, BulkMemory, Link, Lost};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     }
     // Another thread searches the bytes, or encrypts or decrypts them, and must not meet a bad pointer of the program. Over a plain
     // connection only the kernel uses the pointer.
-    if !pinned && (link.transport() == Transport::Tls || r.dst.device && naming::any_unmapped()) {
+    if !pinned && (link.transport().encrypts_large_copies() || r.dst.device && naming::any_unmapped()) {
         // SAFETY: the program says that it has these bytes.
         unsafe { touch(host.address, r.width as usize, !r.dst.device) };
     }

@@ -1,0 +1,93 @@
+//! The setup of a queue pair over a connection that was greeted.
+
+use super::queue::{Parameters, Prepared};
+use super::stream::Stream;
+#[cfg(feature = "rdma")]
+use super::verbs;
+use crate::conn::Conn;
+use crate::greet::{self, GreetError};
+use cuda_api::wire::Wire;
+use std::io;
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// Makes a queue pair at the device with this address.
+#[cfg(feature = "rdma")]
+fn prepare(address: IpAddr) -> io::Result<Box<dyn Prepared>> {
+    Ok(Box::new(verbs::Pair::new(address)?))
+}
+
+#[cfg(not(feature = "rdma"))]
+fn prepare(_: IpAddr) -> io::Result<Box<dyn Prepared>> {
+    Err(io::Error::other("this mrcuda was built without RDMA (cargo build --release --features rdma)"))
+}
+
+fn prepare_for(conn: &Conn) -> io::Result<Box<dyn Prepared>> {
+    prepare(conn.ip_local().ok_or_else(|| io::Error::other("RDMA needs a TCP connection for its setup"))?)
+}
+
+fn read(bytes: &[u8]) -> io::Result<Parameters> {
+    let mut rest = bytes;
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed parameters of a queue pair");
+    let parameters = Parameters::get(&mut rest).map_err(|_| malformed())?;
+    if rest.is_empty() { Ok(parameters) } else { Err(malformed()) }
+}
+
+fn written(parameters: &Parameters) -> Vec<u8> {
+    let mut out = Vec::new();
+    parameters.put(&mut out);
+    out
+}
+
+/// The worker's part of the setup. On an error the client has been told.
+pub(crate) fn accept(conn: &Conn, deadline: Instant) -> io::Result<()> {
+    let made = prepare_for(conn).and_then(|pair| {
+        greet::answer(conn, Ok(&written(&pair.parameters())))?;
+        let theirs = greet::read_answer(conn, deadline).map_err(io::Error::other)?;
+        pair.connect(&read(&theirs)?)
+    });
+    match made {
+        Ok(queue) => {
+            greet::answer(conn, Ok(&[]))?;
+            conn.carry_by(Stream::new(queue));
+            Ok(())
+        }
+        Err(why) => {
+            // It may have disconnected.
+            let _ = greet::answer(conn, Err(&format!("RDMA at the server: {why}")));
+            Err(why)
+        }
+    }
+}
+
+/// The client's part.
+pub(crate) fn connect(conn: &Conn, deadline: Instant) -> Result<(), GreetError> {
+    let theirs = greet::read_answer(conn, deadline)?;
+    let made = prepare_for(conn).and_then(|pair| {
+        let ours = pair.parameters();
+        Ok((ours, pair.connect(&read(&theirs)?)?))
+    });
+    let (ours, queue) = made.map_err(|why| {
+        // Its log then has the reason.
+        let _ = greet::answer(conn, Err(&format!("RDMA at the client: {why}")));
+        GreetError::Refused(format!("RDMA at this end: {why}"))
+    })?;
+    greet::answer(conn, Ok(&written(&ours))).map_err(GreetError::from)?;
+    greet::read_answer(conn, deadline)?;
+    conn.carry_by(Stream::new(queue));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_another_length_are_errors() {
+        let all = written(&Parameters { gid: [1; 16], number: 2, first: 3, address: 4, key: 5, mtu: 6 });
+        assert_eq!(written(&read(&all).unwrap()), all);
+        for bytes in [&all[..all.len() - 1], &[], &[&all[..], &[0]].concat()] {
+            assert_eq!(read(bytes).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! A byte stream in both directions over an RDMA queue pair.
+//!
+//! Each end has a ring into which the other end writes: one-sided writes, whose immediate value says how many bytes have arrived behind
+//! the last ones. The writer copies bytes to its own registered copy of that ring first, at the same offset. The reader copies them out
+//! and says with writes of no bytes how many it has read (credits), which makes room for the writer in both rings. Every such write uses
+//! one of the receives that the other end has posted, so the number of messages without credit is limited as well.
+//!
+//! Completions are polled by whoever waits. After a short time one of the waiting threads, the leader, sleeps until the completion
+//! channel or the connection of the greeting has an event; the others sleep until a thread has polled something, or the leader leaves.
+//!
+//! The other end may write to our ring at any time and send any number: bytes are copied out before they are used, and numbers are
+//! checked.
+
+use super::queue::{Done, Queue};
+use crate::futex;
+use crate::pipe::Spin;
+use crate::sync::{AtomicU32, lock};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Bytes of each ring.
+pub(crate) const RING: usize = 1 << 20;
+/// Maximum number of messages with bytes that have no credit.
+const MESSAGES: usize = 256;
+/// Maximum number of credits that an end which does not poll has not received. The bytes and messages without credit allow for four each.
+const CREDITS: usize = 16;
+/// Number of receives that are posted at any time, and maximum number of writes under way.
+pub(crate) const DEPTH: usize = MESSAGES + CREDITS;
+/// Maximum number of bytes of a message, so that the other end copies while we continue.
+const STEP: u64 = 128 << 10;
+/// Flag of an immediate value: the rest is a number of bytes that were read.
+const CREDIT: u32 = 1 << 31;
+/// Maximum number of completions that a thread takes at a time.
+const BATCH: usize = 64;
+/// How long a thread that is not the leader sleeps before it looks again whether there is one.
+const SLICE: Duration = Duration::from_millis(50);
+/// Poll interval for the completion of writes.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// Room for a short message, which is written without a wait if there is that much.
+const SHORT: u64 = 64;
+
+/// What is written: positions, which only increase.
+#[derive(Debug, Default)]
+struct Writing {
+    /// Bytes that are in our copy of the ring.
+    copied: u64,
+    /// Ends of the messages without credit.
+    ends: VecDeque<u64>,
+}
+
+/// What is read.
+#[derive(Debug, Default)]
+struct Reading {
+    position: u64,
+    /// Bytes for which the other end has credits.
+    told: u64,
+    /// Messages that had arrived when it last had credits for everything.
+    messages: u64,
+}
+
+/// One end of a stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    queue: Box<dyn Queue>,
+    writing: Mutex<Writing>,
+    reading: Mutex<Reading>,
+    /// Held while completions are taken.
+    polling: Mutex<()>,
+    /// Bytes for which writes were posted.
+    posted: AtomicU64,
+    /// Bytes that the other end has read.
+    credited: AtomicU64,
+    /// Bytes and messages that have arrived.
+    arrived: AtomicU64,
+    messages: AtomicU64,
+    /// Bytes that were read.
+    read: AtomicU64,
+    /// Writes that are not complete.
+    under_way: AtomicUsize,
+    failed: OnceLock<String>,
+    /// The connection of the greeting has ended.
+    over: AtomicBool,
+    /// There is a leader.
+    has_leader: AtomicBool,
+    sleepers: AtomicU32,
+    /// Changes whenever a thread has taken completions, and when the leader leaves.
+    bell: AtomicU32,
+}
+
+impl Stream {
+    /// Creates this end over a connected queue pair, for which [`DEPTH`] receives were posted.
+    pub(crate) fn new(queue: Box<dyn Queue>) -> Stream {
+        Stream {
+            queue,
+            writing: Mutex::new(Writing { copied: 0, ends: VecDeque::with_capacity(MESSAGES + 1) }),
+            reading: Mutex::default(),
+            polling: Mutex::default(),
+            posted: AtomicU64::new(0),
+            credited: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            failed: OnceLock::new(),
+            over: AtomicBool::new(false),
+            has_leader: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            bell: AtomicU32::new(0),
+        }
+    }
+
+    fn fail(&self, why: String) {
+        // The first reason counts.
+        let _ = self.failed.set(why);
+    }
+
+    fn is_ended(&self) -> bool {
+        self.over.load(Ordering::SeqCst) || self.failed.get().is_some()
+    }
+
+    /// The error of a stream that has ended.
+    fn ended(&self) -> io::Error {
+        match self.failed.get() {
+            Some(why) => io::Error::other(format!("RDMA: {why}")),
+            None => io::ErrorKind::BrokenPipe.into(),
+        }
+    }
+
+    /// Takes completions, unless another thread does that now; `surely`: waits for that thread.
+    fn pump(&self, surely: bool) {
+        if self.failed.get().is_some() {
+            return;
+        }
+        let polling = match (surely, self.polling.try_lock()) {
+            (_, Ok(polling)) => polling,
+            (true, Err(_)) => lock(&self.polling),
+            (false, Err(_)) => return,
+        };
+        let mut taken = 0;
+        while taken < BATCH {
+            let accepted = match self.queue.poll() {
+                Ok(None) => break,
+                Ok(Some(done)) => self.accept(done),
+                Err(why) => Err(why.to_string()),
+            };
+            taken += 1;
+            if let Err(why) = accepted {
+                self.fail(why);
+                break;
+            }
+        }
+        drop(polling);
+        if taken > 0 {
+            self.ring_bell();
+        }
+    }
+
+    fn accept(&self, done: Done) -> Result<(), String> {
+        let number = match done {
+            Done::Written => {
+                self.under_way.fetch_sub(1, Ordering::SeqCst);
+                return Ok(());
+            }
+            Done::Received(number) => number,
+        };
+        self.queue.post_receive().map_err(|e| e.to_string())?;
+        let bytes = u64::from(number & !CREDIT);
+        if number & CREDIT != 0 {
+            let credited = self.credited.load(Ordering::SeqCst) + bytes;
+            if credited > self.posted.load(Ordering::SeqCst) {
+                return Err("the other end has read bytes that were not written".into());
+            }
+            self.credited.store(credited, Ordering::SeqCst);
+        } else {
+            let arrived = self.arrived.load(Ordering::SeqCst) + bytes;
+            if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > RING as u64 {
+                return Err("the other end has written bytes for which there was no room".into());
+            }
+            // A reader that sees these bytes may miss the message, which only delays its credit.
+            self.messages.fetch_add(1, Ordering::SeqCst);
+            self.arrived.store(arrived, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn ring_bell(&self) {
+        self.bell.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) != 0 {
+            futex::wake(&self.bell);
+        }
+    }
+
+    /// Waits until `met`, or the stream has ended; false on timeout. `socket` is the connection of the greeting.
+    fn wait(&self, socket: BorrowedFd<'_>, limit: Duration, met: &dyn Fn() -> bool) -> io::Result<bool> {
+        let began = Instant::now();
+        loop {
+            let bell = self.bell.load(Ordering::SeqCst);
+            self.pump(false);
+            if met() || self.is_ended() {
+                return Ok(true);
+            }
+            let left = limit.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if !self.has_leader.swap(true, Ordering::SeqCst) {
+                let led = self.lead(socket, left, met);
+                self.has_leader.store(false, Ordering::SeqCst);
+                self.ring_bell();
+                led?;
+            } else {
+                self.sleepers.fetch_add(1, Ordering::SeqCst);
+                futex::wait(&self.bell, bell, left.min(SLICE));
+                self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Sleeps until there are completions, the connection of the greeting ends, or the time is over.
+    fn lead(&self, socket: BorrowedFd<'_>, limit: Duration, met: &dyn Fn() -> bool) -> io::Result<()> {
+        self.queue.arm()?;
+        // What completed before causes no event.
+        self.pump(true);
+        if met() || self.is_ended() {
+            return Ok(());
+        }
+        let ms = limit.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        let closed = PollFlags::POLLIN | PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [PollFd::new(self.queue.events(), PollFlags::POLLIN), PollFd::new(socket, closed)];
+        match poll(&mut fds, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let seen = fds.each_ref().map(|fd| fd.revents().unwrap_or(PollFlags::POLLERR));
+        if !seen[0].is_empty() {
+            self.queue.clear_events()?;
+        }
+        // After the greeting nothing is sent there: it can only have ended.
+        if !seen[1].is_empty() {
+            self.over.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.arrived.load(Ordering::SeqCst) != self.read.load(Ordering::SeqCst)
+    }
+
+    /// Waits until there is something to read, including the end; false on timeout.
+    pub(crate) fn wait_readable(&self, socket: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
+        self.wait(socket, limit, &|| self.has_arrived())
+    }
+
+    /// Reads what has arrived; `WouldBlock` if there is nothing. What arrived before the end is read first.
+    pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        let mut reading = lock(&self.reading);
+        let mut there = self.arrived.load(Ordering::SeqCst) - reading.position;
+        if there == 0 {
+            let is_over = self.over.load(Ordering::SeqCst);
+            self.pump(is_over);
+            there = self.arrived.load(Ordering::SeqCst) - reading.position;
+            if there == 0 && is_over {
+                return Ok(0);
+            }
+        }
+        match there {
+            0 if self.failed.get().is_some() => return Err(self.ended()),
+            0 => return Err(io::ErrorKind::WouldBlock.into()),
+            _ => {}
+        }
+        let n = to.len().min(usize::try_from(there).unwrap_or(RING));
+        let mut done = 0;
+        while done < n {
+            let at = reading.position as usize % RING;
+            let some = (n - done).min(RING - at);
+            // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
+            // bytes are copied.
+            unsafe { std::ptr::copy_nonoverlapping(self.queue.incoming().add(at), to[done..].as_mut_ptr(), some) };
+            reading.position += some as u64;
+            done += some;
+        }
+        self.read.store(reading.position, Ordering::SeqCst);
+        self.give_credit(&mut reading);
+        Ok(n)
+    }
+
+    /// Tells the other end how much was read, if it may need that soon.
+    fn give_credit(&self, reading: &mut Reading) {
+        let messages = self.messages.load(Ordering::SeqCst);
+        let is_empty = self.arrived.load(Ordering::SeqCst) == reading.position;
+        let bytes = reading.position - reading.told;
+        if bytes < RING as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
+            return;
+        }
+        // If it cannot be sent, the stream has ended, and what has arrived can still be read.
+        if self.post(0, 0, CREDIT | bytes as u32).is_ok() {
+            reading.told = reading.position;
+            if is_empty {
+                reading.messages = messages;
+            }
+        }
+    }
+
+    /// Posts a write. Waits only for the network, if too many are under way.
+    fn post(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+        let free = |n: usize| (n < DEPTH).then_some(n + 1);
+        while self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
+            self.pump(false);
+            if self.is_ended() {
+                return Err(self.ended());
+            }
+            if self.under_way.load(Ordering::SeqCst) >= DEPTH {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        }
+        self.queue.post_write(offset, bytes, number).inspect_err(|e| self.fail(e.to_string()))
+    }
+
+    /// Bytes that can be copied to the ring, if another message may be sent.
+    fn room(&self, writing: &mut Writing) -> u64 {
+        let credited = self.credited.load(Ordering::SeqCst);
+        while writing.ends.front().is_some_and(|end| *end <= credited) {
+            writing.ends.pop_front();
+        }
+        if writing.ends.len() < MESSAGES { RING as u64 - (writing.copied - credited) } else { 0 }
+    }
+
+    fn wait_for_room(&self, socket: BorrowedFd<'_>, writing: &mut Writing) -> io::Result<()> {
+        let (copied, first) = (writing.copied, writing.ends.front().copied());
+        let is_full = writing.ends.len() >= MESSAGES;
+        let met = || {
+            let credited = self.credited.load(Ordering::SeqCst);
+            if is_full { first.is_none_or(|end| end <= credited) } else { copied - credited < RING as u64 }
+        };
+        let spun = Spin::new().until(|| {
+            self.pump(false);
+            met()
+        });
+        while !spun && !self.wait(socket, SLICE, &met)? {}
+        if met() { Ok(()) } else { Err(self.ended()) }
+    }
+
+    /// Posts a write for what is copied.
+    fn flush(&self, writing: &mut Writing) -> io::Result<()> {
+        let from = self.posted.load(Ordering::SeqCst);
+        let bytes = writing.copied - from;
+        if bytes == 0 {
+            return Ok(());
+        }
+        writing.ends.push_back(writing.copied);
+        self.posted.store(writing.copied, Ordering::SeqCst);
+        self.post(from as usize % RING, bytes as usize, bytes as u32)
+    }
+
+    /// Writes several pieces in order.
+    pub(crate) fn write(&self, socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                if self.is_ended() {
+                    return Err(self.ended());
+                }
+                let room = self.room(&mut writing);
+                if room == 0 {
+                    self.flush(&mut writing)?;
+                    self.wait_for_room(socket, &mut writing)?;
+                    continue;
+                }
+                let at = writing.copied as usize % RING;
+                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
+                let n = rest.len().min(RING - at).min(room.min(STEP - waiting) as usize);
+                // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
+                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.queue.outgoing().add(at), n) };
+                writing.copied += n as u64;
+                rest = &rest[n..];
+                // A message does not continue at the start of the ring.
+                if waiting + n as u64 == STEP || at + n == RING {
+                    self.flush(&mut writing)?;
+                }
+            }
+        }
+        self.flush(&mut writing)
+    }
+
+    /// Whether a short message can be written without a wait.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pump(false);
+        let Ok(mut writing) = self.writing.try_lock() else { return false };
+        self.room(&mut writing) >= SHORT && self.under_way.load(Ordering::SeqCst) < DEPTH
+    }
+
+    /// Waits until everything that was written has arrived at the other end, for a limited time. The end of the process would discard it.
+    pub(crate) fn wait_arrived(&self, limit: Duration) {
+        let began = Instant::now();
+        while self.under_way.load(Ordering::SeqCst) != 0 && !self.is_ended() && began.elapsed() < limit {
+            self.pump(true);
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

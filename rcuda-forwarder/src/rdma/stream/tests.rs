@@ -1,0 +1,431 @@
+//! Streams over a fake queue pair. A thread is the network: it takes the bytes of a write from memory when it delivers it, as a device
+//! does, and reports completions later, in any order between the two directions. A write without a receive at the other end fails the test.
+
+use super::*;
+use crate::conn::{Conn, pair};
+use crate::rdma::queue::{Done, Queue};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+/// Numbers that follow from a seed.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// A write that was posted.
+#[derive(Debug, Clone, Copy)]
+struct Posted {
+    offset: usize,
+    bytes: usize,
+    number: u32,
+}
+
+/// One end as the network sees it.
+#[derive(Debug)]
+struct End {
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    posted: VecDeque<Posted>,
+    /// Writes that have arrived, whose completion was not reported.
+    unreported: usize,
+    receives: usize,
+    done: VecDeque<Done>,
+    armed: bool,
+    failed: bool,
+    most_under_way: usize,
+    event: Arc<EventFd>,
+}
+
+impl End {
+    fn new() -> End {
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
+        End {
+            outgoing: vec![0; RING],
+            incoming: vec![0; RING],
+            posted: VecDeque::new(),
+            unreported: 0,
+            receives: DEPTH,
+            done: VecDeque::new(),
+            armed: false,
+            failed: false,
+            most_under_way: 0,
+            event: Arc::new(event),
+        }
+    }
+
+    fn received(&mut self, number: u32) {
+        assert!(self.receives > 0, "a write without a receive");
+        self.receives -= 1;
+        self.done.push_back(Done::Received(number));
+        if std::mem::take(&mut self.armed) {
+            self.event.write(1).unwrap();
+        }
+    }
+}
+
+type Network = Arc<Mutex<[End; 2]>>;
+
+/// One end of the fake.
+#[derive(Debug)]
+struct Fake {
+    network: Network,
+    end: usize,
+    outgoing: usize,
+    incoming: usize,
+    event: Arc<EventFd>,
+}
+
+impl Queue for Fake {
+    fn outgoing(&self) -> *mut u8 {
+        self.outgoing as *mut u8
+    }
+    fn incoming(&self) -> *const u8 {
+        self.incoming as *const u8
+    }
+    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+        assert!(offset + bytes <= RING, "a write beyond the ring");
+        let end = &mut self.network.lock().unwrap()[self.end];
+        end.posted.push_back(Posted { offset, bytes, number });
+        end.most_under_way = end.most_under_way.max(end.posted.len() + end.unreported);
+        assert!(end.most_under_way <= DEPTH, "more writes than the queue has room for");
+        Ok(())
+    }
+    fn post_receive(&self) -> io::Result<()> {
+        self.network.lock().unwrap()[self.end].receives += 1;
+        Ok(())
+    }
+    fn poll(&self) -> io::Result<Option<Done>> {
+        let end = &mut self.network.lock().unwrap()[self.end];
+        match end.done.pop_front() {
+            None if end.failed => Err(io::Error::other("the queue pair has failed")),
+            done => Ok(done),
+        }
+    }
+    fn arm(&self) -> io::Result<()> {
+        self.network.lock().unwrap()[self.end].armed = true;
+        Ok(())
+    }
+    fn events(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+    fn clear_events(&self) -> io::Result<()> {
+        let _ = self.event.read();
+        Ok(())
+    }
+}
+
+/// The thread that carries; it ends when this is dropped.
+pub(crate) struct Carrier {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// A network that delivers `limit` writes in each direction, and then fails, and the streams at its ends.
+fn network(seed: u64, limit: usize) -> (Network, [Stream; 2], Carrier) {
+    let network: Network = Arc::new(Mutex::new([End::new(), End::new()]));
+    let stream = |end: usize| {
+        let mut ends = network.lock().unwrap();
+        let (outgoing, incoming) = (ends[end].outgoing.as_mut_ptr() as usize, ends[end].incoming.as_mut_ptr() as usize);
+        let event = ends[end].event.clone();
+        Stream::new(Box::new(Fake { network: network.clone(), end, outgoing, incoming, event }))
+    };
+    let streams = [stream(0), stream(1)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let (theirs, stopped) = (network.clone(), stop.clone());
+    let thread = thread::spawn(move || {
+        let (mut random, mut left) = (Random::new(seed), [limit; 2]);
+        while !stopped.load(Ordering::SeqCst) {
+            carry(&mut theirs.lock().unwrap(), &mut random, &mut left);
+            thread::yield_now();
+        }
+    });
+    (network, streams, Carrier { stop, thread: Some(thread) })
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let carried = self.thread.take().unwrap().join();
+        if !thread::panicking() {
+            carried.unwrap();
+        }
+    }
+}
+
+/// Two connections that such streams carry.
+pub(crate) fn connections(seed: u64) -> (Conn, Conn, Carrier) {
+    let (_, [left, right], carrier) = network(seed, FOREVER);
+    let (a, b) = pair();
+    a.carry_by(left);
+    b.carry_by(right);
+    (a, b, carrier)
+}
+
+/// Two streams, the sockets beside them, and the network between.
+struct World {
+    network: Network,
+    streams: [Arc<Stream>; 2],
+    sockets: [Arc<Conn>; 2],
+    _carrier: Carrier,
+}
+
+impl World {
+    fn new(seed: u64, limit: usize) -> World {
+        let (network, streams, _carrier) = network(seed, limit);
+        let (a, b) = pair();
+        World { network, streams: streams.map(Arc::new), sockets: [Arc::new(a), Arc::new(b)], _carrier }
+    }
+
+    fn write(&self, end: usize, pieces: &[&[u8]]) -> io::Result<()> {
+        self.streams[end].write(self.sockets[end].as_fd(), pieces)
+    }
+
+    /// What can be read, as soon as there is something.
+    fn read(&self, end: usize, to: &mut [u8]) -> io::Result<usize> {
+        read(&self.streams[end], &self.sockets[end], to)
+    }
+}
+
+fn read(stream: &Stream, socket: &Conn, to: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.try_read(to) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                stream.wait_readable(socket.as_fd(), Duration::from_secs(60))?;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// Delivers some writes and reports some completions.
+fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2]) {
+    let from = random.below(2) as usize;
+    for _ in 0..random.below(40) {
+        let [a, b] = &mut *ends;
+        let (end, other) = if from == 0 { (a, b) } else { (b, a) };
+        if random.below(3) == 0 && end.unreported > 0 {
+            end.unreported -= 1;
+            end.done.push_back(Done::Written);
+            continue;
+        }
+        let Some(posted) = end.posted.front().copied() else { continue };
+        if left[from] == 0 {
+            for end in [end, other] {
+                end.failed = true;
+                end.event.write(1).unwrap();
+            }
+            return;
+        }
+        left[from] -= 1;
+        end.posted.pop_front();
+        let range = posted.offset..posted.offset + posted.bytes;
+        other.incoming[range.clone()].copy_from_slice(&end.outgoing[range]);
+        end.unreported += 1;
+        other.received(posted.number);
+    }
+}
+
+const FOREVER: usize = usize::MAX;
+
+/// A length: mostly short, sometimes longer than the ring.
+fn length(random: &mut Random) -> usize {
+    match random.below(40) {
+        0 => random.below(3 << 20) as usize,
+        1..8 => random.below(70_000) as usize,
+        _ => 1 + random.below(64) as usize,
+    }
+}
+
+#[test]
+fn bytes_arrive_in_order_in_both_directions_whatever_the_sizes() {
+    for seed in 1..5 {
+        let world = World::new(seed, FOREVER);
+        let data: [Vec<u8>; 2] = [3, 7].map(|k: u64| (0..12_000_000u64).map(|i| ((i * k) >> 3) as u8 ^ i as u8).collect());
+        thread::scope(|s| {
+            for end in 0..2 {
+                let (world, data) = (&world, &data);
+                s.spawn(move || {
+                    let (mut random, mut rest) = (Random::new(seed * 2 + end as u64), &data[end][..]);
+                    while !rest.is_empty() {
+                        let (now, later) = rest.split_at(length(&mut random).min(rest.len()));
+                        let (a, b) = now.split_at(now.len() / 3);
+                        world.write(end, &[a, &[], b]).unwrap();
+                        rest = later;
+                    }
+                });
+                s.spawn(move || {
+                    let (mut random, mut buffer) = (Random::new(seed * 3 + end as u64), vec![0; 3 << 20]);
+                    let mut got = Vec::new();
+                    while got.len() < data[1 - end].len() {
+                        let most = length(&mut random).max(1).min(buffer.len());
+                        let n = world.read(end, &mut buffer[..most]).unwrap();
+                        got.extend_from_slice(&buffer[..n]);
+                    }
+                    assert!(got == data[1 - end], "seed {seed}, end {end}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_writer_stops_when_the_other_end_does_not_read() {
+    // Once for lack of room, once for lack of receives.
+    for (piece, most) in [(100_000, RING), (8, MESSAGES * 8)] {
+        let world = World::new(1, FOREVER);
+        let sent = AtomicUsize::new(0);
+        thread::scope(|s| {
+            s.spawn(|| {
+                let bytes = vec![5; piece];
+                while sent.load(Ordering::SeqCst) < 3 * most {
+                    world.write(0, &[&bytes]).unwrap();
+                    sent.fetch_add(piece, Ordering::SeqCst);
+                }
+            });
+            // It reads what has arrived into its ring, but no further.
+            while world.streams[1].arrived.load(Ordering::SeqCst) + (piece as u64) <= most as u64 {
+                world.streams[1].pump(true);
+                thread::yield_now();
+            }
+            for _ in 0..1000 {
+                world.streams[1].pump(true);
+                thread::yield_now();
+            }
+            assert!(sent.load(Ordering::SeqCst) <= most);
+            assert!(!world.streams[0].has_room());
+            let mut left = (3 * most).div_ceil(piece) * piece;
+            let mut buffer = vec![0; RING];
+            while left > 0 {
+                left -= world.read(1, &mut buffer).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_written_before_the_end_is_read_and_then_the_end() {
+    let world = World::new(3, FOREVER);
+    world.write(0, &[&[7; 500_000]]).unwrap();
+    world.streams[0].wait_arrived(Duration::from_secs(60));
+    assert_eq!(world.streams[0].under_way.load(Ordering::SeqCst), 0);
+    // The end of the socket is seen first.
+    world.sockets[0].cut();
+    let (mut got, mut buffer) = (Vec::new(), vec![0; 9000]);
+    world.streams[1].over.store(true, Ordering::SeqCst);
+    loop {
+        match world.read(1, &mut buffer).unwrap() {
+            0 => break,
+            n => got.extend_from_slice(&buffer[..n]),
+        }
+    }
+    assert!(got == [7; 500_000]);
+    assert_eq!(world.write(1, &[&[1]]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn a_reader_that_sleeps_is_woken_by_the_end_of_the_socket() {
+    let world = World::new(4, FOREVER);
+    let (stream, socket) = (world.streams[1].clone(), world.sockets[1].clone());
+    let reader = thread::spawn(move || read(&stream, &socket, &mut [0; 8]));
+    while !world.network.lock().unwrap()[1].armed {
+        thread::yield_now();
+    }
+    world.sockets[0].cut();
+    assert_eq!(reader.join().unwrap().unwrap(), 0);
+}
+
+#[test]
+fn a_stream_that_is_cut_gives_a_prefix_and_then_an_error() {
+    for limit in [0, 1, 5, 40] {
+        let world = World::new(5, limit);
+        let data: Vec<u8> = (0..8_000_000u32).map(|i| (i >> 4) as u8).collect();
+        thread::scope(|s| {
+            s.spawn(|| {
+                // If all of it fits, the next write notices.
+                let mut written = world.write(0, &[&data]);
+                while written.is_ok() {
+                    written = world.write(0, &[&[0; 64]]);
+                }
+                assert!(written.unwrap_err().to_string().contains("has failed"));
+            });
+            let (mut got, mut buffer) = (Vec::new(), vec![0; 100_000]);
+            let why = loop {
+                match world.read(1, &mut buffer) {
+                    Ok(n) => got.extend_from_slice(&buffer[..n]),
+                    Err(why) => break why,
+                }
+            };
+            assert!(why.to_string().contains("has failed"), "{why}");
+            assert!(got.len() < data.len() && data.starts_with(&got));
+        });
+    }
+}
+
+#[test]
+fn a_connection_that_a_stream_carries_is_used_as_a_socket() {
+    let (a, b, _carrier) = connections(8);
+    assert!(b.ready(PollFlags::POLLIN, Duration::ZERO).unwrap().is_empty());
+    assert_eq!(a.ready(PollFlags::POLLOUT, Duration::ZERO).unwrap(), PollFlags::POLLOUT);
+    a.write_pieces(&[b"to", b"", b"gether"]).unwrap();
+    let mut got = [0; 8];
+    b.read_exact_by(&mut got, Instant::now() + Duration::from_secs(60)).unwrap();
+    assert_eq!(&got, b"together");
+    assert_eq!(b.try_read(&mut got).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(!b.wait_gone(Duration::ZERO));
+    thread::scope(|s| {
+        let reader = s.spawn(|| (&mut &b).read(&mut [0; 8]).unwrap());
+        a.shutdown();
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+    assert!(b.wait_gone(Duration::ZERO));
+    assert!(b.write_pieces(&[b"late"]).is_err());
+}
+
+#[test]
+fn numbers_that_lie_are_errors() {
+    let of = |bytes: usize| bytes as u32;
+    for numbers in [&[0][..], &[of(RING) + 1], &[of(RING), 1], &[CREDIT | 1], &[CREDIT - 1]] {
+        let world = World::new(6, FOREVER);
+        numbers.iter().for_each(|number| world.network.lock().unwrap()[1].received(*number));
+        let mut buffer = vec![0; RING];
+        world.streams[1].pump(true);
+        let why = match world.streams[1].try_read(&mut buffer) {
+            Ok(_) => world.streams[1].try_read(&mut buffer).unwrap_err(),
+            Err(why) => why,
+        };
+        assert!(why.to_string().contains("the other end has"), "{numbers:?}: {why}");
+        assert!(world.write(1, &[&[1]]).is_err());
+    }
+}
+
+#[test]
+fn all_who_wait_are_woken() {
+    let world = World::new(7, FOREVER);
+    thread::scope(|s| {
+        let wait = || world.streams[1].wait_readable(world.sockets[1].as_fd(), Duration::from_secs(600)).unwrap();
+        let waiting: Vec<_> = (0..4).map(|_| s.spawn(wait)).collect();
+        while world.streams[1].sleepers.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        world.write(0, &[&[1]]).unwrap();
+        assert!(waiting.into_iter().all(|w| w.join().unwrap()));
+        assert_eq!(world.read(1, &mut [0; 2]).unwrap(), 1);
+        let now = world.streams[1].wait_readable(world.sockets[1].as_fd(), Duration::ZERO).unwrap();
+        assert!(!now, "there is nothing any more");
+    });
+}
