@@ -7,16 +7,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::CopyIn;
 use cuda_api::wire::Wire;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The stream with copies that may not be complete, if there is one.
-#[derive(Debug, Default)]
-pub(super) struct AtRest {
-    /// Whether there is one: read before each call.
-    any: AtomicBool,
-    stream: Mutex<Option<u64>>,
-}
+use std::sync::atomic::Ordering;
 
 impl Executor {
     /// Submits a copy to a stream that had nothing to do but earlier copies of this kind.

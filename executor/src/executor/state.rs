@@ -1,6 +1,7 @@
 //! What an executor knows, by subject. The functions on it are in the files of the same subjects beside this one.
 
 pub(crate) mod arrays;
+pub(crate) mod at_rest;
 pub(crate) mod buffers;
 pub(crate) mod copy_nodes;
 pub(crate) mod graphs;

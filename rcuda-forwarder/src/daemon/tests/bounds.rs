@@ -109,7 +109,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
     let (conn, mut client) = crate::conn::pair();
     // As if it had hung until the daemon gave it up: the message is on its way, and its answer can no longer be sent.
     ours.hear_no_more();
-    ours.send(&Message::Job(hello(), None), Some(conn.as_fd())).unwrap();
+    ours.send(&Message::Job(hello(), None, false), Some(conn.as_fd())).unwrap();
     drop(conn);
     let mut said = Vec::new();
     client.read_to_end(&mut said).unwrap();
