@@ -253,7 +253,7 @@ impl World {
     /// Frees everything: when all work is complete, no memory is left.
     fn end(mut self) {
         while !self.held.is_empty() {
-            self.free(0, self.held.len() % 2 == 0);
+            self.free(0, self.held.len().is_multiple_of(2));
         }
         self.done = self.submitted;
         let generation = self.m.seal();
