@@ -87,6 +87,8 @@ pub struct Executor {
     /// Whether a kernel that may print was launched.
     prints: AtomicBool,
     at_rest: AtRest,
+    /// Whether the GPU can read pageable memory, so that the driver may leave it to the GPU, after the call.
+    reads_pageable: bool,
     bindings: Bindings,
     device: DeviceInfo,
     virtual_device: u32,
@@ -205,6 +207,7 @@ impl Executor {
             }
         };
         let rdma = device.attribute(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as i32) == Some(1);
+        let reads_pageable = device.attribute(A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS as i32) == Some(1);
         let (ticket, turn) = (life.number, life.turn);
         remember_current(ticket);
         let arenas = Arenas::default();
@@ -229,6 +232,7 @@ impl Executor {
             can_print: AtomicBool::new(false),
             prints: AtomicBool::new(false),
             at_rest: AtRest::default(),
+            reads_pageable,
             printers: [Cells::new(), Cells::new()],
             params: [Cells::new(), Cells::new()],
             layouts: Mutex::default(),

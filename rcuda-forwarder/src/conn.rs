@@ -171,7 +171,8 @@ impl Conn {
 
     /// Waits for one of the events `wanted`, or until the peer has closed; empty on timeout.
     pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
-        if wanted.contains(PollFlags::POLLIN) && self.records.get().is_some_and(Records::is_ready) {
+        let is_carried = self.rdma.get().is_some();
+        if wanted.contains(PollFlags::POLLIN) && !is_carried && self.records.get().is_some_and(Records::is_ready) {
             return Ok(PollFlags::POLLIN);
         }
         // The end of the socket is its own event.

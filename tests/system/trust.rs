@@ -157,8 +157,8 @@ fn a_server_names_what_is_wrong_with_its_client() {
         (greeting(1, u32::MAX, 0), "does not speak the mrcuda protocol"),
         (greeting(9, 4, 4 + 32), "does not speak the mrcuda protocol"),
         (greeting(2, 32, 32 + 32), "unknown ticket"),
-        // A job's body: GPU, virtual device, process, no variables. The proof is wrong.
-        (greeting(1, 20, 20 + 32), "wrong token"),
+        // A job's body: GPU, virtual device, process, no RDMA, no variables. The proof is wrong.
+        (greeting(1, 21, 21 + 32), "wrong token"),
         (real[..30].to_vec(), "too slow"),
     ] {
         let mut stream = TcpStream::connect(server.address).unwrap();

@@ -18,18 +18,18 @@ impl Executor {
         if *lock(&self.at_rest.stream) != Some(stream) {
             self.finish_copies()?;
         }
-        if op.rows == 1 {
+        if op.rows == 1 && !self.reads_pageable {
             if op.width != bytes.len() as u64 {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             self.check_pitched(op.dst, op.pitch, op.width, op.rows)?;
-            // The driver has read pageable memory when the call returns (CUDA Driver API, "API synchronization behavior").
-            // SAFETY: the message has these bytes, in pageable memory.
+            // SAFETY: the message has these bytes, in pageable memory, which the driver reads at the call (docs/driver-facts.md 5.5).
             unsafe { self.gpu.copy_in(op.dst, bytes.as_ptr(), op.width, stream) }?;
         } else {
             self.copy_in(life, body)?;
         }
-        *lock(&self.at_rest.stream) = Some(stream);
+        let mut open = lock(&self.at_rest.stream);
+        *open = Some(stream);
         self.at_rest.any.store(true, Ordering::Release);
         Ok(())
     }

@@ -33,6 +33,23 @@ fn read(bytes: &[u8]) -> io::Result<Parameters> {
     if rest.is_empty() { Ok(parameters) } else { Err(malformed()) }
 }
 
+/// The parameters of the peer: writes go to no other machine than that of the connection.
+fn of_peer(conn: &Conn, bytes: &[u8]) -> io::Result<Parameters> {
+    check(read(bytes)?, conn.ip_peer())
+}
+
+fn check(parameters: Parameters, peer: Option<IpAddr>) -> io::Result<Parameters> {
+    let mapped = peer.map(|address| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    });
+    if mapped == Some(parameters.gid) {
+        Ok(parameters)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the queue pair is not at the address of the connection"))
+    }
+}
+
 fn written(parameters: &Parameters) -> Vec<u8> {
     let mut out = Vec::new();
     parameters.put(&mut out);
@@ -44,7 +61,7 @@ pub(crate) fn accept(conn: &Conn, deadline: Instant) -> io::Result<()> {
     let made = prepare_for(conn).and_then(|pair| {
         greet::answer(conn, Ok(&written(&pair.parameters())))?;
         let theirs = greet::read_answer(conn, deadline).map_err(io::Error::other)?;
-        pair.connect(&read(&theirs)?)
+        pair.connect(&of_peer(conn, &theirs)?)
     });
     match made {
         Ok(queue) => {
@@ -65,7 +82,7 @@ pub(crate) fn connect(conn: &Conn, deadline: Instant) -> Result<(), GreetError> 
     let theirs = greet::read_answer(conn, deadline)?;
     let made = prepare_for(conn).and_then(|pair| {
         let ours = pair.parameters();
-        Ok((ours, pair.connect(&read(&theirs)?)?))
+        Ok((ours, pair.connect(&of_peer(conn, &theirs)?)?))
     });
     let (ours, queue) = made.map_err(|why| {
         // Its log then has the reason.
@@ -81,6 +98,19 @@ pub(crate) fn connect(conn: &Conn, deadline: Instant) -> Result<(), GreetError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_pair_of_another_machine_is_refused() {
+        let at = |gid| Parameters { gid, number: 2, first: 3, address: 4, key: 5, mtu: 6 };
+        let v4: IpAddr = "10.1.2.3".parse().unwrap();
+        let v6: IpAddr = "fd00::7".parse().unwrap();
+        let mapped = "::ffff:10.1.2.3".parse::<std::net::Ipv6Addr>().unwrap().octets();
+        let seven = "fd00::7".parse::<std::net::Ipv6Addr>().unwrap().octets();
+        assert!(check(at(mapped), Some(v4)).is_ok() && check(at(seven), Some(v6)).is_ok());
+        for (gid, peer) in [(mapped, Some(v6)), (seven, Some(v4)), ([0; 16], Some(v4)), (mapped, None)] {
+            assert_eq!(check(at(gid), peer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
 
     #[test]
     fn parameters_of_another_length_are_errors() {

@@ -131,15 +131,15 @@ impl Stream {
         }
     }
 
-    /// Takes completions, unless another thread does that now; `surely`: waits for that thread.
-    fn pump(&self, surely: bool) {
+    /// Takes completions, unless another thread does that now; `surely`: waits for that thread. Returns whether there may be more.
+    fn pump(&self, surely: bool) -> bool {
         if self.failed.get().is_some() {
-            return;
+            return false;
         }
         let polling = match (surely, self.polling.try_lock()) {
             (_, Ok(polling)) => polling,
             (true, Err(_)) => lock(&self.polling),
-            (false, Err(_)) => return,
+            (false, Err(_)) => return false,
         };
         let mut taken = 0;
         while taken < BATCH {
@@ -158,6 +158,7 @@ impl Stream {
         if taken > 0 {
             self.ring_bell();
         }
+        taken == BATCH
     }
 
     fn accept(&self, done: Done) -> Result<(), String> {
@@ -212,7 +213,8 @@ impl Stream {
                 let led = self.lead(socket, left, met);
                 self.has_leader.store(false, Ordering::SeqCst);
                 self.ring_bell();
-                led?;
+                // Without events nobody would notice the end of the stream.
+                led.inspect_err(|e| self.fail(e.to_string()))?;
             } else {
                 self.sleepers.fetch_add(1, Ordering::SeqCst);
                 futex::wait(&self.bell, bell, left.min(SLICE));
@@ -224,8 +226,8 @@ impl Stream {
     /// Sleeps until there are completions, the connection of the greeting ends, or the time is over.
     fn lead(&self, socket: BorrowedFd<'_>, limit: Duration, met: &dyn Fn() -> bool) -> io::Result<()> {
         self.queue.arm()?;
-        // What completed before causes no event.
-        self.pump(true);
+        // What completed before causes no event, so all of it is taken.
+        while self.pump(true) && !met() && !self.is_ended() {}
         if met() || self.is_ended() {
             return Ok(());
         }
@@ -262,7 +264,7 @@ impl Stream {
         let mut there = self.arrived.load(Ordering::SeqCst) - reading.position;
         if there == 0 {
             let is_over = self.over.load(Ordering::SeqCst);
-            self.pump(is_over);
+            while self.pump(is_over) && is_over {}
             there = self.arrived.load(Ordering::SeqCst) - reading.position;
             if there == 0 && is_over {
                 return Ok(0);

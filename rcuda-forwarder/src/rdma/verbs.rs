@@ -190,6 +190,12 @@ fn find(address: IpAddr) -> io::Result<Port> {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     };
+    // Before the first device is opened: the memory that the library shares with the card then stays where it is when the job forks.
+    // SAFETY: no arguments.
+    match unsafe { ibv::ibv_fork_init() } {
+        0 => {}
+        why => return Err(io::Error::from_raw_os_error(why)),
+    }
     let mut n = 0;
     // SAFETY: `n` is writable.
     let list = made("the list of RDMA devices", unsafe { ibv::ibv_get_device_list(&raw mut n) })?;

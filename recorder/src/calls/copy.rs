@@ -9,7 +9,7 @@ use crate::calls::copy::transfer::{copy_in, copy_out, note_many};
 use crate::calls::host_function::{self, changes_later};
 use crate::calls::memory::attributes;
 use crate::calls::{cross_device, stream_memory};
-use crate::device_memory::{peer, regions, variables};
+use crate::device_memory::{peer, regions, shared_handles, variables};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
@@ -225,7 +225,8 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
 
 /// A short copy to the device, or the pieces of a longer one to a place that is far away, while its stream and the default stream are known
 /// to be idle; returns what is left to copy if they are not. No thread waits for it: the place makes the copy before it processes any
-/// later call, which is all that the program can observe. So the streams are idle after it, and a wait for them needs no round trip.
+/// later call, which is all that the program can observe unless somebody else observes the device ([`is_observed`]). So the streams are
+/// idle after it, and a wait for them needs no round trip.
 fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: u64, until: Until) -> Result<Option<Rect>, Code> {
     let longest = if cx.place(device).is_far() && r.rows == 1 { LONG } else { SHORT };
     // An asynchronous copy from pinned memory is meant to overlap other work.
@@ -251,12 +252,27 @@ fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: 
     Ok(None)
 }
 
-/// Returns false if the streams are not known to be idle.
+/// Returns whether somebody may see the memory of a device other than by later calls to its place: other processes, other GPUs of the job,
+/// or work that is already at a place and goes on when the host says so. The bytes must then be there when a wait is over.
+fn is_observed(device: &Device) -> bool {
+    shared_handles::any()
+        || peer::any()
+        || cross_device::any()
+        || host_function::any_outstanding()
+        || stream_memory::any_waiting()
+        || host_waiting::any(device)
+}
+
+/// Returns false if the streams are not known to be idle, or somebody else observes the device.
 fn copy_piece_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64) -> Result<bool, Code> {
     let Place::Remote { link, .. } = cx.place(device) else { return Ok(false) };
     let at_rest = |stream| device.quiet_at(cx.place(device), Some(stream));
     // The work of other streams may follow that of the default stream, and vice versa.
     let Some(position) = at_rest(LEGACY).filter(|p| stream == LEGACY || at_rest(stream) == Some(*p)) else { return Ok(false) };
+    // Not before the position is known: whatever is observed from now on sends a call first, and the copy then has another position.
+    if is_observed(device) {
+        return Ok(false);
+    }
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
     faults::at(Point::CopyIn);
     // SAFETY: the program guarantees that its source has these bytes.

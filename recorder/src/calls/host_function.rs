@@ -136,6 +136,11 @@ pub(crate) fn running() -> Option<usize> {
     (CALLED.load(Ordering::Acquire) != returned).then_some(returned)
 }
 
+/// Returns whether host functions of the program, or other tasks of this process, are outstanding.
+pub(crate) fn any_outstanding() -> bool {
+    OUTSTANDING.load(Ordering::Acquire) > 0
+}
+
 /// Returns whether a host function of the program that may still run, or another task of this process, may come before the next work of a
 /// stream. Not if it is another stream's, and this stream has no work behind which it could have to wait: natively its next work could
 /// then begin at once. For a stream of this process's driver this is not known.

@@ -8,6 +8,7 @@
 //! never reused while a kernel can still access it. It makes no round trip if nothing was submitted since everything was last known to be
 //! complete. [`pools`] contains stream-ordered allocation, which does not wait.
 
+use crate::base::log::lock;
 use crate::base::pointer::write_out;
 use crate::calls::cross_device;
 use crate::device_memory::stream_ordered::{owner, release};
@@ -89,6 +90,8 @@ pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext) -> Result<(usize, usize), Co
     let told = match told {
         Some(t) => t,
         None => {
+            // What is mapped does not change between the answer and this count of it.
+            let _mapping = lock(&device.mapping);
             let mapped = device.memory().mapped;
             let bytes = cx.ask(device, ops::id::MEMORY_INFO, &[])?;
             let (free, total) = <(u64, u64)>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;

@@ -167,10 +167,7 @@ pub(crate) fn cuMemCreate(cx: &mut CallContext, size: usize, prop: AllocationPro
     collect(cx)?;
     let number = write().number();
     let chunk = if prop.is_for_tiles() {
-        match make_pool(cx, device, number, bytes) {
-            Err(code::ERROR_OUT_OF_MEMORY) if stream_ordered::reclaim(cx, device)? => make_pool(cx, device, number, bytes),
-            other => other,
-        }?;
+        stream_ordered::with_reclaim(cx, device, || make_pool(cx, device, number, bytes))?;
         0
     } else {
         supply::take(cx, device, Request::Chunk(bytes))?

@@ -51,7 +51,7 @@ pub(crate) fn drop_surplus(cx: &CallContext, device: &'static Device) {
 
 /// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
 pub(crate) fn drop_spare(cx: &CallContext, device: &'static Device, keep: u64) {
-    if device.memory().spare_bytes <= keep {
+    if device.memory().spare_or_unmapping() <= keep {
         return;
     }
     let _mapping = lock(&device.mapping);
@@ -99,13 +99,14 @@ fn map(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Co
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
         // The first error is reported.
-        let _later = PutOff::begin();
         let _ = unmap(cx, device, chunk);
     })
 }
 
 fn unmap(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let edges = Edges { ends: Some(chunk.address), ..Edges::default() };
+    // An error of the program's work that is not told yet neither keeps the chunk nor is lost.
+    let _later = PutOff::begin();
     peer::unmapped(cx, device, chunk);
     chunk_op(cx, device, ops::id::CHUNK_UNMAP, &chunk, &edges, false)
 }

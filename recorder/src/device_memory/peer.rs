@@ -16,7 +16,7 @@ use cuda_api::wire::Wire;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A mapping of the program that a device other than the memory's owner may use.
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +79,18 @@ impl Access {
     }
 }
 
+/// Whether memory of a device was ever offered to another.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether other devices of the job may use a device's memory by its addresses.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
 /// The offer by which other places get the memory of a chunk.
 pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
+    // Before the request: copies that are sent to the owner without a wait until then are complete before it is carried out.
+    ANY.store(true, Ordering::Release);
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)
 }

@@ -18,6 +18,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frees the memory of allocations that are in no table and that nothing uses any more.
 pub(crate) fn release(cx: &CallContext, device: &'static Device, gone: impl IntoIterator<Item = (u64, Allocation)>) {
+    put_back(cx, device, gone);
+    chunks::drop_surplus(cx, device);
+}
+
+fn put_back(cx: &CallContext, device: &'static Device, gone: impl IntoIterator<Item = (u64, Allocation)>) {
     let mut ends = false;
     for (address, a) in gone {
         // Before another allocation can have the address.
@@ -31,7 +36,6 @@ pub(crate) fn release(cx: &CallContext, device: &'static Device, gone: impl Into
         // The pool ends in a later call, when the work before this free is complete.
         let _ = begin_fence(cx, device);
     }
-    chunks::drop_surplus(cx, device);
 }
 
 /// Requests a completion mark for all current work, unless one is under way already or no free needs it.
@@ -59,8 +63,25 @@ pub(crate) fn look(cx: &CallContext, device: &'static Device) {
 
 /// Completes the frees up to a generation: of one stream, or all.
 pub(crate) fn complete(cx: &CallContext, device: &'static Device, stream: Option<u64>, generation: u64) {
-    let gone = device.memory_mut().complete(stream, generation);
-    release(cx, device, gone);
+    {
+        let _releasing = lock(&device.releasing);
+        let gone = device.memory_mut().complete(stream, generation);
+        put_back(cx, device, gone);
+    }
+    chunks::drop_surplus(cx, device);
+}
+
+/// Serves a request with `take`; if there is no memory, waits for frees in streams first, also for those that another thread releases.
+pub(crate) fn with_reclaim<T>(cx: &CallContext, device: &'static Device, take: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
+    let before = device.memory().moment;
+    match take() {
+        Err(code::ERROR_OUT_OF_MEMORY) => {
+            let reclaimed = reclaim(cx, device)?;
+            drop(lock(&device.releasing));
+            if reclaimed || device.memory().moment != before { take() } else { Err(code::ERROR_OUT_OF_MEMORY) }
+        }
+        other => other,
+    }
 }
 
 /// Releases free chunks of a pool until it has no more than `keep` bytes.
@@ -126,7 +147,7 @@ pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
 }
 
 /// Waits for all work and releases the pools' free memory. Returns false if nothing could be released.
-pub(crate) fn reclaim(cx: &CallContext, device: &'static Device) -> Result<bool, Code> {
+fn reclaim(cx: &CallContext, device: &'static Device) -> Result<bool, Code> {
     let generation = {
         let mut m = device.memory_mut();
         if !m.can_reclaim() {
@@ -151,10 +172,7 @@ pub(crate) fn allocate(cx: &CallContext, device: &'static Device, pool: u64, str
     }
     device.check()?;
     let request = Request::FromPool { pool, stream, bytes };
-    let Found { address, pending } = match take(cx, device, request) {
-        Err(code::ERROR_OUT_OF_MEMORY) if reclaim(cx, device)? => take(cx, device, request),
-        other => other,
-    }?;
+    let Found { address, pending } = with_reclaim(cx, device, || take(cx, device, request))?;
     if pending && stream == LEGACY {
         // Other streams implicitly follow the default stream, but only if it has work. The allocation must count as work: otherwise a
         // stream could use the block concurrently with the stream that used it before the default stream freed it.

@@ -19,11 +19,7 @@ pub(crate) fn allocate(cx: &CallContext, device: &'static Device, bytes: u64) ->
 
 /// Serves a request; if there is no memory, waits for frees in streams first.
 pub(crate) fn take(cx: &CallContext, device: &'static Device, request: Request) -> Result<u64, Code> {
-    let taken = match chunks::take(cx, device, request) {
-        Err(code::ERROR_OUT_OF_MEMORY) if stream_ordered::reclaim(cx, device)? => chunks::take(cx, device, request),
-        other => other,
-    };
-    taken.map(|found| found.address)
+    stream_ordered::with_reclaim(cx, device, || chunks::take(cx, device, request)).map(|found| found.address)
 }
 
 /// Frees what was allocated in a context that is destroyed.

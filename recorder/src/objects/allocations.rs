@@ -92,11 +92,15 @@ pub(crate) struct Memory {
     /// Spare chunks, with the moment at which they became spare.
     pub(crate) spare: BTreeMap<u64, u64>,
     pub(crate) spare_bytes: u64,
-    /// Counts the chunks that became spare.
+    /// Total size of the chunks that are being unmapped.
+    pub(crate) unmapping: u64,
+    /// Counts what was freed, chunks that became spare, and resets.
     pub(crate) moment: u64,
     pub(crate) live: BTreeMap<u64, Allocation>,
     pub(crate) used: u64,
     pub(crate) next_id: u64,
+    /// Number of the last allocation before the last reset.
+    pub(crate) last_reset: u64,
     pub(crate) told: Option<Told>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) current_pool: u64,
@@ -130,6 +134,8 @@ impl Memory {
             live: BTreeMap::new(),
             used: 0,
             next_id: 0,
+            last_reset: 0,
+            unmapping: 0,
             told: None,
             pools: BTreeMap::from([(default_of(device), Pool::new(0))]),
             current_pool: default_of(device),

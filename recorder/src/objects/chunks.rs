@@ -202,19 +202,31 @@ impl Memory {
         let bytes = self.chunks.remove(&address).unwrap_or(0);
         self.spare_bytes -= bytes;
         self.mapped -= bytes;
+        self.unmapping += bytes;
         Some(Chunk { address, bytes })
+    }
+
+    /// Bytes that the place may still have for chunks that nothing uses.
+    pub(crate) fn spare_or_unmapping(&self) -> u64 {
+        self.spare_bytes + self.unmapping
     }
 
     /// Reports whether a chunk was unmapped. Otherwise its addresses are not used again: the place is lost, or its contents unknown.
     pub(crate) fn unmapped(&mut self, chunk: Chunk, unmapped: bool) {
+        self.unmapping -= chunk.bytes;
         if unmapped {
             self.bare.put(chunk.address, chunk.bytes);
         }
     }
 
     /// Frees the memory of an allocation that is in no table and that nothing uses any more; memory of a pool is freed behind all work.
-    /// Memory of another process is not in the arena. Returns whether a pool waits only for its frees to be complete, to end.
+    /// Memory of another process is not in the arena. What was allocated before a reset is gone already. Returns whether a pool waits only for its frees to be complete, to
+    /// end.
     pub(crate) fn put_back(&mut self, address: u64, a: Allocation) -> bool {
+        if a.id <= self.last_reset {
+            return false;
+        }
+        self.moment += 1;
         match a.home {
             Home::Pool(pool) => return self.give_to_pool(pool, pool::NO_STREAM, address, a.bytes),
             Home::Borrowed(_) => {}
@@ -234,11 +246,15 @@ impl Memory {
     /// Forgets all allocations. Returns the chunks, which must be unmapped; the results are reported with [`Memory::unmapped`].
     pub(crate) fn reset(&mut self) -> Vec<Chunk> {
         let chunks: Vec<Chunk> = self.chunks().collect();
-        let (bare, generation) = (std::mem::take(&mut self.bare), self.generation);
-        *self = Memory { bare, generation, ..Memory::new(((self.base - OWN) / ARENA) as u32) };
+        let (bare, generation, next_id) = (std::mem::take(&mut self.bare), self.generation, self.next_id);
+        let unmapping = chunks.iter().map(|c| c.bytes).sum();
+        let fresh = Memory::new(((self.base - OWN) / ARENA) as u32);
+        *self = Memory { bare, generation, next_id, last_reset: next_id, moment: self.moment + 1, unmapping, ..fresh };
         chunks
     }
 }
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;

@@ -337,6 +337,33 @@ fn what_was_written_before_the_end_is_read_and_then_the_end() {
     assert_eq!(world.write(1, &[&[1]]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
 
+/// Completions of writes cause no event, and a thread takes only so many at a time.
+#[test]
+fn what_waits_behind_many_completions_is_read() {
+    for is_over in [false, true] {
+        let world = World::new(5, FOREVER);
+        let stream = &world.streams[1];
+        stream.under_way.store(3 * BATCH, Ordering::SeqCst);
+        {
+            let end = &mut world.network.lock().unwrap()[1];
+            (0..3 * BATCH).for_each(|_| end.done.push_back(Done::Written));
+            end.incoming[0] = 9;
+            end.received(1);
+        }
+        if is_over {
+            stream.over.store(true, Ordering::SeqCst);
+        } else {
+            // After the first completions no event comes: a sleep would last until the limit.
+            assert!(stream.wait_readable(world.sockets[1].as_fd(), Duration::from_secs(2)).unwrap());
+        }
+        let mut bytes = [0; 8];
+        assert_eq!((stream.try_read(&mut bytes).unwrap(), bytes[0]), (1, 9));
+        if is_over {
+            assert_eq!(stream.try_read(&mut bytes).unwrap(), 0);
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_sleeps_is_woken_by_the_end_of_the_socket() {
     let world = World::new(4, FOREVER);
