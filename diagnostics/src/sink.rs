@@ -80,7 +80,7 @@ fn open(path: &Path) -> std::io::Result<OwnedFd> {
     }
     // The program has closed a standard stream. What it reads from there, or writes, must not be the log.
     let elsewhere = fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(libc::STDERR_FILENO + 1))?;
-    // SAFETY: a descriptor just made, which nobody else owns.
+    // SAFETY: a descriptor that was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(elsewhere) })
 }
 

@@ -2,6 +2,7 @@
 
 use cuda_api::wire_struct;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 wire_struct! {
@@ -20,6 +21,14 @@ wire_struct! {
         pub(crate) key: u32,
         /// Size of packets, as the verbs encode it.
         pub(crate) mtu: u32,
+    }
+}
+
+/// The address of a port as RoCE v2 has it; IPv4 addresses are mapped.
+pub(super) fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The setup of a queue pair over a connection that was greeted.
 
-use super::queue::{Parameters, Prepared};
+use super::queue::{Parameters, Prepared, gid_of};
 use super::stream::Stream;
 #[cfg(feature = "rdma")]
 use super::verbs;
@@ -39,11 +39,7 @@ fn of_peer(conn: &Conn, bytes: &[u8]) -> io::Result<Parameters> {
 }
 
 fn check(parameters: Parameters, peer: Option<IpAddr>) -> io::Result<Parameters> {
-    let mapped = peer.map(|address| match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    });
-    if mapped == Some(parameters.gid) {
+    if peer.map(gid_of) == Some(parameters.gid) {
         Ok(parameters)
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the queue pair is not at the address of the connection"))

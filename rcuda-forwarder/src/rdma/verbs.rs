@@ -1,6 +1,6 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
-use super::queue::{Done, Parameters, Prepared, Queue};
+use super::queue::{Done, Parameters, Prepared, Queue, gid_of};
 use super::stream::{DEPTH, RING};
 use crate::fork::NotInherited;
 use crate::token::random;
@@ -186,10 +186,7 @@ unsafe fn port_of(device: *mut ibv::ibv_device, wanted: &[u8; 16]) -> Option<Por
 
 /// The port with this address.
 fn find(address: IpAddr) -> io::Result<Port> {
-    let wanted = match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
+    let wanted = gid_of(address);
     // Before the first device is opened: the memory that the library shares with the card then stays where it is when the job forks.
     // SAFETY: no arguments.
     match unsafe { ibv::ibv_fork_init() } {
@@ -201,7 +198,7 @@ fn find(address: IpAddr) -> io::Result<Port> {
     let list = made("the list of RDMA devices", unsafe { ibv::ibv_get_device_list(&raw mut n) })?;
     let devices = usize::try_from(n).unwrap_or(0);
     // SAFETY: the list has `n` devices.
-    let found = (0..devices).find_map(|i| unsafe { port_of(*list.add(i), &wanted.octets()) });
+    let found = (0..devices).find_map(|i| unsafe { port_of(*list.add(i), &wanted) });
     // SAFETY: the list from above. A device that is open stays so.
     unsafe { ibv::ibv_free_device_list(list) };
     found.ok_or_else(|| {
