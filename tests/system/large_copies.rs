@@ -1,4 +1,5 @@
-//! Large copies at a place over TCP: their bytes travel over connections of their own (docs/memory.md, "Large copies over TCP").
+//! Large copies at a server's place: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
+//! their own").
 
 use crate::mix::move_until_its_end;
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
@@ -90,11 +91,12 @@ fn small_pieces_are_right_everywhere() {
     ] {
         let native = native(&scene, name, args);
         let program = Programs::get().path(Linkage::Static, name);
-        let place = format!("{},{}", server.place(0), server.place(0));
-        let env = [SMALL, ("SOFTGPU_DEVICES", "2")];
-        let outcome = Job::start(&scene, name, &["--server", &place], &program, args, &env).wait(LIMIT);
-        assert!(!outcome.hung, "{name} {args:?} hangs: {}", outcome.stderr);
-        assert_identical(&outcome, &native);
+        for place in [server.place(0), server.near(0)] {
+            let env = [SMALL, ("SOFTGPU_DEVICES", "2")];
+            let outcome = Job::start(&scene, name, &["--server", &format!("{place},{place}")], &program, args, &env).wait(LIMIT);
+            assert!(!outcome.hung, "{name} {args:?} at {place} hangs: {}", outcome.stderr);
+            assert_identical(&outcome, &native);
+        }
     }
 }
 
@@ -153,10 +155,12 @@ fn host_and_gpu_see_each_other_s_writes_in_order() {
     let scene = Scene::new("large-order");
     let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, LITMUS));
     let args = ["--rounds", "2", "--words", "8192", "--counts", "--except", "sb/"];
-    let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &[SMALL]).wait(LIMIT * 3);
-    let wrong: Vec<&str> = outcome.stdout.lines().filter(|l| !l.contains(" ok ")).collect();
-    assert!(outcome.ok() && wrong == ["RESULT ok"], "{wrong:#?}\n{}", outcome.stderr);
-    assert!(outcome.stdout.lines().count() > 1000 && words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    for place in [server.place(0), server.near(0)] {
+        let outcome = Job::start(&scene, "job", &["--server", &place], &program, &args, &[SMALL]).wait(LIMIT * 3);
+        let wrong: Vec<&str> = outcome.stdout.lines().filter(|l| !l.contains(" ok ")).collect();
+        assert!(outcome.ok() && wrong == ["RESULT ok"], "{place} {wrong:#?}\n{}", outcome.stderr);
+        assert!(outcome.stdout.lines().count() > 1000 && words_of_mrcuda(&outcome).is_empty(), "{place} {}", outcome.stderr);
+    }
 }
 
 /// A random program that moves, with places over TCP among its places.

@@ -1,5 +1,5 @@
-//! Large copies at a place over TCP: their bytes travel over connections of their own (docs/memory.md, "Large copies over TCP"). So they
-//! do not hold up the calls, and several connections carry more than one.
+//! Large copies at a server's place: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
+//! their own"). So they do not hold up the calls, and several connections carry more than one.
 
 use crate::base::config;
 use crate::calls::copy::rect::{Rect, Until};
@@ -70,11 +70,11 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     Ok(true)
 }
 
-/// The link of a place over TCP that has connections for this direction.
+/// The link of a server's place that has connections for this direction.
 fn reach(cx: &CallContext, device: &'static Device, to_device: bool) -> Option<Arc<Link>> {
     let Place::Remote { link, spec: Spec::Remote(endpoint), .. } = cx.place(device) else { return None };
     let connections = config::get().ok()?.bulk_connections;
-    (link.transport().is_network() && link.has_bulk(endpoint, to_device, connections)).then(|| link.clone())
+    link.has_bulk(endpoint, to_device, connections).then(|| link.clone())
 }
 
 /// Rows without gaps are one row.
