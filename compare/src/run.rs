@@ -77,6 +77,8 @@ pub struct Cell {
     pub refusals: BTreeMap<String, usize>,
     /// mrcuda's messages on stderr, each line once.
     pub words: Vec<String>,
+    /// The ends of its stdout and stderr, if it was not as native.
+    pub ends: Option<[String; 2]>,
 }
 
 /// All runs of one program.
@@ -148,8 +150,10 @@ impl Comparison {
                 words.push(line.to_owned());
             }
         }
+        let verdict = self.expected.compare(run.ending, &run.out, &run.err);
         Ok(Cell {
-            verdict: self.expected.compare(run.ending, &run.out, &run.err),
+            ends: (!verdict.as_native()).then(|| [&run.out, &run.err].map(|text| end_of(text))),
+            verdict,
             seconds: run.seconds,
             ratio: run.seconds / self.native[0].min(self.native[1]).max(1e-3),
             pauses: moves.pauses,
@@ -200,6 +204,10 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
     }
     command.args(["--server", &start, "--"]).arg(&program.path);
     dress(setup, &mut command, &runtime);
+    if mode == Mode::Moved {
+        // What became of each move, should its output differ.
+        command.env("MRCUDA_LOG", "migrate=info");
+    }
     let over = AtomicBool::new(mode != Mode::Moved);
     let targets = [
         "local".to_owned(),
@@ -278,6 +286,13 @@ fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run
     // Anything left there only takes space.
     let _ = std::fs::remove_dir_all(&own);
     Ok(run)
+}
+
+/// The last lines of a text.
+fn end_of(text: &str) -> String {
+    const LINES: usize = 100;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 fn own_folder(parent: &Path, prefix: &str) -> Result<PathBuf, String> {

@@ -200,6 +200,7 @@ fn program_json(program: &Comparison) -> Value {
             "unfinished_moves": cell.unfinished,
             "refusals": cell.refusals,
             "mrcuda_said": cell.words,
+            "ends_of_stdout_and_stderr": cell.ends,
         })
     };
     let cells: serde_json::Map<String, Value> = program.cells.iter().map(|(mode, c)| (mode.name().to_owned(), cell(c))).collect();
@@ -228,6 +229,7 @@ mod tests {
             unfinished: 0,
             refusals: BTreeMap::from([("busy".to_owned(), 2)]),
             words: vec![],
+            ends: None,
         };
         Comparison {
             name: name.into(),

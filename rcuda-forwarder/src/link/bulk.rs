@@ -13,9 +13,13 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Maximum number of commands of one stream that belong to such copies. A driver takes a thousand, and then waits.
 const COMMANDS: usize = 512;
+
+/// How long a copy waits for room in its stream while no bytes of any copy are carried: the stream may wait for a later call.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::from_millis(2) };
 
 /// Called for bytes of a copy to the device before they are sent: their range in the copy.
 pub type BeforeSent = Arc<dyn Fn(Range<u64>) + Send + Sync>;
@@ -107,6 +111,10 @@ struct Table {
     /// Staging areas of the worker: so many streams can have copies. It has refused to make more.
     areas: usize,
     has_all_areas: bool,
+    /// Number of segments that have been carried and of copies that have ended.
+    progress: u64,
+    /// That number when a copy last waited for room in vain.
+    stood_still_at: Option<u64>,
     /// Connections that write to the program's memory now.
     writers: usize,
     is_shut: bool,
@@ -118,8 +126,14 @@ impl Table {
     fn settle(&mut self, token: u64) -> Option<Entry> {
         self.entries.get(&token).filter(|e| e.is_closed && e.users == 0)?;
         let entry = self.entries.remove(&token)?;
+        self.progress += 1;
         entry.end.over.store(true, Ordering::Release);
         Some(entry)
+    }
+
+    /// Number of commands of a stream that belong to its copies.
+    fn commands(&self, stream: u64) -> usize {
+        self.entries.values().filter(|e| e.stream == stream).map(|e| e.commands).sum()
     }
 
     /// Number of streams with copies, if this one has one too.
@@ -142,12 +156,25 @@ impl std::fmt::Debug for Bulk {
 }
 
 impl Bulk {
-    /// Begins a copy: its memory may be used from now on. Returns its token. `None` if its stream has too many such copies, or too many streams have.
+    /// Begins a copy: its memory may be used from now on. Returns its token. `None` if too many streams have such copies, or if its stream
+    /// has too many of them and they do not get on.
     pub(super) fn begin(&self, memory: &BulkMemory) -> Option<(u64, End)> {
         let mut t = lock(&self.table);
         let commands = Sizes::of_process().commands(memory.bytes);
-        let of_stream: usize = t.entries.values().filter(|e| e.stream == memory.stream).map(|e| e.commands).sum();
-        if t.is_shut || of_stream + commands > COMMANDS || t.streams(memory.stream) > t.areas {
+        while !t.is_shut && t.commands(memory.stream) + commands > COMMANDS {
+            let before = t.progress;
+            if t.stood_still_at == Some(before) {
+                return None;
+            }
+            let waited = self.changed.wait_timeout_while(t, PATIENCE, |t| !t.is_shut && t.progress == before);
+            let (after, limit) = waited.unwrap_or_else(PoisonError::into_inner);
+            t = after;
+            if limit.timed_out() {
+                t.stood_still_at = Some(before);
+                return None;
+            }
+        }
+        if t.is_shut || t.streams(memory.stream) > t.areas {
             return None;
         }
         t.next += 1;
@@ -262,6 +289,7 @@ impl Bulk {
 
     fn give_back(&self, head: &Head, to_device: bool) {
         let mut t = lock(&self.table);
+        t.progress += 1;
         t.writers -= usize::from(!to_device);
         if let Some(e) = t.entries.get_mut(&head.token) {
             e.users -= 1;

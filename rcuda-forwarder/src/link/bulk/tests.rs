@@ -116,6 +116,29 @@ fn the_worker_decides_what_is_carried_when() {
     );
 }
 
+/// A stream takes only so many commands. The next copy waits for the others while they get on.
+#[test]
+fn a_copy_waits_for_room_in_its_stream() {
+    let (link, mut calls, mut peer) = open();
+    let mut from = [7; 100];
+    let memory = memory(&mut from, true);
+    let fitting = COMMANDS / Sizes::of_process().commands(memory.bytes);
+    let copies: Vec<_> = (0..fitting).map(|_| request(&link, &memory)).collect();
+    let last = std::thread::scope(|s| {
+        s.spawn(|| {
+            let (_, ticket, op) = peer.requested();
+            peer.ask(op.token, 0, 100);
+            assert_eq!(peer.asked(), [7; 100]);
+            answer(&mut calls, code::SUCCESS, ticket);
+            copies[0].1.finish();
+        });
+        request(&link, &memory)
+    });
+    for (_, copy) in copies.iter().chain([&last]) {
+        copy.finish();
+    }
+}
+
 #[test]
 fn a_copy_that_has_ended_is_neither_read_nor_written() {
     let (link, mut calls, mut peer) = open();
