@@ -346,7 +346,12 @@ impl<P: Place> Worker<P> {
                 self.finish_copies();
             }
             self.completion.look_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
-            let Some(head) = inbox.head::<HEAD>().map_err(WorkerError::Client)? else { return Ok(()) };
+            let head = match inbox.head::<HEAD>() {
+                // The job has ended without reading all answers.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => None,
+                head => head.map_err(WorkerError::Client)?,
+            };
+            let Some(head) = head else { return Ok(()) };
             let head = Head::read(&head);
             let bytes = head.body().ok_or(WorkerError::Frame("its length"))?;
             if head.seq != next || head.flags != 0 {
