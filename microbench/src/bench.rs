@@ -71,8 +71,8 @@ pub(crate) struct BenchArgs {
     /// The `mrcuda` under measurement
     #[arg(long, hide = true)]
     mrcuda: PathBuf,
-    /// CUDA driver of this machine; `mrcuda bench` finds it, or takes the one that needs no GPU
-    #[arg(long, hide = true)]
+    /// CUDA driver: a path, or soft [default: this machine's, or softgpu if it has none]
+    #[arg(long)]
     driver: PathBuf,
     /// The user's token file, for servers that run already
     #[arg(long, hide = true)]

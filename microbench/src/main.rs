@@ -33,7 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure calls, start-up, recording, moves, large copies, many clients and long links
-    #[command(bin_name = "mrcuda bench")]
+    #[command(override_usage = "mrcuda bench [OPTIONS]")]
     Bench(bench::BenchArgs),
     /// Make calls as told, line by line
     Client(client::ClientArgs),

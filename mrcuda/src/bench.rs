@@ -10,11 +10,13 @@ use std::process::Command;
 /// The measuring program.
 const MICROBENCH: &str = "microbench";
 
-/// Starts it with the given options. A machine without a CUDA driver is measured with softgpu, and the output says so.
+/// Starts it with the given options. A machine without a CUDA driver is measured with softgpu, and the output says so. The measuring
+/// program gets the driver that is meant by the option, the environment or the machine.
 pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
     let program = layout::beside(MICROBENCH)
         .map_err(|e| Failure::new(format!("{e}: only `mrcuda bench` needs it; copy it from where mrcuda was built")))?;
-    let driver = match drivers::from_environment().or_else(|| drivers::find().map(Into::into)) {
+    let (asked, args) = without_driver(args)?;
+    let driver = match asked.or_else(drivers::from_environment).or_else(|| drivers::find().map(Into::into)) {
         Some(text) => drivers::named(&text).map_err(Failure::new)?,
         None => layout::beside(layout::SOFTGPU).map_err(Failure::new)?,
     };
@@ -30,4 +32,19 @@ pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
         .arg(Token::default_path())
         .exec();
     Err(Failure::new(format!("cannot run {}: {error}", program.display())))
+}
+
+/// The value of the option `--driver`, and the other options.
+fn without_driver(args: &[OsString]) -> Result<(Option<OsString>, Vec<OsString>), Failure> {
+    let (mut driver, mut others, mut left) = (None, Vec::new(), args.iter());
+    while let Some(arg) = left.next() {
+        if arg == "--driver" {
+            driver = Some(left.next().ok_or_else(|| Failure::new("--driver needs a value: a path, or soft"))?.clone());
+        } else if let Some(value) = arg.to_str().and_then(|a| a.strip_prefix("--driver=")) {
+            driver = Some(value.into());
+        } else {
+            others.push(arg.clone());
+        }
+    }
+    Ok((driver, others))
 }
