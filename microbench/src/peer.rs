@@ -15,9 +15,10 @@ use std::time::Instant;
 /// Arguments of `microbench peer`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArgs {
-    /// Folder for its socket and its shared memory
-    #[arg(long)]
-    folder: PathBuf,
+    /// Directory for its socket and its shared memory, for controls on the same machine; it then ends with its standard input.
+    /// Without it, it serves TCP until it is killed
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Where it listens; on another machine, 0.0.0.0:PORT
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -44,24 +45,31 @@ const SPINS: u32 = 2000;
 pub(crate) trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
-/// Serves until its input ends.
+/// Serves the controls. Prints where it listens.
 pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
     let words = |e: std::io::Error| e.to_string();
-    let tcp = TcpListener::bind(args.listen).map_err(words)?;
-    let unix = UnixListener::bind(args.folder.join(SOCKET)).map_err(words)?;
-    println!("{}", tcp.local_addr().map_err(words)?);
-    let folder = args.folder.clone();
-    std::thread::spawn(move || {
+    let tcp = TcpListener::bind(args.listen).map_err(|e| format!("cannot listen on {}: {e}", args.listen))?;
+    let address = tcp.local_addr().map_err(words)?;
+    let serve_tcp = move |folder: Option<PathBuf>| {
         for stream in tcp.incoming().map_while(Result::ok) {
             let folder = folder.clone();
-            std::thread::spawn(move || stream.set_nodelay(true).and_then(|()| serve(stream, &folder)));
+            std::thread::spawn(move || stream.set_nodelay(true).and_then(|()| serve(stream, folder.as_deref())));
         }
-    });
-    let folder = args.folder.clone();
+    };
+    let Some(folder) = args.folder.clone() else {
+        println!("{address}");
+        serve_tcp(None);
+        return Ok(());
+    };
+    let socket = folder.join(SOCKET);
+    let unix = UnixListener::bind(&socket).map_err(|e| format!("cannot listen on {}: {e}", socket.display()))?;
+    println!("{address}");
+    let own = folder.clone();
+    std::thread::spawn(move || serve_tcp(Some(own)));
     std::thread::spawn(move || {
         for stream in unix.incoming().map_while(Result::ok) {
             let folder = folder.clone();
-            std::thread::spawn(move || serve(stream, &folder));
+            std::thread::spawn(move || serve(stream, Some(&folder)));
         }
     });
     // The parent process holds the other end of our input.
@@ -81,7 +89,7 @@ fn in_pieces<W: Wire>(stream: &mut W, mut piece: impl FnMut(&mut W, usize) -> st
     Ok(())
 }
 
-fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
+fn serve(mut stream: impl Wire, folder: Option<&Path>) -> std::io::Result<()> {
     let mut kind = [0];
     stream.read_exact(&mut kind)?;
     match kind[0] {
@@ -105,7 +113,7 @@ fn serve(mut stream: impl Wire, folder: &Path) -> std::io::Result<()> {
             }
         }
         SHARED => {
-            let shared = Shared::open(folder)?;
+            let shared = Shared::open(folder.ok_or(std::io::ErrorKind::Unsupported)?)?;
             let mut last = 0;
             while last != OVER {
                 last = shared.wait(0, last);
@@ -331,13 +339,13 @@ mod tests {
         // Each ends with an error when this end hangs up.
         std::thread::spawn(move || {
             for _ in 0..6 {
-                let _ = serve(tcp.accept().unwrap().0, &there);
+                let _ = serve(tcp.accept().unwrap().0, Some(&there));
             }
         });
         let there = folder.clone();
         std::thread::spawn(move || {
             for _ in 0..2 {
-                let _ = serve(unix.accept().unwrap().0, &there);
+                let _ = serve(unix.accept().unwrap().0, Some(&there));
             }
         });
         assert_eq!(controls.ping(Way::Tcp, 5).unwrap().len(), 5);
