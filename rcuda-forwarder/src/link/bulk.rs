@@ -18,8 +18,8 @@ use std::time::Duration;
 /// Maximum number of commands of one stream that belong to such copies. A driver takes a thousand, and then waits.
 const COMMANDS: usize = 512;
 
-/// How long a copy waits for room in its stream while no bytes of any copy are carried: the stream may wait for a later call.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::from_millis(2) };
+/// How long a copy waits for room in its stream while no bytes of the copies there are carried: the stream may wait for a later call.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Called for bytes of a copy to the device before they are sent: their range in the copy.
 pub type BeforeSent = Arc<dyn Fn(Range<u64>) + Send + Sync>;
@@ -111,10 +111,8 @@ struct Table {
     /// Staging areas of the worker: so many streams can have copies. It has refused to make more.
     areas: usize,
     has_all_areas: bool,
-    /// Number of segments that have been carried and of copies that have ended.
-    progress: u64,
-    /// That number when a copy last waited for room in vain.
-    stood_still_at: Option<u64>,
+    /// Streams in which a copy has waited for room in vain, and what they had under way then.
+    stuck: HashMap<u64, (usize, u64)>,
     /// Connections that write to the program's memory now.
     writers: usize,
     is_shut: bool,
@@ -126,7 +124,6 @@ impl Table {
     fn settle(&mut self, token: u64) -> Option<Entry> {
         self.entries.get(&token).filter(|e| e.is_closed && e.users == 0)?;
         let entry = self.entries.remove(&token)?;
-        self.progress += 1;
         entry.end.over.store(true, Ordering::Release);
         Some(entry)
     }
@@ -136,6 +133,12 @@ impl Table {
         self.entries.values().filter(|e| e.stream == stream).map(|e| e.commands).sum()
     }
 
+    /// Number of copies of a stream that are not over, and of their bytes that have been carried.
+    fn under_way(&self, stream: u64) -> (usize, u64) {
+        let those = self.entries.values().filter(|e| e.stream == stream);
+        those.fold((0, 0), |(copies, bytes), e| (copies + 1, bytes + e.carried))
+    }
+
     /// Number of streams with copies, if this one has one too.
     fn streams(&self, one: u64) -> usize {
         self.entries.values().map(|e| e.stream).chain([one]).collect::<BTreeSet<u64>>().len()
@@ -143,10 +146,17 @@ impl Table {
 }
 
 /// The large copies of a link.
-#[derive(Default)]
 pub(super) struct Bulk {
     table: Mutex<Table>,
     changed: Condvar,
+    /// See [`PATIENCE`].
+    patience: Duration,
+}
+
+impl Default for Bulk {
+    fn default() -> Bulk {
+        Bulk { table: Mutex::default(), changed: Condvar::new(), patience: PATIENCE }
+    }
 }
 
 impl std::fmt::Debug for Bulk {
@@ -162,18 +172,20 @@ impl Bulk {
         let mut t = lock(&self.table);
         let commands = Sizes::of_process().commands(memory.bytes);
         while !t.is_shut && t.commands(memory.stream) + commands > COMMANDS {
-            let before = t.progress;
-            if t.stood_still_at == Some(before) {
+            let before = t.under_way(memory.stream);
+            if t.stuck.get(&memory.stream) == Some(&before) {
                 return None;
             }
-            let waited = self.changed.wait_timeout_while(t, PATIENCE, |t| !t.is_shut && t.progress == before);
+            let stands = |t: &mut Table| !t.is_shut && t.under_way(memory.stream) == before;
+            let waited = self.changed.wait_timeout_while(t, self.patience, stands);
             let (after, limit) = waited.unwrap_or_else(PoisonError::into_inner);
             t = after;
             if limit.timed_out() {
-                t.stood_still_at = Some(before);
+                t.stuck.insert(memory.stream, before);
                 return None;
             }
         }
+        t.stuck.remove(&memory.stream);
         if t.is_shut || t.streams(memory.stream) > t.areas {
             return None;
         }
@@ -289,7 +301,6 @@ impl Bulk {
 
     fn give_back(&self, head: &Head, to_device: bool) {
         let mut t = lock(&self.table);
-        t.progress += 1;
         t.writers -= usize::from(!to_device);
         if let Some(e) = t.entries.get_mut(&head.token) {
             e.users -= 1;

@@ -116,27 +116,56 @@ fn the_worker_decides_what_is_carried_when() {
     );
 }
 
+/// Copies of one stream, as many as it takes, and one more.
+fn fill_stream(bulk: &Bulk, memory: &BulkMemory) -> Vec<u64> {
+    bulk.note_areas(Some(AREAS));
+    let fitting = COMMANDS / Sizes::of_process().commands(memory.bytes);
+    (0..fitting).map(|_| bulk.begin(memory).unwrap().0).collect()
+}
+
+/// A segment of a copy is carried.
+fn carry(bulk: &Bulk, token: u64, offset: u64) {
+    let head = Head { token, offset, bytes: 1 };
+    bulk.lend(&head, true).unwrap().unwrap();
+    bulk.give_back(&head, true);
+}
+
 /// A stream takes only so many commands. The next copy waits for the others while they get on.
 #[test]
 fn a_copy_waits_for_room_in_its_stream() {
-    let (link, mut calls, mut peer) = open();
+    let bulk = Bulk { patience: LONG, ..Bulk::default() };
     let mut from = [7; 100];
     let memory = memory(&mut from, true);
-    let fitting = COMMANDS / Sizes::of_process().commands(memory.bytes);
-    let copies: Vec<_> = (0..fitting).map(|_| request(&link, &memory)).collect();
-    let last = std::thread::scope(|s| {
+    let copies = fill_stream(&bulk, &memory);
+    std::thread::scope(|s| {
         s.spawn(|| {
-            let (_, ticket, op) = peer.requested();
-            peer.ask(op.token, 0, 100);
-            assert_eq!(peer.asked(), [7; 100]);
-            answer(&mut calls, code::SUCCESS, ticket);
-            copies[0].1.finish();
+            carry(&bulk, copies[0], 0);
+            bulk.close(copies[0]);
         });
-        request(&link, &memory)
+        assert!(bulk.begin(&memory).is_some());
     });
-    for (_, copy) in copies.iter().chain([&last]) {
-        copy.finish();
-    }
+}
+
+/// What other streams do is no reason to wait.
+#[test]
+fn a_copy_does_not_wait_for_a_stream_that_stands_still() {
+    let bulk = Bulk::default();
+    let mut from = [7; 100];
+    let memory = memory(&mut from, true);
+    fill_stream(&bulk, &memory);
+    let busy = bulk.begin(&BulkMemory { stream: 10, bytes: 100_000, ..memory.clone() }).unwrap().0;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for offset in (0..100_000).take_while(|_| !over.load(Ordering::Relaxed)) {
+                carry(&bulk, busy, offset);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let began = bulk.begin(&memory);
+        over.store(true, Ordering::Relaxed);
+        assert!(began.is_none() && bulk.begin(&memory).is_none());
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::calls::copy::rect::{Rect, Until};
 use crate::calls::copy::transfer::{copy_in, copy_out};
 use crate::calls::host_function::changes_later;
 use crate::enter::CallContext;
+use crate::host_memory;
 use crate::job::Device;
 use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
@@ -52,6 +53,9 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if late && !pinned {
         return Ok(false);
     }
+    if !link.transport().is_network() && !suits_shared_place(cx, device, &r, (pinned, late))? {
+        return Ok(false);
+    }
     if r.dst.device && !late {
         landing::before_work(cx, device, stream)?;
     } else {
@@ -68,6 +72,20 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     made?;
     run.leave_rest(cx)?;
     Ok(true)
+}
+
+/// Whether a copy at a place that shares pinned memory is made in this way: of registered memory, since pageable memory has ways of its own.
+/// If the bytes name memory that the place does not have, the place may have to stop sharing first: only a call can do that.
+fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, (pinned, late): (bool, bool)) -> Result<bool, Code> {
+    if !pinned || late && naming::any_unmapped() {
+        return Ok(false);
+    }
+    if r.dst.device && naming::any_unmapped() {
+        // SAFETY: registered memory, which the program keeps during the call.
+        let bytes = unsafe { std::slice::from_raw_parts(r.src.address as *const u8, r.width as usize) };
+        host_memory::note_copied(cx, r.dst.address, bytes)?;
+    }
+    Ok(!cx.place(device).has_apart())
 }
 
 /// The link of a server's place that has connections for this direction.
