@@ -291,6 +291,11 @@ impl MoveError {
         )
     }
 
+    /// The system starts no thread now.
+    pub(crate) fn no_thread(error: io::Error) -> MoveError {
+        MoveError::SystemError { what: "start a thread", error }
+    }
+
     pub(crate) fn unexpected(reply: &ControlReply) -> MoveError {
         MoveError::BadAnswer(format!("{reply:?}"))
     }

@@ -1,5 +1,6 @@
 //! The data connections of a move, which connect the two places directly.
 
+use crate::base::spawn;
 use crate::internal_error;
 use crate::move_error::MoveError;
 use crate::mover::random::random;
@@ -9,10 +10,14 @@ use faults::Faults;
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of data connections.
 const STRIPES: u32 = 4;
+/// How long a target may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
+const ENDING: Duration = Duration::from_secs(3);
+/// Poll interval for the end of its part.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The data connections between source and target. Closed when dropped.
 #[derive(Debug)]
@@ -58,7 +63,8 @@ impl Wires {
 
     /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
-    /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned.
+    /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned. A target
+    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end.
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
         let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
@@ -66,15 +72,24 @@ impl Wires {
         let part = Control::RoundTarget { ticket, verify, near: !far };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
-            let to = s.spawn(|| ask(&self.target, &part, &self.source, ticket));
+            let to = spawn::scoped(s, "mrcuda-round", || ask(&self.target, &part, &self.source, ticket));
+            let to = to.map_err(MoveError::no_thread)?;
             let from = task.apart_within(limit, move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
                 Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
             });
-            (from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread())))
-        });
+            let since = Instant::now();
+            while from.is_err() && !to.is_finished() {
+                if since.elapsed() >= ENDING {
+                    self.target.abandon();
+                    break;
+                }
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            Ok::<_, MoveError>((from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread()))))
+        })?;
         let (from, to) = both(from, to)?;
         if verify != Verify::Skip && from.digest != to.digest {
             return Err(MoveError::NotIdentical("the target holds other bytes than the source".to_owned()));

@@ -45,7 +45,14 @@ const HEADROOM: u64 = 64 << 20;
 
 /// The longest that a round may take while the job runs, for a job with this many live bytes.
 fn round_limit(live_bytes: u64) -> Duration {
-    ROUND_LIMIT + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
+    let least = Faults::from_env().round_limit.unwrap_or(ROUND_LIMIT);
+    least + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
+}
+
+/// The longest that calls may be held up, unless the request says so: time for a round and as much for everything else. Without a limit a
+/// target that sends heartbeats and nothing else would hold up the job forever.
+pub(super) fn downtime_limit(live_bytes: u64) -> Duration {
+    2 * round_limit(live_bytes)
 }
 
 /// Counts of a replay's records.
@@ -272,12 +279,13 @@ impl<'a> Leg<'a> {
         self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
-        let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
+        let limit = || round_limit(self.told.live_bytes);
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
-            // The cause may be that this process has placed something at another address.
+            // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
-            self.blame(same)?;
+            let differs = same.or_else(|why| if matches!(why, MoveError::LayoutDiffers(_)) { Err(why) } else { Ok(()) });
+            self.blame(differs)?;
         }
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
