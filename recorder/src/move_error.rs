@@ -119,6 +119,10 @@ pub(crate) enum MoveError {
         .0.as_secs()
     )]
     CopyTooSlow(Duration),
+    #[error(
+        "cannot move now: the source has not ended its part of an earlier move's copy; kernels that never end may hold the whole GPU"
+    )]
+    CopyNotEnded,
     #[error("{0}")]
     NotIdentical(String),
     #[error("cannot {what}: {error}")]
@@ -269,7 +273,7 @@ impl MoveError {
             MoveError::PlaceSilent(_) => ReasonCode::PlaceSilent,
             MoveError::CallFailed { .. } => ReasonCode::CallFailed,
             MoveError::CopyFailed(_) => ReasonCode::CopyFailed,
-            MoveError::CopyTooSlow(_) => ReasonCode::CopyTooSlow,
+            MoveError::CopyTooSlow(_) | MoveError::CopyNotEnded => ReasonCode::CopyTooSlow,
             MoveError::NotIdentical(_) => ReasonCode::NotIdentical,
             MoveError::SystemError { .. } => ReasonCode::SystemError,
         }

@@ -154,6 +154,7 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
                             end(&tell, leg, Err(Failed { why, unfit: false }));
                         }
                     }
+                    Action::Interrupt(leg) => task.interrupt(mover.devices[leg].index),
                     Action::OpenGate => mover.open_gate(),
                     Action::ReleaseSource(leg) => mover.leg(leg, |leg| leg.release_source(moving)),
                     Action::ReleaseTarget(leg) => mover.leg(leg, Leg::close),

@@ -74,8 +74,8 @@ pub(crate) struct Task {
     to: Vec<Spec>,
     asked: Instant,
     stop: AtomicU8,
-    /// Callbacks that interrupt the mover's waits.
-    stoppers: Mutex<Vec<Stopper>>,
+    /// Callbacks that interrupt the mover's waits, with the GPU whose part of the move waits.
+    stoppers: Mutex<Vec<(u32, Stopper)>>,
     clock: Mutex<Clock>,
     tick: Condvar,
     /// The span of the move, while it is carried out.
@@ -205,11 +205,17 @@ impl Task {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
     }
 
-    /// Registers `stopper`, which another thread calls when the move is abandoned: it interrupts something that the mover waits for.
-    pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
-        lock(&self.stoppers).push(Box::new(stopper));
+    /// Registers `stopper`, which another thread calls when the move is abandoned, or another GPU's part of it has failed: it interrupts
+    /// something that this GPU's part waits for.
+    pub(crate) fn on_stop(&self, gpu: u32, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
+        lock(&self.stoppers).push((gpu, Box::new(stopper)));
         // If the move was abandoned before the registration, the stopper was not called.
         self.check()
+    }
+
+    /// Interrupts what a GPU's part of the move waits for.
+    pub(crate) fn interrupt(&self, gpu: u32) {
+        lock(&self.stoppers).iter().filter(|(of, _)| *of == gpu).for_each(|(_, stop)| stop());
     }
 
     /// Runs work that may take long and cannot be interrupted on a separate thread. If the move is abandoned meanwhile, the result is
@@ -336,7 +342,7 @@ impl Task {
                 }
             }
         }
-        lock(&self.stoppers).iter().for_each(|stop| stop());
+        lock(&self.stoppers).iter().for_each(|(_, stop)| stop());
         Ok(())
     }
 

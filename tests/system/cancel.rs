@@ -15,6 +15,9 @@ use tests::{Job, Linkage, Programs, Scene, Server};
 /// Slow enough on any machine to be still at work when the case is over.
 const STEPS: [&str; 5] = ["--steps", "1500", "--pace", "2000", "--progress"];
 
+/// The same for what takes some limits of time.
+const LONG: [&str; 5] = ["--steps", "3000", "--pace", "4000", "--progress"];
+
 /// Whoever passes the armed point waits here.
 pub(crate) struct Holder {
     listener: UnixListener,
@@ -164,34 +167,41 @@ fn while_a_server_does_not_answer() {
 #[test]
 fn when_a_round_of_pre_copy_does_not_get_on() {
     let scene = Scene::new("cancel-slow");
-    let native = native_orbit(&scene, &STEPS);
-    // The source stands still in the middle of its first round, until the end of this: no limit that is ever over is too short.
+    let native = native_orbit(&scene, &LONG);
+    // The source stands still in the middle of its first round for longer than any limit.
     let holder = Holder::new(&scene);
     let fault = holder.at(Point::PrecopySend);
     let server = Server::start_with(&scene, "one", &[], &[("MRCUDA_FAULT", &fault)]);
     let from = server.place(0);
-    let mut job = remote_orbit(&scene, "moved", &from, &STEPS, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "300")]);
+    let mut job = remote_orbit(&scene, "moved", &from, &LONG, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "2000")]);
     wait_for_step(&mut job, 20);
     let given_up = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
     assert_eq!((given_up.state, given_up.ok), (MoveState::Failed, false), "{:?}", given_up.reason);
     assert_eq!(given_up.code, Some(ReasonCode::CopyTooSlow), "{:?}", given_up.reason);
     assert!(job.runs() && place(&scene, &job) == from);
-    drop(holder);
+    // Its thread is not joined by others.
+    let refused = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
+    assert_eq!(refused.code, Some(ReasonCode::CopyTooSlow), "{:?}", refused.reason);
+    assert!(refused.reason.is_some_and(|why| why.contains("an earlier move")));
+    drop(holder.wait());
+    // It has come to its end when a move is accepted again.
+    let moved = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
+    assert_eq!(moved.state, MoveState::Done, "{:?}", moved.reason);
+    assert!(job.runs(), "it was over too soon");
     assert_identical(&job.wait(LIMIT), &native);
 }
 
 /// The target stands still at a point, as one that is stuck in its driver does: its heartbeats go on. The job continues where it was, and
 /// can move later.
 fn stuck_target(point: Point, code: ReasonCode) {
-    let steps = ["--steps", "3000", "--pace", "4000", "--progress"];
     let scene = Scene::new(&format!("stuck-target-{}", point.name()));
-    let native = native_orbit(&scene, &steps);
+    let native = native_orbit(&scene, &LONG);
     let holder = Holder::new(&scene);
     let fault = holder.at(point);
     let source = Server::start(&scene, "one");
     let target = Server::start_with(&scene, "two", &[], &[("MRCUDA_FAULT", &fault)]);
     let (from, to) = (source.place(0), target.place(0));
-    let mut job = remote_orbit(&scene, "moved", &from, &steps, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "2000")]);
+    let mut job = remote_orbit(&scene, "moved", &from, &LONG, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "2000")]);
     wait_for_step(&mut job, 20);
     let (mut mover, wanted) = (client(&scene, &job), Migrate::to(&to));
     let moving = std::thread::spawn(move || mover.migrate(wanted));

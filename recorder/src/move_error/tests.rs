@@ -54,6 +54,7 @@ fn all() -> Vec<MoveError> {
         MoveError::CallFailed { call: "c".to_owned(), error: 2 },
         MoveError::CopyFailed(refused()),
         MoveError::CopyTooSlow(Duration::from_secs(1)),
+        MoveError::CopyNotEnded,
         MoveError::NotIdentical("no".to_owned()),
         MoveError::SystemError { what: "start a thread", error: io() },
     ]

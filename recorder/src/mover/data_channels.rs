@@ -2,6 +2,7 @@
 
 use crate::base::spawn;
 use crate::internal_error;
+use crate::job::Device;
 use crate::move_error::MoveError;
 use crate::mover::random::random;
 use crate::moves::Task;
@@ -14,23 +15,41 @@ use std::time::{Duration, Instant};
 
 /// Number of data connections.
 const STRIPES: u32 = 4;
-/// How long a target may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
+/// How long a place may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
 const ENDING: Duration = Duration::from_secs(3);
 /// Poll interval for the end of its part.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Waits until a condition is met, at most as long as a place may take to end its part of a round. Returns whether it is met.
+fn comes_to_its_end(met: impl Fn() -> bool) -> bool {
+    let since = Instant::now();
+    while !met() {
+        if since.elapsed() >= ENDING {
+            return false;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    true
+}
+
+/// Checks that the source takes part in no round of an earlier move: each such round occupies a thread there, of which it has few.
+pub(super) fn check_source(device: &Device) -> Result<(), MoveError> {
+    if comes_to_its_end(|| !device.is_copying()) { Ok(()) } else { Err(MoveError::CopyNotEnded) }
+}
+
 /// The data connections between source and target. Closed when dropped.
 #[derive(Debug)]
 pub(super) struct Wires {
+    device: &'static Device,
     source: Place,
     target: Place,
     ticket: [u8; 32],
 }
 
 impl Wires {
-    pub(super) fn connect(source: &Place, target: &Place) -> Result<Wires, MoveError> {
+    pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<Wires, MoveError> {
         let ticket = random()?;
-        let wires = Wires { source: source.clone(), target: target.clone(), ticket };
+        let wires = Wires { device, source: source.clone(), target: target.clone(), ticket };
         let expect = Control::Expect { ticket, stripes: STRIPES };
         // The place that can be reached listens; a Unix socket can be reached from its own machine only.
         let mut ends = [(target, source), (source, target)];
@@ -74,19 +93,18 @@ impl Wires {
         let (from, to) = std::thread::scope(|s| {
             let to = spawn::scoped(s, "mrcuda-round", || ask(&self.target, &part, &self.source, ticket));
             let to = to.map_err(MoveError::no_thread)?;
-            let from = task.apart_within(limit, move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
+            let copying = self.device.begin_copy();
+            let from = task.apart_within(limit, move || {
+                let _copying = copying;
+                ask(&source, &Control::RoundSource { ticket }, &target, ticket)
+            });
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
                 Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
             });
-            let since = Instant::now();
-            while from.is_err() && !to.is_finished() {
-                if since.elapsed() >= ENDING {
-                    self.target.abandon();
-                    break;
-                }
-                std::thread::sleep(POLL_INTERVAL);
+            if from.is_err() && !comes_to_its_end(|| to.is_finished()) {
+                self.target.abandon();
             }
             Ok::<_, MoveError>((from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread()))))
         })?;

@@ -1,7 +1,7 @@
 //! One device's part of a move.
 
 use super::compare::compare;
-use super::data_channels::Wires;
+use super::data_channels::{self, Wires};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
 use super::times::{keep_event_times, record_reference};
@@ -192,6 +192,7 @@ impl<'a> Leg<'a> {
             let figures = registry::figures(job, leg.device);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
+            data_channels::check_source(leg.device)?;
             Failure::unless_empty(blockers_at_source(leg.device))
         })
     }
@@ -209,7 +210,7 @@ impl<'a> Leg<'a> {
             leg.told.transport = target.transport().to_owned();
             let theirs = target.clone();
             leg.target = Some(target);
-            leg.task.on_stop(move || theirs.abandon())?;
+            leg.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
             Failure::unless_empty(blockers_at_target(leg.device, leg.target()?)?)?;
             Ok(leg.settle_host_memory()?)
@@ -251,8 +252,8 @@ impl<'a> Leg<'a> {
     fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
-            let wires = Wires::connect(&leg.source, leg.target()?)?;
-            leg.task.on_stop(wires.cutter())?;
+            let wires = Wires::connect(leg.device, &leg.source, leg.target()?)?;
+            leg.task.on_stop(leg.device.index, wires.cutter())?;
             leg.wires = Some(wires);
             Ok(())
         })

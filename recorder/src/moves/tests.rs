@@ -231,15 +231,27 @@ fn a_queued_move_is_cancelled_at_once() {
 fn a_running_move_is_stopped_and_what_it_waits_for_interrupted() {
     let (t, called) = (registered("r1", MoveState::Running, wanted("local")), Arc::new(AtomicUsize::new(0)));
     let count = called.clone();
-    t.on_stop(move || {
+    t.on_stop(0, move || {
         count.fetch_add(1, Ordering::Relaxed);
     })
     .unwrap();
     t.give_up(Stop::Deadline).unwrap();
     t.give_up(Stop::Cancelled).unwrap();
     assert_eq!((state("r1"), t.stopped(), called.load(Ordering::Relaxed)), (MoveState::Stopping, Some(Stop::Deadline), 1));
-    assert!(t.on_stop(|| ()).is_err(), "too late to be interrupted");
+    assert!(t.on_stop(0, || ()).is_err(), "too late to be interrupted");
     assert!(t.commit().is_err() && t.phase("delta").is_err());
+}
+
+#[test]
+fn the_wait_of_one_gpu_is_interrupted() {
+    let (t, called) = (registered("r2", MoveState::Running, wanted("local")), Arc::new(Mutex::new(Vec::new())));
+    for gpu in [0, 1, 0] {
+        let called = called.clone();
+        t.on_stop(gpu, move || lock(&called).push(gpu)).unwrap();
+    }
+    t.interrupt(0);
+    assert_eq!(*lock(&called), [0, 0]);
+    assert!(t.check().is_ok(), "the move itself is not abandoned");
 }
 
 #[test]
