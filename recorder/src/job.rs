@@ -185,6 +185,7 @@ const FIRST_EPOCH: u64 = 1;
 impl Device {
     /// A device whose first place is this one.
     pub(crate) fn new(index: u32, place: Place) -> Device {
+        place.begin_to_execute();
         let info = place.device().clone();
         let mut quiet = Quiet::default();
         if let Some(position) = place.position() {
@@ -241,6 +242,7 @@ impl Device {
 
     /// The commit of a move: one atomic store. Returns the old place.
     pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &Moving) -> Box<Place> {
+        place.begin_to_execute();
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);

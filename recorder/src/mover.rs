@@ -132,7 +132,8 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
                     Action::Run(ticket, Request::Leg(number, step)) => {
                         let leg = mover.legs[number].take().ok_or_else(|| MoveError::missing("leg"))?;
                         // The receiver lives as long as this scope.
-                        let end = move |tell: &Sender<_>, leg, answer| drop(tell.send((number, leg, Event::Answer(ticket, answer))));
+                        let end =
+                            move |tell: &Sender<_>, leg, answer| drop(tell.send((number, leg, Event::Answer(ticket, answer))));
                         if mover.legs.len() == 1 {
                             let mut leg = leg;
                             let answer = take(&mut leg, step, job, false);
@@ -259,7 +260,10 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn commit(&mut self) -> Result<(), MoveError> {
         let gate = self.gate.as_ref().ok_or_else(|| MoveError::missing("closed gate"))?;
         // A target may have been lost since it was verified, while another leg took its steps.
-        self.legs.iter().flatten().try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
+        self.legs
+            .iter()
+            .flatten()
+            .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
         self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));

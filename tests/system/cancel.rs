@@ -239,7 +239,8 @@ fn without_a_thread(name: &str, gpus: usize) {
     let (options, args) = (["--server", &from.join(",")], ["--steps", "300", "--pace", "40000"]);
     let mut job = Job::start(&scene, "two", &options, &program, &args, &[four, ("MRCUDA_FAULT_REFUSE_THREAD", name)]);
     job.wait_ready(LIMIT).unwrap();
-    let wanted = || Migrate { gpu: (gpus == 1).then_some(1), ..Migrate::to(&[server.place(2), server.place(3)][..gpus].join(",")) };
+    let wanted =
+        || Migrate { gpu: (gpus == 1).then_some(1), ..Migrate::to(&[server.place(2), server.place(3)][..gpus].join(",")) };
     let failed = client(&scene, &job).migrate(wanted()).unwrap();
     assert_eq!((failed.state, failed.code), (MoveState::Failed, Some(ReasonCode::SystemError)), "{:?}", failed.reason);
     assert!(failed.reason.is_some_and(|why| why.contains("cannot start a thread")));

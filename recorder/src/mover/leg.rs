@@ -15,7 +15,7 @@ use crate::job::{Device, Job, Moving};
 use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
-use crate::place::{Place, Spec, Waiting};
+use crate::place::{PATIENCE, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -546,10 +546,6 @@ impl Sink for ToPlace<'_> {
         }
     }
 }
-
-/// How long a target may take for one batch: it may have to compile code. A target that keeps its connection alive but never answers must
-/// not hold up a move forever.
-const PATIENCE: Duration = Duration::from_secs(900);
 
 fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
     match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {
