@@ -34,7 +34,7 @@ fn comes_to_its_end(met: impl Fn() -> bool) -> bool {
 
 /// Checks that the source takes part in no round of an earlier move: each such round occupies a thread there, of which it has few.
 pub(super) fn check_source(device: &Device) -> Result<(), MoveError> {
-    if comes_to_its_end(|| !device.is_copying()) { Ok(()) } else { Err(MoveError::CopyNotEnded) }
+    if comes_to_its_end(|| !device.is_copying()) { Ok(()) } else { Err(MoveError::CopyTooSlow(None)) }
 }
 
 /// The data connections between source and target. Closed when dropped.
@@ -101,7 +101,7 @@ impl Wires {
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
-                Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
+                Err(MoveError::CopyTooSlow(limit))
             });
             if from.is_err() && !comes_to_its_end(|| to.is_finished()) {
                 self.target.abandon();

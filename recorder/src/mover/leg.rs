@@ -370,6 +370,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
         return vec![MoveError::AlreadyThere];
     }
     let mut all = blockers_at_source(device);
+    all.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     // Opening the driver in this process cannot be undone.
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
