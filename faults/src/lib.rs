@@ -5,7 +5,8 @@
 //! | `MRCUDA_FAULT=POINT@SOCKET` | at that point each process that inherits the variable asks on the Unix socket and waits for the answer |
 //! | `MRCUDA_FAULT=POINT!` | at that point each process that inherits the variable panics, the first time |
 //! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
-//! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | a round of a job's moves may take N ms while the job works, however much there is to copy |
+//! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | instead of 30 s, a round of a job's moves may take N ms while the job works, besides the time for its bytes, and a move may hold up calls for twice as long |
+//! | `MRCUDA_FAULT_REFUSE_THREAD=NAME` | the first thread with this name that a process would start cannot be started |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
 //! | `MRCUDA_FAULT_SMALL_COPIES=1` | copies of 4 KiB already pass through staging areas, which are small ones; both the job and the server must have the variable |
 //!
@@ -14,11 +15,12 @@
 //! kill-matrix` does so with every point and every process. The points are always compiled in and cost one relaxed
 //! load; none is on the path of a launch.
 
-use std::io::{Read, Write};
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 /// The process that passes a point.
@@ -160,10 +162,32 @@ fn parse(text: &str) -> Option<(Point, Action)> {
     Some((*point, action))
 }
 
-fn ask(point: Point, socket: &Path) -> std::io::Result<()> {
+fn ask(point: Point, socket: &Path) -> io::Result<()> {
     let mut s = UnixStream::connect(socket)?;
     s.write_all(format!("{} {}\n", point.name(), std::process::id()).as_bytes())?;
     s.read(&mut [0]).map(drop)
+}
+
+thread_local! {
+    /// How many threads this thread can still start until one is refused.
+    static UNTIL_REFUSED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Of the threads that the calling thread starts from now on, the one with this number, counted from 0, cannot be
+/// started.
+pub fn refuse_thread(number: Option<u32>) {
+    UNTIL_REFUSED.set(number);
+}
+
+/// Called before a thread is started; an error if it is to be refused.
+pub fn thread(name: &str) -> io::Result<()> {
+    static NAMED: OnceLock<Option<String>> = OnceLock::new();
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    let left = UNTIL_REFUSED.get();
+    UNTIL_REFUSED.set(left.and_then(|left| left.checked_sub(1)));
+    let named = NAMED.get_or_init(|| std::env::var("MRCUDA_FAULT_REFUSE_THREAD").ok());
+    let refused = left == Some(0) || named.as_deref() == Some(name) && !REFUSED.swap(true, Ordering::Relaxed);
+    if refused { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
 }
 
 /// Other faults.
@@ -232,6 +256,17 @@ mod tests {
         s.write_all(&[1]).unwrap();
         asking.join().unwrap().unwrap();
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn one_thread_is_refused() {
+        let refused = |of: usize| (0..of).map(|_| thread("any").is_err()).collect::<Vec<_>>();
+        assert_eq!(refused(2), [false; 2]);
+        refuse_thread(Some(1));
+        assert_eq!(refused(3), [false, true, false]);
+        refuse_thread(Some(0));
+        refuse_thread(None);
+        assert_eq!(refused(2), [false; 2]);
     }
 
     #[test]

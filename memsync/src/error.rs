@@ -47,6 +47,9 @@ pub enum SyncError {
     /// The other end failed, with this error text.
     #[error("at the other place: {0}")]
     Peer(String),
+    /// The system starts no thread now.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
     /// There is no connection.
     #[error("a round needs at least one connection")]
     NoConnection,

@@ -42,6 +42,7 @@ mod source;
 mod target;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use error::SyncError;
 pub use faults::Faults;

@@ -5,6 +5,7 @@ use crate::error::SyncError;
 use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes};
 use crate::memory::Memory;
 use crate::region::{Page, Pages, Region, difference, digest, whole};
+use crate::threads;
 use crate::{Round, Stream, Verify};
 use executor::{PageHash, PageKey};
 use faults::{Faults, Point};
@@ -92,7 +93,7 @@ fn send_all<M: Memory>(
             .zip(&shares)
             .enumerate()
             .map(|(i, (s, mine))| {
-                scope.spawn(move || {
+                threads::spawn(scope, move || {
                     let sent = send(m, 1 + i, &mut **s, mine, corruption, point);
                     match &sent {
                         Err(e) if e.is_io() => sent,
@@ -108,7 +109,7 @@ fn send_all<M: Memory>(
             .collect();
         let mut all = Ok(0);
         for t in threads {
-            let one = t.join().unwrap_or(Err(SyncError::Protocol("a sending thread ended abruptly")));
+            let one = threads::join(t);
             all = all.and_then(|sum| one.map(|n| sum + n));
         }
         all
@@ -137,7 +138,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
     let (conn, pages) = (&mut *conns[0], theirs.len());
     let (prepared, mut hash_ms, their_hashes) = std::thread::scope(|scope| {
         // Received in parallel: a connection that takes no data for long counts as broken.
-        let receiving = scope.spawn(move || receive_hashes(conn, pages));
+        let receiving = threads::spawn(scope, move || receive_hashes(conn, pages));
         let prepared = m.regions().and_then(|regions| {
             let in_view: HashSet<&Region> = seen.regions().iter().collect();
             let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
@@ -146,7 +147,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
             Ok((regions, mine, hashes))
         });
         let hash_ms = ms(hashing);
-        (prepared, hash_ms, receiving.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly"))))
+        (prepared, hash_ms, threads::join(receiving))
     });
     let their_hashes = their_hashes?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {

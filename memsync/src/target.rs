@@ -5,6 +5,7 @@ use crate::error::SyncError;
 use crate::frames::{BATCH, Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
 use crate::memory::Memory;
 use crate::region::{Page, Pages, digest, whole};
+use crate::threads;
 use crate::{Round, Stream, Verify};
 use executor::PageHash;
 use faults::{Faults, Point};
@@ -117,11 +118,11 @@ fn receive_all<M: Memory>(
         let threads: Vec<_> = conns
             .iter_mut()
             .enumerate()
-            .map(|(i, s)| scope.spawn(move || receive(m, 1 + i, &mut **s, all, purpose, point)))
+            .map(|(i, s)| threads::spawn(scope, move || receive(m, 1 + i, &mut **s, all, purpose, point)))
             .collect();
         let mut sum = Ok(Received::default());
         for t in threads {
-            let one = t.join().unwrap_or(Err(SyncError::Protocol("a receiving thread ended abruptly")));
+            let one = threads::join(t);
             sum = sum.and_then(|mut sum| {
                 sum.add(one?);
                 Ok(sum)
@@ -189,14 +190,14 @@ pub(crate) fn run<M: Memory>(
     let spoil = fault.corrupt_page.filter(|_| hello.verifies());
     let noted = Compared::none_of(&all);
     let (fetched, received) = std::thread::scope(|scope| {
-        let fetching = scope.spawn(|| fetch(m, &seen, &ours, &theirs, spoil, point));
+        let fetching = threads::spawn(scope, || fetch(m, &seen, &ours, &theirs, spoil, point));
         let received = receive_all(m, conns, &all, Purpose::Write, point).and_then(|received| {
             // The source sends the pages for comparison without waiting for what is copied here. They are read in
             // parallel, because a connection that takes no data for long counts as broken.
             let compared = (hello.sent == Verify::Bytes).then(|| receive_all(m, conns, &all, Purpose::Compare(&noted), point));
             Ok((received, compared.transpose()?.unwrap_or_default()))
         });
-        (fetching.join().unwrap_or(Err(SyncError::Protocol("the fetching thread ended abruptly"))), received)
+        (threads::join(fetching), received)
     });
     let (mut received, compared) = received?;
     let bytes_fetched = fetched.unwrap_or_else(|e| {

@@ -267,6 +267,40 @@ fn a_target_that_fetches_for_long_reads_what_is_compared_meanwhile() {
 }
 
 #[test]
+fn a_thread_that_cannot_be_started_is_an_error() {
+    for (verify, at_source) in PROOFS.into_iter().flat_map(|verify| [(verify, true), (verify, false)]) {
+        for number in 0.. {
+            let from = job(1);
+            let to = job(2).beside(&from, 1);
+            let (mut a, mut b) = connections(3);
+            let refused = |here: bool| faults::refuse_thread(here.then_some(number));
+            let (s, t) = std::thread::scope(|scope| {
+                let source = scope.spawn(|| {
+                    refused(at_source);
+                    let ended = source::run(&from, &mut a, &Faults::default()).map(|round| round.digest);
+                    a.clear();
+                    ended
+                });
+                refused(!at_source);
+                let ended = target::run(&to, &mut b, verify, true, &Faults::default()).map(|round| round.digest);
+                b.clear();
+                (source.join().expect("source"), ended)
+            });
+            let (here, there) = if at_source { (s, t) } else { (t, s) };
+            match here {
+                Err(SyncError::Thread(_)) => assert!(there.is_err(), "{verify:?} {number}: {there:?}"),
+                // It starts fewer threads.
+                ended => {
+                    assert!(number >= 4 && ended.is_ok() && there.is_ok(), "{verify:?} {number}: {ended:?} {there:?}");
+                    break;
+                }
+            }
+        }
+    }
+    faults::refuse_thread(None);
+}
+
+#[test]
 fn what_differs_is_copied_and_verified() {
     for (stripes, verify) in [1, 3, 8].into_iter().flat_map(|n| PROOFS.map(|v| (n, v))) {
         let (from, to) = (job(1), job(2));

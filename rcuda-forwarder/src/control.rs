@@ -174,7 +174,7 @@ impl From<memsync::SyncError> for Refused {
             E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) => Refused::OtherMemory(text),
-            E::Gpu { .. } | E::Protocol(_) | E::NoConnection => Refused::Other(text),
+            E::Gpu { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => Refused::Other(text),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 /// Starts a thread with all signals blocked, so that the program's handlers run on the program's threads, as
 /// natively.
 pub(crate) fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    faults::thread(name)?;
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let thread = Builder::new().name(name.to_owned()).spawn(body);
     before.thread_set_mask()?;

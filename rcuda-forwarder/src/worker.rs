@@ -38,7 +38,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use text::Text;
 pub(crate) use text::complain;
@@ -67,7 +67,7 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
-/// Maximum number of concurrent control requests.
+/// Maximum number of concurrent control requests, besides as many that end others.
 const REQUESTS: usize = 16;
 
 /// Why a worker ends prematurely.
@@ -546,9 +546,13 @@ impl<P: Place> Worker<P> {
     /// Executes a control request, concurrently with the calls.
     fn request(self: &Arc<Self>, ticket: u64, body: &[u8]) -> Result<(), WorkerError> {
         let request = Control::decode(body).map_err(|_| WorkerError::Frame("a control request"))?;
-        if self.requests.fetch_add(1, Ordering::AcqRel) >= REQUESTS {
+        let refuse = |why: String| {
             self.requests.fetch_sub(1, Ordering::AcqRel);
-            self.reply(ticket, &ControlReply::Refused(Refused::Other("too many requests at one time".into())));
+            self.reply(ticket, &ControlReply::Refused(Refused::Other(why)));
+        };
+        let most = if matches!(request, Control::HangUp { .. }) { 2 * REQUESTS } else { REQUESTS };
+        if self.requests.fetch_add(1, Ordering::AcqRel) >= most {
+            refuse("too many requests at one time".into());
             return Ok(());
         }
         let worker = self.clone();
@@ -557,7 +561,11 @@ impl<P: Place> Worker<P> {
             worker.requests.fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);
         };
-        threads::spawn("control", body).map(drop).map_err(WorkerError::Thread)
+        // The job's calls need no such thread.
+        if let Err(e) = threads::spawn("control", body) {
+            refuse(format!("cannot start a thread: {e}"));
+        }
+        Ok(())
     }
 
     /// Executes a request; the GPU has received all work only when no call is late.
@@ -591,11 +599,22 @@ impl<P: Place> Worker<P> {
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }
+        // No thread begins before all are there: one whose connection is closed ends this process.
+        let mut begin = Vec::new();
         for conn in connections {
             bulk::prepare(&conn).map_err(|e| Refused::Other(e.to_string()))?;
-            let worker = self.clone();
-            let started = threads::spawn("bulk", move || worker.carry_bulk(&conn, to_device));
+            let (worker, (go, wait)) = (self.clone(), mpsc::channel());
+            let started = threads::spawn("bulk", move || {
+                if wait.recv().is_ok() {
+                    worker.carry_bulk(&conn, to_device);
+                }
+            });
             started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;
+            begin.push(go);
+        }
+        for go in begin {
+            // Its thread waits for this.
+            let _ = go.send(());
         }
         Ok(ControlReply::Ok)
     }

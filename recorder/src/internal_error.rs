@@ -31,8 +31,10 @@ impl InternalError {
 }
 
 /// Threads on which no call depends.
-const APART: [&str; 8] = [
+const APART: [&str; 10] = [
     "mrcuda-mover",
+    "mrcuda-leg",
+    "mrcuda-round",
     "mrcuda-apart",
     "mrcuda-limits",
     "mrcuda-control",

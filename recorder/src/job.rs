@@ -84,6 +84,8 @@ pub(crate) struct Device {
     pub(crate) spare_events: SpareEvents,
     /// Relates this place's event times to the job's clock.
     pub(crate) clock: Mutex<Clock>,
+    /// Whether the place takes part in a round of a move as its source, perhaps of an earlier move that was abandoned.
+    copying: AtomicBool,
     /// The reported place, for readers that must not wait at the gate.
     whereabouts: Mutex<Whereabouts>,
     /// The figures as last read.
@@ -167,12 +169,23 @@ pub(crate) struct Clock {
     pub(crate) reference_ms: f64,
 }
 
+/// A device whose place takes part in a round of a move as its source.
+#[derive(Debug)]
+pub(crate) struct Copying(&'static Device);
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.copying.store(false, Ordering::Release);
+    }
+}
+
 /// The epoch of a device's first place.
 const FIRST_EPOCH: u64 = 1;
 
 impl Device {
     /// A device whose first place is this one.
     pub(crate) fn new(index: u32, place: Place) -> Device {
+        place.begin_to_execute();
         let info = place.device().clone();
         let mut quiet = Quiet::default();
         if let Some(position) = place.position() {
@@ -200,6 +213,7 @@ impl Device {
             primary_now: AtomicU64::new(0),
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
+            copying: AtomicBool::new(false),
         }
     }
 
@@ -215,8 +229,20 @@ impl Device {
         unsafe { &*self.place.load(Ordering::Acquire) }
     }
 
+    /// Returns whether the place still takes part in a round of a move as its source.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying.load(Ordering::Acquire)
+    }
+
+    /// Notes that the place takes part in a round as its source, until the result is dropped.
+    pub(crate) fn begin_copy(&'static self) -> Copying {
+        self.copying.store(true, Ordering::Release);
+        Copying(self)
+    }
+
     /// The commit of a move: one atomic store. Returns the old place.
     pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &Moving) -> Box<Place> {
+        place.begin_to_execute();
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -114,11 +114,9 @@ pub(crate) enum MoveError {
     CallFailed { call: String, error: Code },
     #[error(transparent)]
     CopyFailed(Refused),
-    #[error(
-        "cannot move: the job's memory could not be looked through and copied within {} s; kernels that never end may hold the whole GPU",
-        .0.as_secs()
-    )]
-    CopyTooSlow(Duration),
+    /// After this time, or an earlier move's has not ended.
+    #[error("{}; kernels that never end may hold the whole GPU", too_slow(*.0))]
+    CopyTooSlow(Option<Duration>),
     #[error("{0}")]
     NotIdentical(String),
     #[error("cannot {what}: {error}")]
@@ -217,6 +215,13 @@ fn value(value: Option<i32>) -> String {
     value.map_or_else(|| "nothing known".to_owned(), |v| v.to_string())
 }
 
+fn too_slow(limit: Option<Duration>) -> String {
+    limit.map_or_else(
+        || "cannot move now: the source has not ended its part of an earlier move's copy".to_owned(),
+        |limit| format!("cannot move: the job's memory could not be looked through and copied within {} s", limit.as_secs()),
+    )
+}
+
 fn lost(why: Option<&LinkError>) -> String {
     why.map_or_else(|| "the target is gone".to_owned(), LinkError::to_string)
 }
@@ -289,6 +294,11 @@ impl MoveError {
                 | MoveError::CopyFailed(_)
                 | MoveError::NotIdentical(_)
         )
+    }
+
+    /// The system starts no thread now.
+    pub(crate) fn no_thread(error: io::Error) -> MoveError {
+        MoveError::SystemError { what: "start a thread", error }
     }
 
     pub(crate) fn unexpected(reply: &ControlReply) -> MoveError {

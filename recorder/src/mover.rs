@@ -5,6 +5,7 @@
 //! Several devices are moved in one pause: each has its [`Leg`], and either all commit or none.
 
 use crate::base::log::lock;
+use crate::base::spawn;
 use crate::calls::registry;
 use crate::gate::Closed;
 use crate::internal_error;
@@ -19,6 +20,8 @@ use protocol::{Action, Attempt, Event, Failed, Joint, Protocol, Report, Request,
 use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
 use std::panic::AssertUnwindSafe;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 mod compare;
@@ -127,15 +130,32 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
                         event = Some(Event::Answer(ticket, answer));
                     }
                     Action::Run(ticket, Request::Leg(number, step)) => {
-                        let mut leg = mover.legs[number].take().ok_or_else(|| MoveError::missing("leg"))?;
-                        let (tell, several) = (tell.clone(), mover.legs.len() > 1);
-                        let run = move || {
-                            let answer = take(&mut leg, step, job, several);
-                            // The receiver lives as long as this scope.
-                            let _ = tell.send((number, leg, Event::Answer(ticket, answer)));
-                        };
-                        if several { drop(threads.spawn(run)) } else { run() }
+                        let leg = mover.legs[number].take().ok_or_else(|| MoveError::missing("leg"))?;
+                        // The receiver lives as long as this scope.
+                        let end =
+                            move |tell: &Sender<_>, leg, answer| drop(tell.send((number, leg, Event::Answer(ticket, answer))));
+                        if mover.legs.len() == 1 {
+                            let mut leg = leg;
+                            let answer = take(&mut leg, step, job, false);
+                            end(&tell, leg, answer);
+                            continue;
+                        }
+                        // The leg is not lost if there is no thread for it.
+                        let leg = Arc::new(Mutex::new(Some(leg)));
+                        let (theirs, ended) = (leg.clone(), tell.clone());
+                        let started = spawn::scoped(threads, "mrcuda-leg", move || {
+                            let Some(mut leg) = lock(&theirs).take() else { return };
+                            let answer = take(&mut leg, step, job, true);
+                            end(&ended, leg, answer);
+                        });
+                        if let Err(error) = started
+                            && let Some(leg) = lock(&leg).take()
+                        {
+                            let why = MoveError::no_thread(error).into();
+                            end(&tell, leg, Err(Failed { why, unfit: false }));
+                        }
                     }
+                    Action::Interrupt(leg) => task.interrupt(mover.devices[leg].index),
                     Action::OpenGate => mover.open_gate(),
                     Action::ReleaseSource(leg) => mover.leg(leg, |leg| leg.release_source(moving)),
                     Action::ReleaseTarget(leg) => mover.leg(leg, Leg::close),
@@ -223,7 +243,8 @@ impl<'m, 'a> Mover<'m, 'a> {
         let since = Instant::now();
         let sources: Vec<(&'static Device, &Place)> = self.legs.iter().flatten().map(|leg| (leg.device, &leg.source)).collect();
         self.task.note(|it| it.closings += 1);
-        let attempted = quiesce::quiesce(&sources, attempt, &mut self.was_busy, self.task);
+        let downtime = leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum());
+        let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
         self.legs.iter_mut().flatten().for_each(|leg| leg.note("quiesce", since));
         match attempted? {
@@ -238,7 +259,11 @@ impl<'m, 'a> Mover<'m, 'a> {
     /// Commits all legs or none: nothing can fail between the first one and the last one.
     fn commit(&mut self) -> Result<(), MoveError> {
         let gate = self.gate.as_ref().ok_or_else(|| MoveError::missing("closed gate"))?;
-        self.legs.iter().flatten().try_for_each(|leg| leg.target().map(drop))?;
+        // A target may have been lost since it was verified, while another leg took its steps.
+        self.legs
+            .iter()
+            .flatten()
+            .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
         self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));

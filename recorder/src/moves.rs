@@ -56,6 +56,8 @@ impl Stop {
 struct Clock {
     /// When the calls were held up; `None` while they are not.
     held: Option<Instant>,
+    /// For how long they may be held up.
+    longest: Duration,
     over: bool,
 }
 
@@ -72,8 +74,8 @@ pub(crate) struct Task {
     to: Vec<Spec>,
     asked: Instant,
     stop: AtomicU8,
-    /// Callbacks that interrupt the mover's waits.
-    stoppers: Mutex<Vec<Stopper>>,
+    /// Callbacks that interrupt the mover's waits, with the GPU whose part of the move waits.
+    stoppers: Mutex<Vec<(u32, Stopper)>>,
     clock: Mutex<Clock>,
     tick: Condvar,
     /// The span of the move, while it is carried out.
@@ -203,11 +205,17 @@ impl Task {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
     }
 
-    /// Registers `stopper`, which another thread calls when the move is abandoned: it interrupts something that the mover waits for.
-    pub(crate) fn on_stop(&self, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
-        lock(&self.stoppers).push(Box::new(stopper));
+    /// Registers `stopper`, which another thread calls when the move is abandoned, or another GPU's part of it has failed: it interrupts
+    /// something that this GPU's part waits for.
+    pub(crate) fn on_stop(&self, gpu: u32, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
+        lock(&self.stoppers).push((gpu, Box::new(stopper)));
         // If the move was abandoned before the registration, the stopper was not called.
         self.check()
+    }
+
+    /// Interrupts what a GPU's part of the move waits for.
+    pub(crate) fn interrupt(&self, gpu: u32) {
+        lock(&self.stoppers).iter().filter(|(of, _)| *of == gpu).for_each(|(_, stop)| stop());
     }
 
     /// Runs work that may take long and cannot be interrupted on a separate thread. If the move is abandoned meanwhile, the result is
@@ -228,7 +236,7 @@ impl Task {
     ) -> Option<Result<T, MoveError>> {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
-            return Some(Err(MoveError::SystemError { what: "start a thread", error }));
+            return Some(Err(MoveError::no_thread(error)));
         }
         let since = Instant::now();
         loop {
@@ -278,14 +286,15 @@ impl Task {
         });
     }
 
-    /// The longest time for which calls may be held up.
+    /// The longest time for which calls may be held up, if the request limits it.
     pub(crate) fn max_downtime(&self) -> Option<Duration> {
         self.wanted.max_downtime_ms.map(Duration::from_millis)
     }
 
-    /// Notes that calls are held up from now on.
-    pub(crate) fn hold(&self) {
-        lock(&self.clock).held = Some(Instant::now());
+    /// Notes that calls are held up from now on; for at most `limit` if the request does not say for how long they may be.
+    pub(crate) fn hold(&self, limit: Duration) {
+        let mut clock = lock(&self.clock);
+        (clock.held, clock.longest) = (Some(Instant::now()), self.max_downtime().unwrap_or(limit));
         self.tick.notify_all();
     }
 
@@ -312,6 +321,8 @@ impl Task {
             match entry.it.state {
                 MoveState::Queued => {
                     registry.end(&self.id, why.state(), Some(&self.abandoned(why, None).into()));
+                    drop(registry);
+                    self.end_limits();
                     return Ok(());
                 }
                 MoveState::Running => {
@@ -331,7 +342,7 @@ impl Task {
                 }
             }
         }
-        lock(&self.stoppers).iter().for_each(|stop| stop());
+        lock(&self.stoppers).iter().for_each(|(_, stop)| stop());
         Ok(())
     }
 
@@ -341,20 +352,27 @@ impl Task {
             Stop::Cancelled => MoveError::Cancelled { at },
             Stop::Ending => MoveError::JobEnded { at: Some(at) },
             Stop::Deadline => MoveError::DeadlineExceeded { at, limit_ms: self.wanted.deadline_ms.unwrap_or_default() },
-            Stop::Downtime => MoveError::DowntimeExceeded { at, limit_ms: self.wanted.max_downtime_ms.unwrap_or_default() },
+            Stop::Downtime => {
+                MoveError::DowntimeExceeded { at, limit_ms: lock(&self.clock).longest.as_millis().try_into().unwrap_or(u64::MAX) }
+            }
         }
+    }
+
+    /// Ends the thread that enforces the limits.
+    fn end_limits(&self) {
+        lock(&self.clock).over = true;
+        self.tick.notify_all();
     }
 
     /// Enforces the limits until the move is over.
     fn watch(&self) {
         let deadline = self.wanted.deadline_ms.map(Duration::from_millis);
-        let downtime = self.wanted.max_downtime_ms.map(Duration::from_millis);
         let mut clock = lock(&self.clock);
         while !clock.over {
             let left = |limit: Duration, since: Instant| limit.saturating_sub(since.elapsed());
             let limits = [
                 deadline.map(|limit| (left(limit, self.asked), Stop::Deadline)),
-                downtime.zip(clock.held).map(|(limit, since)| (left(limit, since), Stop::Downtime)),
+                clock.held.map(|since| (left(clock.longest, since), Stop::Downtime)),
             ];
             clock = match limits.into_iter().flatten().min_by_key(|(left, _)| *left) {
                 None => wait(&self.tick, clock),
@@ -379,11 +397,7 @@ impl Task {
             .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
         self.release();
         *lock(&self.span) = Span::none();
-        {
-            let mut clock = lock(&self.clock);
-            clock.over = true;
-            self.tick.notify_all();
-        }
+        self.end_limits();
         lock(&self.stoppers).clear();
         let total_ms = begun.elapsed().as_secs_f64() * 1e3;
         let told = {
@@ -488,24 +502,16 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) ->
     });
     let it =
         Move { id: id.clone(), by: by.to_owned(), to: task.wanted.to.clone(), at_unix_ms: unix_ms(), legs, ..Move::default() };
-    registry.entries.push_back(Entry { task: task.clone(), it, begun: None });
+    // The threads find the move when they get the lock. Without them it is not accepted.
+    let limits = task.clone();
+    spawn::spawn("mrcuda-limits", move || limits.watch()).map_err(MoveError::no_thread)?;
+    if !registry.mover {
+        let started = spawn::spawn("mrcuda-mover", move || carry_out(job, run)).inspect_err(|_| task.end_limits());
+        started.map_err(MoveError::no_thread)?;
+        registry.mover = true;
+    }
+    registry.entries.push_back(Entry { task, it, begun: None });
     registry.change(&id, Some(EventKind::Queued), |_| {});
-    let needs_mover = !std::mem::replace(&mut registry.mover, true);
-    drop(registry);
-    let mut started = Ok(());
-    if task.wanted.deadline_ms.is_some() || task.wanted.max_downtime_ms.is_some() {
-        started = spawn::spawn("mrcuda-limits", move || task.watch());
-    }
-    if needs_mover {
-        started = started.and_then(|()| spawn::spawn("mrcuda-mover", move || carry_out(job, run)));
-        if started.is_err() {
-            lock(&REGISTRY).mover = false;
-        }
-    }
-    if let Err(error) = started {
-        let why = MoveError::SystemError { what: "start a thread", error };
-        lock(&REGISTRY).end(&id, MoveState::Failed, Some(&why.into()));
-    }
     Ok(id)
 }
 

@@ -53,7 +53,13 @@ pub(crate) struct Pins {
     file: AtomicBool,
     /// Held while the worker acquires or releases memory, which takes a round trip.
     changing: Mutex<()>,
+    /// Whether a device of the job executes there. Otherwise it is only the target of a move, which may still fail.
+    executes: AtomicBool,
 }
+
+/// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never answers must
+/// not hold up a move forever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Workers that may have host memory, whether or not a device is there.
 static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
@@ -222,6 +228,10 @@ impl Holder for Worker<'_> {
         Worker::has(self, at)
     }
 
+    fn executes(&self) -> bool {
+        self.pins.executes.load(Ordering::Acquire)
+    }
+
     unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
         // SAFETY: guaranteed by the caller.
         unsafe { Worker::pin(self, at, bytes, flags, filed) }
@@ -252,7 +262,9 @@ impl Worker<'_> {
         HostPin { address: at, bytes, flags, apart }.put(&mut body);
         let asked = self.link.request(ops::id::HOST_PIN, &[&body]).map_err(lost)?;
         let span = asked.span();
-        match asked.wait().map_err(lost)? {
+        let answer =
+            if self.executes() { asked.wait() } else { asked.wait_for(PATIENCE).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
+        match answer.map_err(lost)? {
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),
         }
@@ -334,6 +346,15 @@ impl Place {
     /// are cheap there.
     pub(crate) fn position(&self) -> Option<u64> {
         if let Place::Remote { link, .. } = self { Some(link.position()) } else { None }
+    }
+
+    /// Notes that a device of the job executes at the place from now on: host memory that it was given as a target, because its address
+    /// was found in other memory, may be used by GPUs.
+    pub(crate) fn begin_to_execute(&self) {
+        let Place::Remote { pins, .. } = self else { return };
+        pins.executes.store(true, Ordering::Release);
+        let mirrored: Vec<u64> = lock(&pins.all).iter().filter(|(_, pin)| pin.apart && !pin.gone).map(|(at, _)| *at).collect();
+        naming::note_found(&mirrored);
     }
 
     /// Describes the place's GPU.

@@ -10,10 +10,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 use tests::scene::wait_for;
-use tests::{Job, Scene, Server};
+use tests::{Job, Linkage, Programs, Scene, Server};
 
 /// Slow enough on any machine to be still at work when the case is over.
 const STEPS: [&str; 5] = ["--steps", "1500", "--pace", "2000", "--progress"];
+
+/// The same for what takes some limits of time.
+const LONG: [&str; 5] = ["--steps", "3000", "--pace", "4000", "--progress"];
 
 /// Whoever passes the armed point waits here.
 pub(crate) struct Holder {
@@ -33,11 +36,17 @@ impl Holder {
         format!("{}@{}", point.name(), self.path.display())
     }
 
-    /// Waits until someone is held, and says which process. Whoever comes after that passes.
-    pub(crate) fn wait(self) -> (u32, Held) {
+    /// Waits until someone is held, who goes on when the stream is dropped.
+    fn next(&self) -> UnixStream {
         self.listener.set_nonblocking(true).unwrap();
         let stream = wait_for(LIMIT, || self.listener.accept().ok()).expect("nobody gets to the point").0;
         stream.set_nonblocking(false).unwrap();
+        stream
+    }
+
+    /// Waits until someone is held, and says which process. Whoever comes after that passes.
+    pub(crate) fn wait(self) -> (u32, Held) {
+        let stream = self.next();
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
         std::fs::remove_file(&self.path).unwrap();
@@ -158,19 +167,137 @@ fn while_a_server_does_not_answer() {
 #[test]
 fn when_a_round_of_pre_copy_does_not_get_on() {
     let scene = Scene::new("cancel-slow");
-    let native = native_orbit(&scene, &STEPS);
-    // The source stands still in the middle of its first round, until the end of this: no limit that is ever over is too short.
+    let native = native_orbit(&scene, &LONG);
+    // The source stands still in the middle of its first round for longer than any limit.
     let holder = Holder::new(&scene);
     let fault = holder.at(Point::PrecopySend);
     let server = Server::start_with(&scene, "one", &[], &[("MRCUDA_FAULT", &fault)]);
     let from = server.place(0);
-    let mut job = remote_orbit(&scene, "moved", &from, &STEPS, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "300")]);
+    let mut job = remote_orbit(&scene, "moved", &from, &LONG, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "2000")]);
     wait_for_step(&mut job, 20);
     let given_up = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
     assert_eq!((given_up.state, given_up.ok), (MoveState::Failed, false), "{:?}", given_up.reason);
     assert_eq!(given_up.code, Some(ReasonCode::CopyTooSlow), "{:?}", given_up.reason);
     assert!(job.runs() && place(&scene, &job) == from);
-    drop(holder);
+    // Its thread is not joined by others.
+    let refused = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
+    assert_eq!(refused.code, Some(ReasonCode::CopyTooSlow), "{:?}", refused.reason);
+    assert!(refused.reason.is_some_and(|why| why.contains("an earlier move")));
+    drop(holder.wait());
+    // It has come to its end when a move is accepted again.
+    let moved = client(&scene, &job).migrate(Migrate::to("local:0")).unwrap();
+    assert_eq!(moved.state, MoveState::Done, "{:?}", moved.reason);
+    assert!(job.runs(), "it was over too soon");
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+/// The target stands still at a point, as one that is stuck in its driver does: its heartbeats go on. The job continues where it was, and
+/// can move later.
+fn stuck_target(point: Point, code: ReasonCode) {
+    let scene = Scene::new(&format!("stuck-target-{}", point.name()));
+    let native = native_orbit(&scene, &LONG);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(point);
+    let source = Server::start(&scene, "one");
+    let target = Server::start_with(&scene, "two", &[], &[("MRCUDA_FAULT", &fault)]);
+    let (from, to) = (source.place(0), target.place(0));
+    let mut job = remote_orbit(&scene, "moved", &from, &LONG, &[("MRCUDA_FAULT_ROUND_LIMIT_MS", "2000")]);
+    wait_for_step(&mut job, 20);
+    let (mut mover, wanted) = (client(&scene, &job), Migrate::to(&to));
+    let moving = std::thread::spawn(move || mover.migrate(wanted));
+    let (who, held) = holder.wait();
+    assert_ne!(who, job.pid());
+    wait_for(LIMIT, || moving.is_finished().then_some(())).expect("the move waits for a target that stands still");
+    let given_up = moving.join().unwrap().unwrap();
+    assert_eq!((given_up.state, given_up.code), (MoveState::Failed, Some(code)), "{:?}", given_up.reason);
+    assert!(job.runs() && place(&scene, &job) == from);
+    let next = client(&scene, &job).migrate(Migrate::to(&to)).unwrap();
+    assert_eq!(next.state, MoveState::Done, "the next move: {:?}", next.reason);
+    drop(held);
+    assert!(job.runs(), "it was over too soon");
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn when_the_target_stands_still_in_pre_copy() {
+    stuck_target(Point::PrecopyReceive, ReasonCode::CopyTooSlow);
+}
+
+#[test]
+fn when_the_target_stands_still_while_calls_wait() {
+    stuck_target(Point::DeltaReceive, ReasonCode::DowntimeExceeded);
+}
+
+/// A thread of the mover cannot be started: the move fails, and the next one succeeds.
+fn without_a_thread(name: &str, gpus: usize) {
+    let scene = Scene::new(&format!("no-{name}"));
+    let program = Programs::get().path(Linkage::Static, "twogpu");
+    let native = Job::native(&scene, "native", &program, &["--steps", "300"]).wait(LIMIT);
+    let four = ("SOFTGPU_DEVICES", "4");
+    let server = Server::start_with(&scene, "one", &[], &[four]);
+    let from = [server.place(0), server.place(1)];
+    let (options, args) = (["--server", &from.join(",")], ["--steps", "300", "--pace", "40000"]);
+    let mut job = Job::start(&scene, "two", &options, &program, &args, &[four, ("MRCUDA_FAULT_REFUSE_THREAD", name)]);
+    job.wait_ready(LIMIT).unwrap();
+    let wanted =
+        || Migrate { gpu: (gpus == 1).then_some(1), ..Migrate::to(&[server.place(2), server.place(3)][..gpus].join(",")) };
+    let failed = client(&scene, &job).migrate(wanted()).unwrap();
+    assert_eq!((failed.state, failed.code), (MoveState::Failed, Some(ReasonCode::SystemError)), "{:?}", failed.reason);
+    assert!(failed.reason.is_some_and(|why| why.contains("cannot start a thread")));
+    let next = client(&scene, &job).migrate(wanted()).unwrap();
+    assert_eq!(next.state, MoveState::Done, "the next move: {:?}", next.reason);
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_move_of_several_gpus_without_a_thread() {
+    without_a_thread("mrcuda-leg", 2);
+}
+
+#[test]
+fn a_round_without_a_thread() {
+    without_a_thread("mrcuda-round", 1);
+}
+
+/// Number of threads of a process that have this name.
+fn threads(pid: u32, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name_of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    tasks.filter_map(|task| name_of(task.ok()?)).filter(|comm| comm.trim_end() == name).count()
+}
+
+#[test]
+fn when_one_of_two_targets_is_killed_before_the_commit() {
+    let scene = Scene::new("cancel-lost");
+    let program = Programs::get().path(Linkage::Static, "twogpu");
+    let native = Job::native(&scene, "native", &program, &["--steps", "300"]).wait(LIMIT);
+    let four = ("SOFTGPU_DEVICES", "4");
+    let source = Server::start_with(&scene, "one", &[], &[four]);
+    let mut targets = ["two", "three"].map(|name| Server::start(&scene, name));
+    let from = [source.place(0), source.place(1)];
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Verify);
+    let (options, args) = (["--server", &from.join(",")], ["--steps", "300", "--pace", "40000"]);
+    let mut job = Job::start(&scene, "two", &options, &program, &args, &[four, ("MRCUDA_FAULT", &fault)]);
+    job.wait_ready(LIMIT).unwrap();
+    let (mut mover, to) = (client(&scene, &job), targets.each_ref().map(|t| t.place(0)).join(","));
+    let wanted = Migrate { id: Some("two".into()), ..Migrate::to(&to) };
+    let moving = std::thread::spawn(move || mover.migrate(wanted));
+    let (first, second) = (holder.next(), holder.next());
+    drop(first);
+    let verified = || {
+        let it = client(&scene, &job).report(Some("two"), Some(LIMIT)).unwrap().remove(0);
+        it.legs.iter().position(|leg| leg.phases.contains_key("verify"))
+    };
+    let verified = wait_for(LIMIT, verified).expect("no GPU is verified");
+    assert_eq!(threads(job.pid(), "mrcuda-receive"), 4);
+    targets[verified].kill();
+    wait_for(LIMIT, || (threads(job.pid(), "mrcuda-receive") == 3).then_some(())).expect("the loss is not noticed");
+    drop(second);
+    let failed = moving.join().unwrap().unwrap();
+    assert_eq!((failed.state, failed.code), (MoveState::Failed, Some(ReasonCode::PlaceLost)), "{:?}", failed.reason);
+    let at = client(&scene, &job).list(Some(LIMIT)).unwrap().devices.into_iter().map(|d| d.place);
+    assert_eq!(at.collect::<Vec<_>>(), from);
     assert_identical(&job.wait(LIMIT), &native);
 }
 

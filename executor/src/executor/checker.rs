@@ -29,7 +29,7 @@ use cuda_api::wire::Wire;
 use cuda_api::work::{Copy3, CopyEnd, Fill};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 const BAD: Code = code::ERROR_INVALID_VALUE;
 

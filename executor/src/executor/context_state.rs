@@ -7,8 +7,8 @@ use crate::steer::{GRANULE, own_base};
 use cuda_api::code::Code;
 use std::sync::Arc;
 
-/// Number of transfer streams, for the executor's copies besides the job's work.
-pub(crate) const LANES: usize = 8;
+/// Number of transfer streams, for copies besides the work on the job's streams.
+const LANES: usize = 8;
 
 /// State of a context from its creation to its destruction.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(crate) struct ContextState {
     pub(crate) number: u64,
     pub(crate) pools: Arc<Pools>,
     pub(crate) own: Own,
+    /// The transfer streams. The last one is for copies of the job, see [`ContextState::lane_of_job`].
     pub(crate) lanes: [u64; LANES],
     /// The event relative to which event times are measured.
     pub(crate) reference: u64,
@@ -53,9 +54,15 @@ impl ContextState {
         Ok(ContextState { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
     }
 
-    /// The transfer stream with this number.
+    /// The transfer stream with this number, for the executor's own copies and kernels, which those of a move are.
     pub(crate) fn lane(&self, number: usize) -> u64 {
-        self.lanes[number % LANES]
+        self.lanes[number % (LANES - 1)]
+    }
+
+    /// The transfer stream for copies between GPUs of the job. It has nothing else to do: a kernel of a move may be queued behind a kernel
+    /// of the job that waits for such a copy.
+    pub(crate) fn lane_of_job(&self) -> u64 {
+        self.lanes[LANES - 1]
     }
 
     /// Releases what is not released by destroying the context.

@@ -148,7 +148,7 @@ impl Executor {
 
     /// The driver's handle of a stream of the job, or a stream of the place.
     pub(super) fn stream_or_lane(&self, life: &ContextState, stream: u64) -> Result<u64, Code> {
-        if stream == cuda_api::ops::LANE { Ok(life.lanes[0]) } else { stage_stream(stream, &self.bindings) }
+        if stream == cuda_api::ops::LANE { Ok(life.lane_of_job()) } else { stage_stream(stream, &self.bindings) }
     }
 
     /// Releases all streams before the context is destroyed.
@@ -168,3 +168,6 @@ impl Executor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

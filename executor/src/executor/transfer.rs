@@ -2,7 +2,6 @@
 //!
 //! A copy under way owns its buffer, so that no code can access bytes that are still being written.
 
-use super::context_state::LANES;
 use super::state::arrays::is_window;
 use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
@@ -93,11 +92,6 @@ impl Drop for Flight {
 }
 
 impl Executor {
-    /// Number of transfer streams: copies of one stream are in order, those of different streams overlap.
-    pub fn lanes(&self) -> usize {
-        LANES
-    }
-
     /// A page-locked buffer of exactly `bytes`.
     pub fn pinned(&self, bytes: usize) -> Result<Pinned, Code> {
         self.make_current()?;

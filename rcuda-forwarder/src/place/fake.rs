@@ -32,6 +32,8 @@ pub(crate) const ECHO: u16 = 0x0fe2;
 pub(crate) const PRINT: u16 = 0x0fe4;
 /// The call itself waits until no host call is outstanding, as a driver's call may.
 pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
+/// Of the threads that the reading thread starts from now on, the next one cannot be started.
+pub(crate) const NO_THREAD: u16 = 0x0fe6;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -218,6 +220,7 @@ impl Fake {
                 unsafe { libc::fwrite(body.as_ptr().cast(), 1, body.len(), stdout) };
                 std::io::stderr().write_all(body).map_err(|_| bad)?;
             }
+            NO_THREAD => faults::refuse_thread(Some(0)),
             PANIC => panic!("as asked"),
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }

@@ -53,7 +53,7 @@ fn all() -> Vec<MoveError> {
         MoveError::PlaceSilent(Duration::from_secs(1)),
         MoveError::CallFailed { call: "c".to_owned(), error: 2 },
         MoveError::CopyFailed(refused()),
-        MoveError::CopyTooSlow(Duration::from_secs(1)),
+        MoveError::CopyTooSlow(Some(Duration::from_secs(1))),
         MoveError::NotIdentical("no".to_owned()),
         MoveError::SystemError { what: "start a thread", error: io() },
     ]

@@ -1,6 +1,8 @@
 //! The data connections of a move, which connect the two places directly.
 
+use crate::base::spawn;
 use crate::internal_error;
+use crate::job::Device;
 use crate::move_error::MoveError;
 use crate::mover::random::random;
 use crate::moves::Task;
@@ -9,23 +11,45 @@ use faults::Faults;
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Number of data connections.
 const STRIPES: u32 = 4;
+/// How long a place may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
+const ENDING: Duration = Duration::from_secs(3);
+/// Poll interval for the end of its part.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Waits until a condition is met, at most as long as a place may take to end its part of a round. Returns whether it is met.
+fn comes_to_its_end(met: impl Fn() -> bool) -> bool {
+    let since = Instant::now();
+    while !met() {
+        if since.elapsed() >= ENDING {
+            return false;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    true
+}
+
+/// Checks that the source takes part in no round of an earlier move: each such round occupies a thread there, of which it has few.
+pub(super) fn check_source(device: &Device) -> Result<(), MoveError> {
+    if comes_to_its_end(|| !device.is_copying()) { Ok(()) } else { Err(MoveError::CopyTooSlow(None)) }
+}
 
 /// The data connections between source and target. Closed when dropped.
 #[derive(Debug)]
 pub(super) struct Wires {
+    device: &'static Device,
     source: Place,
     target: Place,
     ticket: [u8; 32],
 }
 
 impl Wires {
-    pub(super) fn connect(source: &Place, target: &Place) -> Result<Wires, MoveError> {
+    pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<Wires, MoveError> {
         let ticket = random()?;
-        let wires = Wires { source: source.clone(), target: target.clone(), ticket };
+        let wires = Wires { device, source: source.clone(), target: target.clone(), ticket };
         let expect = Control::Expect { ticket, stripes: STRIPES };
         // The place that can be reached listens; a Unix socket can be reached from its own machine only.
         let mut ends = [(target, source), (source, target)];
@@ -58,7 +82,8 @@ impl Wires {
 
     /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
-    /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned.
+    /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned. A target
+    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end.
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
         let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
@@ -66,15 +91,23 @@ impl Wires {
         let part = Control::RoundTarget { ticket, verify, near: !far };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
-            let to = s.spawn(|| ask(&self.target, &part, &self.source, ticket));
-            let from = task.apart_within(limit, move || ask(&source, &Control::RoundSource { ticket }, &target, ticket));
+            let to = spawn::scoped(s, "mrcuda-round", || ask(&self.target, &part, &self.source, ticket));
+            let to = to.map_err(MoveError::no_thread)?;
+            let copying = self.device.begin_copy();
+            let from = task.apart_within(limit, move || {
+                let _copying = copying;
+                ask(&source, &Control::RoundSource { ticket }, &target, ticket)
+            });
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
-                Err(MoveError::CopyTooSlow(limit.unwrap_or_default()))
+                Err(MoveError::CopyTooSlow(limit))
             });
-            (from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread())))
-        });
+            if from.is_err() && !comes_to_its_end(|| to.is_finished()) {
+                self.target.abandon();
+            }
+            Ok::<_, MoveError>((from, to.join().unwrap_or_else(|_| Err(internal_error::of_thread()))))
+        })?;
         let (from, to) = both(from, to)?;
         if verify != Verify::Skip && from.digest != to.digest {
             return Err(MoveError::NotIdentical("the target holds other bytes than the source".to_owned()));

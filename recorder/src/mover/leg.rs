@@ -1,7 +1,7 @@
 //! One device's part of a move.
 
 use super::compare::compare;
-use super::data_channels::Wires;
+use super::data_channels::{self, Wires};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
 use super::times::{keep_event_times, record_reference};
@@ -15,7 +15,7 @@ use crate::job::{Device, Job, Moving};
 use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
-use crate::place::{Place, Spec, Waiting};
+use crate::place::{PATIENCE, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -45,7 +45,14 @@ const HEADROOM: u64 = 64 << 20;
 
 /// The longest that a round may take while the job runs, for a job with this many live bytes.
 fn round_limit(live_bytes: u64) -> Duration {
-    ROUND_LIMIT + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
+    let least = Faults::from_env().round_limit.unwrap_or(ROUND_LIMIT);
+    least + Duration::from_secs(live_bytes / SLOWEST_BYTES_A_SECOND)
+}
+
+/// The longest that calls may be held up, unless the request says so: time for a round and as much for everything else. Without a limit a
+/// target that sends heartbeats and nothing else would hold up the job forever.
+pub(super) fn downtime_limit(live_bytes: u64) -> Duration {
+    2 * round_limit(live_bytes)
 }
 
 /// Counts of a replay's records.
@@ -185,6 +192,7 @@ impl<'a> Leg<'a> {
             let figures = registry::figures(job, leg.device);
             leg.told.live_objects = figures.live.values().sum();
             leg.told.live_bytes = figures.used_bytes;
+            data_channels::check_source(leg.device)?;
             Failure::unless_empty(blockers_at_source(leg.device))
         })
     }
@@ -202,7 +210,7 @@ impl<'a> Leg<'a> {
             leg.told.transport = target.transport().to_owned();
             let theirs = target.clone();
             leg.target = Some(target);
-            leg.task.on_stop(move || theirs.abandon())?;
+            leg.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
             Failure::unless_empty(blockers_at_target(leg.device, leg.target()?)?)?;
             Ok(leg.settle_host_memory()?)
@@ -244,8 +252,8 @@ impl<'a> Leg<'a> {
     fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
-            let wires = Wires::connect(&leg.source, leg.target()?)?;
-            leg.task.on_stop(wires.cutter())?;
+            let wires = Wires::connect(leg.device, &leg.source, leg.target()?)?;
+            leg.task.on_stop(leg.device.index, wires.cutter())?;
             leg.wires = Some(wires);
             Ok(())
         })
@@ -272,12 +280,13 @@ impl<'a> Leg<'a> {
         self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
-        let limit = || Faults::from_env().round_limit.unwrap_or_else(|| round_limit(self.told.live_bytes));
+        let limit = || round_limit(self.told.live_bytes);
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
-            // The cause may be that this process has placed something at another address.
+            // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
-            self.blame(same)?;
+            let differs = same.or_else(|why| if matches!(why, MoveError::LayoutDiffers(_)) { Err(why) } else { Ok(()) });
+            self.blame(differs)?;
         }
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
@@ -361,6 +370,7 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
         return vec![MoveError::AlreadyThere];
     }
     let mut all = blockers_at_source(device);
+    all.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     // Opening the driver in this process cannot be undone.
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
@@ -537,10 +547,6 @@ impl Sink for ToPlace<'_> {
         }
     }
 }
-
-/// How long a target may take for one batch: it may have to compile code. A target that keeps its connection alive but never answers must
-/// not hold up a move forever.
-const PATIENCE: Duration = Duration::from_secs(900);
 
 fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
     match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {

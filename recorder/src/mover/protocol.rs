@@ -95,6 +95,8 @@ pub(super) struct Ticket(u64);
 pub(super) enum Action<F> {
     /// Begin a step, and report its end as [`Event::Answer`].
     Run(Ticket, Request),
+    /// Interrupt what a leg's step waits for: another leg has failed, so this one can only fail too.
+    Interrupt(usize),
     /// Let the job's calls continue.
     OpenGate,
     /// Release the source of a leg: the move is committed.
@@ -190,8 +192,8 @@ pub(super) struct Protocol<F> {
     /// What was weighed last.
     tails: Vec<Weight>,
     actions: VecDeque<Action<F>>,
-    /// Why the move fails, and the leg whose failure it is: of several failures in one stage, that of the first leg counts.
-    failure: Option<(Option<usize>, F)>,
+    /// Why the move fails. The first failure counts: later ones may be consequences of it.
+    failure: Option<F>,
     /// Whether the move was abandoned: it is not begun again.
     stopped: bool,
     /// Whether it was begun again with a helper.
@@ -243,7 +245,7 @@ impl<F> Protocol<F> {
                 // Nothing is left to abandon when nothing runs.
                 if !self.running.is_empty() {
                     self.stopped = true;
-                    self.failure.get_or_insert((None, why));
+                    self.failure.get_or_insert(why);
                 }
             }
             Event::Answer(ticket, result) => {
@@ -307,7 +309,7 @@ impl<F> Protocol<F> {
                     self.attempt += 1;
                 }
                 if self.attempt == QUIESCE.len() {
-                    self.failure.get_or_insert((None, why));
+                    self.failure.get_or_insert(why);
                 } else if self.failure.is_none() {
                     self.quiesce(true);
                 }
@@ -317,18 +319,14 @@ impl<F> Protocol<F> {
     }
 
     fn failed(&mut self, request: Request, failed: Failed<F>) {
-        let leg = if let Request::Leg(leg, _) = request { Some(leg) } else { None };
-        if let Some(leg) = leg {
+        if let Request::Leg(leg, _) = request {
             self.legs[leg].unfit |= failed.unfit;
         }
-        let first = match &self.failure {
-            Some((Some(other), _)) => leg.is_some_and(|leg| leg < *other),
-            // A request to stop came first.
-            Some((None, _)) => false,
-            None => true,
-        };
-        if first {
-            self.failure = Some((leg, failed.why));
+        if self.failure.is_none() {
+            self.failure = Some(failed.why);
+            // The gate may be closed.
+            let running = self.running.iter().filter_map(|(_, r)| if let Request::Leg(leg, _) = r { Some(*leg) } else { None });
+            self.actions.extend(running.map(Action::Interrupt));
         }
     }
 
@@ -424,7 +422,7 @@ impl<F> Protocol<F> {
             }
         }
         let helper = !self.stopped && !self.restarted && self.legs.iter().any(|leg| leg.unfit);
-        let Some((_, why)) = self.failure.take() else { return };
+        let Some(why) = self.failure.take() else { return };
         if !helper {
             return self.end(Err(why));
         }

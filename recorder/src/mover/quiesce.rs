@@ -25,10 +25,11 @@ pub(super) struct NotYet {
 }
 
 /// One attempt: closes the gate and waits until all sources are idle, and notes in `busy` which of them were not. It is abandoned earlier
-/// if one host function takes too long; the inner error gives the obstacle.
+/// if one host function takes too long; the inner error gives the obstacle. `downtime`: see [`Task::hold`].
 pub(super) fn quiesce(
     sources: &[(&'static Device, &Place)],
     attempt: Attempt,
+    downtime: Duration,
     busy: &mut [bool],
     task: &Task,
 ) -> Result<Result<Closed, NotYet>, MoveError> {
@@ -38,7 +39,7 @@ pub(super) fn quiesce(
         let pause = u64::from(u16::from_le_bytes(random()?));
         std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
     }
-    task.hold();
+    task.hold(downtime);
     let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);

@@ -94,6 +94,7 @@ fn an_abandoned_move_says_why_and_when() {
     assert_eq!(text(Stop::Cancelled, Some("delta")), "cancelled in the phase delta");
     assert_eq!(text(Stop::Ending, None), "cancelled before it began: the program ends");
     assert!(text(Stop::Deadline, Some("replay")).contains("in the phase replay: not committed within 5 ms"));
+    t.hold(Duration::ZERO);
     assert!(text(Stop::Downtime, Some("delta")).contains("calls waited for 7 ms"));
 }
 
@@ -185,8 +186,41 @@ fn a_running_move_reports_how_long_it_has_run() {
     assert_eq!(e.told().total_ms, 3.0, "it has ended");
 }
 
+/// For tests with queued moves: the thread that carries out moves would begin those of another test.
+static QUEUED: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_move_without_its_threads_is_not_accepted() {
+    let _queued = lock(&QUEUED);
+    let job: &'static Job = Box::leak(Box::new(Job::new(Vec::new())));
+    let ask = |id: &str| request(job, Migrate { id: Some(id.into()), queue: true, ..wanted("local") }, "request", |_, _| Ok(()));
+    // The first thread enforces the limits, the second one carries out moves.
+    for number in [0, 1] {
+        faults::refuse_thread(Some(number));
+        let refused = ask("t1").unwrap_err();
+        faults::refuse_thread(None);
+        assert!(matches!(refused, MoveError::SystemError { what: "start a thread", .. }), "{refused}");
+        assert!(report(Some("t1")).is_err() && !lock(&REGISTRY).mover);
+    }
+    assert_eq!(wait_for(&ask("t1").unwrap()).unwrap().state, MoveState::Done);
+}
+
+#[test]
+fn the_limits_of_a_cancelled_queued_move_end() {
+    let _queued = lock(&QUEUED);
+    let t = registered("q2", MoveState::Queued, Migrate { max_downtime_ms: Some(60_000), ..wanted("local") });
+    let (limits, (over, is_over)) = (t.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        limits.watch();
+        over.send(())
+    });
+    t.give_up(Stop::Cancelled).unwrap();
+    assert!(is_over.recv_timeout(Duration::from_secs(20)).is_ok(), "the thread is left");
+}
+
 #[test]
 fn a_queued_move_is_cancelled_at_once() {
+    let _queued = lock(&QUEUED);
     let t = registered("q1", MoveState::Queued, wanted("local"));
     t.give_up(Stop::Cancelled).unwrap();
     let it = &report(Some("q1")).unwrap()[0];
@@ -197,15 +231,27 @@ fn a_queued_move_is_cancelled_at_once() {
 fn a_running_move_is_stopped_and_what_it_waits_for_interrupted() {
     let (t, called) = (registered("r1", MoveState::Running, wanted("local")), Arc::new(AtomicUsize::new(0)));
     let count = called.clone();
-    t.on_stop(move || {
+    t.on_stop(0, move || {
         count.fetch_add(1, Ordering::Relaxed);
     })
     .unwrap();
     t.give_up(Stop::Deadline).unwrap();
     t.give_up(Stop::Cancelled).unwrap();
     assert_eq!((state("r1"), t.stopped(), called.load(Ordering::Relaxed)), (MoveState::Stopping, Some(Stop::Deadline), 1));
-    assert!(t.on_stop(|| ()).is_err(), "too late to be interrupted");
+    assert!(t.on_stop(0, || ()).is_err(), "too late to be interrupted");
     assert!(t.commit().is_err() && t.phase("delta").is_err());
+}
+
+#[test]
+fn the_wait_of_one_gpu_is_interrupted() {
+    let (t, called) = (registered("r2", MoveState::Running, wanted("local")), Arc::new(Mutex::new(Vec::new())));
+    for gpu in [0, 1, 0] {
+        let called = called.clone();
+        t.on_stop(gpu, move || lock(&called).push(gpu)).unwrap();
+    }
+    t.interrupt(0);
+    assert_eq!(*lock(&called), [0, 0]);
+    assert!(t.check().is_ok(), "the move itself is not abandoned");
 }
 
 #[test]
@@ -257,7 +303,7 @@ fn the_longest_downtime_counts() {
     assert_eq!(report(Some("d1")).unwrap()[0].downtime_ms, 0.0, "calls were not held up");
     lock(&t.clock).held = Instant::now().checked_sub(Duration::from_secs(2));
     t.release();
-    t.hold();
+    t.hold(Duration::ZERO);
     t.release();
     assert!(report(Some("d1")).unwrap()[0].downtime_ms >= 2000.0);
 }
@@ -271,11 +317,16 @@ fn a_move_past_its_deadline_is_stopped() {
 
 #[test]
 fn calls_that_are_held_up_for_too_long_stop_a_move() {
-    let limits = Migrate { deadline_ms: Some(60_000), max_downtime_ms: Some(10), ..wanted("local") };
-    let t = registered("w2", MoveState::Running, limits);
-    lock(&t.clock).held = Instant::now().checked_sub(Duration::from_secs(1));
-    t.watch();
-    assert_eq!(t.stopped(), Some(Stop::Downtime));
+    for (id, asked, limit_ms) in [("w2", Some(10), 10), ("w4", None, 20)] {
+        let limits = Migrate { deadline_ms: Some(60_000), max_downtime_ms: asked, ..wanted("local") };
+        let t = registered(id, MoveState::Running, limits);
+        t.hold(Duration::from_millis(20));
+        t.watch();
+        assert_eq!(t.stopped(), Some(Stop::Downtime));
+        t.release();
+        let error = t.check().unwrap_err();
+        assert!(matches!(error, MoveError::DowntimeExceeded { limit_ms: ms, .. } if ms == limit_ms), "{error}");
+    }
 }
 
 #[test]

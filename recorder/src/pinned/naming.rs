@@ -102,6 +102,10 @@ pub(crate) trait Holder {
     /// Returns whether it has the memory that begins at an address.
     fn has(&self, at: u64) -> bool;
 
+    /// Returns whether a device of the job executes there. What is found for the target of a move is noted only after its commit: a move
+    /// that fails must not change how the job uses its memory.
+    fn executes(&self) -> bool;
+
     /// Gives it the memory. Returns the position of that call in the place's order.
     ///
     /// # Safety
@@ -139,19 +143,35 @@ pub(crate) fn named(words: impl Iterator<Item = u64>, worker: &impl Holder) -> b
             if matches!(b.known, Known::Going | Known::Hidden) || worker.has(start) {
                 continue;
             }
-            if b.known == Known::Unused {
-                set(b, Known::Found);
+            if worker.executes() {
+                found(b);
             }
             lacking.push((start, *b));
         }
         lacking
     };
     let mut any = false;
-    for (start, b) in lacking {
+    for (start, b) in &lacking {
         // SAFETY: a block of the table; a thread that frees it marks it first, and then waits until this is over.
-        any |= unsafe { worker.pin(start, b.bytes, b.flags, b.filed) }.is_ok();
+        any |= unsafe { worker.pin(*start, b.bytes, b.flags, b.filed) }.is_ok();
+    }
+    // The commit may have come meanwhile, before the worker had the memory.
+    if any && worker.executes() {
+        note_found(&lacking.iter().map(|(start, _)| *start).collect::<Vec<_>>());
     }
     any
+}
+
+/// Notes that the addresses of these blocks were found in memory that a place of the job mirrors.
+pub(crate) fn note_found(starts: &[u64]) {
+    let mut blocks = lock(&BLOCKS);
+    starts.iter().for_each(|start| blocks.get_mut(start).into_iter().for_each(found));
+}
+
+fn found(b: &mut Block) {
+    if b.known == Known::Unused {
+        set(b, Known::Found);
+    }
 }
 
 #[cfg(test)]

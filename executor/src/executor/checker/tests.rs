@@ -22,7 +22,7 @@ use cuda_api::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode
 use cuda_image::Image;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod stand_in;
 
@@ -44,7 +44,7 @@ fn driver() -> PathBuf {
     [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
-fn body(op: &impl Wire, rest: &[u8]) -> Vec<u8> {
+pub(in crate::executor) fn body(op: &impl Wire, rest: &[u8]) -> Vec<u8> {
     let mut b = Vec::new();
     op.put(&mut b);
     b.extend_from_slice(rest);
@@ -64,14 +64,18 @@ fn apply(e: &Executor, call: u16, body: &[u8]) -> Code {
 }
 
 /// A place with one object of each kind.
-struct Job {
-    exec: Arc<Executor>,
-    memory: u64,
+pub(in crate::executor) struct Job {
+    pub(in crate::executor) exec: Arc<Executor>,
+    pub(in crate::executor) memory: u64,
     image: [u8; 32],
+    /// The driver of this process has one place at a time.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Job {
-    fn open() -> Job {
+    pub(in crate::executor) fn open() -> Job {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE_NUMBER }).expect("open");
         let memory = steer::own_base(DEVICE_NUMBER);
         let bytes: Vec<u8> = CODE.bytes().collect();
@@ -108,7 +112,7 @@ impl Job {
         must(id::ARRAY_MAKE, body(&ArrayMake { handle: handle(Kind::Array), window: WINDOWS, shape, levels: vec![] }, &[]));
         let spec = graph([copy(device(memory), device(memory + 4096)), fill_node(memory), words(memory, 2)]);
         must(id::GRAPH_MAKE, body(&GraphMake { instance: handle(Kind::GraphExec), flags: 0, home: 0, spec }, &[]));
-        Job { exec, memory, image: hash }
+        Job { exec, memory, image: hash, _turn: turn }
     }
 
     fn all_is_as_it_was(&self) {

@@ -296,3 +296,51 @@ fn a_burst_of_clients_is_served() {
     });
     assert_eq!(pids.len(), CLIENTS as usize, "each has a worker of its own");
 }
+
+#[test]
+fn a_request_for_which_there_is_no_thread_is_refused() {
+    let s = Scene::new();
+    let link = s.link(0);
+    let ticket = [9; 32];
+    let requests = [
+        Control::FreeBytes,
+        Control::Regions,
+        Control::Expect { ticket, stripes: 1 },
+        Control::Connect { to: s.at(0).to_string(), ticket, stripes: 1 },
+        Control::Accept { ticket },
+        Control::RoundSource { ticket },
+        Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true },
+        Control::Drain { limit_ms: 0 },
+        Control::Bulk { ticket, to_device: true },
+        Control::Areas { at_least: 1 },
+        Control::HangUp { ticket },
+    ];
+    for request in requests {
+        assert_eq!(link.request(fake::NO_THREAD, &[]).unwrap().wait().unwrap().0, code::SUCCESS);
+        let refused = link.control(&request).unwrap_err().to_string();
+        assert!(refused.contains("cannot start a thread"), "{request:?}: {refused}");
+        assert_eq!(link.request(fake::ECHO, &[b"on"]).unwrap().wait().unwrap().0, code::SUCCESS);
+    }
+    assert!(matches!(link.control(&Control::Regions), Ok(ControlReply::Regions { .. })));
+    link.close();
+}
+
+#[test]
+fn rounds_that_do_not_end_can_be_ended_however_many_they_are() {
+    let s = Scene::new();
+    let link = s.link(0);
+    // Each waits for connections that do not come.
+    let tickets: Vec<[u8; 32]> = (0..16).map(|n| [n; 32]).collect();
+    tickets.iter().for_each(|t| drop(link.control(&Control::Expect { ticket: *t, stripes: 1 }).unwrap()));
+    thread::scope(|scope| {
+        let waiting: Vec<_> = tickets
+            .iter()
+            .map(|t| scope.spawn(|| link.control(&Control::Accept { ticket: *t }).unwrap_err().to_string()))
+            .collect();
+        assert!(soon(|| link.control(&Control::FreeBytes).is_err_and(|e| e.to_string().contains("too many requests"))));
+        tickets.iter().for_each(|t| assert_eq!(link.control(&Control::HangUp { ticket: *t }).unwrap(), ControlReply::Ok));
+        waiting.into_iter().for_each(|w| drop(w.join().unwrap()));
+    });
+    assert!(matches!(link.control(&Control::FreeBytes), Ok(ControlReply::FreeBytes(_))));
+    link.close();
+}

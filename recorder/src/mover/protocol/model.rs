@@ -28,6 +28,8 @@ struct FakeLeg {
     /// Whether the target was proved to be equal to the source, and compared with it, since the gate was closed.
     proved: bool,
     verified: bool,
+    /// Whether what its step waits for was interrupted.
+    interrupted: bool,
 }
 
 /// A wrong protocol, which the model must detect.
@@ -43,6 +45,7 @@ enum Mistake {
     ReopensWithoutBound,
     FailsAfterTheCommit,
     CommitsWhatIsNotCompared,
+    WaitsForTheOtherLegs,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,6 +56,8 @@ struct World {
     closed: bool,
     idle: bool,
     stopped: bool,
+    /// Whether a step has failed, or the move was stopped, since it began.
+    failed: bool,
     committed: bool,
     over: Option<Result<(), Why>>,
 }
@@ -73,6 +78,7 @@ impl World {
             closed: false,
             idle: false,
             stopped: false,
+            failed: false,
             committed: false,
             over: None,
         }
@@ -105,6 +111,7 @@ impl World {
                 let again: Vec<_> = actions.iter().filter(|a| matches!(a, Action::ReleaseTarget(_))).cloned().collect();
                 again.into_iter().for_each(|a| actions.insert(0, a));
             }
+            Mistake::WaitsForTheOtherLegs => actions.retain(|a| !matches!(a, Action::Interrupt(_))),
             Mistake::RestartsWithoutRelease if restarts => actions.retain(|a| !matches!(a, Action::ReleaseTarget(_))),
             _ => {}
         }
@@ -119,7 +126,16 @@ impl World {
                     if let Request::Leg(leg, Step::Prepare) = request {
                         self.legs[leg].target = Target::Open { usable: false };
                     }
+                    assert!(!self.failed, "a step begins after a failure");
+                    if let Request::Leg(leg, _) = request {
+                        self.legs[leg].interrupted = false;
+                    }
                     self.running.push((ticket, request));
+                }
+                Action::Interrupt(leg) => {
+                    let runs = self.running.iter().any(|(_, r)| matches!(r, Request::Leg(l, _) if *l == leg));
+                    assert!(runs && self.failed, "a leg is interrupted without need");
+                    self.legs[leg].interrupted = true;
                 }
                 Action::OpenGate => {
                     assert!(self.closed, "an open gate is opened");
@@ -139,6 +155,7 @@ impl World {
                 Action::Restart { leg, .. } => {
                     assert!(!self.committed && !self.closed && self.running.is_empty());
                     assert_eq!(self.legs[leg].target, Target::None, "a target is open when a leg begins again");
+                    self.failed = false;
                 }
                 Action::End(result) => {
                     assert!(!self.closed, "the gate is closed at the end");
@@ -153,6 +170,8 @@ impl World {
                 }
             }
         }
+        let waits = |r: &Request| matches!(r, Request::Leg(leg, _) if !self.legs[*leg].interrupted);
+        assert!(!self.failed || !self.running.iter().any(|(_, r)| waits(r)), "a step goes on after a failure");
         assert_eq!(self.running.len(), self.protocol.running.len());
         assert!(self.over.is_some() || !self.running.is_empty(), "the move neither ends nor goes on");
         closings
@@ -217,6 +236,12 @@ impl World {
         all
     }
 
+    /// The move is to be abandoned: what its steps wait for is interrupted.
+    fn stop(&mut self) {
+        (self.stopped, self.failed) = (true, true);
+        self.legs.iter_mut().for_each(|leg| leg.interrupted = true);
+    }
+
     /// A step ends.
     fn answer(&mut self, at: usize, result: Result<Report<Why>, Failed<Why>>, mistake: Mistake) {
         let (ticket, request) = self.running.remove(at);
@@ -242,6 +267,7 @@ impl World {
             }
             _ => {}
         }
+        self.failed |= told.is_err();
         self.protocol.handle(Event::Answer(ticket, told));
         if mistake == Mistake::ReopensWithoutBound {
             (self.protocol.reopenings, self.protocol.catch_ups) = (1, 1);
@@ -291,7 +317,7 @@ fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Lon
     };
     if !world.stopped {
         let mut next = world.clone();
-        next.stopped = true;
+        next.stop();
         next.protocol.handle(Event::Stop(Why::Stopped));
         follow(next);
     }
@@ -346,6 +372,7 @@ fn the_model_finds_mistakes() {
         (Mistake::ReopensWithoutBound, "a move goes on for ever"),
         (Mistake::FailsAfterTheCommit, "the place of the job is released"),
         (Mistake::CommitsWhatIsNotCompared, "a commit of what was not compared"),
+        (Mistake::WaitsForTheOtherLegs, "a step goes on after a failure"),
     ]
     .into_iter()
     .filter_map(|(mistake, found)| match run(2, mistake) {

@@ -125,12 +125,15 @@ fn attempts_to_quiesce_grow_and_those_that_wait_for_a_host_function_do_not_count
 }
 
 #[test]
-fn of_several_failures_that_of_the_first_leg_counts() {
-    let actions = run(2, None, |request| match request {
-        Request::Leg(leg, Step::Replay) => Err(Failed { why: leg as u32, unfit: false }),
+fn of_several_failures_the_first_one_counts_and_interrupts_the_other_legs() {
+    let actions = run(3, None, |request| match request {
+        Request::Leg(leg, Step::Delta) => Err(Failed { why: leg as u32, unfit: false }),
         other => good(other),
     });
-    assert_eq!(actions.last(), Some(&Action::End(Err(0))));
+    // The last leg answers first.
+    assert_eq!(actions.last(), Some(&Action::End(Err(2))));
+    let interrupted: Vec<&Action<u32>> = actions.iter().filter(|a| matches!(a, Action::Interrupt(_))).collect();
+    assert_eq!(interrupted, [&Action::Interrupt(0), &Action::Interrupt(1)]);
 }
 
 #[test]

@@ -54,3 +54,46 @@ fn a_word_at_the_end_of_a_range_is_outside() {
     let lands = [10..20, 0..0];
     assert_eq!([9, 10, 19, 20, 0].map(|w| lies_in(&lands, w)), [false, true, true, false, false]);
 }
+
+/// A worker that takes whatever it is given.
+struct Worker {
+    executes: bool,
+    has: std::cell::RefCell<Vec<u64>>,
+}
+
+impl Holder for Worker {
+    fn has(&self, at: u64) -> bool {
+        self.has.borrow().contains(&at)
+    }
+
+    fn executes(&self) -> bool {
+        self.executes
+    }
+
+    unsafe fn pin(&self, at: u64, _: u64, _: u32, _: bool) -> Result<Option<Range<u64>>, Code> {
+        self.has.borrow_mut().push(at);
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_target_is_given_what_is_found_and_the_job_uses_it_as_before() {
+    use crate::pinned::blocks::{HIGHEST_OWN, Kind, LOWEST_OWN, number};
+    const AT: u64 = 0x7e00_0000_0000;
+    add(AT, Block { bytes: 64, flags: 0, kind: Kind::Registered, filed: false, device: 0, id: number(), known: Known::Unused });
+    LOWEST_OWN.fetch_min(AT, Ordering::Relaxed);
+    HIGHEST_OWN.fetch_max(AT + 64, Ordering::Relaxed);
+    let known = || lock(&BLOCKS)[&AT].known;
+    let worker = |executes| Worker { executes, has: Default::default() };
+    let target = worker(false);
+    assert!(named([AT + 8].into_iter(), &target) && target.has(AT));
+    assert_eq!(known(), Known::Unused);
+    note_found(&[AT, AT + 64]);
+    assert_eq!(known(), Known::Found, "after the commit");
+    lock(&BLOCKS).get_mut(&AT).into_iter().for_each(|b| set(b, Known::Unused));
+    let place = worker(true);
+    assert!(named([AT + 8].into_iter(), &place) && place.has(AT));
+    assert_eq!(known(), Known::Found);
+    lock(&BLOCKS).get_mut(&AT).into_iter().for_each(|b| set(b, Known::Going));
+    lock(&BLOCKS).remove(&AT);
+}
