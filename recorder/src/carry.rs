@@ -24,6 +24,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every device.
@@ -118,21 +119,32 @@ impl CallContext {
             return decode::<C>(&reply?);
         }
         let reply = if EVERYWHERE.contains(&C::ID) {
-            // On all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is returned
-            // by a later call.
-            self.job.devices.iter().try_for_each(Device::check)?;
-            let _later = PutOff::begin();
-            let mut last = Err(code::ERROR_NO_DEVICE);
-            for device in &self.job.devices {
-                last = Ok(self.carry_on::<C>(device, sent, &edges)?);
-            }
-            last
+            self.carry_everywhere::<C>(sent)
         } else {
             let device = self.device()?;
             self.carry_on::<C>(device, sent, &edges)
         }?;
         self.ended(&edges);
         Ok(reply)
+    }
+
+    /// Carries out a row on all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is
+    /// returned by a later call.
+    fn carry_everywhere<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
+        /// Held before the ledgers: of two threads with the same request, all devices must give the one the handle of the other.
+        static EVERY_LEDGER: Mutex<()> = Mutex::new(());
+        let _alone = lock(&EVERY_LEDGER);
+        self.job.devices.iter().try_for_each(Device::check)?;
+        let _later = PutOff::begin();
+        let mut last = Err(code::ERROR_NO_DEVICE);
+        for device in &self.job.devices {
+            // A device that knows the request has replaced the handle in it.
+            let edges = C::edges(sent);
+            last = Ok(self.carry_on::<C>(device, sent, &edges)?);
+            // If the next device fails, this one gives the handle to the next such request, which must find it alive.
+            C::edges(sent).creates.iter().for_each(|h| self.keep(*h));
+        }
+        last
     }
 
     pub(crate) fn ended(&self, edges: &Edges) {
@@ -251,7 +263,7 @@ impl CallContext {
         })?;
         if let Some(known) = known {
             C::rename(sent, known);
-            for h in &edges.creates {
+            for h in edges.creates.iter().filter(|h| **h != known) {
                 self.job.tables.end(*h);
                 self.made.retain(|m| m != h);
             }
