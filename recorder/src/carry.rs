@@ -10,7 +10,7 @@ use crate::job::{Device, PutOff, contexts};
 use crate::ledger::Ledger;
 use crate::ledger::call::Begun;
 use crate::objects::table::EVERY_DEVICE;
-use crate::order::{captures, creation};
+use crate::order::{captures, creation, host_waiting};
 use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
@@ -309,25 +309,36 @@ impl CallContext {
     }
 }
 
+/// Destroys a stream.
+pub(crate) fn end_stream(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
+    host_waiting::stream_ends(cx, device, hStream);
+    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+}
+
 /// The calling thread's default stream on the device of its context.
 pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
     let device = cx.device()?;
     let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
-    if let Some(stream) = known {
+    // It ends with its context, which any thread can destroy.
+    if let Some(stream) = known.filter(|s| cx.job.tables.streams.get(*s).is_ok()) {
         return Ok(stream);
     }
-    let stream = match thread::take_idle_stream(device.index) {
-        Some(s) => s,
-        None => {
-            let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
-            cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
-            cx.keep(sent.phStream);
-            let made = cx.job.tables.streams.get(sent.phStream)?;
-            made.data.per_thread.store(true, Ordering::Relaxed);
-            made.set_context(0);
-            sent.phStream
+    // Nobody can use these any more. The thread does not get one of them: it may have work, a capture or attributes.
+    for stream in thread::take_ended_streams(device.index) {
+        if cx.job.tables.streams.get(stream).is_ok() {
+            end_stream(cx, device, stream)?;
         }
-    };
-    thread::change(|own| own.streams.push((device.index, stream)));
+    }
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    let stream = sent.phStream;
+    cx.keep(stream);
+    let made = cx.job.tables.streams.get(stream)?;
+    made.data.per_thread.store(true, Ordering::Relaxed);
+    made.set_context(0);
+    thread::change(|own| {
+        own.streams.retain(|(d, _)| *d != device.index);
+        own.streams.push((device.index, stream));
+    });
     Ok(stream)
 }

@@ -44,3 +44,9 @@ fn threads_that_look_up_one_kernel_of_two_gpus_get_a_handle_that_works() {
     let right = native.lines().filter(|l| *l == "0 handles are others, 0 calls failed, 0 words are wrong").count();
     assert_eq!(right, 6, "{native}");
 }
+
+#[test]
+fn a_thread_begins_with_a_fresh_default_stream() {
+    let native = same_as_native("threads");
+    assert_eq!(native.matches("capture 0, attribute 1\n").count(), 5, "{native}");
+}

@@ -3,6 +3,7 @@
 use crate::base::encoding::encoded;
 use crate::base::log::lock;
 use crate::calls::{graph, spare_events, stream_attributes};
+use crate::carry::end_stream;
 use crate::device_memory::{shared_handles, stream_ordered};
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
@@ -10,9 +11,8 @@ use crate::objects::events::{Asked, EventData, Recorded};
 use crate::order::creation::DISABLE_TIMING;
 use crate::order::delay::follows_default;
 use crate::order::{captures, landing};
-use crate::thread;
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
@@ -29,16 +29,11 @@ pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_
     Ok(sent.phStream)
 }
 
-fn end(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
-    crate::order::host_waiting::stream_ends(cx, device, hStream);
-    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
-}
-
 /// Destroys these streams and events of a device.
 pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
     for h in streams {
         cx.on(device);
-        end(cx, device, *h)?;
+        end_stream(cx, device, *h)?;
     }
     for h in events {
         cx.on(device);
@@ -63,7 +58,6 @@ pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(
     end_of(cx, device, None)?;
     captures::forget_memory(cx, device);
     stream_attributes::forget(device);
-    thread::forget_streams(device.index);
     Ok(())
 }
 
@@ -341,7 +335,7 @@ pub(crate) use cuEventElapsedTime_v2 as cuEventElapsedTime;
 
 pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
-    end(cx, device, stream)
+    end_stream(cx, device, stream)
 }
 
 pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: u64) -> Result<(), Code> {
