@@ -50,3 +50,9 @@ fn a_thread_begins_with_a_fresh_default_stream() {
     let native = same_as_native("threads");
     assert_eq!(native.matches("capture 0, attribute 1\n").count(), 5, "{native}");
 }
+
+#[test]
+fn the_compiler_says_what_is_wrong_with_code() {
+    let native = same_as_native("log");
+    assert!(native.contains("nonsense"), "{native}");
+}
