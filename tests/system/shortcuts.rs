@@ -56,3 +56,11 @@ fn the_compiler_says_what_is_wrong_with_code() {
     let native = same_as_native("log");
     assert!(native.contains("nonsense"), "{native}");
 }
+
+#[test]
+fn the_programs_environment_says_how_modules_are_loaded() {
+    for (mode, number) in [("EAGER", 1), ("LAZY", 2)] {
+        let native = same_as_native(mode);
+        assert!(native.ends_with(&format!("{mode}: {number}\n")), "{native}");
+    }
+}

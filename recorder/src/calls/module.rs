@@ -1,5 +1,6 @@
 //! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
 
+use crate::base::config;
 use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::base::pointer::write_out;
@@ -23,7 +24,8 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// `CU_MODULE_LAZY_LOADING`
+/// `CU_MODULE_EAGER_LOADING`, `CU_MODULE_LAZY_LOADING`
+const EAGER: u32 = 1;
 const LAZY: u32 = 2;
 
 fn load(
@@ -210,7 +212,7 @@ pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
 }
 
 pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext) -> Result<u32, Code> {
-    Ok(LAZY)
+    Ok(if config::get().is_ok_and(|c| c.eager_loading) { EAGER } else { LAZY })
 }
 
 fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, options: &JitOptions) -> Result<(), Code> {
