@@ -163,7 +163,6 @@ impl CallContext {
         handle_end::reference_ended(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-            variables::forget();
             self.show_text();
             managed_variables::ended(self, h);
         }
@@ -236,6 +235,10 @@ impl CallContext {
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
+            if let Some(ended) = edges.ends.filter(|h| matches!(cuda_api::handle::kind(*h), Some(Kind::Module | Kind::Library))) {
+                // Under the ledger: code that is loaded next may have its variables there.
+                variables::unloaded(ended);
+            }
             for hash in ledger.succeeded::<C>(call, body, &bytes, edges)? {
                 self.send_quietly(device, ops::id::IMAGE_END, &hash)?;
                 ledger.end_image(&hash)?;

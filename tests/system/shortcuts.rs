@@ -64,3 +64,9 @@ fn the_programs_environment_says_how_modules_are_loaded() {
         assert!(native.ends_with(&format!("{mode}: {number}\n")), "{native}");
     }
 }
+
+#[test]
+fn no_memory_has_the_number_of_other_memory() {
+    let native = same_as_native("numbers");
+    assert!(native.ends_with("0 of 5 numbers are those of other memory; before and after the reload 0, 0\n"), "{native}");
+}

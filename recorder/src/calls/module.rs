@@ -39,10 +39,7 @@ fn load(
     device.check()?;
     let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
     cx.show_text();
-    if let Some(facts) = loaded? {
-        variables::learn(cx, device, handle, &facts);
-    }
-    Ok(())
+    loaded
 }
 
 /// Sends an image, unless the device has it, loads it, and reads ahead what programs ask next, in one round trip.
@@ -54,7 +51,7 @@ fn load_at(
     library: bool,
     image: &Image,
     options: &JitOptions,
-) -> Result<Option<CodeFacts>, Code> {
+) -> Result<(), Code> {
     let begin = |id, body: &[u8]| -> Result<Waiting, Code> {
         let waiting = device.record_error(cx.place(device).begin(id, &[body]))?;
         // A load gives the program's streams no work.
@@ -93,7 +90,8 @@ fn load_at(
     // What the place cannot say ahead is asked for later.
     let facts = facts.filter(|(rc, _)| *rc == code::SUCCESS).and_then(|(_, bytes)| CodeFacts::get(&mut &bytes[..]).ok());
     ledger.load_succeeded(&Load { handle, hash, image: name, body: &body }, &loaded, facts.as_ref())?;
-    Ok(facts)
+    facts.iter().for_each(|facts| variables::learn(cx, device, handle, facts));
+    Ok(())
 }
 
 /// Loads code on devices. If the first device refuses it because it has managed variables, it is loaded with those in the job's memory:
