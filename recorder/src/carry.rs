@@ -7,8 +7,8 @@ use crate::enter::CallContext;
 use crate::handle_end;
 use crate::host_memory::managed_variables;
 use crate::job::{Device, PutOff, contexts};
-use crate::ledger::Ledger;
 use crate::ledger::call::Begun;
+use crate::ledger::{Ledger, PREFERENCES};
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::{captures, creation, host_waiting};
 use crate::thread;
@@ -255,6 +255,11 @@ impl CallContext {
                 for other in aliases.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
                     other.answers.forget_setting(device.index, attribute);
                     other.forget_on(device.index);
+                }
+            }
+            if let Some(first) = edges.uses.first().filter(|_| PREFERENCES.contains(&C::ID)) {
+                for h in ledger.aliases(*first).iter().chain([first]) {
+                    self.job.tables.function(*h).into_iter().for_each(|f| f.answers.forget());
                 }
             }
             if let Some(parent) = edges.uses.first() {
