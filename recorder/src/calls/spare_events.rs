@@ -48,15 +48,7 @@ pub(crate) fn keep(cx: &mut CallContext, event: u64) -> Result<bool, Code> {
         return Ok(false);
     }
     device.check()?;
-    let spare = Spare { event, flags, context: slot.context() };
-    if !events.suspend(event) {
-        return Ok(false);
-    }
-    let kept = device.spare_events.put(spare);
-    if !kept {
-        events.resume(event, |data| data.flags.store(flags, Ordering::Relaxed));
-    }
-    Ok(kept)
+    Ok(device.spare_events.keep(events, Spare { event, flags, context: slot.context() }))
 }
 
 /// Makes the handles of the kept events of a context, or all of a device, valid again, so that they can be destroyed.
