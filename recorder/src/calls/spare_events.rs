@@ -57,3 +57,10 @@ pub(crate) fn take_all(cx: &CallContext, device: &Device, whose: Option<u64>) ->
     all.iter().for_each(|event| cx.job.tables.events.resume(*event, |_| {}));
     all
 }
+
+/// Ends the handles of events that were kept while their context ended: the place has destroyed them.
+pub(crate) fn context_ended(cx: &CallContext, device: &Device, whose: Option<u64>) {
+    for event in take_all(cx, device, whose) {
+        cx.job.tables.end(event);
+    }
+}

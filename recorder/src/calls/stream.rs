@@ -49,8 +49,13 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
     let events = cx.job.tables.events.all(device.index).into_iter().filter(|(_, e)| e.ends_with(whose));
     let mut events: Vec<u64> = events.map(|(h, _)| h).collect();
-    events.extend(spare_events::take_all(cx, device, whose));
-    destroy(cx, device, &streams, &events)
+    let mut spare = spare_events::take_all(cx, device, whose);
+    // One that another thread has kept since is in both lists.
+    spare.retain(|e| !events.contains(e));
+    events.append(&mut spare);
+    let destroyed = destroy(cx, device, &streams, &events);
+    spare_events::context_ended(cx, device, whose);
+    destroyed
 }
 
 /// Destroys all graph instances, streams and events of a device.

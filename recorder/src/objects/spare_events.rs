@@ -23,7 +23,7 @@ pub(crate) struct SpareEvents {
     count: AtomicUsize,
     /// No events are kept any more.
     closed: AtomicBool,
-    /// Counts the ends of the device's context, whose events end with it.
+    /// Counts the calls of [`SpareEvents::take_all`].
     ends: AtomicU32,
 }
 
@@ -38,7 +38,7 @@ impl SpareEvents {
     /// Keeps an event and makes its handle invalid meanwhile; returns false, with the handle as it was, if it is not kept.
     pub(crate) fn keep(&self, events: &Table<EventData>, spare: Spare) -> bool {
         let ends = self.ends.load(Ordering::Acquire);
-        // From now on who ends the context does not find the event before it is in the list.
+        // Now a thread that ends the context does not find the event before it is in the list.
         if !events.suspend(spare.event) {
             return false;
         }
@@ -49,7 +49,7 @@ impl SpareEvents {
         kept
     }
 
-    /// Adds an event, unless there are enough or the context has ended since `ends` was read.
+    /// Adds an event, unless there are enough or a context has ended since `ends` was read.
     fn put(&self, spare: Spare, ends: u32) -> bool {
         let mut all = lock(&self.all);
         if all.len() == MOST || self.closed.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) != ends {
@@ -73,12 +73,11 @@ impl SpareEvents {
         Some(found.event)
     }
 
-    /// Removes and returns those of a context, or all when the device's context ends.
+    /// Removes and returns those of a context, or all. Called before the events that ended with the context are destroyed, and again
+    /// afterwards: what another thread has kept meanwhile may be one of them.
     pub(crate) fn take_all(&self, whose: Option<u64>) -> Vec<u64> {
         let mut all = lock(&self.all);
-        if whose.is_none() {
-            self.ends.fetch_add(1, Ordering::Release);
-        }
+        self.ends.fetch_add(1, Ordering::Release);
         let (go, stay): (VecDeque<Spare>, _) = all.iter().copied().partition(|s| whose.is_none_or(|c| c == s.context));
         *all = stay;
         self.count.store(all.len(), Ordering::Relaxed);

@@ -138,17 +138,22 @@ fn destroyed_while_reset(late: bool) -> Result<usize, String> {
             let (spares, events, check) = (spares.clone(), events.clone(), check.clone());
             Box::new(move || {
                 let spare = Spare { event, flags: 0, context: 7 };
-                if late {
-                    assert!(events.suspend(event));
-                    put(&spares, spare);
-                } else {
+                if !late {
                     spares.keep(&events, spare);
+                } else if events.suspend(event) {
+                    put(&spares, spare);
                 }
                 check();
             })
         };
         let reset: Body = Box::new(move || {
-            spares.take_all(None);
+            let live: BTreeSet<u64> = events.all(0).into_iter().map(|(e, _)| e).collect();
+            let take = || spares.take_all(None).into_iter().inspect(|e| events.resume(*e, |_| {}));
+            for e in live.into_iter().chain(take()).collect::<BTreeSet<u64>>() {
+                lock(&at_place).remove(&e);
+                events.end(e);
+            }
+            take().for_each(|e| assert!(events.end(e)));
             lock(&at_place).clear();
             check();
         });
