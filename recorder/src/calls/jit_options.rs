@@ -101,7 +101,7 @@ mod tests {
         let keys = [ERRORS, ERRORS_SIZE, INFO_SIZE, 2, 9];
         for (room, want) in [(8, &b"ptxas\0??"[..]), (4, b"ptx\0????"), (1, b"\0???????"), (0, b"????????")] {
             log.fill(b'?');
-            let mut values = [log.as_mut_ptr().cast(), room as *mut c_void, 7 as *mut c_void, 1 as *mut c_void, 5 as *mut c_void];
+            let mut values = [log.as_mut_ptr().cast(), room as *mut c_void, 7 as *mut c_void, 3 as *mut c_void, 5 as *mut c_void];
             let options = JitOptions::read(5, keys.as_ptr(), values.as_mut_ptr()).unwrap();
             assert_eq!(options.plain, [(9, 5)]);
             // SAFETY: buffer and values are above.
