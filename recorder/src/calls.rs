@@ -12,6 +12,7 @@ pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod host_function;
 pub(crate) mod ipc;
+pub(crate) mod jit_options;
 pub(crate) mod launch;
 pub(crate) mod linker;
 pub(crate) mod logs_and_coredump;

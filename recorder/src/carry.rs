@@ -7,10 +7,10 @@ use crate::enter::CallContext;
 use crate::handle_end;
 use crate::host_memory::managed_variables;
 use crate::job::{Device, PutOff, contexts};
-use crate::ledger::Ledger;
 use crate::ledger::call::Begun;
+use crate::ledger::{Ledger, PREFERENCES};
 use crate::objects::table::EVERY_DEVICE;
-use crate::order::{captures, creation};
+use crate::order::{captures, creation, host_waiting};
 use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
@@ -24,6 +24,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every device.
@@ -118,21 +119,32 @@ impl CallContext {
             return decode::<C>(&reply?);
         }
         let reply = if EVERYWHERE.contains(&C::ID) {
-            // On all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is returned
-            // by a later call.
-            self.job.devices.iter().try_for_each(Device::check)?;
-            let _later = PutOff::begin();
-            let mut last = Err(code::ERROR_NO_DEVICE);
-            for device in &self.job.devices {
-                last = Ok(self.carry_on::<C>(device, sent, &edges)?);
-            }
-            last
+            self.carry_everywhere::<C>(sent)
         } else {
             let device = self.device()?;
             self.carry_on::<C>(device, sent, &edges)
         }?;
         self.ended(&edges);
         Ok(reply)
+    }
+
+    /// Carries out a row on all devices or on none: a pending error is returned before anything is done; an error that occurs meanwhile is
+    /// returned by a later call.
+    fn carry_everywhere<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
+        /// Held before the ledgers: of two threads with the same request, all devices must give the one the handle of the other.
+        static EVERY_LEDGER: Mutex<()> = Mutex::new(());
+        let _alone = lock(&EVERY_LEDGER);
+        self.job.devices.iter().try_for_each(Device::check)?;
+        let _later = PutOff::begin();
+        let mut last = Err(code::ERROR_NO_DEVICE);
+        for device in &self.job.devices {
+            // A device that knows the request has replaced the handle in it.
+            let edges = C::edges(sent);
+            last = Ok(self.carry_on::<C>(device, sent, &edges)?);
+            // If the next device fails, this one gives the handle to the next such request, which must find it alive.
+            C::edges(sent).creates.iter().for_each(|h| self.keep(*h));
+        }
+        last
     }
 
     pub(crate) fn ended(&self, edges: &Edges) {
@@ -151,7 +163,6 @@ impl CallContext {
         handle_end::reference_ended(self, h);
         self.job.tables.end(h);
         if matches!(cuda_api::handle::kind(h), Some(Kind::Module | Kind::Library)) {
-            variables::forget();
             self.show_text();
             managed_variables::ended(self, h);
         }
@@ -224,6 +235,10 @@ impl CallContext {
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
+            if let Some(ended) = edges.ends.filter(|h| matches!(cuda_api::handle::kind(*h), Some(Kind::Module | Kind::Library))) {
+                // Under the ledger: code that is loaded next may have its variables there.
+                variables::unloaded(ended);
+            }
             for hash in ledger.succeeded::<C>(call, body, &bytes, edges)? {
                 self.send_quietly(device, ops::id::IMAGE_END, &hash)?;
                 ledger.end_image(&hash)?;
@@ -242,6 +257,11 @@ impl CallContext {
                     other.forget_on(device.index);
                 }
             }
+            if let Some(first) = edges.uses.first().filter(|_| PREFERENCES.contains(&C::ID)) {
+                for h in ledger.aliases(*first).iter().chain([first]) {
+                    self.job.tables.function(*h).into_iter().for_each(|f| f.answers.forget());
+                }
+            }
             if let Some(parent) = edges.uses.first() {
                 for f in edges.creates.iter().filter_map(|h| self.job.tables.function(*h).ok()) {
                     f.parent.store(*parent, Ordering::Relaxed);
@@ -251,7 +271,7 @@ impl CallContext {
         })?;
         if let Some(known) = known {
             C::rename(sent, known);
-            for h in &edges.creates {
+            for h in edges.creates.iter().filter(|h| **h != known) {
                 self.job.tables.end(*h);
                 self.made.retain(|m| m != h);
             }
@@ -297,25 +317,36 @@ impl CallContext {
     }
 }
 
+/// Destroys a stream.
+pub(crate) fn end_stream(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
+    host_waiting::stream_ends(cx, device, hStream);
+    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
+}
+
 /// The calling thread's default stream on the device of its context.
 pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
     let device = cx.device()?;
     let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
-    if let Some(stream) = known {
+    // It ends with its context, which any thread can destroy.
+    if let Some(stream) = known.filter(|s| cx.job.tables.streams.get(*s).is_ok()) {
         return Ok(stream);
     }
-    let stream = match thread::take_idle_stream(device.index) {
-        Some(s) => s,
-        None => {
-            let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
-            cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
-            cx.keep(sent.phStream);
-            let made = cx.job.tables.streams.get(sent.phStream)?;
-            made.data.per_thread.store(true, Ordering::Relaxed);
-            made.set_context(0);
-            sent.phStream
+    // Nobody can use these any more. The thread does not get one of them: it may have work, a capture or attributes.
+    for stream in thread::take_ended_streams(device.index) {
+        if cx.job.tables.streams.get(stream).is_ok() {
+            end_stream(cx, device, stream)?;
         }
-    };
-    thread::change(|own| own.streams.push((device.index, stream)));
+    }
+    let mut sent = cuStreamCreateWithPriority::Sent { phStream: cx.new_handle(Kind::Stream)?, flags: 0, priority: 0 };
+    cx.carry::<cuStreamCreateWithPriority::Fn>(&mut sent)?;
+    let stream = sent.phStream;
+    cx.keep(stream);
+    let made = cx.job.tables.streams.get(stream)?;
+    made.data.per_thread.store(true, Ordering::Relaxed);
+    made.set_context(0);
+    thread::change(|own| {
+        own.streams.retain(|(d, _)| *d != device.index);
+        own.streams.push((device.index, stream));
+    });
     Ok(stream)
 }

@@ -33,6 +33,10 @@ use tail::{Tail, Weight};
 /// Identifies a request: call id and encoded arguments, without the handle that the call creates.
 pub(crate) type Key = (u16, Vec<u8>);
 
+/// Rows that set preferences of a function: through another handle of the function, too.
+pub(crate) const PREFERENCES: [u16; 3] =
+    [cuFuncSetCacheConfig::Fn::ID, cuFuncSetSharedMemConfig::Fn::ID, cuKernelSetCacheConfig::Fn::ID];
+
 /// Maximum number of array records that are kept because of code that was loaded while the arrays existed; more would make the journal
 /// grow.
 const MOST_ARRAYS: usize = 1000;
@@ -170,6 +174,9 @@ impl Ledger {
             return None;
         }
         self.values.insert(setting, body.to_vec());
+        for alias in first.filter(|_| PREFERENCES.contains(&C::ID)).map(|f| self.aliases(f)).unwrap_or_default() {
+            self.forget_values(alias);
+        }
         // Memory for a stack or heap was placed while its limit was the highest so far.
         let (limit, value) = (body.get(..4), body.get(4..12));
         if let (cuCtxSetLimit::Fn::ID, Some(limit), Some(value)) = (C::ID, limit, value) {

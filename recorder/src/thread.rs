@@ -49,7 +49,7 @@ pub(crate) struct Used {
 pub(crate) struct Own {
     /// The stack of contexts.
     pub(crate) contexts: Vec<u64>,
-    /// The streams used for `CU_STREAM_PER_THREAD`, by device; when the thread ends they are reused by the next thread.
+    /// The streams used for `CU_STREAM_PER_THREAD`, by device. They end with their context, which any thread can destroy.
     pub(crate) streams: Vec<(u32, u64)>,
 }
 
@@ -72,7 +72,7 @@ extern "C" fn at_end(round: *mut c_void) {
     let own = OWN.with(|own| own.take());
     // In a forked child another thread of the parent may hold the lock for ever.
     if !IS_FORKED_CHILD.load(Ordering::Relaxed) {
-        lock(&IDLE_STREAMS).extend(own.streams);
+        lock(&ENDED_STREAMS).extend(own.streams);
     }
 }
 
@@ -84,20 +84,12 @@ pub(crate) fn note_fork() {
     IS_FORKED_CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Streams of threads that have ended, with their devices, for reuse as the next thread's default stream.
-static IDLE_STREAMS: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
+/// The default streams of threads that have ended, with their devices, until they are destroyed: a thread that ends makes no calls.
+static ENDED_STREAMS: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
 
-/// Takes such a stream of a device, if there is one.
-pub(crate) fn take_idle_stream(device: u32) -> Option<u64> {
-    let mut idle = lock(&IDLE_STREAMS);
-    let at = idle.iter().rposition(|(d, _)| *d == device)?;
-    Some(idle.swap_remove(at).1)
-}
-
-/// Forgets the streams of a device that threads have used as their default streams: they were destroyed.
-pub(crate) fn forget_streams(device: u32) {
-    lock(&IDLE_STREAMS).retain(|(d, _)| *d != device);
-    change(|own| own.streams.retain(|(d, _)| *d != device));
+/// Takes those of a device.
+pub(crate) fn take_ended_streams(device: u32) -> Vec<u64> {
+    lock(&ENDED_STREAMS).extract_if(.., |(d, _)| *d == device).map(|(_, stream)| stream).collect()
 }
 
 impl Here {

@@ -24,6 +24,7 @@
 //! | `reloads` | state of code that comes and goes, journals that stay small |
 //! | `trips` | patterns of calls that wait for a remote place no oftener than they must |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
+//! | `shortcuts` | what is answered, kept or shared without a question to the place is what natively happens |
 //! | `scopes` | atomic operations with system scope are reported once |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
@@ -67,6 +68,7 @@ mod repeated;
 mod scheduler;
 mod scopes;
 mod shortage;
+mod shortcuts;
 mod stuck;
 mod surface;
 mod trips;

@@ -8,10 +8,10 @@ use tests::{Job, Random, Scene, Server, install};
 
 /// Builds a program of tests/process in the scene's folder.
 #[track_caller]
-fn build(scene: &Scene, name: &str) -> PathBuf {
+pub(crate) fn build(scene: &Scene, name: &str) -> PathBuf {
     let program = scene.path.join(name);
     let source = install::root().join(format!("tests/process/{name}.c"));
-    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
+    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-pthread", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
     program
 }

@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
     pub(crate) keep_journal: Option<PathBuf>,
+    /// `CUDA_MODULE_LOADING=EAGER`: what the program is told; places load lazily.
+    pub(crate) eager_loading: bool,
 }
 
 /// Why an environment variable is invalid.
@@ -104,6 +106,7 @@ fn read() -> Result<Config, ConfigError> {
         bulk_connections,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
+        eager_loading: var("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
     })
 }
 

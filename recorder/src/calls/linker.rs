@@ -3,6 +3,7 @@
 
 use crate::base::log::lock;
 use crate::base::pointer::write_out;
+use crate::calls::jit_options::JitOptions;
 use crate::enter::CallContext;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
@@ -13,14 +14,6 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `CU_JIT_WALL_TIME` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that are outputs.
-const OUTPUTS: std::ops::RangeInclusive<u32> = 2..=6;
-const INFO: u32 = 3;
-const INFO_SIZE: u32 = 4;
-const ERRORS: u32 = 5;
-const ERRORS_SIZE: u32 = 6;
-/// Maximum number of options, more than exist.
-const MOST_OPTIONS: usize = 64;
 /// Kinds of parts: cubin, PTX, fat binary, object, library, NVVM.
 const KINDS: u32 = 6;
 const PTX: u32 = 1;
@@ -32,62 +25,10 @@ static NEXT: AtomicU64 = AtomicU64::new(0x6c69_0000_0000);
 /// A link.
 struct State {
     device: u32,
-    options: Vec<(u32, u64)>,
+    options: JitOptions,
     inputs: Vec<LinkInput>,
-    info: Log,
-    errors: Log,
     /// The result, which the program reads until it destroys the link.
     image: Option<Box<[u8]>>,
-}
-
-/// A buffer of the program for messages, and the slot in its array of values for the length written. Plain addresses rather than
-/// references, since the program may change both after the end of the link.
-#[derive(Debug, Clone, Copy, Default)]
-struct Log {
-    buffer: u64,
-    room: usize,
-    slot: u64,
-}
-
-impl Log {
-    fn write(&self, text: &[u8]) {
-        if self.buffer == 0 || self.room == 0 {
-            return;
-        }
-        let n = text.len().min(self.room - 1);
-        // SAFETY: the program keeps buffer and slot valid until it destroys the link (contract of `cuLinkCreate`).
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer as *mut u8, n);
-            (self.buffer as *mut u8).add(n).write(0);
-            if self.slot != 0 {
-                (self.slot as *mut usize).write_unaligned(n);
-            }
-        }
-    }
-}
-
-/// Reads the options: those that are numbers, and the buffers for messages.
-fn read_options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<(Vec<(u32, u64)>, Log, Log), Code> {
-    let (mut plain, mut info, mut errors) = (Vec::new(), Log::default(), Log::default());
-    if count as usize > MOST_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    for i in 0..count as usize {
-        // SAFETY: the program guarantees that both arrays have `count` elements.
-        let (key, slot) = unsafe { (keys.add(i).read(), values.add(i)) };
-        // SAFETY: as above.
-        let value = unsafe { slot.read() } as u64;
-        match key {
-            INFO => info.buffer = value,
-            ERRORS => errors.buffer = value,
-            // The value itself is the size.
-            INFO_SIZE => (info.room, info.slot) = (value as u32 as usize, slot as u64),
-            ERRORS_SIZE => (errors.room, errors.slot) = (value as u32 as usize, slot as u64),
-            key if OUTPUTS.contains(&key) => {}
-            key => plain.push((key, value)),
-        }
-    }
-    Ok((plain, info, errors))
 }
 
 /// Runs `body` on a link.
@@ -104,10 +45,10 @@ pub(crate) fn cuLinkCreate_v2(
 ) -> Result<(), Code> {
     let device = cx.device()?;
     device.check()?;
-    let (options, info, errors) = read_options(count, keys.cast_const().cast(), values)?;
+    let options = JitOptions::read(count, keys.cast_const().cast(), values)?;
     let handle = NEXT.fetch_add(64, Ordering::Relaxed);
     write_out(to, handle as sys::CUlinkState)?;
-    let state = State { device: device.index, options, inputs: Vec::new(), info, errors, image: None };
+    let state = State { device: device.index, options, inputs: Vec::new(), image: None };
     lock(&LINKS).get_or_insert_default().insert(handle, state);
     Ok(())
 }
@@ -116,7 +57,7 @@ pub(crate) fn cuLinkCreate_v2(
 fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, complete: bool) -> Result<Vec<u8>, Code> {
     let (device, op) = with(state, |s| {
         let inputs = s.inputs.iter().cloned().chain(more.clone()).collect();
-        Ok((s.device, Link { options: s.options.clone(), inputs, complete }))
+        Ok((s.device, Link { options: s.options.plain.clone(), inputs, complete }))
     })?;
     let device = cx.job.devices.get(device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
     let mut body = Vec::new();
@@ -124,8 +65,8 @@ fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, comp
     let answer = cx.ask(device, ops::id::LINK, &[&body])?;
     let linked = Linked::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     with(state, |s| {
-        s.info.write(&linked.info);
-        s.errors.write(&linked.errors);
+        // SAFETY: the program keeps the link's buffers and values valid until it destroys the link (contract of `cuLinkCreate`).
+        unsafe { s.options.write(&linked.info, &linked.errors) };
         if linked.code != code::SUCCESS {
             return Err(linked.code);
         }
@@ -156,7 +97,7 @@ fn add(
         return Err(code::ERROR_INVALID_VALUE);
     }
     with(state, |s| if s.image.is_some() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) })?;
-    let (options, ..) = read_options(count, keys.cast_const().cast(), values)?;
+    let options = JitOptions::read(count, keys.cast_const().cast(), values)?.plain;
     link(cx, state, Some(LinkInput { kind, name: text(name), options, data }), false).map(drop)
 }
 

@@ -1,8 +1,10 @@
 //! Modules and libraries: an image is sent once for each content hash; everything else consists of rows.
 
+use crate::base::config;
 use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::base::pointer::write_out;
+use crate::calls::jit_options::JitOptions;
 use crate::device_memory::variables;
 use crate::enter::{CallContext, guard};
 use crate::host_memory::managed_variables;
@@ -22,12 +24,9 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// `CU_MODULE_LAZY_LOADING`
+/// `CU_MODULE_EAGER_LOADING`, `CU_MODULE_LAZY_LOADING`
+const EAGER: u32 = 1;
 const LAZY: u32 = 2;
-/// `CU_JIT_INFO_LOG_BUFFER` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that carry buffers of the program.
-const LOGS: std::ops::RangeInclusive<u32> = 3..=6;
-/// `CU_JIT_WALL_TIME`: an output.
-const WALL_TIME: u32 = 2;
 
 fn load(
     cx: &CallContext,
@@ -35,15 +34,12 @@ fn load(
     handle: u64,
     library: bool,
     image: &Image,
-    options: &[(u32, u64)],
+    options: &JitOptions,
 ) -> Result<(), Code> {
     device.check()?;
     let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
     cx.show_text();
-    if let Some(facts) = loaded? {
-        variables::learn(cx, device, handle, &facts);
-    }
-    Ok(())
+    loaded
 }
 
 /// Sends an image, unless the device has it, loads it, and reads ahead what programs ask next, in one round trip.
@@ -54,8 +50,8 @@ fn load_at(
     handle: u64,
     library: bool,
     image: &Image,
-    options: &[(u32, u64)],
-) -> Result<Option<CodeFacts>, Code> {
+    options: &JitOptions,
+) -> Result<(), Code> {
     let begin = |id, body: &[u8]| -> Result<Waiting, Code> {
         let waiting = device.record_error(cx.place(device).begin(id, &[body]))?;
         // A load gives the program's streams no work.
@@ -71,7 +67,7 @@ fn load_at(
         put.extend_from_slice(&image.bytes);
     }
     let putting = if known.is_none() { Some(begin(ops::id::IMAGE_PUT, &put)?) } else { None };
-    let body = encode(&ImageLoad { handle, hash, library, options: options.to_vec() });
+    let body = encode(&ImageLoad { handle, hash, library, options: options.plain.clone() });
     let loading = begin(ops::id::IMAGE_LOAD, &body)?;
     let asking = if cx.place(device).is_far() { Some(begin(ops::id::CODE_FACTS, &handle.to_le_bytes())?) } else { None };
     // The last answer is waited for; the others come before it.
@@ -85,12 +81,17 @@ fn load_at(
             ledger.put_image(hash, &put)?
         }
     };
+    if loaded.0 != code::SUCCESS {
+        // SAFETY: the program's call has not returned.
+        unsafe { options.write(&[], &loaded.1) };
+    }
     let answer = cx.result(device, loaded)?;
     let loaded = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     // What the place cannot say ahead is asked for later.
     let facts = facts.filter(|(rc, _)| *rc == code::SUCCESS).and_then(|(_, bytes)| CodeFacts::get(&mut &bytes[..]).ok());
     ledger.load_succeeded(&Load { handle, hash, image: name, body: &body }, &loaded, facts.as_ref())?;
-    Ok(facts)
+    facts.iter().for_each(|facts| variables::learn(cx, device, handle, facts));
+    Ok(())
 }
 
 /// Loads code on devices. If the first device refuses it because it has managed variables, it is loaded with those in the job's memory:
@@ -101,8 +102,10 @@ fn load_on(
     handle: u64,
     library: bool,
     image: &Image,
-    options: &[(u32, u64)],
+    options: &JitOptions,
 ) -> Result<(), Code> {
+    // A load that succeeds has no messages. SAFETY: the program's call has not returned.
+    unsafe { options.write(&[], &[]) };
     let mut placed: Option<Image> = None;
     for device in devices {
         let mut loaded = load(cx, device, handle, library, placed.as_ref().unwrap_or(image), options);
@@ -140,7 +143,7 @@ fn measure_module(code: *const c_void) -> Result<Image, Code> {
     if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
 }
 
-fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, options: &[(u32, u64)]) -> Result<(), Code> {
+fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, options: &JitOptions) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -148,38 +151,6 @@ fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, opti
     let handle = cx.new_handle(Kind::Module)?;
     load_on(cx, &[device], handle, false, image, options)?;
     write_out(to, handle as sys::CUmodule)
-}
-
-/// Higher counts than there are options indicate a damaged count.
-const MOST_OPTIONS: c_uint = 64;
-
-/// Options of a load by number and value; log buffers are set to empty, since a successful load logs nothing.
-fn options(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<Vec<(u32, u64)>, Code> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    if keys.is_null() || values.is_null() || count > MOST_OPTIONS {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let mut plain = Vec::new();
-    for i in 0..count as usize {
-        // SAFETY: the program guarantees that both arrays have `count` elements.
-        let (key, value) = unsafe { (keys.add(i).read(), values.add(i).read() as u64) };
-        match key {
-            WALL_TIME => {}
-            // The sizes are set to the number of bytes written: none. SAFETY: the option's value is an in-out slot of the program's
-            // array.
-            4 | 6 => unsafe { values.add(i).write(std::ptr::null_mut()) },
-            k if LOGS.contains(&k) => {
-                if value != 0 {
-                    // SAFETY: the option's value is a buffer of the program with room for at least the final NUL.
-                    unsafe { (value as *mut u8).write(0) };
-                }
-            }
-            k => plain.push((k, value)),
-        }
-    }
-    Ok(plain)
 }
 
 fn read_file(path: *const c_char) -> Result<Image, Code> {
@@ -199,13 +170,13 @@ fn read_file(path: *const c_char) -> Result<Image, Code> {
 
 pub(crate) fn cuModuleLoad(cx: &mut CallContext, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
     let image = read_file(path)?;
-    load_module(cx, to, &image, &[])
+    load_module(cx, to, &image, &JitOptions::default())
 }
 
 pub(crate) fn cuModuleLoadData(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
     cx.device()?;
     let image = measure_module(image)?;
-    load_module(cx, to, &image, &[])
+    load_module(cx, to, &image, &JitOptions::default())
 }
 
 pub(crate) fn cuModuleLoadDataEx(
@@ -217,7 +188,7 @@ pub(crate) fn cuModuleLoadDataEx(
     values: *mut *mut c_void,
 ) -> Result<(), Code> {
     cx.device()?;
-    let options = options(count, keys.cast_const().cast(), values)?;
+    let options = JitOptions::read(count, keys.cast_const().cast(), values)?;
     let image = measure_module(image)?;
     load_module(cx, to, &image, &options)
 }
@@ -231,7 +202,7 @@ pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
     let mut module: sys::CUmodule = std::ptr::null_mut();
     match guard("CUDART_INTERFACE::get_module", false, |cx| {
         cx.device()?;
-        load_module(cx, &raw mut module, &measure(image)?, &[])
+        load_module(cx, &raw mut module, &measure(image)?, &JitOptions::default())
     }) {
         code::SUCCESS => Ok(module as usize),
         rc => Err(rc),
@@ -239,16 +210,16 @@ pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
 }
 
 pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext) -> Result<u32, Code> {
-    Ok(LAZY)
+    Ok(if config::get().is_ok_and(|c| c.eager_loading) { EAGER } else { LAZY })
 }
 
-fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, jit: &[(u32, u64)]) -> Result<(), Code> {
+fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, options: &JitOptions) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let handle = cx.new_handle(Kind::Library)?;
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
-    load_on(cx, &devices, handle, true, image, jit)?;
+    load_on(cx, &devices, handle, true, image, options)?;
     write_out(to, handle as sys::CUlibrary)
 }
 
@@ -264,9 +235,9 @@ pub(crate) fn cuLibraryLoadData(
     _count: c_uint,
 ) -> Result<(), Code> {
     // Library options tell what the driver may assume about the program's copy of the image; every place has its own copy.
-    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    let options = JitOptions::read(jit_count, jit_keys.cast_const().cast(), jit_values)?;
     let image = measure(code)?;
-    load_library(cx, to, &image, &jit)
+    load_library(cx, to, &image, &options)
 }
 
 /// No GPU supports calls of host functions, as the attribute reports.
@@ -286,8 +257,8 @@ pub(crate) fn cuLibraryLoadFromFile(
     _count: c_uint,
 ) -> Result<(), Code> {
     let image = read_file(path)?;
-    let jit = options(jit_count, jit_keys.cast_const().cast(), jit_values)?;
-    load_library(cx, to, &image, &jit)
+    let options = JitOptions::read(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    load_library(cx, to, &image, &options)
 }
 
 /// Unloads the modules of a device; libraries belong to no context and stay loaded.

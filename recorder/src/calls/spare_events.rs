@@ -48,15 +48,7 @@ pub(crate) fn keep(cx: &mut CallContext, event: u64) -> Result<bool, Code> {
         return Ok(false);
     }
     device.check()?;
-    let spare = Spare { event, flags, context: slot.context() };
-    if !events.suspend(event) {
-        return Ok(false);
-    }
-    let kept = device.spare_events.put(spare);
-    if !kept {
-        events.resume(event, |data| data.flags.store(flags, Ordering::Relaxed));
-    }
-    Ok(kept)
+    Ok(device.spare_events.keep(events, Spare { event, flags, context: slot.context() }))
 }
 
 /// Makes the handles of the kept events of a context, or all of a device, valid again, so that they can be destroyed.
@@ -64,4 +56,11 @@ pub(crate) fn take_all(cx: &CallContext, device: &Device, whose: Option<u64>) ->
     let all = device.spare_events.take_all(whose);
     all.iter().for_each(|event| cx.job.tables.events.resume(*event, |_| {}));
     all
+}
+
+/// Ends the handles of events that were kept while their context ended: the place has destroyed them.
+pub(crate) fn context_ended(cx: &CallContext, device: &Device, whose: Option<u64>) {
+    for event in take_all(cx, device, whose) {
+        cx.job.tables.end(event);
+    }
 }

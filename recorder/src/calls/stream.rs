@@ -3,6 +3,7 @@
 use crate::base::encoding::encoded;
 use crate::base::log::lock;
 use crate::calls::{graph, spare_events, stream_attributes};
+use crate::carry::end_stream;
 use crate::device_memory::{shared_handles, stream_ordered};
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
@@ -10,9 +11,8 @@ use crate::objects::events::{Asked, EventData, Recorded};
 use crate::order::creation::DISABLE_TIMING;
 use crate::order::delay::follows_default;
 use crate::order::{captures, landing};
-use crate::thread;
 use cuda_api::arg::{Capture, LEGACY};
-use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority, cuStreamDestroy_v2};
+use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
@@ -29,16 +29,11 @@ pub(crate) fn create(cx: &mut CallContext, ctx: u64, flags: c_uint, priority: c_
     Ok(sent.phStream)
 }
 
-fn end(cx: &mut CallContext, device: &'static Device, hStream: u64) -> Result<(), Code> {
-    crate::order::host_waiting::stream_ends(cx, device, hStream);
-    cx.carry::<cuStreamDestroy_v2::Fn>(&mut cuStreamDestroy_v2::Sent { hStream }).map(drop)
-}
-
 /// Destroys these streams and events of a device.
 pub(crate) fn destroy(cx: &mut CallContext, device: &'static Device, streams: &[u64], events: &[u64]) -> Result<(), Code> {
     for h in streams {
         cx.on(device);
-        end(cx, device, *h)?;
+        end_stream(cx, device, *h)?;
     }
     for h in events {
         cx.on(device);
@@ -54,8 +49,13 @@ pub(crate) fn end_of(cx: &mut CallContext, device: &'static Device, whose: Optio
     let streams: Vec<u64> = streams.map(|(h, _)| h).collect();
     let events = cx.job.tables.events.all(device.index).into_iter().filter(|(_, e)| e.ends_with(whose));
     let mut events: Vec<u64> = events.map(|(h, _)| h).collect();
-    events.extend(spare_events::take_all(cx, device, whose));
-    destroy(cx, device, &streams, &events)
+    let mut spare = spare_events::take_all(cx, device, whose);
+    // One that another thread has kept since is in both lists.
+    spare.retain(|e| !events.contains(e));
+    events.append(&mut spare);
+    let destroyed = destroy(cx, device, &streams, &events);
+    spare_events::context_ended(cx, device, whose);
+    destroyed
 }
 
 /// Destroys all graph instances, streams and events of a device.
@@ -63,7 +63,6 @@ pub(crate) fn end_all(cx: &mut CallContext, device: &'static Device) -> Result<(
     end_of(cx, device, None)?;
     captures::forget_memory(cx, device);
     stream_attributes::forget(device);
-    thread::forget_streams(device.index);
     Ok(())
 }
 
@@ -341,7 +340,7 @@ pub(crate) use cuEventElapsedTime_v2 as cuEventElapsedTime;
 
 pub(crate) fn cuStreamDestroy(cx: &mut CallContext, stream: u64) -> Result<(), Code> {
     let device = cx.device()?;
-    end(cx, device, stream)
+    end_stream(cx, device, stream)
 }
 
 pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: u64) -> Result<(), Code> {

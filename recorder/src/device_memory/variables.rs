@@ -20,6 +20,8 @@ use std::sync::Mutex;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) device: u32,
+    /// The module or library that was loaded.
+    owner: u64,
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     /// Context of its module; libraries belong to the primary one.
@@ -32,9 +34,16 @@ struct State {
     ended: u64,
     /// Variables queried before, by address.
     known: BTreeMap<u64, Found>,
+    /// Numbers of variables that have been asked for, by owner and address. A later variable at the address has another one.
+    numbers: BTreeMap<(u64, u64), u64>,
+    next_number: u64,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { ended: 0, known: BTreeMap::new() });
+/// The first number of a variable, above those of all other memory.
+const FIRST_NUMBER: u64 = 1 << 49;
+
+static STATE: Mutex<State> =
+    Mutex::new(State { ended: 0, known: BTreeMap::new(), numbers: BTreeMap::new(), next_number: FIRST_NUMBER });
 
 /// Rows that query a variable by its name.
 pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
@@ -80,7 +89,7 @@ pub(crate) fn learn(cx: &CallContext, device: &Device, owner: u64, facts: &CodeF
     for (i, (start, bytes)) in all.iter().copied().enumerate() {
         let apart = (i == 0 || end(all[i - 1]) <= start) && all.get(i + 1).is_none_or(|next| end((start, bytes)) <= next.0);
         if apart && start >= PLACED && end((start, bytes)) <= PLACED_END {
-            state.known.insert(start, Found { device: device.index, start, bytes, context });
+            state.known.insert(start, Found { device: device.index, owner, start, bytes, context });
         }
     }
 }
@@ -107,7 +116,7 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
         return None;
     }
     let context = context_of(cx, device.index, module)?;
-    let found = Found { device: device.index, start, bytes, context };
+    let found = Found { device: device.index, owner: module, start, bytes, context };
     let mut state = lock(&STATE);
     if state.ended == ended {
         state.known.insert(start, found);
@@ -115,9 +124,50 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     Some(found)
 }
 
-/// Clears the cache when code was unloaded, since other variables may be placed there.
-pub(crate) fn forget() {
-    let mut state = lock(&STATE);
-    state.ended += 1;
-    state.known.clear();
+/// Number of a variable in the job (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+pub(crate) fn number(of: &Found) -> u64 {
+    lock(&STATE).number(of.owner, of.start)
+}
+
+/// Notes that code was unloaded: other variables may be placed there.
+pub(crate) fn unloaded(owner: u64) {
+    lock(&STATE).forget(|of, _| of == owner);
+}
+
+/// Notes that the context of a device was reset: its code has new variables.
+pub(crate) fn context_ended(device: &Device) {
+    lock(&STATE).forget(|_, at| regions::home_index(at) == Some(device.index));
+}
+
+impl State {
+    fn number(&mut self, owner: u64, start: u64) -> u64 {
+        *self.numbers.entry((owner, start)).or_insert_with(|| {
+            self.next_number += 1;
+            self.next_number - 1
+        })
+    }
+
+    /// Clears the cache, and the numbers of variables that have ended, by owner and address.
+    fn forget(&mut self, ended: impl Fn(u64, u64) -> bool) {
+        self.ended += 1;
+        self.known.clear();
+        self.numbers.retain(|(owner, start), _| !ended(*owner, *start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_its_number_until_its_code_is_unloaded() {
+        let mut s = State { ended: 0, known: BTreeMap::new(), numbers: BTreeMap::new(), next_number: FIRST_NUMBER };
+        let (a, b) = (s.number(1, PLACED), s.number(2, PLACED + 64));
+        assert!(a != b && a >= FIRST_NUMBER);
+        s.forget(|owner, _| owner == 1);
+        assert_eq!(s.number(2, PLACED + 64), b, "other code was unloaded");
+        let again = s.number(1, PLACED);
+        assert!(![a, b].contains(&again), "code that was loaded since has another variable at the address");
+        assert_eq!(s.number(1, PLACED), again);
+    }
 }

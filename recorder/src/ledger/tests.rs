@@ -228,6 +228,24 @@ fn a_known_value_of_a_function_is_recognized() {
 }
 
 #[test]
+fn a_preference_is_set_again_after_another_handle_of_the_function_has_set_it() {
+    let mut l = ledger();
+    let [library, kernel, function] = [Kind::Library, Kind::Kernel, Kind::Function].map(|k| compose(k, 1, 1));
+    l.learn((1, vec![]), &edges(&[kernel], None, &[library]));
+    l.learn((2, vec![]), &edges(&[function], None, &[kernel]));
+    let (of_kernel, of_function) = (edges(&[], None, &[kernel]), edges(&[], None, &[function]));
+    let body = |config: u8| [config, 0, 0, 0];
+    assert!(l.keep::<cuKernelSetCacheConfig::Fn>(&body(2), &of_kernel).is_some());
+    assert!(l.is_set::<cuKernelSetCacheConfig::Fn>(&body(2), &of_kernel));
+    assert!(l.keep::<cuFuncSetCacheConfig::Fn>(&body(1), &of_function).is_some());
+    assert!(!l.is_set::<cuKernelSetCacheConfig::Fn>(&body(2), &of_kernel), "it is 1 now");
+    assert!(l.keep::<cuKernelSetCacheConfig::Fn>(&body(2), &of_kernel).is_some());
+    assert!(!l.is_set::<cuFuncSetCacheConfig::Fn>(&body(1), &of_function), "it is 2 again");
+    assert!(l.keep::<cuFuncLoad::Fn>(&[], &of_function).is_some());
+    assert!(l.is_set::<cuKernelSetCacheConfig::Fn>(&body(2), &of_kernel), "a load sets nothing");
+}
+
+#[test]
 fn names_of_changes_are_all_different() {
     let names: std::collections::HashSet<u64> = (0..1000).map(|_| change()).collect();
     assert_eq!(names.len(), 1000);

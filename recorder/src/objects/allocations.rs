@@ -30,6 +30,10 @@ pub(crate) const LARGE: u64 = 1 << 20;
 /// Alignment of small allocations.
 pub(crate) const STEP: u64 = 512;
 
+/// Each device numbers its allocations from a multiple of this power of two on, so that a number is that of one piece of memory in the
+/// job. Below the first one are the numbers of host memory, above the last one those of mappings and variables.
+const ID_BITS: u32 = 40;
+
 /// Where an allocation lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
@@ -99,7 +103,7 @@ pub(crate) struct Memory {
     pub(crate) live: BTreeMap<u64, Allocation>,
     pub(crate) used: u64,
     pub(crate) next_id: u64,
-    /// Number of the last allocation before the last reset.
+    /// Number of the last allocation, or of none, before the last reset.
     pub(crate) last_reset: u64,
     pub(crate) told: Option<Told>,
     pub(crate) pools: BTreeMap<u64, Pool>,
@@ -119,6 +123,7 @@ impl Memory {
     /// An empty arena.
     pub(crate) fn new(device: u32) -> Memory {
         let base = OWN + u64::from(device) * ARENA;
+        let first_id = (u64::from(device) + 1) << ID_BITS;
         let mut bare = Ranges::default();
         bare.put(base, ARENA);
         Memory {
@@ -133,8 +138,8 @@ impl Memory {
             moment: 0,
             live: BTreeMap::new(),
             used: 0,
-            next_id: 0,
-            last_reset: 0,
+            next_id: first_id,
+            last_reset: first_id,
             unmapping: 0,
             told: None,
             pools: BTreeMap::from([(default_of(device), Pool::new(0))]),

@@ -1,6 +1,9 @@
 //! The destroyed events of a device that are kept for reuse.
 
 use crate::base::log::lock;
+use crate::base::sync::AtomicU32;
+use crate::objects::events::EventData;
+use crate::objects::table::Table;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,6 +23,8 @@ pub(crate) struct SpareEvents {
     count: AtomicUsize,
     /// No events are kept any more.
     closed: AtomicBool,
+    /// Counts the calls of [`SpareEvents::take_all`].
+    ends: AtomicU32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +35,24 @@ pub(crate) struct Spare {
 }
 
 impl SpareEvents {
-    /// Keeps an event; returns false if there are enough.
-    pub(crate) fn put(&self, spare: Spare) -> bool {
+    /// Keeps an event and makes its handle invalid meanwhile; returns false, with the handle as it was, if it is not kept.
+    pub(crate) fn keep(&self, events: &Table<EventData>, spare: Spare) -> bool {
+        let ends = self.ends.load(Ordering::Acquire);
+        // Now a thread that ends the context does not find the event before it is in the list.
+        if !events.suspend(spare.event) {
+            return false;
+        }
+        let kept = self.put(spare, ends);
+        if !kept {
+            events.resume(spare.event, |data| data.flags.store(spare.flags, Ordering::Relaxed));
+        }
+        kept
+    }
+
+    /// Adds an event, unless there are enough or a context has ended since `ends` was read.
+    fn put(&self, spare: Spare, ends: u32) -> bool {
         let mut all = lock(&self.all);
-        if all.len() == MOST || self.closed.load(Ordering::Relaxed) {
+        if all.len() == MOST || self.closed.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) != ends {
             return false;
         }
         all.push_back(spare);
@@ -54,9 +73,11 @@ impl SpareEvents {
         Some(found.event)
     }
 
-    /// Removes and returns those of a context, or all.
+    /// Removes and returns those of a context, or all. Called before the events that ended with the context are destroyed, and again
+    /// afterwards: what another thread has kept meanwhile may be one of them.
     pub(crate) fn take_all(&self, whose: Option<u64>) -> Vec<u64> {
         let mut all = lock(&self.all);
+        self.ends.fetch_add(1, Ordering::Release);
         let (go, stay): (VecDeque<Spare>, _) = all.iter().copied().partition(|s| whose.is_none_or(|c| c == s.context));
         *all = stay;
         self.count.store(all.len(), Ordering::Relaxed);

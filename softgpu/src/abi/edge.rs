@@ -29,6 +29,11 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
     }
 
+    /// Element `index` of an in-out array, which exists according to the caller; NULL is `INVALID_VALUE`.
+    pub fn at(self, index: usize) -> Res<Out<T>> {
+        self.check().map(|()| Out(self.0.wrapping_add(index)))
+    }
+
     /// Stores `value`; NULL is `INVALID_VALUE`.
     pub fn set(self, value: T) -> Res {
         self.check()?;

@@ -1,5 +1,6 @@
 //! Libraries and their kernels.
 
+use super::module::JitLog;
 use super::{In, Out, Res, Text, abi};
 use crate::gpu::attributes::Attributes;
 use crate::gpu::module::{self, Kernel, Library};
@@ -13,23 +14,23 @@ use std::sync::Arc;
 
 abi! {
     call fn cuLibraryLoadData(
-        out: Out<CUlibrary> as *mut CUlibrary, image: *const c_void, _jit: In<c_uint> as *mut CUjit_option,
-        _jit_values: *mut *mut c_void, _jit_count: c_uint,
+        out: Out<CUlibrary> as *mut CUlibrary, image: *const c_void, jit: In<c_uint> as *mut CUjit_option,
+        jit_values: Out<*mut c_void> as *mut *mut c_void, jit_count: c_uint,
         options: In<c_uint> as *mut CUlibraryOption, _values: *mut *mut c_void, count: c_uint,
     ) {
         out.check()?;
         check_options(options, count)?;
-        load(out, code::from_pointer(image)?)
+        load(out, code::from_pointer(image)?, &JitLog::find(jit_count, jit, jit_values)?)
     }
 
     call fn cuLibraryLoadFromFile(
-        out: Out<CUlibrary> as *mut CUlibrary, file: Text as *const c_char, _jit: In<c_uint> as *mut CUjit_option,
-        _jit_values: *mut *mut c_void, _jit_count: c_uint,
+        out: Out<CUlibrary> as *mut CUlibrary, file: Text as *const c_char, jit: In<c_uint> as *mut CUjit_option,
+        jit_values: Out<*mut c_void> as *mut *mut c_void, jit_count: c_uint,
         options: In<c_uint> as *mut CUlibraryOption, _values: *mut *mut c_void, count: c_uint,
     ) {
         out.check()?;
         check_options(options, count)?;
-        load(out, code::from_file(file.get()?)?)
+        load(out, code::from_file(file.get()?)?, &JitLog::find(jit_count, jit, jit_values)?)
     }
 
     call fn cuLibraryUnload(library: CUlibrary) {
@@ -157,6 +158,7 @@ fn check_options(options: In<c_uint>, count: c_uint) -> Res {
     Ok(())
 }
 
-fn load(out: Out<CUlibrary>, text: String) -> Res {
-    out.set(module::load_library(module::parse(&text)?)?.handle as CUlibrary)
+fn load(out: Out<CUlibrary>, text: String, log: &JitLog) -> Res {
+    let image = module::parse_with_log(&text, |message| log.write(message))?;
+    out.set(module::load_library(image)?.handle as CUlibrary)
 }

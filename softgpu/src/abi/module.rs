@@ -25,7 +25,7 @@ abi! {
 
     call fn cuModuleLoadDataEx(
         out: Out<CUmodule> as *mut CUmodule, image: *const c_void, count: c_uint,
-        options: In<c_uint> as *mut CUjit_option, values: In<*mut c_void> as *mut *mut c_void,
+        options: In<c_uint> as *mut CUjit_option, values: Out<*mut c_void> as *mut *mut c_void,
     ) {
         out.check()?;
         let log = JitLog::find(count, options, values)?;
@@ -82,34 +82,43 @@ fn load(out: Out<CUmodule>, text: String, log: impl FnOnce(&str)) -> Res {
     out.set(module::load(&live, image, None)?.handle as CUmodule)
 }
 
-/// The caller's buffer for error messages about its code.
-struct JitLog {
+/// The caller's buffer for error messages about its code, and where it reads their length.
+pub(super) struct JitLog {
     buffer: *mut c_void,
     size: usize,
+    length: Option<Out<*mut c_void>>,
 }
 
 impl JitLog {
-    fn find(count: c_uint, options: In<c_uint>, values: In<*mut c_void>) -> Res<JitLog> {
+    /// Reads the options; there are no messages yet.
+    pub(super) fn find(count: c_uint, options: In<c_uint>, values: Out<*mut c_void>) -> Res<JitLog> {
         const ERROR_BUFFER: c_uint = 5;
         const ERROR_BUFFER_SIZE: c_uint = 6;
         const OPTIONS: c_uint = 35;
-        let mut log = JitLog { buffer: std::ptr::null_mut(), size: 0 };
+        let mut log = JitLog { buffer: std::ptr::null_mut(), size: 0, length: None };
         for index in 0..count as usize {
             match options.at(index)? {
-                ERROR_BUFFER => log.buffer = values.at(index)?,
-                // The value itself is the size.
-                ERROR_BUFFER_SIZE => log.size = values.at(index)? as usize & 0xffff_ffff,
+                ERROR_BUFFER => log.buffer = values.at(index)?.get()?,
+                ERROR_BUFFER_SIZE => {
+                    let value = values.at(index)?;
+                    // The value itself is the size.
+                    (log.size, log.length) = (value.get()? as usize & 0xffff_ffff, Some(value));
+                }
                 // The others tune a compiler that is not here.
                 option if option < OPTIONS => {}
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
+        log.write("");
         Ok(log)
     }
 
-    fn write(&self, message: &str) {
+    pub(super) fn write(&self, message: &str) {
         if !self.buffer.is_null() && self.size > 0 {
             let mut bytes = message.as_bytes()[..message.len().min(self.size - 1)].to_vec();
+            if let Some(length) = self.length {
+                length.set_if_wanted(std::ptr::without_provenance_mut(bytes.len()));
+            }
             bytes.push(0);
             // The buffer is not NULL, so this cannot fail.
             let _ = put_bytes(self.buffer, &bytes);

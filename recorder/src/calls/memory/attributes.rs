@@ -28,8 +28,8 @@ impl Known {
     }
 
     fn of_variable(v: crate::device_memory::variables::Found) -> Known {
-        // Numbers of allocations are counted from 1, and no address is that low, so a start address can serve as the number.
-        Known { start: v.start, bytes: v.bytes, id: v.start, device: v.device, context: v.context, pool: 0, handle_types: 0 }
+        let id = crate::device_memory::variables::number(&v);
+        Known { start: v.start, bytes: v.bytes, id, device: v.device, context: v.context, pool: 0, handle_types: 0 }
     }
 
     fn of_mapping(f: crate::device_memory::mappings::Found) -> Known {
@@ -56,13 +56,11 @@ fn find(cx: &CallContext, ptr: u64) -> Option<Known> {
     allocated.or_else(mapped).or_else(|| crate::device_memory::variables::find(cx, ptr).map(Known::of_variable))
 }
 
-/// Identifies a piece of memory: its device, and its number, which is never reused.
-type Name = (u32, u64);
-
 /// Memory with `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, with an address in it. Freed memory is removed only when the list has become long.
 #[derive(Debug)]
 struct Synchronous {
-    all: BTreeMap<Name, u64>,
+    /// By the number of the memory, which is never reused.
+    all: BTreeMap<u64, u64>,
     /// Length from which on freed memory is removed.
     many: usize,
 }
@@ -72,19 +70,19 @@ static SYNCHRONOUS: Mutex<Synchronous> = Mutex::new(Synchronous { all: BTreeMap:
 impl Synchronous {
     const FEW: usize = 64;
 
-    fn has(&self, name: Name) -> bool {
-        self.all.contains_key(&name)
+    fn has(&self, id: u64) -> bool {
+        self.all.contains_key(&id)
     }
 
     /// Sets the attribute of the memory at an address. `lies_at` returns the memory that is at an address now.
-    fn set(&mut self, name: Name, ptr: u64, on: bool, lies_at: impl Fn(u64) -> Option<Name>) {
+    fn set(&mut self, id: u64, ptr: u64, on: bool, lies_at: impl Fn(u64) -> Option<u64>) {
         if !on {
-            self.all.remove(&name);
+            self.all.remove(&id);
             return;
         }
-        self.all.insert(name, ptr);
+        self.all.insert(id, ptr);
         if self.all.len() >= self.many {
-            self.all.retain(|name, ptr| lies_at(*ptr) == Some(*name));
+            self.all.retain(|id, ptr| lies_at(*ptr) == Some(*id));
             self.many = Synchronous::FEW.max(2 * self.all.len());
         }
     }
@@ -95,7 +93,7 @@ static ANY_WAITING: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether synchronous calls with this memory must wait for completion, including those that natively need not.
 pub(crate) fn waits(cx: &CallContext, ptr: u64) -> bool {
-    ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&SYNCHRONOUS).has((k.device, k.id)))
+    ANY_WAITING.load(Ordering::Relaxed) && find(cx, ptr).is_some_and(|k| lock(&SYNCHRONOUS).has(k.id))
 }
 
 /// Answers one pointer attribute: `Ok(None)` leaves the output unchanged.
@@ -133,7 +131,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
             put64(k.handle_types.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-            put32(lock(&SYNCHRONOUS).has((k.device, k.id)).into());
+            put32(lock(&SYNCHRONOUS).has(k.id).into());
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
             || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
             || of_other_devices(attribute)
@@ -157,7 +155,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
             put32(block.managed.into());
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
             // Calls about managed memory always wait (measured).
-            put32((block.managed || lock(&SYNCHRONOUS).has((block.device, block.id))).into());
+            put32((block.managed || lock(&SYNCHRONOUS).has(block.id)).into());
         } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
             put64(ptr);
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
@@ -263,17 +261,17 @@ pub(crate) fn cuPointerSetAttribute(
         // Measured: not supported for memory that the program maps.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
-    let name = |ptr: u64| {
-        let host = || crate::pinned::blocks::find(ptr).map(|block| (block.device, block.id));
-        find(cx, ptr).map(|memory| (memory.device, memory.id)).or_else(host)
+    let number = |ptr: u64| {
+        let host = || crate::pinned::blocks::find(ptr).map(|block| block.id);
+        find(cx, ptr).map(|memory| memory.id).or_else(host)
     };
-    let this = name(ptr).ok_or(bad)?;
+    let this = number(ptr).ok_or(bad)?;
     // SAFETY: not null, so by CUDA's contract a value of this attribute.
     let on = unsafe { value.cast::<u32>().read_unaligned() };
     if on > 1 {
         return Err(bad);
     }
-    lock(&SYNCHRONOUS).set(this, ptr, on == 1, name);
+    lock(&SYNCHRONOUS).set(this, ptr, on == 1, number);
     ANY_WAITING.fetch_or(on == 1, Ordering::Relaxed);
     Ok(())
 }
@@ -287,16 +285,16 @@ mod tests {
     fn memory_that_is_freed_is_forgotten() {
         let mut all = Synchronous { all: BTreeMap::new(), many: Synchronous::FEW };
         // The memory at each address: the same piece at one, successive pieces at another.
-        let mut lies = HashMap::from([(0x1000, (0, 1))]);
-        all.set((0, 1), 0x1000, true, |ptr| lies.get(&ptr).copied());
+        let mut lies = HashMap::from([(0x1000, 1)]);
+        all.set(1, 0x1000, true, |ptr| lies.get(&ptr).copied());
         for id in 2..100_000 {
-            lies.insert(0x2000 + id % 3, (0, id));
-            all.set((0, id), 0x2000 + id % 3, true, |ptr| lies.get(&ptr).copied());
+            lies.insert(0x2000 + id % 3, id);
+            all.set(id, 0x2000 + id % 3, true, |ptr| lies.get(&ptr).copied());
             assert!(all.all.len() <= Synchronous::FEW, "{} pieces of memory of which all but four are gone", all.all.len());
         }
-        assert!(all.has((0, 1)) && all.has((0, 99_999)));
-        all.set((0, 1), 0x1000, false, |_| None);
-        assert!(!all.has((0, 1)));
+        assert!(all.has(1) && all.has(99_999));
+        all.set(1, 0x1000, false, |_| None);
+        assert!(!all.has(1));
     }
 
     #[test]
@@ -304,9 +302,9 @@ mod tests {
         let mut all = Synchronous { all: BTreeMap::new(), many: Synchronous::FEW };
         let looks = std::cell::Cell::new(0u64);
         for id in 0..10_000 {
-            all.set((0, id), id, true, |ptr| {
+            all.set(id, id, true, |ptr| {
                 looks.set(looks.get() + 1);
-                Some((0, ptr))
+                Some(ptr)
             });
         }
         assert_eq!(all.all.len(), 10_000);

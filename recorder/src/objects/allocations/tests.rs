@@ -91,14 +91,21 @@ fn an_allocation_without_bytes_is_found_by_its_address_only() {
 }
 
 #[test]
-fn numbers_of_allocations_are_never_reused() {
-    let mut m = Memory::new(0);
+fn numbers_of_allocations_are_never_those_of_others() {
     let mut seen = BTreeSet::new();
-    for _ in 0..100 {
-        m.note(OWN, 512, Home::Shared);
-        assert!(seen.insert(m.find(OWN).unwrap().id));
-        m.forget(OWN).unwrap();
+    for device in 0..32 {
+        let mut m = Memory::new(device);
+        for reset in [10, 20, 30] {
+            for _ in 0..reset {
+                m.note(OWN, 512, Home::Shared);
+                assert!(seen.insert(m.find(OWN).unwrap().id));
+                let freed = m.forget(OWN).unwrap();
+                assert!(freed.id > m.last_reset);
+            }
+            m.reset();
+        }
     }
+    assert!(seen.first() > Some(&(1 << 33)) && seen.last() < Some(&(1 << 48)), "between host memory and mappings");
 }
 
 #[test]
