@@ -53,6 +53,8 @@ pub(crate) struct Pins {
     file: AtomicBool,
     /// Held while the worker acquires or releases memory, which takes a round trip.
     changing: Mutex<()>,
+    /// Held while the worker gets memory that is named by bytes which travel beside the calls.
+    giving: Mutex<()>,
 }
 
 /// Workers that may have host memory, whether or not a device is there.
@@ -452,6 +454,21 @@ impl Place {
     pub(crate) fn give_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
             naming::named_in(bytes, &worker);
+        }
+    }
+
+    /// As [`Place::give_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has the
+    /// contents of that memory, whatever call its driver is in.
+    pub(crate) fn give_named_at_once(&self, bytes: &[u8]) {
+        let Place::Remote { link, pins, .. } = self else { return };
+        if !naming::any_unmapped() || !naming::may_be_named(bytes) {
+            return;
+        }
+        // Another thread may find the same memory.
+        let _giving = lock(&pins.giving);
+        if naming::named_in(bytes, &Worker { link, pins }) && link.tell_changes().is_ok() {
+            // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no memory.
+            let _ = link.control(&Control::Areas { at_least: 0 });
         }
     }
 

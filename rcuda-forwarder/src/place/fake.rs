@@ -32,6 +32,8 @@ pub(crate) const ECHO: u16 = 0x0fe2;
 pub(crate) const PRINT: u16 = 0x0fe4;
 /// The call itself waits until no host call is outstanding, as a driver's call may.
 pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
+/// The call itself waits until no stream waits for bytes of a large copy.
+pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe6;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -203,6 +205,12 @@ impl Fake {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
+            WAIT_FOR_BYTES => {
+                while self.staging.awaits_bytes() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            id::HOST_PIN => {}
             FAIL => return Err(i32::get(&mut body).map_err(short)?),
             STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
             ECHO => {
