@@ -487,7 +487,7 @@ void to_the_gpu() {
 
 // Copies that wait, while a kernel runs in a stream that does not follow the default stream.
 void copies_beside_a_kernel() {
-    constexpr int COUNT = 64;
+    constexpr int COUNT = 16;
     const int sizes[] = {1, 1024, 16, 256};
     int together = 0, *sizes_on_device;
     Place *place;
