@@ -16,7 +16,7 @@
 use cuda_api::lock::lock;
 use faults::Faults;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -180,6 +180,12 @@ impl Area {
         }
     }
 
+    /// Whether bytes for the device are missing.
+    fn awaits_bytes(&self) -> bool {
+        let carried = self.carried.wrapping_sub(self.first) as usize;
+        self.pieces.iter().skip(carried).any(|p| p.to_device && p.carried < p.bytes)
+    }
+
     fn is_idle(&mut self) -> bool {
         self.settle();
         self.pieces.is_empty()
@@ -315,6 +321,8 @@ struct State {
 pub struct Staging {
     sizes: Sizes,
     state: Mutex<State>,
+    /// See [`Staging::awaits_bytes`].
+    awaits_bytes: AtomicBool,
     /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
     changed: [Condvar; 2],
 }
@@ -328,7 +336,8 @@ impl Default for Staging {
 impl Staging {
     /// No areas, for copies that are divided in this way.
     pub fn new(sizes: Sizes) -> Staging {
-        Staging { sizes, state: Mutex::default(), changed: [Condvar::new(), Condvar::new()] }
+        let changed = [Condvar::new(), Condvar::new()];
+        Staging { sizes, state: Mutex::default(), awaits_bytes: AtomicBool::new(false), changed }
     }
 
     /// Into what copies are divided.
@@ -339,6 +348,16 @@ impl Staging {
     /// Number of areas.
     pub fn areas(&self) -> usize {
         lock(&self.state).areas.len()
+    }
+
+    /// Whether a stream waits, or will wait, for bytes that connections have not received yet.
+    pub fn awaits_bytes(&self) -> bool {
+        self.awaits_bytes.load(Ordering::Acquire)
+    }
+
+    /// Notes a change of what [`Staging::awaits_bytes`] says.
+    fn note(&self, s: &State) {
+        self.awaits_bytes.store(s.areas.iter().any(Area::awaits_bytes), Ordering::Release);
     }
 
     /// Whether a copy of a stream needs one more area ([`Staging::add`]).
@@ -387,6 +406,7 @@ impl Staging {
         if !to_device {
             last.push(Word::Wait(carried, area.next));
         }
+        self.note(&s);
         drop(s);
         self.changed[usize::from(to_device)].notify_all();
         Some((steps, last))
@@ -451,14 +471,17 @@ impl Staging {
         if let Some(area) = s.areas.iter_mut().find(|a| Arc::ptr_eq(&a.room, &segment.room)) {
             area.over(segment);
         }
+        self.note(&s);
     }
 
     /// Lets all streams continue: the context is about to be destroyed.
     pub(crate) fn let_go(&self) {
-        for area in &mut lock(&self.state).areas {
+        let mut s = lock(&self.state);
+        for area in &mut s.areas {
             area.carried = area.next;
             area.room.carried().store(area.next, Ordering::Release);
         }
+        self.note(&s);
     }
 
     /// Gives up all areas. Their memory lives until no connection has a segment of it.

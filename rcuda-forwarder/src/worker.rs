@@ -376,12 +376,22 @@ impl<P: Place> Worker<P> {
             }
             return self.request(head.ticket, body);
         }
-        // Such memory is mirrored whatever a call waits for.
-        let at_once = matches!(head.id, ops::id::HOST_DONE | ops::id::HOST_BYTES);
-        if !at_once && (!self.late.is_empty() || self.place.awaits_job() || self.place.has_apart()) {
+        // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes. (The end
+        // of memory waits for the streams itself.)
+        let at_once = match head.id {
+            ops::id::HOST_DONE | ops::id::HOST_BYTES => true,
+            ops::id::HOST_PIN => !self.late.ends_memory(),
+            _ => false,
+        };
+        if !at_once && (!self.late.is_empty() || self.may_wait_for_job()) {
             return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
+    }
+
+    /// Whether a call that waits for the GPU may wait for a message of the client. Mirrored memory is mirrored whatever a call waits for.
+    fn may_wait_for_job(&self) -> bool {
+        self.place.awaits_job() || self.place.staging().awaits_bytes() || self.place.has_apart()
     }
 
     /// Waits for the copies that nobody waits for; if they have failed, the client is told.

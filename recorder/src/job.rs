@@ -57,8 +57,8 @@ pub(crate) struct Device {
     /// Allocations and the arena. A thread that has this lock takes no other, and sends nothing.
     pub(crate) memory: MemoryLock,
     /// Held while the place maps or unmaps memory, so that the order of these operations is that of the changes of [`Device::memory`], and
-    /// that memory is mapped for exactly the devices that may use it. Only threads that map or unmap memory, or change peer access, wait for
-    /// it. Its holder takes the table of peer access and the ledger, whose holders never take this, and otherwise waits for the place alone
+    /// that memory is mapped for exactly the devices that may use it. Only threads that map or unmap memory, ask how much there is, or
+    /// change peer access, wait for it. Its holder takes the table of peer access and the ledger, whose holders never take this, and otherwise waits for the place alone
     /// (docs/execution.md, "Locks that are held over a round trip").
     pub(crate) mapping: Mutex<()>,
     /// Held while completed frees in streams are released, between the tables of [`Device::memory`]. Whoever finds no memory waits for that.
@@ -78,6 +78,8 @@ pub(crate) struct Device {
     pub(crate) board: OnceLock<Constants>,
     /// The completion cache.
     quiet: Mutex<Quiet>,
+    /// See [`Device::has_independent_streams`].
+    independent_streams: AtomicBool,
     /// References to the primary context.
     primary: Mutex<Primary>,
     /// Events that the program has destroyed, for reuse.
@@ -209,6 +211,7 @@ impl Device {
             failure: Failure::default(),
             waiters: AtomicU32::new(0),
             quiet: Mutex::new(quiet),
+            independent_streams: AtomicBool::new(false),
             primary: Mutex::default(),
             primary_now: AtomicU64::new(0),
             spare_events: SpareEvents::default(),
@@ -278,6 +281,16 @@ impl Device {
     pub(crate) fn quiet_at(&self, place: &Place, stream: Option<u64>) -> Option<u64> {
         let position = place.position()?;
         lock(&self.quiet).holds(self.epoch.load(Ordering::Relaxed), position, stream).then_some(position)
+    }
+
+    /// Returns whether streams have been created that the default stream does not follow. Their work may go on when they are destroyed.
+    pub(crate) fn has_independent_streams(&self) -> bool {
+        self.independent_streams.load(Ordering::Acquire)
+    }
+
+    /// Notes that such a stream has been created, before it can have work.
+    pub(crate) fn note_independent_stream(&self) {
+        self.independent_streams.store(true, Ordering::Release);
     }
 
     /// Notes that a call of an epoch has shown that a stream, or with `None` every stream, is complete up to the call's end.

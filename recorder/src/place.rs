@@ -55,6 +55,8 @@ pub(crate) struct Pins {
     changing: Mutex<()>,
     /// Whether a device of the job executes there. Otherwise it is only the target of a move, which may still fail.
     executes: AtomicBool,
+    /// Held while the worker gets memory that is named by bytes which travel beside the calls.
+    giving: Mutex<()>,
 }
 
 /// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never answers must
@@ -473,6 +475,21 @@ impl Place {
     pub(crate) fn give_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
             naming::named_in(bytes, &worker);
+        }
+    }
+
+    /// As [`Place::give_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has the
+    /// contents of that memory, whatever call its driver is in.
+    pub(crate) fn give_named_at_once(&self, bytes: &[u8]) {
+        let Place::Remote { link, pins, .. } = self else { return };
+        if !naming::any_unmapped() || !naming::may_be_named(bytes) {
+            return;
+        }
+        // Another thread may find the same memory.
+        let _giving = lock(&pins.giving);
+        if naming::named_in(bytes, &Worker { link, pins }) && link.tell_changes().is_ok() {
+            // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no memory.
+            let _ = link.control(&Control::Areas { at_least: 0 });
         }
     }
 

@@ -2,11 +2,15 @@
 // The argument says which: `in`, copies from pinned memory behind a value that another stream writes; `out`,
 // copies to pinned memory behind a kernel that waits for one which is launched last; `named`, one such copy,
 // and behind it kernels that read its destination by its address, in its stream and in one that waits for it;
-// `streams`, copies both ways in several streams at a time.
+// `streams`, copies both ways in several streams at a time; `unloaded`, a copy from pinned memory that contains the
+// address of other pinned memory, which a kernel of a module follows, and the end of that module, which waits for it;
+// `unloaded-late`, the same behind a function of the program that writes the address.
 
 #include "program.cuh"
 
-#include <cuda.h>
+#include "driver.cuh"
+
+#include <atomic>
 
 constexpr size_t PIECE = 4 << 20;
 // Pieces: more than 256 MiB, and more than 1 GiB.
@@ -28,6 +32,55 @@ template <class F> static F entry(const char *name) {
     cudaDriverEntryPointQueryResult result;
     CHECK(cudaGetDriverEntryPointByVersion(name, reinterpret_cast<void **>(&found), 12000, cudaEnableDefault, &result));
     return found;
+}
+
+// Copies `*from`, which is an address, follows it, and stores the word that is there.
+static const char *const FOLLOW = ".version 7.0\n.target sm_75\n.address_size 64\n"
+                                  ".visible .entry follow(.param .u64 from, .param .u64 to) {\n"
+                                  "  .reg .b64 %a, %p, %to;\n  .reg .b32 %v;\n"
+                                  "  ld.param.u64 %a, [from];\n  ld.param.u64 %to, [to];\n  ld.global.u64 %p, [%a];\n"
+                                  "  ld.global.u32 %v, [%p];\n  st.global.u32 [%to], %v;\n  ret;\n}\n";
+
+static std::atomic<bool> unloading{false};
+static unsigned *named, **place_of_name;
+
+static void CUDART_CB write_name(void *) {
+    while (!unloading) usleep(50);
+    usleep(2000);
+    *place_of_name = named;
+}
+
+// So many times, as the order of the messages between two processes is not always the same.
+static void unload_behind(cudaStream_t stream, unsigned char *device, unsigned char *pinned, bool late, program::Report &report) {
+    constexpr int ROUNDS = 30, BYTES = 128 << 10, AT = 72 << 10;
+    unsigned *found;
+    CHECK(cudaMalloc(&found, ROUNDS * sizeof *found));
+    place_of_name = reinterpret_cast<unsigned **>(pinned + AT);
+    std::vector<unsigned> want;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        CUmodule module;
+        CUfunction follow;
+        DRIVER(cuModuleLoadData, &module, FOLLOW);
+        DRIVER(cuModuleGetFunction, &follow, module, "follow");
+        // Nothing has shown before that GPUs use this memory.
+        CHECK(cudaMallocHost(&named, 4096));
+        *named = i + 1;
+        want.push_back(i + 1);
+        std::memset(pinned, 0, BYTES);
+        unloading = false;
+        if (late) CHECK(cudaLaunchHostFunc(stream, write_name, nullptr));
+        else *place_of_name = named;
+        CHECK(cudaMemcpyAsync(device, pinned, BYTES, cudaMemcpyHostToDevice, stream));
+        unsigned char *from = device + AT;
+        unsigned *to = found + i;
+        void *params[] = {&from, &to};
+        DRIVER(cuLaunchKernel, follow, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
+        unloading = true;
+        DRIVER(cuModuleUnload, module);
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaFreeHost(named));
+    }
+    report.expect_device("found", found, want.data(), ROUNDS * sizeof *found);
 }
 
 int main(int argc, char **argv) {
@@ -71,6 +124,8 @@ int main(int argc, char **argv) {
         CHECK(cudaDeviceSynchronize());
         std::fill(want.begin(), want.end(), 3);
         report.expect("pinned", pinned, want.data(), want.size());
+    } else if (way == "unloaded" || way == "unloaded-late") {
+        unload_behind(first, device, pinned, way == "unloaded-late", report);
     } else if (way == "streams") {
         typedef CUresult (*Value)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
         CUdeviceptr at = reinterpret_cast<CUdeviceptr>(flag);

@@ -2,6 +2,8 @@
 // shape/data/way/flag, and is tried for some rounds:
 //   out/DATA/WAY/FLAG   bytes come to host memory of the kind DATA in the way WAY, then the host is told by FLAG and must find them;
 //   in/DATA/WAY/FLAG    the host writes memory of the kind DATA, then lets the GPU go on by FLAG, whose work must find the bytes;
+//   in/device/copy_SOURCE/FLAG the host copies to the GPU's memory, by a call that waits, and then lets a running kernel go on that has not got
+//                   the address of its flag as a parameter, again and again;
 //   sb/DATA/-/FLAG      each writes its own word and then reads the other's: at least one must see the other's write.
 // `--only TEXT`: names that contain TEXT; `--except TEXT,TEXT...`: not those; `--rounds N`; `--words N`: words of the large rounds;
 // `--list`: names only; `--counts`: how many rounds were wrong, too; `--unregistered`: kernels use no registered memory by its address, so
@@ -66,6 +68,29 @@ __global__ void await_and_check(const volatile int *flag, const volatile int *da
     while (*flag != value) {}
     __threadfence_system();
     compare(data, n, value, wrong);
+}
+// A flag, and behind it, in another line of a cache, the answer to it.
+constexpr int ANSWER = 32;
+struct Place {
+    volatile int *flag;
+};
+__device__ void await_each_at(volatile int *flag, const volatile int *data, const int *sizes, int value, int count, int *wrong) {
+    int sum = 0;
+    for (int i = 0; i < count; i++) {
+        while (flag[0] != value + i) {}
+        __threadfence_system();
+        for (int j = 0; j < sizes[i % 4]; j++) sum += data[j] != value + i;
+        __threadfence_system();
+        flag[ANSWER] = value + i;
+    }
+    *wrong = sum;
+}
+__global__ void await_each(const Place *place, const volatile int *data, const int *sizes, int value, int count, int *wrong) {
+    await_each_at(place->flag, data, sizes, value, count, wrong);
+}
+__managed__ int managed_flag[2 * ANSWER];
+__global__ void await_each_managed(const volatile int *data, const int *sizes, int value, int count, int *wrong) {
+    await_each_at(managed_flag, data, sizes, value, count, wrong);
 }
 __global__ void store_buffering(const volatile int *go, volatile int *mine, const volatile int *theirs, int value, int *result) {
     while (*go != value) {}
@@ -460,6 +485,45 @@ void to_the_gpu() {
         }
 }
 
+// Copies that wait, while a kernel runs in a stream that does not follow the default stream.
+void copies_beside_a_kernel() {
+    constexpr int COUNT = 16;
+    const int sizes[] = {1, 1024, 16, 256};
+    int together = 0, *sizes_on_device;
+    Place *place;
+    CHECK(cudaDeviceGetAttribute(&together, cudaDevAttrConcurrentManagedAccess, 0));
+    CHECK(cudaMalloc(&sizes_on_device, sizeof sizes));
+    CHECK(cudaMemcpy(sizes_on_device, sizes, sizeof sizes, cudaMemcpyHostToDevice));
+    CHECK(cudaMalloc(&place, sizeof *place));
+    std::vector<Memory> all = flags;
+    if (together) all.push_back({"variable", nullptr, true});
+    const std::pair<const char *, int *> sources[] = {{"pinned", pinned(4096, cudaHostAllocDefault)}, {"pageable", pages(4096)}};
+    for (auto [kind, source] : sources)
+      for (const Memory &memory : all)
+        attempt(std::string("in/device/copy_") + kind + "/again_" + memory.name, [&, source = source](long round) {
+            volatile int *flag = memory.at != nullptr ? memory.at : managed_flag;
+            int first = static_cast<int>(round) * COUNT + 1;
+            flag[0] = flag[ANSWER] = 0;
+            Place there = {flag};
+            CHECK(cudaMemcpy(place, &there, sizeof there, cudaMemcpyHostToDevice));
+            CHECK(cudaDeviceSynchronize());
+            if (memory.at != nullptr) await_each<<<1, 1, 0, work>>>(place, device, sizes_on_device, first, COUNT, seen);
+            else await_each_managed<<<1, 1, 0, work>>>(device, sizes_on_device, first, COUNT, seen);
+            CHECK_LAUNCH();
+            for (int i = 0; i < COUNT; i++) {
+                int n = sizes[i % 4];
+                std::fill_n(source, n, first + i);
+                CHECK(cudaMemcpy(device, source, sizeof(int) * n, cudaMemcpyHostToDevice));
+                *flag = first + i;
+                until([&] { return flag[ANSWER] == first + i; });
+            }
+            CHECK(cudaStreamSynchronize(work));
+            int wrong = 0;
+            CHECK(cudaMemcpy(&wrong, seen, sizeof wrong, cudaMemcpyDeviceToHost));
+            return wrong != 0;
+        });
+}
+
 void store_buffers() {
     for (const Memory &data : kinds)
         for (const Memory &memory : flags) {
@@ -525,6 +589,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMallocArray(&array, &format, ROW, words / ROW));
     to_the_host();
     to_the_gpu();
+    copies_beside_a_kernel();
     store_buffers();
     if (list) return 0;
     std::printf("RESULT %s\n", any_wrong ? "wrong" : "ok");

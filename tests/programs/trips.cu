@@ -438,6 +438,18 @@ static void weights(int count) {
     expect(count == 0 || back == host, "weights");
 }
 
+// Short copies, after the question whether GPUs can use each other's memory.
+static void asked(int count) {
+    int can;
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    CHECK(cudaDeviceCanAccessPeer(&can, 1, 0));
+    uint64_t *there, back = 0;
+    CHECK(cudaMalloc(&there, BYTES));
+    for (uint64_t i = 1; i <= uint64_t(count); i++) CHECK(cudaMemcpy(there, &i, sizeof i, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(&back, there, sizeof back, cudaMemcpyDeviceToHost));
+    expect(back == uint64_t(count), "the last copy");
+}
+
 static cudaGraph_t captured(const Memory &m, cudaStream_t stream, int n) {
     cudaGraph_t graph;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -472,7 +484,7 @@ int main(int argc, char **argv) {
     const std::map<std::string, std::function<void(int)>> patterns = {
         {"allocations", allocations}, {"large", large},       {"many", many},     {"used", used},     {"hosts", hosts},
         {"registered", registered},   {"streams", streams},   {"pipeline", pipeline}, {"graphs", graphs}, {"updates", updates}, {"managed", managed}, {"order", order},     {"kernels", kernels},
-        {"instances", instances},     {"eager", eager},         {"weights", weights},
+        {"instances", instances},     {"eager", eager},         {"weights", weights},     {"asked", asked},
     };
     const auto pattern = argc == 3 ? patterns.find(argv[1]) : patterns.end();
     if (pattern == patterns.end()) {

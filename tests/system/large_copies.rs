@@ -149,6 +149,24 @@ fn kernels_read_what_was_copied_to_memory_that_they_use_by_its_address() {
     }
 }
 
+/// A stream waits for bytes that name memory which the place must get first, and the driver waits for that stream, in a call that lies
+/// before this memory.
+#[test]
+fn memory_that_bytes_name_is_given_while_the_driver_waits_for_them() {
+    let scene = Scene::new("large-unloaded");
+    let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, "late"));
+    for way in ["unloaded", "unloaded-late"] {
+        let native = native(&scene, "late", &[way]);
+        // Without connections the bytes of late copies are answers of the job to the stream.
+        for connections in ["0", "2"] {
+            let env = [SMALL, ("MRCUDA_BULK_CONNECTIONS", connections)];
+            let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &[way], &env).wait(LIMIT);
+            assert!(!outcome.hung, "{way} hangs with {connections} connections: {}", outcome.stderr);
+            assert_identical(&outcome, &native);
+        }
+    }
+}
+
 /// The order that programs are promised (docs/consistency.md).
 #[test]
 fn host_and_gpu_see_each_other_s_writes_in_order() {

@@ -67,6 +67,19 @@ fn no_room_for_anything_is_an_error_and_no_signal() {
     assert!(outcome.stderr.contains("File too large"), "{}", outcome.stderr);
 }
 
+/// What a job keeps of freed memory makes room for memory that the place's driver allocates itself.
+#[test]
+fn freed_memory_makes_room_for_every_kind() {
+    let scene = Scene::new("room");
+    let small = [("SOFTGPU_MEMORY", "536870912")];
+    let (server, program) = (Server::start_with(&scene, "one", &[], &small), Programs::get().path(Linkage::Static, "room"));
+    for place in ["local", "helper", &server.place(0)] {
+        let outcome = Job::start(&scene, "job", &["--server", place], &program, &[], &small).wait(LIMIT);
+        let wanted = "memory for tiles: 0\narray: 0\nmipmapped array: 0\nRESULT ok\n";
+        assert!(outcome.ok() && outcome.stdout == wanted, "at {place}: {outcome:?}");
+    }
+}
+
 /// Limits a running process to this descriptor number; gives the limit that it had.
 fn limit_descriptors(pid: u32, most: u64) -> u64 {
     let new = libc::rlimit { rlim_cur: most, rlim_max: most.max(1 << 20) };

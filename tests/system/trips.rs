@@ -76,6 +76,12 @@ fn a_step_waits_for_what_the_program_reads() {
     cheap(|s| s.near(0), "trips-steps-near", &[("eager", 1, 0)]);
 }
 
+/// That other GPUs could use its memory is no reason to wait for copies.
+#[test]
+fn a_question_about_peers_costs_later_copies_nothing() {
+    cheap(|s| format!("{},{}", s.place(0), s.place(0)), "trips-peers", &[("asked", 0, 0)]);
+}
+
 /// From the start of a program to the result of its first kernels, over the network.
 #[test]
 fn a_start_waits_for_few_answers() {

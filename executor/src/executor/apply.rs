@@ -14,7 +14,7 @@ impl Executor {
     pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
         let op = Op::from_id(call);
         if self.has_copies_at_rest()
-            && !matches!(op, Some(Op::CopyInAtRest | Op::HostDone | Op::HostBytes))
+            && !matches!(op, Some(Op::CopyInAtRest | Op::HostDone | Op::HostBytes | Op::HostPin))
             && let Err(rc) = self.finish_copies()
         {
             return Applied::Done(rc);

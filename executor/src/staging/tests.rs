@@ -133,6 +133,14 @@ impl World<'_> {
         }
     }
 
+    /// Whether a stream waits for bytes of a copy to the device.
+    fn any_waits_for_bytes(&self) -> bool {
+        let piece =
+            |q: &VecDeque<Command>| q.iter().find_map(|c| if let Command::Piece { token, .. } = c { Some(*token) } else { None });
+        let to_device = |q| piece(q).is_some_and(|token| self.copies[token as usize].to_device);
+        self.streams.iter().any(|(stream, q)| !q.is_empty() && !self.can(Actor::Gpu(*stream)) && to_device(q))
+    }
+
     fn queue(&self, stream: u64) -> &VecDeque<Command> {
         &self.streams.iter().find(|(s, _)| *s == stream).unwrap().1
     }
@@ -256,7 +264,9 @@ fn run(copies: &[Copy], connections: &[bool], first: u32, order: &mut dyn Order)
                 break;
             }
         }
+        assert!(w.staging.awaits_bytes() || !w.any_waits_for_bytes(), "a stream waits for bytes, which the areas do not say");
     }
+    assert!(!w.staging.awaits_bytes());
     assert!(lock(&w.staging.state).areas.iter_mut().all(Area::is_idle));
 }
 

@@ -34,6 +34,8 @@ pub(crate) const PRINT: u16 = 0x0fe4;
 pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
 /// Of the threads that the reading thread starts from now on, the next one cannot be started.
 pub(crate) const NO_THREAD: u16 = 0x0fe6;
+/// The call itself waits until no stream waits for bytes of a large copy.
+pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe7;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -205,6 +207,12 @@ impl Fake {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
+            WAIT_FOR_BYTES => {
+                while self.staging.awaits_bytes() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            id::HOST_PIN => {}
             FAIL => return Err(i32::get(&mut body).map_err(short)?),
             STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
             ECHO => {

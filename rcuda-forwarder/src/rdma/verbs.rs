@@ -191,7 +191,12 @@ fn find(address: IpAddr) -> io::Result<Port> {
     // SAFETY: no arguments.
     match unsafe { ibv::ibv_fork_init() } {
         0 => {}
-        why => return Err(io::Error::from_raw_os_error(why)),
+        // The program itself has registered memory before. The connection works, unless the job forks.
+        libc::EINVAL => tracing::warn!(
+            target: "place",
+            "ibv_fork_init is refused, because the program already uses RDMA: the job may lose its connection when it forks"
+        ),
+        why => return Err(io::Error::other(format!("ibv_fork_init: {}", io::Error::from_raw_os_error(why)))),
     }
     let mut n = 0;
     // SAFETY: `n` is writable.

@@ -2,11 +2,13 @@
 //!
 //! A driver's call may wait for the GPU: a module load does, and so does any launch when the stream's queue is full. If
 //! the GPU waits for a host function of the job, the message that it has completed lies behind that call in the
-//! connection. Therefore, while a host call is outstanding, the reader only reads: it processes that message at once
-//! and leaves the other calls, in order, to this thread.
+//! connection. If it waits for bytes, these may name memory that the place must get first, and that request lies there.
+//! Therefore, while a host call is outstanding or bytes are missing, the reader only reads: it processes such messages
+//! at once and leaves the other calls, in order, to this thread.
 
 use crate::frame::Head;
 use crate::sync::lock;
+use cuda_api::ops::id;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -21,6 +23,8 @@ pub(super) struct Late {
     queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
     arrived: Condvar,
     left: AtomicUsize,
+    /// Number of calls among these that end pinned memory.
+    ends: AtomicUsize,
     /// Total number of calls queued so far.
     count: AtomicU64,
 }
@@ -34,6 +38,7 @@ impl Late {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             left: AtomicUsize::new(0),
+            ends: AtomicUsize::new(0),
             count: AtomicU64::new(0),
         }
     }
@@ -53,6 +58,11 @@ impl Late {
         self.left.load(Ordering::Acquire)
     }
 
+    /// Whether calls that end pinned memory have not been applied: other memory may come to its addresses only after that.
+    pub(super) fn ends_memory(&self) -> bool {
+        self.ends.load(Ordering::Acquire) != 0
+    }
+
     /// Total number of calls queued so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
@@ -67,6 +77,7 @@ impl Late {
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
+        self.ends.fetch_add(usize::from(ends_memory(head.id)), Ordering::AcqRel);
         lock(&self.queue).push_back((head, body.to_vec()));
         self.arrived.notify_one();
         true
@@ -83,9 +94,15 @@ impl Late {
                 return why;
             }
             self.waiting.fetch_sub(cost(&body), Ordering::Relaxed);
+            self.ends.fetch_sub(usize::from(ends_memory(head.id)), Ordering::AcqRel);
             self.left.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Whether a call ends pinned memory, or registers all of it anew.
+fn ends_memory(call: u16) -> bool {
+    matches!(call, id::HOST_UNPIN | id::CONTEXT_RESET | id::BATCH)
 }
 
 /// What a queued call costs: its body, and its entry in the queue.
@@ -114,5 +131,20 @@ mod tests {
         });
         assert_eq!((end, applied), ("enough", 10));
         assert!((0..9).all(|_| late.push(head, &[7; 100])) && !late.push(head, &[7; 200]));
+    }
+
+    #[test]
+    fn the_end_of_memory_is_known_until_it_is_applied() {
+        let late = Late::new(10_000);
+        let call = |id| Head { len: 24, id, flags: 0, seq: 0, ticket: 0 };
+        for id in [id::LAUNCH, id::HOST_UNPIN, id::STREAM_SYNC, id::CONTEXT_RESET, id::LAUNCH] {
+            assert!(late.push(call(id), &[]));
+        }
+        let mut known = Vec::new();
+        late.run(|_, _| {
+            known.push(late.ends_memory());
+            if known.len() == 5 { Err(()) } else { Ok(()) }
+        });
+        assert_eq!(known, [true, true, true, true, false]);
     }
 }

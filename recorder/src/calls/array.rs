@@ -3,6 +3,7 @@
 use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::calls::tiles;
+use crate::device_memory::stream_ordered;
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::job::array_lookup::{find, window, without_memory};
@@ -51,8 +52,9 @@ fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, 
     }
     let window = if has_memory { window(bytes) } else { 0 };
     let creates = std::iter::once(handle).chain(parts.iter().copied()).collect();
-    let body = encode(&ArrayMake { handle, window, shape, levels: parts.clone() });
-    let reply = cx.build(device, ops::id::ARRAY_MAKE, &body, &Edges { creates, ..Edges::default() }, Keep::PLAIN)?;
+    let (body, edges) =
+        (encode(&ArrayMake { handle, window, shape, levels: parts.clone() }), Edges { creates, ..Edges::default() });
+    let reply = stream_ordered::with_room(cx, device, || cx.build(device, ops::id::ARRAY_MAKE, &body, &edges, Keep::PLAIN))?;
     let layout = if has_memory { None } else { Some(Layout::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?) };
     if levels.is_some() {
         *lock(&cx.job.tables.mipmaps.get(handle)?.data.0) = Mipmap { levels: parts, layout };

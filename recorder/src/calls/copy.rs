@@ -253,14 +253,17 @@ fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: 
 }
 
 /// Returns whether somebody may see the memory of a device other than by later calls to its place: other processes, other GPUs of the job,
-/// or work that is already at a place and goes on when the host says so. The bytes must then be there when a wait is over.
-fn is_observed(device: &Device) -> bool {
+/// or work that is already at the place and goes on when the host says so. The bytes must then be there when a wait is over. The default
+/// stream is known to be complete up to `position`, and so are the streams that it follows.
+fn is_observed(device: &Device, place: &Place, position: u64) -> bool {
+    let all_idle = || !device.has_independent_streams() || device.quiet_at(place, None) == Some(position);
     shared_handles::any()
         || peer::any()
         || cross_device::any()
         || host_function::any_outstanding()
         || stream_memory::any_waiting()
-        || host_waiting::any(device)
+        // A kernel may wait for a flag of the program, wherever it has found the flag's address.
+        || landing::is_seen(place) && !all_idle()
 }
 
 /// Returns false if the streams are not known to be idle, or somebody else observes the device.
@@ -270,7 +273,7 @@ fn copy_piece_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, strea
     // The work of other streams may follow that of the default stream, and vice versa.
     let Some(position) = at_rest(LEGACY).filter(|p| stream == LEGACY || at_rest(stream) == Some(*p)) else { return Ok(false) };
     // Not before the position is known: whatever is observed from now on sends a call first, and the copy then has another position.
-    if is_observed(device) {
+    if is_observed(device, cx.place(device), position) {
         return Ok(false);
     }
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };

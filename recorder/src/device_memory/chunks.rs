@@ -96,6 +96,8 @@ fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, e
 
 fn map(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let edges = Edges { creates: [chunk.address].into(), ..Edges::default() };
+    // An error of the program's work that is not told yet says nothing about the memory.
+    let _later = PutOff::begin();
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
         // The first error is reported.

@@ -79,7 +79,7 @@ impl Access {
     }
 }
 
-/// Whether memory of a device was ever offered to another.
+/// Whether memory of a device was ever offered to another; what is offered for a mere test counts not.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether other devices of the job may use a device's memory by its addresses.
@@ -89,8 +89,10 @@ pub(crate) fn any() -> bool {
 
 /// The offer by which other places get the memory of a chunk.
 pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
-    // Before the request: copies that are sent to the owner without a wait until then are complete before it is carried out.
-    ANY.store(true, Ordering::Release);
+    if chunk.bytes != 0 {
+        // Before the request: copies that are sent to the owner without a wait until then are complete before it is carried out.
+        ANY.store(true, Ordering::Release);
+    }
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)
 }

@@ -5,7 +5,7 @@ use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::device_memory::{chunks, shared_handles, shared_memory};
 use crate::enter::CallContext;
-use crate::job::Device;
+use crate::job::{Device, PutOff};
 use crate::objects::allocations::{Allocation, Home};
 use crate::objects::chunks::Request;
 use crate::objects::memory_lock::Fence;
@@ -25,8 +25,10 @@ pub(crate) fn release(cx: &CallContext, device: &'static Device, gone: impl Into
 fn put_back(cx: &CallContext, device: &'static Device, gone: impl IntoIterator<Item = (u64, Allocation)>) {
     let mut ends = false;
     for (address, a) in gone {
-        // Before another allocation can have the address.
-        shared_handles::freed(cx, device, address);
+        // Before another allocation can have the address. After a reset one may have it already.
+        if !device.memory().is_gone(&a) {
+            shared_handles::freed(cx, device, address);
+        }
         if matches!(a.home, Home::Borrowed(_)) {
             shared_memory::close(cx, device, address);
         }
@@ -82,6 +84,19 @@ pub(crate) fn with_reclaim<T>(cx: &CallContext, device: &'static Device, take: i
         }
         other => other,
     }
+}
+
+/// As [`with_reclaim`], for memory that the place allocates itself, beside the chunks: spare chunks are given up for it.
+pub(crate) fn with_room<T>(cx: &CallContext, device: &'static Device, make: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
+    // A pending error of the program's work says nothing about the memory.
+    let _later = PutOff::begin();
+    with_reclaim(cx, device, || match make() {
+        Err(code::ERROR_OUT_OF_MEMORY) => {
+            chunks::drop_spare(cx, device, 0);
+            make()
+        }
+        other => other,
+    })
 }
 
 /// Releases free chunks of a pool until it has no more than `keep` bytes.

@@ -219,11 +219,16 @@ impl Memory {
         }
     }
 
+    /// Returns whether an allocation was made before a reset, which has ended it.
+    pub(crate) fn is_gone(&self, a: &Allocation) -> bool {
+        a.id <= self.last_reset
+    }
+
     /// Frees the memory of an allocation that is in no table and that nothing uses any more; memory of a pool is freed behind all work.
     /// Memory of another process is not in the arena. What was allocated before a reset is gone already. Returns whether a pool waits only for its frees to be complete, to
     /// end.
     pub(crate) fn put_back(&mut self, address: u64, a: Allocation) -> bool {
-        if a.id <= self.last_reset {
+        if self.is_gone(&a) {
             return false;
         }
         self.moment += 1;

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 /// `CU_EVENT_DISABLE_TIMING`
 pub(crate) const DISABLE_TIMING: u32 = 2;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
 
 /// The parameters of a creation.
 #[derive(Clone, Copy)]
@@ -23,8 +25,7 @@ pub(crate) struct Creation {
 /// The parameters of a creation, if it creates a stream or an event and the driver would not refuse it: validated locally, which avoids a
 /// round trip.
 pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
-    /// `CU_STREAM_NON_BLOCKING`
-    const STREAM_FLAGS: u32 = 1;
+    const STREAM_FLAGS: u32 = NON_BLOCKING;
     /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
     const EVENT_FLAGS: u32 = 7;
     const INTERPROCESS: u32 = 4;
@@ -54,6 +55,9 @@ pub(crate) fn note_creation(cx: &CallContext, device: &'static Device, made: Cre
     if let Ok(s) = cx.job.tables.streams.get(made.handle) {
         s.data.flags.store(made.flags, Ordering::Relaxed);
         s.data.priority.store(made.priority as u32, Ordering::Relaxed);
+        if made.flags & NON_BLOCKING != 0 {
+            device.note_independent_stream();
+        }
         follow::new_in(cx, device, s.context(), made.handle)?;
     } else if let Ok(e) = cx.job.tables.events.get(made.handle) {
         e.data.flags.store(made.flags, Ordering::Relaxed);

@@ -96,16 +96,6 @@ pub(crate) fn follows_event(device: &Device, stream: u64) {
     }
 }
 
-/// Returns whether such a kernel may be running on a device.
-pub(crate) fn any(device: &Device) -> bool {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return false;
-    }
-    let mut all = lock(&KERNELS);
-    drop_past(&mut all, device);
-    all.iter().any(|k| k.device == device.index)
-}
-
 /// Returns whether the next work of a stream may have to wait for such a kernel. In-process, copies are up to the driver.
 pub(crate) fn holds(cx: &CallContext, device: &'static Device, stream: u64) -> bool {
     if COUNT.load(Ordering::Acquire) == 0 || matches!(cx.place(device), Place::Local { .. }) {

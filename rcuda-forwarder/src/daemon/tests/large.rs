@@ -101,6 +101,33 @@ fn calls_do_not_wait_behind_a_large_copy() {
     assert!(get(&link, 0, large.len()) == large);
 }
 
+/// The driver waits for bytes of a copy, which name memory that the worker must get before them.
+#[test]
+fn memory_that_bytes_name_is_given_while_a_call_waits_for_them() {
+    let s = Scene::new();
+    let link = Arc::new(s.link(0));
+    open(&s, &link);
+    for late in [false, true] {
+        let mut bytes = pattern(200_000);
+        let mut copy_in = memory(&mut bytes, 0, STREAM, true);
+        let (to, waits) = (link.clone(), Arc::new(AtomicBool::new(false)));
+        let is_sent = waits.clone();
+        copy_in.late = late;
+        copy_in.before_sent = Some(Arc::new(move |_| {
+            assert!(soon(|| is_sent.load(Ordering::SeqCst)));
+            let given = to.request(id::HOST_PIN, &[&[0; 32]]).unwrap().wait_for(Duration::from_secs(20));
+            assert_eq!(given.expect("the request waits for ever").unwrap().0, code::SUCCESS);
+        }));
+        // SAFETY: the memory lives until the copy is over, below.
+        let copy = unsafe { link.send_bulk(&copy_in, |rc| assert_eq!(rc, Ok((code::SUCCESS, false)))) }.unwrap().unwrap();
+        let after = link.request(fake::WAIT_FOR_BYTES, &[]).unwrap();
+        waits.store(true, Ordering::SeqCst);
+        assert_eq!(after.wait_for(Duration::from_secs(20)).expect("the call waits for ever").unwrap().0, code::SUCCESS);
+        assert!(soon(|| copy.over().load(Ordering::SeqCst)));
+        assert!(get(&link, 0, bytes.len()) == bytes);
+    }
+}
+
 #[test]
 fn late_copies_are_read_when_the_stream_is_there() {
     let s = Scene::new();

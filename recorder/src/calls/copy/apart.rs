@@ -287,7 +287,7 @@ fn search(place: &Place, host: u64, device: u64, bytes: u64) -> BeforeSent {
         let from = if words.start < device { words.start + 8 - device } else { from };
         if from < to {
             // SAFETY: bytes of the copy's source, which was touched, or is pinned.
-            place.give_named(unsafe { std::slice::from_raw_parts((host + from) as *const u8, (to - from) as usize) });
+            place.give_named_at_once(unsafe { std::slice::from_raw_parts((host + from) as *const u8, (to - from) as usize) });
         }
     })
 }
