@@ -4,7 +4,8 @@
 // and behind it kernels that read its destination by its address, in its stream and in one that waits for it;
 // `streams`, copies both ways in several streams at a time; `unloaded`, a copy from pinned memory that contains the
 // address of other pinned memory, which a kernel of a module follows, and the end of that module, which waits for it;
-// `unloaded-late`, the same behind a function of the program that writes the address.
+// `unloaded-late`, the same behind a function of the program that writes the address; `registered`, such copies
+// from registered memory that name registered memory.
 
 #include "program.cuh"
 
@@ -83,6 +84,36 @@ static void unload_behind(cudaStream_t stream, unsigned char *device, unsigned c
     report.expect_device("found", found, want.data(), ROUNDS * sizeof *found);
 }
 
+// Both are the program's own memory, registered anew each time, so that nothing has shown before that GPUs use it.
+static void follow_registered(cudaStream_t stream, unsigned char *device, program::Report &report) {
+    constexpr int ROUNDS = 20, BYTES = 128 << 10, AT = 72 << 10, WORDS = 512 << 10;
+    unsigned *found;
+    CHECK(cudaMalloc(&found, ROUNDS * sizeof *found));
+    CUmodule module;
+    CUfunction follow;
+    DRIVER(cuModuleLoadData, &module, FOLLOW);
+    DRIVER(cuModuleGetFunction, &follow, module, "follow");
+    std::vector<unsigned> want;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        std::vector<unsigned char> table(BYTES);
+        std::vector<unsigned> data(WORDS, i + 1);
+        unsigned *last = &data[WORDS - 1 - i];
+        std::memcpy(&table[AT], &last, sizeof last);
+        CHECK(cudaHostRegister(table.data(), BYTES, cudaHostRegisterDefault));
+        CHECK(cudaHostRegister(data.data(), WORDS * sizeof data[0], cudaHostRegisterDefault));
+        CHECK(cudaMemcpyAsync(device, table.data(), BYTES, cudaMemcpyHostToDevice, stream));
+        unsigned char *from = device + AT;
+        unsigned *to = found + i;
+        void *params[] = {&from, &to};
+        DRIVER(cuLaunchKernel, follow, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaHostUnregister(data.data()));
+        CHECK(cudaHostUnregister(table.data()));
+        want.push_back(i + 1);
+    }
+    report.expect_device("found", found, want.data(), ROUNDS * sizeof *found);
+}
+
 int main(int argc, char **argv) {
     std::string way = argc == 2 ? argv[1] : "";
     unsigned *flag;
@@ -124,6 +155,8 @@ int main(int argc, char **argv) {
         CHECK(cudaDeviceSynchronize());
         std::fill(want.begin(), want.end(), 3);
         report.expect("pinned", pinned, want.data(), want.size());
+    } else if (way == "registered") {
+        follow_registered(first, device, report);
     } else if (way == "unloaded" || way == "unloaded-late") {
         unload_behind(first, device, pinned, way == "unloaded-late", report);
     } else if (way == "streams") {

@@ -126,7 +126,7 @@ fn memory_that_cannot_be_accessed_faults_on_the_calling_thread() {
     for way in ["in", "out", "async-in", "async-out"] {
         let native = Job::native(&scene, "native", &program, &[way]).wait(LIMIT);
         assert!(native.stdout.starts_with("a fault of "), "{way}: {native:?}");
-        for place in [server.place(0), format!("plain://{}", server.place(0))] {
+        for place in [server.place(0), format!("plain://{}", server.place(0)), server.near(0)] {
             for connections in ["0", "2"] {
                 let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
                 let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &env).wait(LIMIT);
@@ -145,6 +145,19 @@ fn kernels_read_what_was_copied_to_memory_that_they_use_by_its_address() {
     for connections in ["0", "2"] {
         let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
         let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &["named"], &env).wait(LIMIT);
+        assert_identical(&outcome, &native);
+    }
+}
+
+/// A copy names memory that the place does not have yet, and a kernel behind it reads that memory.
+#[test]
+fn memory_that_bytes_name_is_there_before_they_are() {
+    let scene = Scene::new("large-registered");
+    let native = native(&scene, "late", &["registered"]);
+    let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, "late"));
+    for place in [server.place(0), server.near(0)] {
+        let outcome = Job::start(&scene, "job", &["--server", &place], &program, &["registered"], &[SMALL]).wait(LIMIT);
+        assert!(!outcome.hung, "it hangs at {place}: {}", outcome.stderr);
         assert_identical(&outcome, &native);
     }
 }
