@@ -135,9 +135,8 @@ impl World<'_> {
 
     /// Whether a stream waits for bytes of a copy to the device.
     fn any_waits_for_bytes(&self) -> bool {
-        let piece =
-            |q: &VecDeque<Command>| q.iter().find_map(|c| if let Command::Piece { token, .. } = c { Some(*token) } else { None });
-        let to_device = |q| piece(q).is_some_and(|token| self.copies[token as usize].to_device);
+        // Behind the wait for its bytes; behind that for bytes of a copy to the host is the end of the copy.
+        let to_device = |q: &VecDeque<Command>| matches!(q.get(1), Some(Command::Piece { token, .. }) if self.copies[*token as usize].to_device);
         self.streams.iter().any(|(stream, q)| !q.is_empty() && !self.can(Actor::Gpu(*stream)) && to_device(q))
     }
 
