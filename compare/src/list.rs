@@ -13,7 +13,7 @@ pub struct Program {
     /// Its arguments.
     pub args: Vec<String>,
     /// Its working directory. None: a separate one for each run, with links to all files beside the program.
-    pub folder: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Time limit.
     pub limit: Duration,
 }
@@ -22,34 +22,34 @@ pub struct Program {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn executables(folder: &Path, args: &[&str], limit: Duration) -> Result<Vec<Program>, String> {
+pub fn executables(directory: &Path, args: &[&str], limit: Duration) -> Result<Vec<Program>, String> {
     use std::os::unix::fs::PermissionsExt;
-    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let entries = std::fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
     let mut found: Vec<Program> = entries
         .filter_map(Result::ok)
         .filter(|entry| std::fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let args = args.iter().map(|a| (*a).to_owned()).collect();
-            Some(Program { name, path: entry.path(), args, folder: None, limit })
+            Some(Program { name, path: entry.path(), args, directory: None, limit })
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
 }
 
-/// Reads a list of programs of a directory: on each line a program and its arguments, separated by spaces, and then `@directory=PATH` and
-/// `@limit=SECONDS` as wanted. Paths are relative to the directory. Words with spaces are put in double quotes; lines with `#` in front are
-/// remarks.
+/// Reads a list of programs of a directory: on each line a program and its arguments, separated by spaces, and then
+/// `@directory=PATH` and `@limit=SECONDS` as wanted. Paths are relative to the directory. Words with spaces are put in double
+/// quotes; lines with `#` in front are remarks.
 ///
 /// # Errors
 /// The list cannot be read, or a line of it names no file or is not as above.
-pub fn read_list(folder: &Path, list: &Path, limit: Duration) -> Result<Vec<Program>, String> {
+pub fn read_list(directory: &Path, list: &Path, limit: Duration) -> Result<Vec<Program>, String> {
     let text = std::fs::read_to_string(list).map_err(|e| format!("{}: {e}", list.display()))?;
     let mut programs: Vec<Program> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let failed = |why: &str| format!("{}:{}: {why}", list.display(), number + 1);
-        if let Some(mut program) = read_line(folder, line, limit).map_err(|why| failed(&why))? {
+        if let Some(mut program) = read_line(directory, line, limit).map_err(|why| failed(&why))? {
             if !program.path.is_file() {
                 return Err(failed(&format!("{} is not a file", program.path.display())));
             }
@@ -63,7 +63,7 @@ pub fn read_list(folder: &Path, list: &Path, limit: Duration) -> Result<Vec<Prog
     Ok(programs)
 }
 
-fn read_line(folder: &Path, line: &str, limit: Duration) -> Result<Option<Program>, String> {
+fn read_line(directory: &Path, line: &str, limit: Duration) -> Result<Option<Program>, String> {
     if line.trim_start().starts_with('#') {
         return Ok(None);
     }
@@ -71,10 +71,10 @@ fn read_line(folder: &Path, line: &str, limit: Duration) -> Result<Option<Progra
     let Some(name) = words.next() else {
         return Ok(None);
     };
-    let mut program = Program { path: folder.join(&name), name, args: Vec::new(), folder: None, limit };
+    let mut program = Program { path: directory.join(&name), name, args: Vec::new(), directory: None, limit };
     for word in words {
         if let Some(path) = word.strip_prefix("@directory=") {
-            program.folder = Some(folder.join(path));
+            program.directory = Some(directory.join(path));
         } else if let Some(seconds) = word.strip_prefix("@limit=") {
             let seconds = seconds.parse().ok().filter(|s| (1..=86400).contains(s));
             program.limit = Duration::from_secs(seconds.ok_or(format!("`{word}` is not a number of seconds"))?);
@@ -108,16 +108,16 @@ mod tests {
 
     #[test]
     fn lines_have_programs_arguments_and_settings() {
-        let (folder, limit) = (Path::new("/a"), Duration::from_secs(60));
-        let read = |line| read_line(folder, line, limit);
+        let (directory, limit) = (Path::new("/a"), Duration::from_secs(60));
+        let read = |line| read_line(directory, line, limit);
         assert_eq!(read("  # bfs 3"), Ok(None));
         assert_eq!(read("   "), Ok(None));
         let program = read(r#"bfs/main 3 "a b" ""  @directory=bfs @limit=5"#).unwrap().unwrap();
         assert_eq!((program.name.as_str(), program.path.as_path()), ("bfs/main", Path::new("/a/bfs/main")));
         assert_eq!(program.args, ["3", "a b", ""]);
-        assert_eq!((program.folder.as_deref(), program.limit), (Some(Path::new("/a/bfs")), Duration::from_secs(5)));
+        assert_eq!((program.directory.as_deref(), program.limit), (Some(Path::new("/a/bfs")), Duration::from_secs(5)));
         let plain = read("x").unwrap().unwrap();
-        assert_eq!((plain.args.len(), plain.folder, plain.limit), (0, None, limit));
+        assert_eq!((plain.args.len(), plain.directory, plain.limit), (0, None, limit));
         for bad in ["x @limit=0", "x @limit=soon", r#"x "y"#] {
             assert!(read(bad).is_err(), "{bad}");
         }

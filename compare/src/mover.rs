@@ -58,8 +58,8 @@ pub struct Moves {
 }
 
 /// Moves every job that appears in a runtime directory to one target after the other until `over` is set.
-pub(crate) fn move_all(folder: &Path, targets: &[String], every: Duration, over: &AtomicBool) -> Moves {
-    let sockets = folder.join("mrcuda");
+pub(crate) fn move_all(directory: &Path, targets: &[String], every: Duration, over: &AtomicBool) -> Moves {
+    let sockets = directory.join("mrcuda");
     let (moves, mut known) = (Mutex::new(Moves::default()), BTreeSet::<PathBuf>::new());
     std::thread::scope(|s| {
         while !over.load(Ordering::Relaxed) {

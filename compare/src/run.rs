@@ -27,7 +27,7 @@ pub struct Setup {
     /// Number of GPUs that a program sees.
     pub gpus: u32,
     /// A scratch directory with a short path, because that of a Unix socket is limited to 107 bytes.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// The token of the servers.
     pub token: PathBuf,
     /// Pause between the end of a move and the next one.
@@ -166,18 +166,18 @@ impl Comparison {
 
 fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
     let mut command = Command::new(&program.path);
-    dress(setup, &mut command, &setup.folder);
+    dress(setup, &mut command, &setup.directory);
     if let Some(driver) = &setup.driver {
-        let folder = setup.folder.join("native");
-        let link = folder.join("libcuda.so.1");
+        let directory = setup.directory.join("native");
+        let link = directory.join("libcuda.so.1");
         // Another run may have created it already; whether it exists is checked below.
-        let _ = std::fs::create_dir_all(&folder);
+        let _ = std::fs::create_dir_all(&directory);
         let _ = std::os::unix::fs::symlink(driver, &link);
         if !link.exists() {
             return Err(format!("cannot make {}", link.display()));
         }
         let before = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
-        command.env("LD_LIBRARY_PATH", format!("{}{before}", folder.display()));
+        command.env("LD_LIBRARY_PATH", format!("{}{before}", directory.display()));
         command.env("SOFTGPU_DEVICES", setup.gpus.to_string());
     } else if std::env::var_os("CUDA_VISIBLE_DEVICES").is_none() {
         let list: Vec<String> = (0..setup.gpus).map(|n| n.to_string()).collect();
@@ -187,7 +187,7 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
 }
 
 fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), String> {
-    let runtime = own_folder(&setup.folder, "r")?;
+    let runtime = own_directory(&setup.directory, "r")?;
     let all = |place: &str| (0..setup.gpus).map(|n| format!("{place}/{n}")).collect::<Vec<_>>().join(",");
     let near = |place: &str| vec![place; setup.gpus as usize].join(",");
     let start = match mode {
@@ -231,7 +231,7 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
 
 /// Sets separate directories and the token; the softgpu name of this machine.
 fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
-    command.env("XDG_RUNTIME_DIR", runtime).env("XDG_CONFIG_HOME", &setup.folder).env("MRCUDA_TOKEN_FILE", &setup.token);
+    command.env("XDG_RUNTIME_DIR", runtime).env("XDG_CONFIG_HOME", &setup.directory).env("MRCUDA_TOKEN_FILE", &setup.token);
     for name in ["MRCUDA_DRIVER", "MRCUDA_SERVERS", "MRCUDA_LOG"] {
         command.env_remove(name);
     }
@@ -242,10 +242,10 @@ fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
 
 /// Runs a command to its end or time limit; then kills all its processes.
 fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run, String> {
-    let own = own_folder(&setup.folder, "w")?;
+    let own = own_directory(&setup.directory, "w")?;
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
-    let work = match &program.folder {
-        Some(folder) => folder.clone(),
+    let work = match &program.directory {
+        Some(directory) => directory.clone(),
         None => {
             let work = own.join("work");
             std::fs::create_dir(&work).map_err(|e| failed(&work, e))?;
@@ -295,7 +295,7 @@ fn end_of(text: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-fn own_folder(parent: &Path, prefix: &str) -> Result<PathBuf, String> {
+fn own_directory(parent: &Path, prefix: &str) -> Result<PathBuf, String> {
     use std::os::unix::fs::DirBuilderExt;
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let path = parent.join(format!("{prefix}{}", NEXT.fetch_add(1, Ordering::Relaxed)));

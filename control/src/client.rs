@@ -1,6 +1,6 @@
 //! The requesting side of the protocol.
 
-use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Plan, Refusal, Request, folder};
+use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Plan, Refusal, Request, directory};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -48,13 +48,13 @@ impl Client {
     /// # Errors
     /// See [`AskError`]; a directory or socket of another user is refused, except to root.
     pub fn connect(pid: u32) -> Result<Client, AskError> {
-        let (directory, owner) = folder::of(pid);
+        let (directory, owner) = directory::of(pid);
         Client::connect_in(&directory, owner, pid)
     }
 
     /// Connects to the job with this process id in the directory of a user.
     fn connect_in(directory: &Path, owner: u32, pid: u32) -> Result<Client, AskError> {
-        folder::check_owner(directory, owner)?;
+        directory::check_owner(directory, owner)?;
         // The exact user: for root, another user's directory could have a link to a socket of someone else.
         Client::open(&directory.join(pid.to_string()), |peer| peer == owner)
     }
@@ -65,7 +65,7 @@ impl Client {
     /// See [`AskError`]; a socket of another user is refused, except to root.
     pub fn connect_at(path: &Path) -> Result<Client, AskError> {
         let me = nix::unistd::Uid::effective().as_raw();
-        Client::open(path, |peer| folder::may_ask(me, peer))
+        Client::open(path, |peer| directory::may_ask(me, peer))
     }
 
     fn open(path: &Path, accepts: impl Fn(u32) -> bool) -> Result<Client, AskError> {

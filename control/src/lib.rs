@@ -1,6 +1,6 @@
 //! The control socket of a job: how schedulers, `mrcuda` and tests request moves of a running job (docs/scheduler.md).
 //!
-//! A job listens on a Unix socket named after its process id, in a directory of its user ([`folder`]). A [`Request`] is
+//! A job listens on a Unix socket named after its process id, in a directory of its user ([`directory`]). A [`Request`] is
 //! one line of JSON; the answer is one line of JSON: the result, or a [`Refusal`]. [`Client`] is the requesting side;
 //! the recorder implements the answering side. Both use the types of this crate, so the protocol is defined once.
 
@@ -10,7 +10,7 @@
 mod answer;
 mod client;
 mod code;
-pub mod folder;
+pub mod directory;
 #[cfg(test)]
 mod fuzz;
 mod request;

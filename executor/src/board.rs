@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`
 const VERSION_BYTES: usize = 80;
-/// NVML's library; a driver's NVML is in the driver's folder.
+/// NVML's library; a driver's NVML is in the driver's directory.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 type Device = *mut c_void;
@@ -18,8 +18,8 @@ struct Nvml(*mut c_void);
 impl Nvml {
     fn open(path: &Path) -> Option<Nvml> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // The program may have loaded mrcuda's NVML, whose functions have the same names: the library must resolve its own symbols first.
-        // SAFETY: loading runs the library's constructors; it belongs to the driver that this place uses.
+        // The program may have loaded mrcuda's NVML, whose functions have the same names: the library must resolve its own
+        // symbols first. SAFETY: loading runs the library's constructors; it belongs to the driver that this place uses.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND) };
         Some(Nvml(handle)).filter(|nvml| !nvml.0.is_null() && nvml.find("nvmlInit_v2").is_some())
     }
@@ -87,8 +87,8 @@ impl Nvml {
     }
 }
 
-/// The known constants of the GPU with this PCI address; none without NVML. `driver` is the path of the CUDA driver, with links resolved.
-/// A driver that simulates a whole machine provides NVML itself.
+/// The known constants of the GPU with this PCI address; none without NVML. `driver` is the path of the CUDA driver, with links
+/// resolved. A driver that simulates a whole machine provides NVML itself.
 pub(crate) fn ask(driver: &Path, pci: [i32; 3]) -> Constants {
     of_driver(driver).and_then(|nvml| nvml.started(|| nvml.ask(pci))).unwrap_or_default()
 }
@@ -97,8 +97,8 @@ fn of_driver(driver: &Path) -> Option<Nvml> {
     Nvml::open(&driver.with_file_name(LIBRARY)).or_else(|| Nvml::open(driver))
 }
 
-/// The driver's version, for example `580.159.03`; empty if unknown. A real driver's file name contains it, and its kernel module reports
-/// it in a file.
+/// The driver's version, for example `580.159.03`; empty if unknown. A real driver's file name contains it, and its kernel module
+/// reports it in a file.
 pub(crate) fn driver_build(driver: &Path) -> String {
     let in_name = driver.file_name().and_then(|name| name.to_str()?.strip_prefix("libcuda.so."));
     let in_name = in_name.filter(|version| version.contains('.')).map(str::to_owned);

@@ -1,9 +1,9 @@
 //! Feeds a parser with inputs that are almost right: seeds, what is kept in `corpus/NAME`, and changed copies of them.
 //!
-//! A target is a test that calls [`run`]. In an ordinary test run it checks all inputs of the corpus and then [`SHORT`] changed ones,
-//! which are the same in every run. With `FUZZ_SECONDS` in the environment it goes on for so long, with other inputs each time; compiled
-//! by `cargo xtask verify --long` it also knows which code an input has reached, goes on from inputs that have reached new code, and
-//! leaves the ones worth keeping in `target/fuzz/NAME`.
+//! A target is a test that calls [`run`]. In an ordinary test run it checks all inputs of the corpus and then [`SHORT`] changed
+//! ones, which are the same in every run. With `FUZZ_SECONDS` in the environment it goes on for so long, with other inputs each
+//! time; compiled by `cargo xtask verify --long` it also knows which code an input has reached, goes on from inputs that have
+//! reached new code, and leaves the ones worth keeping in `target/fuzz/NAME`.
 //!
 //! Whoever uses this crate has its counting allocator, so that an input that makes a parser take much memory is found, too.
 
@@ -29,7 +29,7 @@ pub struct Limit {
     pub each: usize,
 }
 
-/// The folder of this crate.
+/// The directory of this crate.
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Runs `check` on the seeds, on the corpus of `name`, and on inputs made from both.
@@ -66,10 +66,10 @@ fn hash(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The files of a folder, in the order of their names.
-fn corpus(folder: &Path) -> Vec<Vec<u8>> {
+/// The files of a directory, in the order of their names.
+fn corpus(directory: &Path) -> Vec<Vec<u8>> {
     // A target need not have one.
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
     files.sort();
     let read = |file: &PathBuf| std::fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
@@ -102,11 +102,11 @@ impl<F: Fn(&[u8])> Target<'_, F> {
         took
     }
 
-    /// Writes an input to a folder under `target/fuzz`.
-    fn keep(&self, folder: &str, input: &[u8]) -> PathBuf {
-        let folder = Path::new(HERE).join("../target/fuzz").join(folder).join(self.name);
-        let file = folder.join(format!("{:016x}", hash(input.len() as u64, input)));
-        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, input));
+    /// Writes an input to a directory under `target/fuzz`.
+    fn keep(&self, directory: &str, input: &[u8]) -> PathBuf {
+        let directory = Path::new(HERE).join("../target/fuzz").join(directory).join(self.name);
+        let file = directory.join(format!("{:016x}", hash(input.len() as u64, input)));
+        let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&file, input));
         written.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         file
     }

@@ -148,7 +148,7 @@ fn a_file_that_cannot_grow_refuses_records_and_keeps_those_it_has() {
 
 #[test]
 fn a_failed_rewrite_is_no_loss() {
-    // Dead records of 17 MiB are too many, but the file's successor cannot be made: its name is taken by a folder.
+    // Dead records of 17 MiB are too many, but the file's successor cannot be made: its name is taken by a directory.
     let path = path("no_rewrite");
     let blocked = PathBuf::from(format!("{}.new", path.display()));
     let mut w = Writer::create(&path, &meta()).unwrap();
@@ -184,7 +184,7 @@ fn the_file_is_private_and_takes_the_place_of_what_has_its_name() {
     assert_eq!((w.path(), read(&path).len()), (Some(path.as_path()), 1));
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&victim).unwrap();
-    let error = Writer::create(&path.join("no/such/folder"), &meta()).unwrap_err();
+    let error = Writer::create(&path.join("no/such/directory"), &meta()).unwrap_err();
     assert!(matches!(&error, JournalError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound), "{error}");
 }
 

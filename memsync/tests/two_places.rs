@@ -56,8 +56,8 @@ fn driver() -> PathBuf {
     if let Some(path) = std::env::var_os("MRCUDA_TEST_DRIVER") {
         return path.into();
     }
-    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    let directory = std::env::current_exe().expect("own path").parent().expect("directory").to_owned();
+    [directory.join("libsoftgpu.so"), directory.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 struct Place(Arc<Executor>);

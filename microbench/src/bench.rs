@@ -49,8 +49,8 @@ pub(crate) struct BenchArgs {
     /// Directory of the programs of the part `apps` [default: programs/apps beside the directory of mrcuda]
     #[arg(long, value_name = "DIR")]
     apps: Option<PathBuf>,
-    /// Measure these places, on servers that run already, in place of servers that the benchmark starts on this machine. Moves and
-    /// whole programs are measured between the latter in any case
+    /// Measure these places, on servers that run already, in place of servers that the benchmark starts on this machine. Moves
+    /// and whole programs are measured between the latter in any case
     #[arg(long, value_delimiter = ',', value_name = "PLACE,…")]
     server: Vec<String>,
     /// Where `microbench peer --listen` runs for the raw controls, beside the server [default: on this machine]
@@ -115,8 +115,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     let machine = machine::describe(&stage)?;
     println!("{machine}");
     let servers = [stage.server("one")?, stage.server("two")?];
-    let mut peer = stage.plain(&["peer", "--folder", &stage.folder.display().to_string()])?;
-    let mut controls = Controls::new(&stage.folder, &peer.line()?)?;
+    let mut peer = stage.plain(&["peer", "--directory", &stage.directory.display().to_string()])?;
+    let mut controls = Controls::new(&stage.directory, &peer.line()?)?;
     if let Some(there) = &args.peer {
         let address = there.to_socket_addrs().map_err(|e| format!("{there}: {e}"))?.next();
         controls = controls.by(address.ok_or_else(|| format!("{there}: the name has no address"))?);
@@ -149,8 +149,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     if wanted(Part::Apps) {
         // bin/ and programs/ of a bundle, release/ and programs/ of a target directory.
         let beside = || Some(args.mrcuda.parent()?.parent()?.join("programs/apps"));
-        let folder = args.apps.clone().or_else(beside).unwrap_or_default();
-        apps::run(&stage, &servers, &folder, machine.soft, ask, &mut figures)?;
+        let directory = args.apps.clone().or_else(beside).unwrap_or_default();
+        apps::run(&stage, &servers, &directory, machine.soft, ask, &mut figures)?;
     }
     if let Some(table) = goals::table(&figures.goals) {
         figures.table(table);

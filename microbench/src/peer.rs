@@ -18,7 +18,7 @@ pub(crate) struct PeerArgs {
     /// Directory for its socket and its shared memory, for controls on the same machine; it then ends with its standard input.
     /// Without it, it serves TCP until it is killed
     #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     /// Where it listens; on another machine, 0.0.0.0:PORT
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -33,7 +33,7 @@ const PING: u8 = b'p';
 const SINK: u8 = b's';
 const SHARED: u8 = b'm';
 const SOURCE: u8 = b'o';
-/// Names in the folder.
+/// Names in the directory.
 const SOCKET: &str = "peer";
 const MEMORY: &str = "memory";
 /// Ends a ping-pong in shared memory.
@@ -50,26 +50,26 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
     let words = |e: std::io::Error| e.to_string();
     let tcp = TcpListener::bind(args.listen).map_err(|e| format!("cannot listen on {}: {e}", args.listen))?;
     let address = tcp.local_addr().map_err(words)?;
-    let serve_tcp = move |folder: Option<PathBuf>| {
+    let serve_tcp = move |directory: Option<PathBuf>| {
         for stream in tcp.incoming().map_while(Result::ok) {
-            let folder = folder.clone();
-            std::thread::spawn(move || stream.set_nodelay(true).and_then(|()| serve(stream, folder.as_deref())));
+            let directory = directory.clone();
+            std::thread::spawn(move || stream.set_nodelay(true).and_then(|()| serve(stream, directory.as_deref())));
         }
     };
-    let Some(folder) = args.folder.clone() else {
+    let Some(directory) = args.directory.clone() else {
         println!("{address}");
         serve_tcp(None);
         return Ok(());
     };
-    let socket = folder.join(SOCKET);
+    let socket = directory.join(SOCKET);
     let unix = UnixListener::bind(&socket).map_err(|e| format!("cannot listen on {}: {e}", socket.display()))?;
     println!("{address}");
-    let own = folder.clone();
+    let own = directory.clone();
     std::thread::spawn(move || serve_tcp(Some(own)));
     std::thread::spawn(move || {
         for stream in unix.incoming().map_while(Result::ok) {
-            let folder = folder.clone();
-            std::thread::spawn(move || serve(stream, Some(&folder)));
+            let directory = directory.clone();
+            std::thread::spawn(move || serve(stream, Some(&directory)));
         }
     });
     // The parent process holds the other end of our input.
@@ -89,7 +89,7 @@ fn in_pieces<W: Wire>(stream: &mut W, mut piece: impl FnMut(&mut W, usize) -> st
     Ok(())
 }
 
-fn serve(mut stream: impl Wire, folder: Option<&Path>) -> std::io::Result<()> {
+fn serve(mut stream: impl Wire, directory: Option<&Path>) -> std::io::Result<()> {
     let mut kind = [0];
     stream.read_exact(&mut kind)?;
     match kind[0] {
@@ -113,7 +113,7 @@ fn serve(mut stream: impl Wire, folder: Option<&Path>) -> std::io::Result<()> {
             }
         }
         SHARED => {
-            let shared = Shared::open(folder.ok_or(std::io::ErrorKind::Unsupported)?)?;
+            let shared = Shared::open(directory.ok_or(std::io::ErrorKind::Unsupported)?)?;
             let mut last = 0;
             while last != OVER {
                 last = shared.wait(0, last);
@@ -129,13 +129,13 @@ fn serve(mut stream: impl Wire, folder: Option<&Path>) -> std::io::Result<()> {
 struct Shared(MmapMut);
 
 impl Shared {
-    fn create(folder: &Path) -> std::io::Result<Shared> {
-        std::fs::write(folder.join(MEMORY), [0; 4096])?;
-        Shared::open(folder)
+    fn create(directory: &Path) -> std::io::Result<Shared> {
+        std::fs::write(directory.join(MEMORY), [0; 4096])?;
+        Shared::open(directory)
     }
 
-    fn open(folder: &Path) -> std::io::Result<Shared> {
-        let file = std::fs::File::options().read(true).write(true).open(folder.join(MEMORY))?;
+    fn open(directory: &Path) -> std::io::Result<Shared> {
+        let file = std::fs::File::options().read(true).write(true).open(directory.join(MEMORY))?;
         // SAFETY: only words of it are used, atomically, and nobody makes the file shorter.
         let map = unsafe { MmapMut::map_mut(&file)? };
         if map.len() < 4096 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(Shared(map)) }
@@ -174,14 +174,14 @@ pub(crate) enum Way {
 /// This end of the controls.
 #[derive(Debug)]
 pub(crate) struct Controls {
-    folder: PathBuf,
+    directory: PathBuf,
     address: SocketAddr,
 }
 
 impl Controls {
     /// The same controls by another way to the peer.
     pub(crate) fn by(&self, address: SocketAddr) -> Controls {
-        Controls { folder: self.folder.clone(), address }
+        Controls { directory: self.directory.clone(), address }
     }
 
     /// Where the peer listens.
@@ -233,8 +233,11 @@ impl Controls {
     }
 
     /// `said`: the peer's first line.
-    pub(crate) fn new(folder: &Path, said: &str) -> Result<Controls, String> {
-        Ok(Controls { folder: folder.to_owned(), address: said.trim().parse().map_err(|_| format!("the peer says `{said}`"))? })
+    pub(crate) fn new(directory: &Path, said: &str) -> Result<Controls, String> {
+        Ok(Controls {
+            directory: directory.to_owned(),
+            address: said.trim().parse().map_err(|_| format!("the peer says `{said}`"))?,
+        })
     }
 
     fn connect(&self, way: Way, kind: u8) -> std::io::Result<Box<dyn Wire>> {
@@ -244,7 +247,7 @@ impl Controls {
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
-            Way::Unix => Box::new(UnixStream::connect(self.folder.join(SOCKET))?),
+            Way::Unix => Box::new(UnixStream::connect(self.directory.join(SOCKET))?),
         };
         stream.write_all(&[kind])?;
         Ok(stream)
@@ -266,7 +269,7 @@ impl Controls {
 
     /// Nanoseconds of each of `count` round trips of a word in shared memory.
     pub(crate) fn shared(&self, count: u32) -> std::io::Result<Vec<u64>> {
-        let shared = Shared::create(&self.folder)?;
+        let shared = Shared::create(&self.directory)?;
         let mut stream = self.connect(Way::Unix, SHARED)?;
         let mut times = Vec::new();
         let mut back = 0;
@@ -329,20 +332,20 @@ mod tests {
 
     #[test]
     fn both_ends_understand_each_other() {
-        let folder = std::env::temp_dir().join(format!("mrcuda-peer-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("mrcuda-peer-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let unix = UnixListener::bind(folder.join(SOCKET)).unwrap();
-        let controls = Controls::new(&folder, &tcp.local_addr().unwrap().to_string()).unwrap();
-        let there = folder.clone();
+        let unix = UnixListener::bind(directory.join(SOCKET)).unwrap();
+        let controls = Controls::new(&directory, &tcp.local_addr().unwrap().to_string()).unwrap();
+        let there = directory.clone();
         // Each ends with an error when this end hangs up.
         std::thread::spawn(move || {
             for _ in 0..6 {
                 let _ = serve(tcp.accept().unwrap().0, Some(&there));
             }
         });
-        let there = folder.clone();
+        let there = directory.clone();
         std::thread::spawn(move || {
             for _ in 0..2 {
                 let _ = serve(unix.accept().unwrap().0, Some(&there));
@@ -355,7 +358,7 @@ mod tests {
         assert!(controls.pings_a_second(1, 5).unwrap() > 0.0);
         assert_eq!(controls.shared(5).unwrap().len(), 5);
         assert!(controls.bandwidth(Way::Unix, 1, 1000).unwrap() > 0.0);
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
         assert!(copy_bandwidth(1 << 16) > 0.0);
     }
 }

@@ -118,8 +118,8 @@ impl Models {
         let text = serde_json::to_string_pretty(self).map_err(|e| io(e.into()))?;
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.new", std::process::id()));
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(io)?;
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(io)?;
         }
         std::fs::write(&draft, text + "\n").and_then(|()| std::fs::rename(&draft, path)).map_err(io)
     }

@@ -7,7 +7,7 @@ mod program;
 use crate::failure::Failure;
 use crate::table::say;
 use crate::{drivers, layout, probe};
-use control::folder;
+use control::directory;
 use finding::{Finding, Verdict};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,7 @@ pub(crate) struct DoctorArgs {
 /// Prints all findings; exit code 1 if something will not work.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings =
-        vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_folder(), token()];
+        vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
     findings.extend(machine::look());
     if let Some(name) = args.program.first() {
         findings.extend(program::look(name));
@@ -59,8 +59,8 @@ fn shim() -> Finding {
     if let Err(why) = probe::ask(&path, true) {
         return Finding::bad(SUBJECT, format!("{} cannot be loaded: {why}", path.display()));
     }
-    match layout::library_folder() {
-        Ok(folder) => Finding::good(SUBJECT, format!("programs get it from {}", folder.display())),
+    match layout::library_directory() {
+        Ok(directory) => Finding::good(SUBJECT, format!("programs get it from {}", directory.display())),
         Err(e) => Finding::bad(SUBJECT, format!("the library directory cannot be laid out: {e}")),
     }
 }
@@ -97,9 +97,9 @@ fn driver(named: Option<&OsString>) -> Finding {
     }
 }
 
-fn runtime_folder() -> Finding {
+fn runtime_directory() -> Finding {
     const SUBJECT: &str = "control sockets";
-    match folder::make() {
+    match directory::make() {
         Ok(path) => Finding::good(SUBJECT, format!("in {}", path.display())),
         Err(e) => Finding::bad(SUBJECT, format!("{e}; ps and migrate need it")),
     }

@@ -40,12 +40,12 @@ pub(crate) fn find() -> Option<PathBuf> {
 
 /// All candidate locations of this machine's driver, best first.
 fn candidates() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
+    let mut directories: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|path| std::env::split_paths(&path).filter(|p| p.is_absolute()).collect())
         .unwrap_or_default();
     // Stub directories hold libraries to link with, not to run.
-    folders.retain(|f| !f.components().any(|c| c.as_os_str() == "stubs"));
-    let mut paths: Vec<PathBuf> = folders.iter().map(|f| f.join("libcuda.so.1")).collect();
+    directories.retain(|f| !f.components().any(|c| c.as_os_str() == "stubs"));
+    let mut paths: Vec<PathBuf> = directories.iter().map(|f| f.join("libcuda.so.1")).collect();
     paths.extend(from_cache(&linker_cache()));
     paths.extend(KNOWN.iter().map(|f| Path::new(f).join("libcuda.so.1")));
     paths

@@ -4,7 +4,7 @@ use crate::ask::{PATIENCE, connect, print_json, refused};
 use crate::failure::Failure;
 use crate::table::{Table, bytes, duration, printable, say};
 use crate::timeline::describe;
-use control::{AskError, Client, Device, DeviceState, Job, Move, MoveState, folder};
+use control::{AskError, Client, Device, DeviceState, Job, Move, MoveState, directory};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Arguments of `mrcuda ps`.
@@ -30,10 +30,10 @@ pub(crate) struct MovesArgs {
 /// Lists the jobs and removes stale sockets of jobs that have ended.
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     let (mut jobs, mut silent) = (Vec::new(), false);
-    for pid in folder::pids().map_err(Failure::new)? {
+    for pid in directory::pids().map_err(Failure::new)? {
         match Client::connect(pid).and_then(|mut c| c.list(Some(PATIENCE))) {
             Ok(job) => jobs.push(job),
-            Err(AskError::NoJob) => folder::remove_stale(pid),
+            Err(AskError::NoJob) => directory::remove_stale(pid),
             Err(why) => {
                 silent = true;
                 eprintln!("mrcuda: job {pid}: {}", printable(&why.to_string()));

@@ -1,7 +1,7 @@
 //! Locates the files of this installation: all are beside the executable; the library directory is created when it
 //! is first needed.
 
-use control::folder;
+use control::directory;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -27,12 +27,15 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    let folder = exe.parent().unwrap_or(Path::new("/")).display().to_string();
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing; it must be next to the mrcuda program in {folder}")))
+    let directory = exe.parent().unwrap_or(Path::new("/")).display().to_string();
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("{name} is missing; it must be next to the mrcuda program in {directory}"),
+    ))
 }
 
 /// The library directory with its links: beside the executable, or among the runtime files if that is not writable.
-pub(crate) fn library_folder() -> io::Result<PathBuf> {
+pub(crate) fn library_directory() -> io::Result<PathBuf> {
     let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
     let near = shim.with_file_name(LIBRARIES);
     let up = Path::new("..");
@@ -41,21 +44,21 @@ pub(crate) fn library_folder() -> io::Result<PathBuf> {
     }
     // One directory for each installation, since several may be in use at once.
     let mark = fnv1a(shim.as_os_str());
-    let far = folder::make()?.join(format!("lib-{mark:016x}"));
+    let far = directory::make()?.join(format!("lib-{mark:016x}"));
     lay_out(&far, &NAMES, &shim)?;
     lay_out(&far, &NVML_NAMES, &nvml)?;
     Ok(far)
 }
 
 /// Creates the directory with its links. Jobs may start at the same time, so each link is created atomically.
-fn lay_out(folder: &Path, names: &[&str], target: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+fn lay_out(directory: &Path, names: &[&str], target: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
     for name in names {
-        let link = folder.join(name);
+        let link = directory.join(name);
         if std::fs::read_link(&link).is_ok_and(|now| now == target) {
             continue;
         }
-        let fresh = folder.join(format!(".{name}.{}", std::process::id()));
+        let fresh = directory.join(format!(".{name}.{}", std::process::id()));
         std::os::unix::fs::symlink(target, &fresh)?;
         std::fs::rename(&fresh, &link)?;
     }
@@ -67,9 +70,9 @@ fn fnv1a(text: &OsStr) -> u64 {
     text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Prepends `folder` to a search path.
-pub(crate) fn prepend(folder: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
-    let mut path = folder.as_os_str().to_owned();
+/// Prepends `directory` to a search path.
+pub(crate) fn prepend(directory: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
+    let mut path = directory.as_os_str().to_owned();
     if let Some(rest) = before.filter(|rest| !rest.is_empty()) {
         path.push(":");
         path.push(rest);
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn our_folder_comes_first() {
+    fn our_directory_comes_first() {
         assert_eq!(prepend(Path::new("/m"), None), "/m");
         assert_eq!(prepend(Path::new("/m"), Some(OsStr::new(""))), "/m");
         assert_eq!(prepend(Path::new("/m"), Some(OsStr::new("/x:/y"))), "/m:/x:/y");

@@ -59,7 +59,7 @@ pub(crate) fn facts() -> Result<(), Failure> {
     rcuda_forwarder::orphan::shed(&[1]);
     use std::io::Write;
     use std::os::fd::AsFd;
-    let shim = crate::layout::library_folder().map_err(Failure::new)?.join("libcuda.so.1");
+    let shim = crate::layout::library_directory().map_err(Failure::new)?.join("libcuda.so.1");
     let loaded = Loaded::open(&shim).map_err(Failure::new)?;
     // SAFETY: a loaded driver stays loaded.
     let shim = unsafe { cuda_api::facts::Shim::find(loaded.handle) }

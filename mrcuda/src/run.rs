@@ -37,7 +37,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
         return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
     }
-    let libraries = layout::library_folder().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
+    let libraries =
+        layout::library_directory().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
     // The option takes precedence over the variable, the variable over the machine's driver.
     let named = args.driver.clone().or_else(drivers::from_environment);
     let driver = match named {
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     command.args(rest);
     let before = std::env::var_os("LD_LIBRARY_PATH");
     command.env("LD_LIBRARY_PATH", layout::prepend(&libraries, before.as_deref()));
-    // Triton looks for libcuda.so in this folder instead of asking the linker.
+    // Triton looks for libcuda.so in this directory instead of asking the linker.
     command.env("TRITON_LIBCUDA_PATH", &libraries);
     set(&mut command, "MRCUDA_SERVERS", args.server.as_deref().map(OsStr::new));
     // If a launcher inside the job changes this variable later, it selects among the places named here.

@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn made_once_for_its_owner_only() {
-        let folder = std::env::temp_dir().join(format!("mrcuda-certificate-{}", std::process::id()));
-        let path = folder.join("deep").join("server.pem");
+        let directory = std::env::temp_dir().join(format!("mrcuda-certificate-{}", std::process::id()));
+        let path = directory.join("deep").join("server.pem");
         let made = Certificate::load_or_create(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let again = Certificate::load_or_create(&path).unwrap();
@@ -169,6 +169,6 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Certificate::load(&path), Err(CertificateError::Open { .. })));
         assert!(authorities(&path).is_ok(), "certificates are public");
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
 }
 
 /// `$XDG_CONFIG_HOME/mrcuda`, else `~/.config/mrcuda`.
-pub(crate) fn folder() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     let home = || variable("HOME").or_else(|| Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??.dir));
     let config = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home().unwrap_or_default().join(".config"));
     config.join("mrcuda")
@@ -37,9 +37,9 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<(Vec<u8>, bool)> {
 
 /// Makes a file with this content, readable by its owner only, which appears at once; an existing file is an error.
 pub(crate) fn create(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = parent(path);
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let fresh = folder.join(format!(".mrcuda.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let directory = parent(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let fresh = directory.join(format!(".mrcuda.{}.{:?}", std::process::id(), std::thread::current().id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     let written = (|| {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;

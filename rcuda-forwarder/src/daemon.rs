@@ -18,7 +18,7 @@ use crate::token::Token;
 use admission::{Budget, Door, Greeting, Source};
 use diagnostics::Program;
 use faults::Point;
-use log::Limited;
+use log::RateLimitedLog;
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, OPENING, Pool, Profile};
 use socket::{bind, identity, same_user};
@@ -108,7 +108,7 @@ struct State {
     stopping: AtomicBool,
     log: fn(&str),
     /// Log of refusals, rate-limited because anyone can cause them.
-    refusals: Arc<Limited>,
+    refusals: Arc<RateLimitedLog>,
 }
 
 /// A running daemon.
@@ -214,7 +214,7 @@ impl Daemon {
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             log,
-            refusals: Limited::new(log, "refusals of clients"),
+            refusals: RateLimitedLog::new(log, "refusals of clients"),
         });
         let mut daemon = Daemon {
             state: state.clone(),

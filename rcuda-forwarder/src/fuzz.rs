@@ -79,9 +79,9 @@ fn greetings_of_servers() {
 
 #[test]
 fn handshakes() {
-    let folder = std::env::temp_dir().join(format!("mrcuda-fuzz-{}", std::process::id()));
-    let certificate = Certificate::load_or_create(&folder.join("server.pem")).expect("a certificate");
-    std::fs::remove_dir_all(folder).expect("it was made");
+    let directory = std::env::temp_dir().join(format!("mrcuda-fuzz-{}", std::process::id()));
+    let certificate = Certificate::load_or_create(&directory.join("server.pem")).expect("a certificate");
+    std::fs::remove_dir_all(directory).expect("it was made");
     let server = ServerTls::new(&certificate, None).expect("a server");
     // What a genuine client says first, and what a genuine server answers.
     let (client, mut there) = UnixStream::pair().expect("sockets");

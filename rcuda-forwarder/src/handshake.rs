@@ -67,7 +67,7 @@ impl Trust {
     pub fn from_environment() -> Trust {
         Trust {
             authorities: config_file::variable("MRCUDA_CA"),
-            known_servers: config_file::folder().join("known_servers"),
+            known_servers: config_file::directory().join("known_servers"),
             certificate: config_file::variable("MRCUDA_CERTIFICATE"),
         }
     }

@@ -70,7 +70,7 @@ fn text(t: OsString) -> io::Result<CString> {
 /// The job's environment without the variables that would load the recorder, or the job's own libraries, into the
 /// helper.
 fn environment(all: impl Iterator<Item = (OsString, OsString)>, hidden: &[PathBuf]) -> Vec<CString> {
-    let is_hidden = |folder: &&[u8]| hidden.iter().any(|h| h == Path::new(OsStr::from_bytes(folder)));
+    let is_hidden = |directory: &&[u8]| hidden.iter().any(|h| h == Path::new(OsStr::from_bytes(directory)));
     let pair = |(name, value): (OsString, OsString)| {
         if NOT_PASSED.iter().any(|n| name == *n) {
             return None;

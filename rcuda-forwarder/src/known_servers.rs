@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn the_first_is_recorded_and_stays() {
-        let folder = std::env::temp_dir().join(format!("mrcuda-known-{}", std::process::id()));
-        let file = folder.join("known_servers");
+        let directory = std::env::temp_dir().join(format!("mrcuda-known-{}", std::process::id()));
+        let file = directory.join("known_servers");
         let [one, two] = [Fingerprint([1; 32]), Fingerprint([2; 32])];
         assert!(recorded(&file, "a:1").unwrap().is_empty());
         std::thread::scope(|s| (0..8).for_each(|_| drop(s.spawn(|| record(&file, "a:1", &one).unwrap()))));
@@ -70,6 +70,6 @@ mod tests {
         let long = format!("{}\nc:1 {one}\n", "#".repeat(FILE as usize));
         std::fs::write(&file, long).unwrap();
         assert!(recorded(&file, "c:1").is_err() && record(&file, "c:1", &two).is_err(), "its end is not read");
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

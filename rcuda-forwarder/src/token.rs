@@ -61,7 +61,7 @@ pub(crate) fn random() -> io::Result<[u8; 32]> {
 impl Token {
     /// `$MRCUDA_TOKEN_FILE`, else `$XDG_CONFIG_HOME/mrcuda/token`, else `~/.config/mrcuda/token`.
     pub fn default_path() -> PathBuf {
-        config_file::variable("MRCUDA_TOKEN_FILE").unwrap_or_else(|| config_file::folder().join("token"))
+        config_file::variable("MRCUDA_TOKEN_FILE").unwrap_or_else(|| config_file::directory().join("token"))
     }
 
     /// Reads the token; a file that other users can read is refused.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    fn folder(name: &str) -> PathBuf {
+    fn directory(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("mrcuda-token-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         dir
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn made_once_for_its_owner_only() {
-        let dir = folder("made");
+        let dir = directory("made");
         let path = dir.join("deep").join("token");
         let made = Token::load_or_create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn open_files_and_wrong_content_are_refused() {
-        let dir = folder("bad");
+        let dir = directory("bad");
         let path = dir.join("token");
         Token::load_or_create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

@@ -223,8 +223,8 @@ fn prepare<P: Place>(
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
-    // From here on this worker serves the job. A daemon that does not hear this may have given the job to another worker, and two of them
-    // would use the same keys.
+    // From here on this worker serves the job. A daemon that does not hear this may have given the job to another worker, and two
+    // of them would use the same keys.
     if channel.send(&Message::Taken, None).is_err() {
         return Ok(None);
     }
@@ -345,7 +345,7 @@ impl<P: Place> Worker<P> {
             if self.place.has_copies_at_rest() && self.late.is_empty() && idle() {
                 self.finish_copies();
             }
-            self.completion.look_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
+            self.completion.poll_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
             let head = match inbox.head::<HEAD>() {
                 // The job has ended without reading all answers.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => None,
@@ -376,8 +376,8 @@ impl<P: Place> Worker<P> {
             }
             return self.request(head.ticket, body);
         }
-        // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes. (The end
-        // of memory waits for the streams itself.)
+        // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
+        // (The end of memory waits for the streams itself.)
         let at_once = match head.id {
             ops::id::HOST_DONE | ops::id::HOST_BYTES => true,
             ops::id::HOST_PIN => !self.late.ends_memory(),
@@ -389,7 +389,8 @@ impl<P: Place> Worker<P> {
         self.apply(head, body, reply)
     }
 
-    /// Whether a call that waits for the GPU may wait for a message of the client. Mirrored memory is mirrored whatever a call waits for.
+    /// Whether a call that waits for the GPU may wait for a message of the client. Mirrored memory is mirrored whatever a call
+    /// waits for.
     fn may_wait_for_job(&self) -> bool {
         self.place.awaits_job() || self.place.staging().awaits_bytes() || self.place.has_apart()
     }

@@ -51,20 +51,20 @@ const WORDS: u32 = 1 << 16;
 
 fn beside(name: &str) -> PathBuf {
     // Built for this test because softgpu is a dependency of it; cargo puts it beside the test's own executable.
-    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join(name), folder.join("..").join(name)].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    let directory = std::env::current_exe().expect("own path").parent().expect("directory").to_owned();
+    [directory.join(name), directory.join("..").join(name)].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
-/// `serve FOLDER`: the daemon, on any port and on FOLDER/socket; with a file FOLDER/small its workers may take little.
-fn daemon(folder: &Path) -> ExitCode {
+/// `serve DIRECTORY`: the daemon, on any port and on DIRECTORY/socket; with a file DIRECTORY/small its workers may take little.
+fn daemon(directory: &Path) -> ExitCode {
     let usual = WorkerLimits::of_machine();
     let small = WorkerLimits { images: 1 << 20, pinned: 1 << 20, ..usual };
     let served = serve(ServeOptions {
         listen: Some(([127, 0, 0, 1], 0).into()),
-        unix: Some(folder.join("socket")),
+        unix: Some(directory.join("socket")),
         driver: beside("libsoftgpu.so"),
         gpus: None,
-        token: folder.join("token"),
+        token: directory.join("token"),
         certificate: None,
         client_ca: None,
         allow_plain: false,
@@ -72,7 +72,7 @@ fn daemon(folder: &Path) -> ExitCode {
         max_workers: None,
         max_client_workers: None,
         warm: 1,
-        of_worker: if folder.join("small").exists() { small } else { usual },
+        of_worker: if directory.join("small").exists() { small } else { usual },
         targets: Vec::new(),
         announce: |line| println!("{line}"),
     });
@@ -85,16 +85,16 @@ fn daemon(folder: &Path) -> ExitCode {
     }
 }
 
-/// What a client of the daemon in this folder needs.
-fn credentials(folder: &Path) -> Credentials {
-    let trust = Trust { authorities: None, known_servers: folder.join("known_servers"), certificate: None };
-    Credentials { token: Token::load_or_create(&folder.join("token")).expect("token"), trust }
+/// What a client of the daemon in this directory needs.
+fn credentials(directory: &Path) -> Credentials {
+    let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
+    Credentials { token: Token::load_or_create(&directory.join("token")).expect("token"), trust }
 }
 
 /// A daemon process with two GPUs.
 struct Server {
     process: Child,
-    folder: PathBuf,
+    directory: PathBuf,
     at: String,
     credentials: Credentials,
 }
@@ -107,12 +107,12 @@ impl Server {
     fn start_in(prepare: impl FnOnce(&Path)) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("mrcuda-softgpu-{}-{n}", std::process::id()));
-        let credentials = credentials(&folder);
-        prepare(&folder);
+        let directory = std::env::temp_dir().join(format!("mrcuda-softgpu-{}-{n}", std::process::id()));
+        let credentials = credentials(&directory);
+        prepare(&directory);
         let mut process = Command::new(std::env::current_exe().expect("own path"))
             .arg("serve")
-            .arg(&folder)
+            .arg(&directory)
             .env("SOFTGPU_DEVICES", "2")
             .env("SOFTGPU_SEED_ID", n.to_string())
             .stdout(Stdio::piped())
@@ -122,7 +122,7 @@ impl Server {
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("its announcement");
         assert!(line.starts_with("mrcuda: serving 2 GPUs on 127.0.0.1:") && line.contains(" (token file "), "{line}");
         let at = line.split(' ').nth(5).expect("an address").to_owned();
-        Server { process, folder, at, credentials }
+        Server { process, directory, at, credentials }
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
@@ -157,7 +157,7 @@ impl Drop for Server {
         // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -306,9 +306,9 @@ fn the_end_of_a_job_ends_its_worker() {
     assert_eq!(server.workers(|n| n == 2), 2);
 }
 
-/// `fork SERVER FOLDER`: a job that has forked a child and is killed while the child lives on.
-fn forking_job(server: &str, folder: &Path) -> ExitCode {
-    let credentials = credentials(folder);
+/// `fork SERVER DIRECTORY`: a job that has forked a child and is killed while the child lives on.
+fn forking_job(server: &str, directory: &Path) -> ExitCode {
+    let credentials = credentials(directory);
     let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
     let link = Link::connect(&server.parse().expect("server"), Some(&credentials), &hello, None).expect("link");
     // SAFETY: the child only sleeps and ends.
@@ -331,7 +331,7 @@ fn a_forked_child_does_not_keep_the_gpu_of_its_dead_parent() {
     let server = Server::start();
     let mut job = Command::new(std::env::current_exe().expect("own path"))
         .arg("fork")
-        .args([server.at(0).to_string().as_str(), &server.folder.display().to_string()])
+        .args([server.at(0).to_string().as_str(), &server.directory.display().to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .expect("job");
@@ -399,12 +399,12 @@ fn a_killed_server_is_noticed_and_another_is_not_harmed() {
 fn a_server_ends_in_order() {
     let mut server = Server::start();
     let job = server.job(0);
-    assert!(server.folder.join("socket").exists());
-    let over_unix: Endpoint = format!("unix:{}/1", server.folder.join("socket").display()).parse().expect("endpoint");
+    assert!(server.directory.join("socket").exists());
+    let over_unix: Endpoint = format!("unix:{}/1", server.directory.join("socket").display()).parse().expect("endpoint");
     let hello = JobHello { virtual_device: 0, pid: 1, env: Vec::new() };
     drop(Link::connect(&over_unix, None, &hello, None).expect("the same user needs no token"));
     assert_eq!(server.end(Signal::SIGTERM).code(), Some(0));
-    assert!(!server.folder.join("socket").exists());
+    assert!(!server.directory.join("socket").exists());
     assert!(job.link.request(id::CONTEXT_SYNC, &[]).and_then(|r| r.wait()).is_err());
 }
 
@@ -456,7 +456,7 @@ fn copies_at_rest_are_complete_before_other_calls() {
 }
 
 fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
-    let server = Server::start_in(|folder| std::fs::write(folder.join("small"), "").expect("file"));
+    let server = Server::start_in(|directory| std::fs::write(directory.join("small"), "").expect("file"));
     let job = server.job(0);
     let said = Arc::new(Mutex::new(Vec::new()));
     let to = said.clone();
@@ -507,8 +507,8 @@ fn main() -> ExitCode {
     let first = args.next().unwrap_or_default();
     let rest: Vec<OsString> = args.collect();
     match (first.to_str(), rest.as_slice()) {
-        (Some("serve"), [folder]) => return daemon(Path::new(folder)),
-        (Some("fork"), [server, folder]) => return forking_job(&server.to_string_lossy(), Path::new(folder)),
+        (Some("serve"), [directory]) => return daemon(Path::new(directory)),
+        (Some("fork"), [server, directory]) => return forking_job(&server.to_string_lossy(), Path::new(directory)),
         (Some("worker"), _) => return ExitCode::from(worker_main(rest) as u8),
         (Some("--list"), _) => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));

@@ -1,7 +1,8 @@
-//! The job's control socket, on which `mrcuda` and schedulers send requests, and the signal that starts a move (docs/scheduler.md).
+//! The job's control socket, on which `mrcuda` and schedulers send requests, and the signal that starts a move
+//! (docs/scheduler.md).
 //!
-//! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of this
-//! process; a separate thread carries out moves ([`crate::moves`]).
+//! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of
+//! this process; a separate thread carries out moves ([`crate::moves`]).
 
 use crate::base::config;
 use crate::base::log::lock;
@@ -11,7 +12,7 @@ use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
-use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, folder};
+use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, directory};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 use nix::sys::socket::getsockopt;
@@ -59,8 +60,8 @@ pub(crate) fn stop() {
     }
 }
 
-/// Ignores the signal in a forked child, as the job's process did before it had a handler: a program that the child executes inherits
-/// this disposition, so a signal to the whole process group does not kill it.
+/// Ignores the signal in a forked child, as the job's process did before it had a handler: a program that the child executes
+/// inherits this disposition, so a signal to the whole process group does not kill it.
 pub(crate) fn in_forked_child() {
     let (signal, ours) = (SIGNAL.load(Ordering::Relaxed), HANDLER.load(Ordering::Relaxed));
     if ours != 0 && handler(signal).is_ok_and(|now| now == ours) {
@@ -70,11 +71,11 @@ pub(crate) fn in_forked_child() {
 }
 
 fn listen() -> io::Result<()> {
-    let path = folder::make()?.join(std::process::id().to_string());
+    let path = directory::make()?.join(std::process::id().to_string());
     // Killed jobs leave their sockets behind. Failing to remove one does no harm.
-    folder::pids().into_iter().flatten().for_each(folder::remove_stale);
-    // A file of this name belonged to a process that has ended, since process ids are unique at any one time. But the folder may be
-    // shared with containers that have their own process ids.
+    directory::pids().into_iter().flatten().for_each(directory::remove_stale);
+    // A file of this name belonged to a process that has ended, since process ids are unique at any one time. But the directory
+    // may be shared with containers that have their own process ids.
     if UnixStream::connect(&path).is_ok() {
         return Err(io::Error::other(format!("another process listens at {}", path.display())));
     }
@@ -98,8 +99,8 @@ fn listen() -> io::Result<()> {
 /// An open connection.
 #[derive(Debug)]
 struct Visitor {
-    /// Closes the socket in forked children: otherwise the client would not notice that the job has ended. Declared first because it must
-    /// be dropped first.
+    /// Closes the socket in forked children: otherwise the client would not notice that the job has ended. Declared first because
+    /// it must be dropped first.
     _not_inherited: Option<NotInherited>,
     stream: UnixStream,
     /// When the connection became idle; `None` while it waits for an answer or listens to events.
@@ -349,8 +350,8 @@ fn handler(signal: i32) -> io::Result<usize> {
     }
 }
 
-/// Moves the job when the signal arrives, unless the program handles the signal itself: `mrcuda run` sets it to be ignored, and only if
-/// it still is, a handler is installed. The handler only writes to an eventfd.
+/// Moves the job when the signal arrives, unless the program handles the signal itself: `mrcuda run` sets it to be ignored, and
+/// only if it still is, a handler is installed. The handler only writes to an eventfd.
 fn watch_signal() -> io::Result<()> {
     let config = config::get().map_err(io::Error::other)?;
     if handler(config.signal)? != libc::SIG_IGN {

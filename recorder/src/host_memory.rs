@@ -16,7 +16,7 @@ use crate::pinned::blocks::{
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
 use cuda_api::sys;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -51,14 +51,19 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
     }
     let mut has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
+    // What the place has found in memory that it mirrors belongs to it too, also if it was allocated after the last call.
+    let mut found = BTreeSet::new();
     has.retain(|(at, bytes)| {
         let same = is_same(*at, *bytes, &blocks, told);
         if !same {
             place.unpin(*at);
+            found.insert(*at);
         }
         same
     });
-    for (at, b) in blocks.iter().filter(|(at, b)| b.belongs_to(place) && !has.contains(&(**at, b.bytes))) {
+    let can_be_given = |b: &Block| !matches!(b.known, Known::Going | Known::Hidden);
+    let belongs = |at: &u64, b: &Block| b.belongs_to(place) || found.contains(at) && can_be_given(b);
+    for (at, b) in blocks.iter().filter(|(at, b)| belongs(at, b) && !has.contains(&(**at, b.bytes))) {
         b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
     }
     *told = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();

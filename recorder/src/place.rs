@@ -59,8 +59,8 @@ pub(crate) struct Pins {
     giving: Mutex<()>,
 }
 
-/// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never answers must
-/// not hold up a move forever.
+/// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never
+/// answers must not hold up a move forever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Workers that may have host memory, whether or not a device is there.
@@ -114,8 +114,8 @@ pub(crate) enum Place {
     },
 }
 
-/// The helper's program, which is in this library's folder, and the folder in which the dynamic linker found this library: a helper must
-/// not load its driver from there.
+/// The helper's program, which is in this library's directory, and the directory in which the dynamic linker found this library:
+/// a helper must not load its driver from there.
 fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     // SAFETY: all-zero is a valid `Dl_info`, which the call fills.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -132,8 +132,8 @@ fn helper_program() -> Result<(PathBuf, Vec<PathBuf>), OpenError> {
     if !program.is_file() {
         return Err(OpenError::NoHelper(program));
     }
-    let folders = [&found, &file].into_iter().filter_map(|f| f.parent()).map(PathBuf::from).collect();
-    Ok((program, folders))
+    let directories = [&found, &file].into_iter().filter_map(|f| f.parent()).map(PathBuf::from).collect();
+    Ok((program, directories))
 }
 
 /// Runs a host function for the driver of this process.
@@ -344,14 +344,14 @@ impl Place {
         Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
     }
 
-    /// The current position in the place's order, which advances with each call that is sent. A place in this process has none: queries
-    /// are cheap there.
+    /// The current position in the place's order, which advances with each call that is sent. A place in this process has none:
+    /// queries are cheap there.
     pub(crate) fn position(&self) -> Option<u64> {
         if let Place::Remote { link, .. } = self { Some(link.position()) } else { None }
     }
 
-    /// Notes that a device of the job executes at the place from now on: host memory that it was given as a target, because its address
-    /// was found in other memory, may be used by GPUs.
+    /// Notes that a device of the job executes at the place from now on: host memory that it was given as a target, because its
+    /// address was found in other memory, may be used by GPUs.
     pub(crate) fn begin_to_execute(&self) {
         let Place::Remote { pins, .. } = self else { return };
         pins.executes.store(true, Ordering::Release);
@@ -418,13 +418,14 @@ impl Place {
         }
     }
 
-    /// Returns whether host memory (`filed`: in the arena's file) must be mirrored for this place; mirroring begins when a GPU is known
-    /// to use the memory.
+    /// Returns whether host memory (`filed`: in the arena's file) must be mirrored for this place; mirroring begins when a GPU is
+    /// known to use the memory.
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
         self.worker().is_some_and(|w| w.is_apart(filed))
     }
 
-    /// Returns whether the place is a worker that maps the file of pinned memory, so that its GPU and this process share that memory.
+    /// Returns whether the place is a worker that maps the file of pinned memory, so that its GPU and this process share that
+    /// memory.
     pub(crate) fn maps_file(&self) -> bool {
         self.worker().is_some_and(|w| w.pins.file.load(Ordering::Acquire))
     }
@@ -446,9 +447,9 @@ impl Place {
         }
     }
 
-    /// Undoes [`Place::pin`] for memory that is no longer used. Does not wait for a worker: it unpins the memory before it processes
-    /// later calls, including those about other memory at the same address, and it has its own mappings, so the job's may be unmapped at
-    /// once. Returns the position of the call in the place's order, if there was one.
+    /// Undoes [`Place::pin`] for memory that is no longer used. Does not wait for a worker: it unpins the memory before it
+    /// processes later calls, including those about other memory at the same address, and it has its own mappings, so the job's
+    /// may be unmapped at once. Returns the position of the call in the place's order, if there was one.
     pub(crate) fn unpin(&self, at: u64) -> Option<Range<u64>> {
         match self {
             Place::Remote { link, pins, .. } => {
@@ -470,16 +471,16 @@ impl Place {
         self.worker().is_none_or(|w| w.has(at))
     }
 
-    /// Pins the host memory whose addresses appear in `bytes`, which are about to be sent to the GPU, as far as the place does not have
-    /// it yet.
+    /// Pins the host memory whose addresses appear in `bytes`, which are about to be sent to the GPU, as far as the place does
+    /// not have it yet.
     pub(crate) fn give_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
             naming::named_in(bytes, &worker);
         }
     }
 
-    /// As [`Place::give_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has the
-    /// contents of that memory, whatever call its driver is in.
+    /// As [`Place::give_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has
+    /// the contents of that memory, whatever call its driver is in.
     pub(crate) fn give_named_at_once(&self, bytes: &[u8]) {
         let Place::Remote { link, pins, .. } = self else { return };
         if !naming::any_unmapped() || !naming::may_be_named(bytes) {
@@ -488,7 +489,8 @@ impl Place {
         // Another thread may find the same memory.
         let _giving = lock(&pins.giving);
         if naming::named_in(bytes, &Worker { link, pins }) && link.tell_changes().is_ok() {
-            // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no memory.
+            // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no
+            // memory.
             let _ = link.control(&Control::Areas { at_least: 0 });
         }
     }
@@ -570,7 +572,8 @@ impl Place {
         }
     }
 
-    /// Sends a call; the caller waits for the answer with [`Waiting::finish`], outside the gate if it depends on the GPU's progress.
+    /// Sends a call; the caller waits for the answer with [`Waiting::finish`], outside the gate if it depends on the GPU's
+    /// progress.
     pub(crate) fn begin(&self, id: u16, parts: &[&[u8]]) -> Result<Waiting, Code> {
         match self {
             Place::Remote { link, .. } => link.request(id, parts).map(Waiting::Reply).map_err(lost),
@@ -592,8 +595,8 @@ impl Place {
         }
     }
 
-    /// Sends a copy to host memory. Its bytes are received directly into that memory; the answer only reports that they have arrived. A
-    /// failure of the copy is reported by a fault report.
+    /// Sends a copy to host memory. Its bytes are received directly into that memory; the answer only reports that they have
+    /// arrived. A failure of the copy is reported by a fault report.
     ///
     /// # Safety
     /// As for [`Place::begin_into`].

@@ -73,8 +73,8 @@ fn driver() -> PathBuf {
     if let Some(path) = std::env::var_os("MRCUDA_TEST_DRIVER") {
         return path.into();
     }
-    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    let directory = std::env::current_exe().expect("own path").parent().expect("directory").to_owned();
+    [directory.join("libsoftgpu.so"), directory.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 fn options() -> Options {
@@ -663,7 +663,8 @@ fn buffers_lie_beside_what_the_driver_still_has() {
     let p = place();
     const BYTES: usize = 20 << 20;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping, given back while the driver takes it for registered: so does a program that has told only its own place.
+    // SAFETY: a fresh mapping, given back while the driver takes it for registered: so does a program that has told only its own
+    // place.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } as u64;
     p.exec.pin_host(at, BYTES as u64, 0).expect("pin");
     // SAFETY: mapped above.

@@ -55,11 +55,11 @@ def free_port():
 class Servers:
     """Two servers on this machine, each at a TCP port and a Unix socket (there memory is shared)."""
 
-    def __init__(self, mrcuda, folder):
+    def __init__(self, mrcuda, directory):
         self.running, self.names = [], {"tcp": [], "shm": []}
         for n in range(2):
-            tcp, unix = f"127.0.0.1:{free_port()}", f"{folder}/s{n}"
-            log = open(f"{folder}/server{n}.log", "w")
+            tcp, unix = f"127.0.0.1:{free_port()}", f"{directory}/s{n}"
+            log = open(f"{directory}/server{n}.log", "w")
             self.running.append(subprocess.Popen([mrcuda, "serve", "--listen", tcp, "--unix", unix], stdout=log, stderr=log))
             self.names["tcp"].append(tcp)
             self.names["shm"].append(f"unix:{unix}")
@@ -103,13 +103,13 @@ def progress(text):
 class Run:
     """One run of a program under mrcuda, or natively where no place is given."""
 
-    def __init__(self, args, folder, name, mode, place, extra=None, turns=None):
-        self.args, self.err = args, f"{folder}/{name}.err"
-        self.out, self.moves, self.refusals = f"{folder}/{name}.out", [], []
+    def __init__(self, args, directory, name, mode, place, extra=None, turns=None):
+        self.args, self.err = args, f"{directory}/{name}.err"
+        self.out, self.moves, self.refusals = f"{directory}/{name}.out", [], []
         with open(self.out, "w") as out, open(self.err, "w") as err:
             command = ([args.mrcuda, "run", "--server", place, "--"] if place else []) + train(args, mode, args.pace)
             command += ["--turns", turns] if turns else []
-            env = environment(mode, dict(extra or {}, **({"MRCUDA_LOG": f"{folder}/{name}.log"} if args.logs else {})))
+            env = environment(mode, dict(extra or {}, **({"MRCUDA_LOG": f"{directory}/{name}.log"} if args.logs else {})))
             self.job = subprocess.Popen(command, stdout=out, stderr=err, env=env)
         self.deadline = time.monotonic() + LIMIT
 
@@ -151,11 +151,11 @@ class Run:
         return self.output, status
 
 
-def one_run(args, servers, folder, mode, transport, number):
+def one_run(args, servers, directory, mode, transport, number):
     rng = random.Random(f"{args.seed} {mode} {transport} {number}")
     places = [place for gpu in range(args.gpus) for place in servers.places(transport, gpu)]
     here = servers.places(transport, number % args.gpus)[0]
-    run = Run(args, folder, f"{mode}-{transport}-{number}", mode, here)
+    run = Run(args, directory, f"{mode}-{transport}-{number}", mode, here)
     for step in sorted(rng.randrange(10, max(args.steps * 3 // 4, 11)) for _ in range(args.moves)):
         # A step is said in tens; the rest of the moment is chance.
         if not run.reaches(step // 10 * 10):
@@ -191,10 +191,10 @@ def exactness(args, mode, transport, runs, want):
     return same == len(runs)
 
 
-def all_runs(args, servers, folder, modes):
+def all_runs(args, servers, directory, modes):
     """Native runs first, then first runs of all modes over all transports, then second ones, …, until the time is over."""
     until = time.monotonic() + args.limit
-    started = lambda *run: one_run(args, servers, folder, *run) if time.monotonic() < until else None
+    started = lambda *run: one_run(args, servers, directory, *run) if time.monotonic() < until else None
     kinds = [(mode, transport) for mode in modes for transport in args.transports.split(",")]
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
@@ -215,15 +215,15 @@ def all_runs(args, servers, folder, modes):
     return right
 
 
-def costs(args, servers, folder, modes):
+def costs(args, servers, directory, modes):
     """Prints for each mode the median time of a step natively, over TCP, over shared memory and in-process, and the ratios to native. All
     programs are started at once and make the first half of their steps; the second half they make by turns, ten steps each, one at a
     time, so that all are measured in the same minutes. Returns whether all programs of a mode had the same output."""
     kinds = {"native": None, "tcp": servers.places("tcp", 0)[0], "shm": servers.places("shm", 0)[0], "local": "local:0"}
-    turns, until = f"{folder}/turns", time.monotonic() + min(args.limit, LIMIT)
+    turns, until = f"{directory}/turns", time.monotonic() + min(args.limit, LIMIT)
     os.makedirs(turns)
     wanted = [(mode, kind, n) for mode in modes for kind in kinds for n in range(args.costs)]
-    runs = {(mode, kind, n): Run(args, folder, f"cost-{mode}-{kind}-{n}", mode, kinds[kind], turns=turns) for mode, kind, n in wanted}
+    runs = {(mode, kind, n): Run(args, directory, f"cost-{mode}-{kind}-{n}", mode, kinds[kind], turns=turns) for mode, kind, n in wanted}
     waits = lambda run: run.job.poll() is not None or re.search("^waits$", open(run.err).read(), re.M)
     while not all(waits(run) for run in runs.values()) and time.monotonic() < until:
         time.sleep(0.1)
@@ -265,15 +265,15 @@ def main():
     parser.add_argument("--logs", help="a directory that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda = os.path.abspath(args.mrcuda)
-    folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-frameworks-")
-    os.makedirs(folder, exist_ok=True)
+    directory = args.logs or tempfile.mkdtemp(prefix="mrcuda-frameworks-")
+    os.makedirs(directory, exist_ok=True)
     modes, right = args.modes.replace("others", OTHERS).split(","), True
-    servers = Servers(args.mrcuda, folder)
+    servers = Servers(args.mrcuda, directory)
     try:
         if args.costs:
-            right = costs(args, servers, folder, modes)
+            right = costs(args, servers, directory, modes)
         else:
-            right = all_runs(args, servers, folder, modes)
+            right = all_runs(args, servers, directory, modes)
     finally:
         servers.stop()
     sys.exit(not right)

@@ -55,13 +55,13 @@ def places_of(servers, transport):
     return [list(places) for places in zip(*by_gpu)]
 
 
-def one_run(args, servers, folder, mode, transport, number, port):
+def one_run(args, servers, directory, mode, transport, number, port):
     rng = random.Random(f"{args.seed} {mode} {transport} {number}")
     sides = places_of(servers, transport)
     runs = []
     for rank in range(1 if mode == "split" else GPUS):
         place = ",".join(sides[0]) if mode == "split" else sides[0][rank]
-        runs.append(Run(args, folder, f"{mode}-{transport}-{number}-{rank}", mode, place, rank_environment(args, rank, port)))
+        runs.append(Run(args, directory, f"{mode}-{transport}-{number}-{rank}", mode, place, rank_environment(args, rank, port)))
     here = [0] * len(runs)
     for step in sorted(rng.randrange(10, max(args.steps // 2, 11)) for _ in range(args.moves)):
         rank = rng.randrange(len(runs))
@@ -95,10 +95,10 @@ def main():
     parser.add_argument("--logs", help="a directory that keeps what the runs wrote")
     args = parser.parse_args()
     args.mrcuda, args.costs = os.path.abspath(args.mrcuda), 0
-    folder = args.logs or tempfile.mkdtemp(prefix="mrcuda-ranks-")
-    os.makedirs(folder, exist_ok=True)
+    directory = args.logs or tempfile.mkdtemp(prefix="mrcuda-ranks-")
+    os.makedirs(directory, exist_ok=True)
     right, port, until = True, 29400, time.monotonic() + args.limit
-    servers = Servers(args.mrcuda, folder)
+    servers = Servers(args.mrcuda, directory)
     try:
         print(f"{'mode':<12}{'':<6}{'same':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'s':>8}")
         for mode in args.modes.split(","):
@@ -112,7 +112,7 @@ def main():
             for transport in args.transports.split(","):
                 began = time.monotonic()
                 first, port = port + 1, port + args.runs
-                started = lambda n: one_run(args, servers, folder, mode, transport, n, first + n) if time.monotonic() < until else None
+                started = lambda n: one_run(args, servers, directory, mode, transport, n, first + n) if time.monotonic() < until else None
                 with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
                     runs = [run for run in pool.map(started, range(args.runs)) if run]
                 same = sum(out == want and not any(status) for out, status, _, _ in runs)

@@ -39,13 +39,13 @@ def arguments(what):
     return parser
 
 
-def take_turn(folder):
-    """Begins when the folder has a file `go`; ends when what it returns is closed."""
-    if not os.path.exists(f"{folder}/go"):
+def take_turn(directory):
+    """Begins when the directory has a file `go`; ends when what it returns is closed."""
+    if not os.path.exists(f"{directory}/go"):
         print("waits", file=sys.stderr, flush=True)
-    while not os.path.exists(f"{folder}/go"):
+    while not os.path.exists(f"{directory}/go"):
         time.sleep(0.02)
-    turn = open(f"{folder}/turn", "w")
+    turn = open(f"{directory}/turn", "w")
     fcntl.flock(turn, fcntl.LOCK_EX)
     return turn
 

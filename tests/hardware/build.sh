@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the hardware tests into the folder given as the first argument. Needs gcc, and nvcc and
+# Builds the hardware tests into the directory given as the first argument. Needs gcc, and nvcc and
 # CUDA's headers: NVCC (default: nvcc of the PATH), CUDA_INCLUDE (default: found beside it).
 # The driver itself is not needed: a library of its name, with functions that do nothing, stands in for it.
 set -eu

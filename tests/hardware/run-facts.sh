@@ -1,6 +1,6 @@
 #!/bin/bash
 # Measures on this machine's GPU what docs/migration.md and docs/measurements.md state, and prints
-# one table. Arguments: the folder of the programs (built by build.sh, here if it is empty), and
+# one table. Arguments: the directory of the programs (built by build.sh, here if it is empty), and
 # optionally which parts to run (default: all). MRCUDA=PATH has `overhead` and `loads` measure through that mrcuda, too.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,8 +10,8 @@ parts=${*:-sequences libraries contexts requests memory waits heap globals loade
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
-for folder in ${LD_LIBRARY_PATH//:/ }; do
-    [ -z "$driver" ] && [ -e "$folder/libcuda.so.1" ] && driver=$folder/libcuda.so.1
+for directory in ${LD_LIBRARY_PATH//:/ }; do
+    [ -z "$driver" ] && [ -e "$directory/libcuda.so.1" ] && driver=$directory/libcuda.so.1
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,4 +1,4 @@
-// Works, and loads more code when a file asks for it: latecode FOLDER. Counts its steps in the file `steps`, loads when there is `load` and
+// Works, and loads more code when a file asks for it: latecode DIRECTORY. Counts its steps in the file `steps`, loads when there is `load` and
 // makes `loaded` then, ends when there is `go`.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@ typedef unsigned long long address;
 static void *library;
 static char path[4096];
 
-static const char *in(const char *folder, const char *name) {
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+static const char *in(const char *directory, const char *name) {
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     return path;
 }
 

@@ -95,20 +95,24 @@ static void follow_registered(cudaStream_t stream, unsigned char *device, progra
     DRIVER(cuModuleGetFunction, &follow, module, "follow");
     std::vector<unsigned> want;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        std::vector<unsigned char> table(BYTES);
-        std::vector<unsigned> data(WORDS, i + 1);
-        unsigned *last = &data[WORDS - 1 - i];
-        std::memcpy(&table[AT], &last, sizeof last);
-        CHECK(cudaHostRegister(table.data(), BYTES, cudaHostRegisterDefault));
-        CHECK(cudaHostRegister(data.data(), WORDS * sizeof data[0], cudaHostRegisterDefault));
-        CHECK(cudaMemcpyAsync(device, table.data(), BYTES, cudaMemcpyHostToDevice, stream));
+        auto *table = static_cast<unsigned char *>(std::aligned_alloc(4096, BYTES));
+        auto *data = static_cast<unsigned *>(std::aligned_alloc(4096, WORDS * sizeof(unsigned)));
+        std::memset(table, 0, BYTES);
+        std::fill(data, data + WORDS, i + 1);
+        unsigned *last = data + WORDS - 1 - i;
+        std::memcpy(table + AT, &last, sizeof last);
+        CHECK(cudaHostRegister(table, BYTES, cudaHostRegisterDefault));
+        CHECK(cudaHostRegister(data, WORDS * sizeof *data, cudaHostRegisterDefault));
+        CHECK(cudaMemcpyAsync(device, table, BYTES, cudaMemcpyHostToDevice, stream));
         unsigned char *from = device + AT;
         unsigned *to = found + i;
         void *params[] = {&from, &to};
         DRIVER(cuLaunchKernel, follow, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
         CHECK(cudaStreamSynchronize(stream));
-        CHECK(cudaHostUnregister(data.data()));
-        CHECK(cudaHostUnregister(table.data()));
+        CHECK(cudaHostUnregister(data));
+        CHECK(cudaHostUnregister(table));
+        std::free(data);
+        std::free(table);
         want.push_back(i + 1);
     }
     report.expect_device("found", found, want.data(), ROUNDS * sizeof *found);

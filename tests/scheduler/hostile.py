@@ -7,13 +7,13 @@ import socket
 import sys
 import time
 
-from scheduler import Job, folder
+from scheduler import Job, directory
 
 
 def connect(pid):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(30)
-    s.connect(os.path.join(folder(), str(pid)))
+    s.connect(os.path.join(directory(), str(pid)))
     return s
 
 
@@ -134,8 +134,8 @@ def listeners(pid):
 
 
 def stranger(pid):
-    """Another user, who was let through to the socket by a mistake in its folder's mode."""
-    path = folder()
+    """Another user, who was let through to the socket by a mistake in its directory's mode."""
+    path = directory()
     os.chmod(os.path.dirname(path), 0o755)
     os.chmod(path, 0o755)
     os.chmod(os.path.join(path, str(pid)), 0o777)

@@ -21,7 +21,7 @@ class Refused(Exception):
         self.error, self.code, self.id = answer["error"], answer.get("code"), answer.get("id")
 
 
-def folder():
+def directory():
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     return os.path.join(runtime, "mrcuda") if os.path.isabs(runtime) else f"/tmp/mrcuda-{os.geteuid()}"
 
@@ -31,7 +31,7 @@ class Job:
 
     def __init__(self, pid):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(os.path.join(folder(), str(pid)))
+        self.socket.connect(os.path.join(directory(), str(pid)))
         self.lines = self.socket.makefile("rb")
 
     def read(self):

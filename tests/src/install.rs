@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// An installation of mrcuda: a folder with the program and its libraries.
+/// An installation of mrcuda: a directory with the program and its libraries.
 #[derive(Debug, Clone)]
 pub struct Install {
-    /// The folder with `mrcuda`, `mhelper`, `libmrcuda_shim.so`, `libmrcuda_nvml.so`, `libsoftgpu.so` and `orbit`.
+    /// The directory with `mrcuda`, `mhelper`, `libmrcuda_shim.so`, `libmrcuda_nvml.so`, `libsoftgpu.so` and `orbit`.
     pub bin: PathBuf,
-    /// Cargo's target folder, for whatever else is built; where there is no cargo, the folder above `bin`.
+    /// Cargo's target directory, for whatever else is built; where there is no cargo, the directory above `bin`.
     pub target: PathBuf,
 }
 
 impl Install {
-    /// The installation that the tests of this process use: the folder in `MRCUDA_BIN_DIR`, or else a release build, made
+    /// The installation that the tests of this process use: the directory in `MRCUDA_BIN_DIR`, or else a release build, made
     /// by cargo at the first use.
     pub fn get() -> &'static Install {
         static INSTALL: OnceLock<Install> = OnceLock::new();
@@ -30,7 +30,7 @@ impl Install {
 
     /// Builds everything that runs under test, in the release profile: the interpreter of the CPU driver needs it.
     pub fn build() -> Result<Install, String> {
-        let target = target_folder()?;
+        let target = target_directory()?;
         let status = cargo()
             .args(["build", "--release", "--target-dir"])
             .arg(&target)
@@ -77,11 +77,11 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Cargo's target folder, from where the running program is.
-pub fn target_folder() -> Result<PathBuf, String> {
+/// Cargo's target directory, from where the running program is.
+pub fn target_directory() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     exe.ancestors()
-        .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+        .find(|directory| directory.join("CACHEDIR.TAG").is_file())
         .map(Path::to_owned)
         .ok_or_else(|| format!("{} is not in a target directory of cargo: set MRCUDA_BIN_DIR", exe.display()))
 }

@@ -42,10 +42,10 @@ pub fn sweep(
     cells: &[Cell],
     seed: u64,
     at_once: usize,
-    folder: &Path,
+    directory: &Path,
     tell: impl Fn(&Cell, &Result<End, String>, Duration) + Sync,
 ) -> Result<Ends, String> {
-    let native = native(folder)?;
+    let native = native(directory)?;
     let waiting = Mutex::new(cells.iter());
     let ends: Mutex<Ends> = Mutex::default();
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -54,7 +54,7 @@ pub fn sweep(
             s.spawn(|| {
                 while let Some(cell) = next() {
                     let since = Instant::now();
-                    let end = run(*cell, seed, &native, folder);
+                    let end = run(*cell, seed, &native, directory);
                     tell(cell, &end, since.elapsed());
                     ends.lock().unwrap_or_else(PoisonError::into_inner).insert(*cell, end);
                 }

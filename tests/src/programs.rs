@@ -21,7 +21,7 @@ pub enum Linkage {
 }
 
 impl Linkage {
-    /// Name of the folder.
+    /// Name of the directory.
     pub fn name(self) -> &'static str {
         match self {
             Linkage::Static => "static",
@@ -88,9 +88,10 @@ pub const NAMES: [&str; 53] = [
     "blocked",
     "pageable",
 ];
-/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`, `unheard` and `reloads` have
-/// arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes` counts in memory and with a scope that a variable names; `ipc` and `handles` are two
-/// processes; [`LITMUS`] prints what order it has seen.
+/// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`,
+/// `unheard` and `reloads` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes`
+/// counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; [`LITMUS`] prints what order
+/// it has seen.
 const SPECIAL: [&str; 13] =
     ["assertion", "stuck", "endings", "late", "unheard", "freed", "ipc", "handles", "reloads", "room", "scopes", "trips", LITMUS];
 /// The program that tries in which order host and GPU see each other's writes (docs/consistency.md).
@@ -128,30 +129,30 @@ const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 /// PTX for any device, machine code for one: the driver of the place takes what fits.
 const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"];
 
-/// The folder with compiled programs.
+/// The directory with compiled programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Programs {
-    /// The programs of this process: the folder in `MRCUDA_PROGRAMS`, or else the target folder, compiled at the first use.
+    /// The programs of this process: the directory in `MRCUDA_PROGRAMS`, or else the target directory, compiled at the first use.
     pub fn get() -> &'static Programs {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
         PROGRAMS.get_or_init(|| match std::env::var_os("MRCUDA_PROGRAMS") {
-            Some(folder) => Programs { folder: folder.into() },
+            Some(directory) => Programs { directory: directory.into() },
             None => Programs::build(&Install::get().target).unwrap_or_else(|why| panic!("{why}")),
         })
     }
 
     /// A compiled program.
     pub fn path(&self, linkage: Linkage, name: &str) -> PathBuf {
-        self.folder.join(linkage.name()).join(name)
+        self.directory.join(linkage.name()).join(name)
     }
 
-    /// The folder with the compiled apps.
+    /// The directory with the compiled apps.
     pub fn apps(&self) -> PathBuf {
-        self.folder.join("apps")
+        self.directory.join("apps")
     }
 
     /// A compiled app.
@@ -159,10 +160,10 @@ impl Programs {
         self.apps().join(name)
     }
 
-    /// Compiles what is missing or older than its source, as much at a time as there are processors. A source is compiled once, whatever
-    /// it is then linked with.
+    /// Compiles what is missing or older than its source, as much at a time as there are processors. A source is compiled once,
+    /// whatever it is then linked with.
     pub fn build(target: &Path) -> Result<Programs, String> {
-        let programs = Programs { folder: target.join("programs") };
+        let programs = Programs { directory: target.join("programs") };
         let (sources, apps) = (Sources::find("tests/programs")?, Sources::find("tests/apps")?);
         let mut stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
         stale.extend(programs.app_steps(&apps).into_iter().filter(|s| apps.newer_than(s)));
@@ -177,14 +178,14 @@ impl Programs {
             (Linkage::Shared12, cudart_12(target)?),
             (Linkage::Shared11, cudart_11(target)?),
         ];
-        for (folder, runtime) in runtimes {
-            let lib = programs.folder.join(folder.name()).join("lib");
+        for (directory, runtime) in runtimes {
+            let lib = programs.directory.join(directory.name()).join("lib");
             std::fs::create_dir_all(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
             let name = runtime.file_name().unwrap_or_default();
             std::fs::copy(&runtime, lib.join(name)).map_err(|e| format!("{}: {e}", runtime.display()))?;
         }
-        for folder in ["static", "apps"] {
-            std::fs::create_dir_all(programs.folder.join(folder)).map_err(|e| e.to_string())?;
+        for directory in ["static", "apps"] {
+            std::fs::create_dir_all(programs.directory.join(directory)).map_err(|e| e.to_string())?;
         }
         let next = Mutex::new(stale.into_iter());
         let work = || -> Result<(), String> {
@@ -217,12 +218,12 @@ impl Programs {
             let mut products =
                 vec![(self.path(Linkage::Static, name), Link::Static), (self.path(Linkage::Shared, name), Link::Shared)];
             if NAMES_12.contains(&name) {
-                let runtime = self.folder.join("shared12/lib/libcudart.so.12");
+                let runtime = self.directory.join("shared12/lib/libcudart.so.12");
                 products.push((self.path(Linkage::Shared12, name), Link::Older { runtime, bridge: None }));
             }
             if NAMES_11.contains(&name) {
-                let runtime = self.folder.join("shared11/lib/libcudart.so.11.0");
-                let bridge = Some(sources.folder.join("runtime11.cpp"));
+                let runtime = self.directory.join("shared11/lib/libcudart.so.11.0");
+                let bridge = Some(sources.directory.join("runtime11.cpp"));
                 products.push((self.path(Linkage::Shared11, name), Link::Older { runtime, bridge }));
             }
             let per_thread: &[&str] =
@@ -307,29 +308,29 @@ fn check(command: &mut Command) -> Result<(), String> {
 
 /// The sources, and when each of the headers was written.
 struct Sources {
-    folder: PathBuf,
-    /// By the names under which sources of the folder include them.
+    directory: PathBuf,
+    /// By the names under which sources of the directory include them.
     headers: Vec<(String, SystemTime)>,
 }
 
 impl Sources {
-    fn find(folder: &str) -> Result<Sources, String> {
-        let folder = install::root().join(folder);
+    fn find(directory: &str) -> Result<Sources, String> {
+        let directory = install::root().join(directory);
         let mut headers = Vec::new();
         // Apps use headers of the test programs.
         for (part, prefix) in [(".", ""), ("../programs", "../programs/")] {
-            let path = folder.join(part);
+            let path = directory.join(part);
             let entries = std::fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             headers.extend(entries.filter_map(Result::ok).filter_map(|entry| {
                 let name = entry.file_name().into_string().ok().filter(|name| name.ends_with(".cuh"))?;
                 Some((format!("{prefix}{name}"), entry.metadata().ok()?.modified().ok()?))
             }));
         }
-        Ok(Sources { folder, headers })
+        Ok(Sources { directory, headers })
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name).with_extension("cu")
+        self.directory.join(name).with_extension("cu")
     }
 
     /// Whether its source, or a header that the source includes (itself or by another header), is newer than what it makes.
@@ -342,8 +343,12 @@ impl Sources {
         let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let names = |text: &str, header: &str| text.contains(&format!("#include \"{header}\""));
         let direct = text(&step.source);
-        let through: String =
-            self.headers.iter().filter(|(name, _)| names(&direct, name)).map(|(name, _)| text(&self.folder.join(name))).collect();
+        let through: String = self
+            .headers
+            .iter()
+            .filter(|(name, _)| names(&direct, name))
+            .map(|(name, _)| text(&self.directory.join(name)))
+            .collect();
         let included = |name: &str| names(&direct, name) || names(&through, name);
         made < source || self.headers.iter().any(|(name, written)| made < *written && included(name))
     }

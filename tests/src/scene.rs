@@ -29,10 +29,10 @@ impl Hardware {
     }
 }
 
-/// A scratch folder with a runtime folder and a token of its own. It is removed at the end, unless the test fails.
+/// A scratch directory with a runtime directory and a token of its own. It is removed at the end, unless the test fails.
 #[derive(Debug)]
 pub struct Scene {
-    /// The folder.
+    /// The directory.
     pub path: PathBuf,
     /// The programs under test.
     pub install: Install,
@@ -54,17 +54,17 @@ impl Scene {
         Scene::at(&unique(name), hardware)
     }
 
-    /// A scene in a folder of the caller's choice, emptied first.
+    /// A scene in a directory of the caller's choice, emptied first.
     pub fn at(path: &Path, hardware: Hardware) -> Scene {
         // What a run before has left.
         let _ = std::fs::remove_dir_all(path);
         let runtime = unique("run");
-        make_folder(path);
-        make_folder(&runtime);
+        make_directory(path);
+        make_directory(&runtime);
         Scene { path: path.to_owned(), install: Install::get().clone(), hardware, runtime, keep: false }
     }
 
-    /// Leaves the folder where it is.
+    /// Leaves the directory where it is.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -79,19 +79,19 @@ impl Scene {
         self.runtime.join(format!("{name}.socket"))
     }
 
-    /// Its runtime folder: no process of another scene has it in its environment.
+    /// Its runtime directory: no process of another scene has it in its environment.
     pub fn runtime(&self) -> &Path {
         &self.runtime
     }
 
-    /// `mrcuda` with this scene's folders.
+    /// `mrcuda` with this scene's directories.
     pub fn mrcuda(&self) -> Command {
         let mut command = Command::new(self.install.file("mrcuda"));
         self.dress(&mut command);
         command
     }
 
-    /// Gives a command this scene's folders, and what it is to know of other scenes: nothing.
+    /// Gives a command this scene's directories, and what it is to know of other scenes: nothing.
     pub fn dress(&self, command: &mut Command) {
         command
             .env("XDG_RUNTIME_DIR", &self.runtime)
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// A command that runs natively: on the CPU driver its folder comes first, on hardware it sees one GPU, as a job does.
+    /// A command that runs natively: on the CPU driver its directory comes first, on hardware it sees one GPU, as a job does.
     pub fn native(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         self.dress(&mut command);
@@ -114,14 +114,14 @@ impl Scene {
             command.env("CUDA_VISIBLE_DEVICES", "0");
         }
         if self.hardware == Hardware::Soft {
-            let folder = self.path.join("native");
-            let link = folder.join("libcuda.so.1");
+            let directory = self.path.join("native");
+            let link = directory.join("libcuda.so.1");
             if std::fs::symlink_metadata(&link).is_err() {
-                std::fs::create_dir_all(&folder)
+                std::fs::create_dir_all(&directory)
                     .and_then(|()| std::os::unix::fs::symlink(self.install.file("libsoftgpu.so"), &link))
                     .unwrap_or_else(|e| panic!("cannot make {}: {e}", link.display()));
             }
-            command.env("LD_LIBRARY_PATH", folder);
+            command.env("LD_LIBRARY_PATH", directory);
         }
         command
     }
@@ -146,7 +146,7 @@ fn unique(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("mrt-{}-{number}-{name}", std::process::id()))
 }
 
-fn make_folder(path: &Path) {
+fn make_directory(path: &Path) {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
         .mode(0o700)

@@ -28,9 +28,9 @@ pub struct Toolchain {
 impl Toolchain {
     /// The compiler in `target`, installed if it is not there.
     pub fn get(target: &Path) -> Result<Toolchain, String> {
-        let folder = target.join("nvcc-13.0.88");
-        install(&folder, &NVCC)?;
-        let home = folder.join("nvidia/cu13");
+        let directory = target.join("nvcc-13.0.88");
+        install(&directory, &NVCC)?;
+        let home = directory.join("nvidia/cu13");
         // The wheels lack two links that nvcc relies on.
         link(&home.join("lib64"), "lib")?;
         link(&home.join("lib/libcudart.so"), "libcudart.so.13")?;
@@ -55,47 +55,47 @@ impl Toolchain {
 
 /// CUDA 12.9's shared runtime, installed into `target` if it is not there.
 pub fn cudart_12(target: &Path) -> Result<PathBuf, String> {
-    let folder = target.join("cudart-12.9");
-    install(&folder, &CUDART_12)?;
-    Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
+    let directory = target.join("cudart-12.9");
+    install(&directory, &CUDART_12)?;
+    Ok(directory.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
 }
 
 /// CUDA 11.8's shared runtime, installed into `target` if it is not there.
 pub fn cudart_11(target: &Path) -> Result<PathBuf, String> {
-    let folder = target.join("cudart-11.8");
-    install(&folder, &CUDART_11)?;
-    Ok(folder.join("nvidia/cuda_runtime/lib/libcudart.so.11.0"))
+    let directory = target.join("cudart-11.8");
+    install(&directory, &CUDART_11)?;
+    Ok(directory.join("nvidia/cuda_runtime/lib/libcudart.so.11.0"))
 }
 
-/// A folder for Python's search path with NVIDIA's binding of NVML, installed into `target` if it is not there.
+/// A directory for Python's search path with NVIDIA's binding of NVML, installed into `target` if it is not there.
 pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
-    let folder = target.join("pynvml-13.615.71");
-    install(&folder, &PYNVML)?;
-    Ok(folder)
+    let directory = target.join("pynvml-13.615.71");
+    install(&directory, &PYNVML)?;
+    Ok(directory)
 }
 
 /// Installs packages into a separate directory; a marker file distinguishes a complete installation from an
 /// interrupted one.
-fn install(folder: &Path, packages: &[&str]) -> Result<(), String> {
-    let mark = folder.join("installed");
+fn install(directory: &Path, packages: &[&str]) -> Result<(), String> {
+    let mark = directory.join("installed");
     let want = packages.join("\n");
     if std::fs::read_to_string(&mark).is_ok_and(|have| have == want) {
         return Ok(());
     }
     // An installation that was cut short, or an older one.
-    let _ = std::fs::remove_dir_all(folder);
+    let _ = std::fs::remove_dir_all(directory);
     eprintln!("installing {}", packages.join(" "));
-    let mut pip = pip(folder)?;
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]).arg(folder).args(packages);
+    let mut pip = pip(directory)?;
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]).arg(directory).args(packages);
     let status = pip.status().map_err(|e| format!("cannot start pip: {e}"))?;
     if !status.success() {
         return Err(format!("pip could not install {} ({status})", packages.join(" ")));
     }
     // Wheels are zip files: pip keeps modes of scripts only, so the programs are made executable here.
-    if let Ok(entries) = std::fs::read_dir(folder.join("nvidia/cu13/bin")) {
+    if let Ok(entries) = std::fs::read_dir(directory.join("nvidia/cu13/bin")) {
         entries.filter_map(Result::ok).try_for_each(|e| executable(&e.path()))?;
     }
-    let cicc = folder.join("nvidia/cu13/nvvm/bin/cicc");
+    let cicc = directory.join("nvidia/cu13/nvvm/bin/cicc");
     if cicc.is_file() {
         executable(&cicc)?;
     }

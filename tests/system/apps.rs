@@ -1,5 +1,5 @@
-//! The apps, programs in the patterns of real ones: what they compute in all their memory is native's in every place, and when they are
-//! moved among all places again and again.
+//! The apps, programs in the patterns of real ones: what they compute in all their memory is native's in every place, and when
+//! they are moved among all places again and again.
 
 use compare::{Comparison, Ending, Mode, Places, Program, Setup, Summary, Verdict};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn setup(scene: &Scene) -> (Setup, Places, [Server; 2]) {
         mrcuda: scene.install.file("mrcuda"),
         driver: Some(scene.install.file("libsoftgpu.so")),
         gpus: 1,
-        folder: scene.path.clone(),
+        directory: scene.path.clone(),
         token: scene.token(),
         every: Duration::from_millis(5),
     };
@@ -37,7 +37,7 @@ fn as_native(name: &str) {
     let path = Programs::get().app(name);
     let program = |pace: u32| {
         let args = ["--size".to_owned(), "small".to_owned(), "--pace".to_owned(), pace.to_string()];
-        Program { name: name.to_owned(), path: path.clone(), args: args.to_vec(), folder: None, limit: LIMIT }
+        Program { name: name.to_owned(), path: path.clone(), args: args.to_vec(), directory: None, limit: LIMIT }
     };
     let native = Comparison::natively(&setup, &program(0)).unwrap();
     let right = native.out.starts_with("digest ") && native.out.ends_with("\nOK\n");
@@ -81,8 +81,8 @@ fn what_is_not_as_native_is_found() {
     use std::os::unix::fs::PermissionsExt;
     let scene = Scene::new("differences");
     let (setup, places, _servers) = setup(&scene);
-    let folder = scene.path.join("foreign");
-    std::fs::create_dir_all(folder.join("work")).unwrap();
+    let directory = scene.path.join("foreign");
+    std::fs::create_dir_all(directory.join("work")).unwrap();
     let scripts = [
         ("differs", "[ -n \"$MRCUDA_SERVERS\" ] && echo 4 || echo 3"),
         ("fails", "echo 3; [ -z \"$MRCUDA_SERVERS\" ] || { echo no device >&2; exit 7; }"),
@@ -91,14 +91,14 @@ fn what_is_not_as_native_is_found() {
         ("where", "pwd; ls -d written 2>/dev/null; true"),
     ];
     for (name, text) in scripts {
-        let path = folder.join(name);
+        let path = directory.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let list = folder.join("list");
+    let list = directory.join("list");
     let lines = "differs\nfails\nhangs @limit=10\n# a remark\nsame \"a b\" c\nwhere @directory=work\nwhere\n";
     std::fs::write(&list, lines).unwrap();
-    let programs = compare::read_list(&folder, &list, LIMIT).unwrap();
+    let programs = compare::read_list(&directory, &list, LIMIT).unwrap();
     let mut summary = Summary::new(&[Mode::Local]);
     let mut verdict = |name: &str| {
         let program = programs.iter().find(|p| p.name == name).unwrap();
@@ -113,8 +113,9 @@ fn what_is_not_as_native_is_found() {
     let (same, out) = verdict("same");
     assert_eq!(same, Verdict::Same);
     assert!(out.starts_with("a b, c, time: "), "{out}");
-    // One runs where the list says; the other in a folder of its own, which has what is beside the program, and nothing of other runs.
-    let work = std::fs::canonicalize(folder.join("work")).unwrap();
+    // One runs where the list says; the other in a directory of its own, which has what is beside the program, and nothing of
+    // other runs.
+    let work = std::fs::canonicalize(directory.join("work")).unwrap();
     assert_eq!(verdict("where"), (Verdict::Same, format!("{}\n", work.display())));
     let (_, own) = verdict("where (2)");
     assert!(!own.contains("foreign") && !own.contains("written"), "{own}");

@@ -207,12 +207,12 @@ fn mistakes_have_clear_errors() {
 #[test]
 fn whole_programs_are_compared_with_native_runs() {
     let scene = Scene::new("bench-apps");
-    let folder = scene.path.join("two");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = scene.path.join("two");
+    std::fs::create_dir(&directory).unwrap();
     for name in ["base64", "streams"] {
-        std::os::unix::fs::symlink(tests::Programs::get().app(name), folder.join(name)).unwrap();
+        std::os::unix::fs::symlink(tests::Programs::get().app(name), directory.join(name)).unwrap();
     }
-    let options = ["--only", "apps", "--apps", folder.to_str().unwrap()];
+    let options = ["--only", "apps", "--apps", directory.to_str().unwrap()];
     let (said, file) = bench(&scene, &scene.path.join("out"), &options);
     assert!(said.contains("local    2 of 2 as native"), "{said}");
     for mode in ["tcp", "unix", "local", "helper", "moved"] {

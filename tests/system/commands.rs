@@ -91,10 +91,10 @@ fn jobs_that_are_not_there() {
 #[test]
 fn what_a_job_answers_does_not_control_the_terminal() {
     let scene = Scene::new("escapes");
-    let folder = scene.runtime().join("mrcuda");
-    std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let directory = scene.runtime().join("mrcuda");
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
     let own = std::process::id().to_string();
-    let listener = UnixListener::bind(folder.join(&own)).unwrap();
+    let listener = UnixListener::bind(directory.join(&own)).unwrap();
     let hostile = r"\u001b]0;gone\u0007 \u009b2J\u007f";
     let moves = format!("{{\"v\":2,\"ok\":true,\"moves\":[{{\"state\":\"failed\",\"reason\":\"{hostile}\"}}]}}\n");
     let refusal = format!("{{\"v\":2,\"ok\":false,\"error\":\"busy\",\"reason\":\"{hostile}\"}}\n");
@@ -140,10 +140,10 @@ fn the_program_keeps_the_process_id_and_its_environment() {
     let outcome = job.wait(LIMIT);
     let lines: Vec<_> = outcome.stdout.lines().collect();
     assert_eq!(lines[0], format!("{pid} a:1,b:2/3 helper:1 USR2"));
-    let folder = lines[2];
-    assert_eq!(lines[1], format!("{folder}:/else"));
+    let directory = lines[2];
+    assert_eq!(lines[1], format!("{directory}:/else"));
     for name in ["libcuda.so.1", "libcuda.so"] {
-        let there = std::fs::canonicalize(Path::new(folder).join(name)).unwrap();
+        let there = std::fs::canonicalize(Path::new(directory).join(name)).unwrap();
         assert_eq!(there, std::fs::canonicalize(scene.install.file("libmrcuda_shim.so")).unwrap());
     }
 }

@@ -12,15 +12,16 @@ const HEADING: &str =
 
 /// What a call of any class may record besides itself: the state that it is the first to need. A place that replaces another one must
 /// have it before it needs it.
-const FIRST_NEED: [&str; 9] = [
+const FIRST_NEED: [&str; 10] = [
     // The events by which the streams of a context wait for each other.
     "cuEventCreate",
     // The first use of a function, and what its code needs of the context.
     "FunctionInfo",
     "LocalGrow",
     "HeapMake",
-    // The calling thread's own default stream.
+    // The calling thread's own default stream, and the end of those of threads that have ended.
     "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
     // The function of a kernel in the current context.
     "cuKernelGetFunction",
     // Physical memory for allocations, and spare memory that is given back.

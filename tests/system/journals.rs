@@ -7,13 +7,13 @@ use tests::{Job, Linkage, Programs, Scene};
 
 /// Runs orbit in its own process and answers the journal that it leaves.
 fn journal(scene: &Scene) -> PathBuf {
-    let folder = scene.path.join("journal");
-    std::fs::create_dir_all(&folder).unwrap();
-    let keep = folder.display().to_string();
+    let directory = scene.path.join("journal");
+    std::fs::create_dir_all(&directory).unwrap();
+    let keep = directory.display().to_string();
     let orbit = scene.install.file("orbit");
     let outcome = Job::start(scene, "job", &[], &orbit, &["--steps", "50"], &[("MRCUDA_KEEP_JOURNAL", &keep)]).wait(LIMIT);
     assert!(outcome.ok(), "{outcome:?}");
-    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let files: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files[0].clone()
 }
@@ -44,13 +44,13 @@ fn a_journal_can_be_read_and_names_its_calls() {
 #[test]
 fn a_million_events_leave_little_in_the_journal() {
     let scene = Scene::new("million");
-    let folder = scene.path.join("journal");
-    std::fs::create_dir_all(&folder).unwrap();
-    let keep = folder.display().to_string();
+    let directory = scene.path.join("journal");
+    std::fs::create_dir_all(&directory).unwrap();
+    let keep = directory.display().to_string();
     let program = Programs::get().path(Linkage::Static, "events");
     let outcome = Job::start(&scene, "job", &[], &program, &[], &[("MRCUDA_KEEP_JOURNAL", &keep)]).wait(LIMIT);
     assert!(outcome.ok() && outcome.stdout.starts_with("events 1000000\n"), "{outcome:?}");
-    let size: u64 = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    let size: u64 = std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
     // The records of them all would take more than 100 MB.
     assert!((1..32 << 20).contains(&size), "{size} bytes");
 }

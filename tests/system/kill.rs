@@ -14,8 +14,8 @@ fn a_sample_of_the_kill_matrix() {
     let mut cells = Cell::all();
     kill::shuffle(&mut cells, seed);
     cells.truncate(SAMPLE);
-    let folder = std::env::temp_dir().join(format!("mrt-{}-kill", std::process::id()));
-    let ends = kill::sweep(&cells, seed, AT_ONCE, &folder, |_, _, _| ()).unwrap_or_else(|why| panic!("{why}"));
+    let directory = std::env::temp_dir().join(format!("mrt-{}-kill", std::process::id()));
+    let ends = kill::sweep(&cells, seed, AT_ONCE, &directory, |_, _, _| ()).unwrap_or_else(|why| panic!("{why}"));
     let failed: Vec<String> = ends.iter().filter_map(|(c, e)| Some(format!("{c}: {}", e.as_ref().err()?))).collect();
     assert!(
         failed.is_empty(),
@@ -24,5 +24,5 @@ fn a_sample_of_the_kill_matrix() {
         kill::tables(&ends)
     );
     // Empty now: each cell has taken its own away.
-    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 use tests::{Job, Random, Scene, Server, install};
 
-/// Builds a program of tests/process in the scene's folder.
+/// Builds a program of tests/process in the scene's directory.
 #[track_caller]
 pub(crate) fn build(scene: &Scene, name: &str) -> PathBuf {
     let program = scene.path.join(name);
@@ -16,7 +16,7 @@ pub(crate) fn build(scene: &Scene, name: &str) -> PathBuf {
     program
 }
 
-/// Builds the program in the scene's folder, and says what it answers natively in this mode.
+/// Builds the program in the scene's directory, and says what it answers natively in this mode.
 #[track_caller]
 fn native(scene: &Scene, mode: &str) -> (PathBuf, String) {
     let program = build(scene, "process");

@@ -84,10 +84,10 @@ fn code_that_comes_when_a_job_is_about_to_stand_still_is_loaded_while_it_works()
     let (at_quiesce, at_load) = (UnixListener::bind(&quiesce).unwrap(), UnixListener::bind(&load).unwrap());
     let one = Server::start(&scene, "one");
     let two = Server::start_with(&scene, "two", &[], &[("MRCUDA_FAULT", &format!("load@{}", load.display()))]);
-    let folder = scene.path.display().to_string();
+    let directory = scene.path.display().to_string();
     let fault = format!("quiesce@{}", quiesce.display());
     let options = ["--server", &one.place(0)];
-    let mut job = Job::start(&scene, "job", &options, &program, &[&folder], &[("MRCUDA_FAULT", &fault)]);
+    let mut job = Job::start(&scene, "job", &options, &program, &[&directory], &[("MRCUDA_FAULT", &fault)]);
     let steps = || std::fs::read_to_string(scene.path.join("steps")).ok()?.parse::<u64>().ok();
     let goes_on = || {
         let from = steps().unwrap_or_default();

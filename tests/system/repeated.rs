@@ -1,9 +1,9 @@
 //! Programs that work until so many moves have succeeded, and then check themselves.
 //!
 //! `crowd` and `storm` are sixteen threads that disturb each other, and are moved in the middle of captures, host functions, long
-//! kernels, allocations: no deadlock. `differences` and `simulations` change their memory in the ways that weak sums do not see, and
-//! compare all of it at the end: no page is taken for one that has not changed.
-//! `cargo xtask soak --only crowd,storm,differences,simulations --moves-at-least 1000` makes a thousand such moves of each.
+//! kernels, allocations: no deadlock. `differences` and `simulations` change their memory in the ways that weak sums do not see,
+//! and compare all of it at the end: no page is taken for one that has not changed. `cargo xtask soak --only
+//! crowd,storm,differences,simulations --moves-at-least 1000` makes a thousand such moves of each.
 
 use crate::{LIMIT, assert_identical};
 use tests::{Job, Linkage, Programs, Random, Scene, Server};
@@ -19,7 +19,7 @@ fn moved_again_and_again(name: &str, seed: u64) {
     let program = Programs::get().path(Linkage::Static, name);
     let told =
         |file: &std::path::Path| ["--pace".to_owned(), "1000".to_owned(), "--until".to_owned(), file.display().to_string()];
-    // The folder is there already: no rounds.
+    // The directory is there already: no rounds.
     let none = told(&scene.path);
     let native = Job::native(&scene, "native", &program, &none.each_ref().map(String::as_str)).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");

@@ -87,7 +87,7 @@ fn a_crowd_keeps_nobody_out() {
 fn another_user_is_sent_away() {
     // SAFETY: a system call without arguments.
     if unsafe { libc::geteuid() } != 0 {
-        // Only root can become somebody else; elsewhere the folder's mode is all that can be tested.
+        // Only root can become somebody else; elsewhere the directory's mode is all that can be tested.
         return;
     }
     let scene = Scene::new("stranger");
@@ -96,7 +96,7 @@ fn another_user_is_sent_away() {
     let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 50);
     succeeds(script(&scene, "hostile.py", &[&job.pid().to_string(), "stranger"]));
-    // Whoever has opened the folder to others is told before anything is asked.
+    // Whoever has opened the directory to others is told before anything is asked.
     let output = scene.mrcuda().args(["moves", &job.pid().to_string()]).output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && words.contains("its mode must be 0700"), "{words}");

@@ -51,8 +51,8 @@ fn no_more_room_for_the_journal() {
     let scene = Scene::new("fulldisk");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
     // Only what is kept is in a file.
-    let folder = scene.path.display().to_string();
-    let mut job = limited_mill(&scene, &servers[0].place(0), "3072", "1024", &[("MRCUDA_KEEP_JOURNAL", folder.as_str())]);
+    let directory = scene.path.display().to_string();
+    let mut job = limited_mill(&scene, &servers[0].place(0), "3072", "1024", &[("MRCUDA_KEEP_JOURNAL", directory.as_str())]);
     wait_for_round(&mut job, 12);
     assert!(job.stderr().contains("cannot grow"), "{}", job.stderr());
     stays(&scene, job, &servers[1].place(0), "journal-incomplete");

@@ -291,15 +291,15 @@ fn the_log_has_times_and_peers_and_calls_a_claim_a_claim() {
 fn a_program_that_is_replaced_serves_on() {
     let scene = Scene::new("replaced");
     let native = native_orbit(&scene, &SHORT);
-    let folder = scene.path.join("bin");
-    std::fs::create_dir_all(&folder).unwrap();
+    let directory = scene.path.join("bin");
+    std::fs::create_dir_all(&directory).unwrap();
     for name in ["mrcuda", "libsoftgpu.so"] {
-        std::fs::copy(scene.install.file(name), folder.join(name)).unwrap();
+        std::fs::copy(scene.install.file(name), directory.join(name)).unwrap();
     }
-    let server = Server::start_as(&scene, "one", &folder.join("mrcuda"), &[], &[]);
+    let server = Server::start_as(&scene, "one", &directory.join("mrcuda"), &[], &[]);
     assert_identical(&orbit(&scene, "before", &server, &[]).wait(LIMIT), &native);
-    std::fs::remove_file(folder.join("mrcuda")).unwrap();
-    std::fs::write(folder.join("mrcuda"), "another program").unwrap();
+    std::fs::remove_file(directory.join("mrcuda")).unwrap();
+    std::fs::write(directory.join("mrcuda"), "another program").unwrap();
     // More than are kept ready.
     for n in 0..3 {
         assert_identical(&orbit(&scene, &format!("after{n}"), &server, &[]).wait(LIMIT), &native);

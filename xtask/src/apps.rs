@@ -1,4 +1,5 @@
-//! `cargo xtask apps`: programs of any directory, natively, in each place and moved, compared. The rules are those of the crate `compare`.
+//! `cargo xtask apps`: programs of any directory, natively, in each place and moved, compared. The rules are those of the crate
+//! `compare`.
 
 use crate::step::step;
 use ::tests::scene::Hardware;
@@ -66,7 +67,7 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
         mrcuda: scene.install.file("mrcuda"),
         driver: args.soft.then(|| scene.install.file("libsoftgpu.so")),
         gpus: args.gpus,
-        folder: scene.path.clone(),
+        directory: scene.path.clone(),
         token: scene.token(),
         every: Duration::from_millis(args.every),
     };
@@ -121,8 +122,8 @@ fn programs(args: &AppsArgs) -> Result<Vec<Program>, String> {
     let limit = Duration::from_secs(args.limit);
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
     let mut all = match (&args.directory, &args.list) {
-        (Some(folder), Some(list)) => compare::read_list(&absolute(folder)?, list, limit)?,
-        (Some(folder), None) => compare::executables(&absolute(folder)?, &[], limit)?,
+        (Some(directory), Some(list)) => compare::read_list(&absolute(directory)?, list, limit)?,
+        (Some(directory), None) => compare::executables(&absolute(directory)?, &[], limit)?,
         (None, _) => {
             let size = args.size.as_deref().unwrap_or(if args.soft { "small" } else { "large" });
             compare::executables(&Programs::get().apps(), &["--size", size], limit)?

@@ -36,15 +36,15 @@ pub(crate) fn bundle() -> Result<(), String> {
     let install = Install::build()?;
     build_xtask(&install)?;
     let compiled = Programs::build(&install.target)?;
-    let folder = install.target.join("bundle");
+    let directory = install.target.join("bundle");
     // The one before; files that are not made any more must not stay.
-    let _ = std::fs::remove_dir_all(&folder);
+    let _ = std::fs::remove_dir_all(&directory);
     step("copying");
     for name in FILES {
-        copy(&install.file(name), &folder.join("bin").join(name), true)?;
+        copy(&install.file(name), &directory.join("bin").join(name), true)?;
     }
     for linkage in [Linkage::Static, Linkage::Shared] {
-        let target = folder.join("programs").join(linkage.name());
+        let target = directory.join("programs").join(linkage.name());
         for name in programs::NAMES.into_iter().chain([programs::LITMUS]) {
             copy(&compiled.path(linkage, name), &target.join(name), true)?;
         }
@@ -54,48 +54,50 @@ pub(crate) fn bundle() -> Result<(), String> {
         }
     }
     for name in programs::APPS {
-        copy(&compiled.app(name), &folder.join("programs/apps").join(name), true)?;
+        copy(&compiled.app(name), &directory.join("programs/apps").join(name), true)?;
     }
     let runtime = Path::new("shared/lib/libcudart.so.13");
-    copy(&compiled.path(Linkage::Shared, "lib/libcudart.so.13"), &folder.join("programs").join(runtime), false)?;
-    // Sources that are compiled there: cuBLAS and the checks of the driver need what that machine has. And what runs there by itself.
+    copy(&compiled.path(Linkage::Shared, "lib/libcudart.so.13"), &directory.join("programs").join(runtime), false)?;
+    // Sources that are compiled there: cuBLAS and the checks of the driver need what that machine has. And what runs there by
+    // itself.
     for part in ["tests/programs", "tests/hardware", "tests/frameworks", "executor/src/kernels"] {
         let from = install::root().join(part);
         for entry in std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.filter_map(Result::ok) {
             if entry.path().is_file() {
-                copy(&entry.path(), &folder.join("sources").join(part).join(entry.file_name()), false)?;
+                copy(&entry.path(), &directory.join("sources").join(part).join(entry.file_name()), false)?;
             }
         }
     }
     for (name, text) in SCRIPTS {
-        let script = folder.join(name);
+        let script = directory.join(name);
         std::fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
         executable(&script)?;
     }
-    pack(&folder, "programs")?;
-    let bytes = size(&folder)?;
+    pack(&directory, "programs")?;
+    let bytes = size(&directory)?;
     println!(
         "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-apps.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
-        folder.display(),
+        directory.display(),
         bytes as f64 / (1 << 20) as f64
     );
     if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
 }
 
-/// Packs a directory of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first start.
-fn pack(bundle: &Path, folder: &str) -> Result<(), String> {
+/// Packs a directory of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first
+/// start.
+fn pack(bundle: &Path, directory: &str) -> Result<(), String> {
     let status = Command::new("tar")
         .arg("-C")
         .arg(bundle)
         .args(["-czf"])
-        .arg(bundle.join(folder).with_extension("tar.gz"))
-        .arg(folder)
+        .arg(bundle.join(directory).with_extension("tar.gz"))
+        .arg(directory)
         .status()
         .map_err(|e| format!("cannot start tar: {e}"))?;
     if !status.success() {
-        return Err(format!("tar could not pack {folder} ({status})"));
+        return Err(format!("tar could not pack {directory} ({status})"));
     }
-    std::fs::remove_dir_all(bundle.join(folder)).map_err(|e| format!("{folder}: {e}"))
+    std::fs::remove_dir_all(bundle.join(directory)).map_err(|e| format!("{directory}: {e}"))
 }
 
 /// This program in the release profile: it drives the runs on the other machine.
@@ -110,8 +112,8 @@ fn build_xtask(install: &Install) -> Result<(), String> {
 }
 
 fn copy(from: &Path, to: &Path, strip: bool) -> Result<(), String> {
-    let folder = to.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let directory = to.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
     std::fs::copy(from, to).map_err(|e| format!("{}: {e}", from.display()))?;
     if strip {
         let status = Command::new("strip").arg("--strip-unneeded").arg(to).status().map_err(|e| format!("strip: {e}"))?;
@@ -127,9 +129,9 @@ fn executable(path: &Path) -> Result<(), String> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn size(folder: &Path) -> Result<u64, String> {
+fn size(directory: &Path) -> Result<u64, String> {
     let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
+    for entry in std::fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?.filter_map(Result::ok) {
         let meta = entry.metadata().map_err(|e| e.to_string())?;
         bytes += if meta.is_dir() { size(&entry.path())? } else { meta.len() };
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: a book of the documentation, made by mdBook, and the documentation of the crates, made by rustdoc.
 //!
-//! `docs/SUMMARY.md` is the table of contents. The pages link to each other by their paths in the repository, also out of `docs/`, so the
-//! book is made from a copy with the same paths.
+//! `docs/SUMMARY.md` is the table of contents. The pages link to each other by their paths in the repository, also out of
+//! `docs/`, so the book is made from a copy with the same paths.
 
 use crate::pages::{links, markdown, read};
 use crate::step::step;
@@ -19,7 +19,7 @@ pub(crate) const RUSTDOC: [&str; 6] = ["doc", "--release", "--workspace", "--no-
 
 /// Makes both, in cargo's target directory.
 pub(crate) fn docs() -> Result<(), String> {
-    let (root, target) = (install::root(), install::target_folder()?);
+    let (root, target) = (install::root(), install::target_directory()?);
     let wrong = wrong_contents(&root)?;
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));

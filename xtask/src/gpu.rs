@@ -30,14 +30,14 @@ pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {
     let hardware = if args.soft { Hardware::Soft } else { Hardware::Real };
     let failures = AtomicU32::new(0);
     println!("program              native   remote    moved  moves  counted  output");
-    let folder = std::env::temp_dir().join(format!("mrcuda-gpu-{}", std::process::id()));
-    let references = References::new(folder.join("native"), hardware, args.seconds, true, false);
+    let directory = std::env::temp_dir().join(format!("mrcuda-gpu-{}", std::process::id()));
+    let references = References::new(directory.join("native"), hardware, args.seconds, true, false);
     let subjects = Mutex::new(subjects(args.only.as_deref()).into_iter());
     std::thread::scope(|s| {
         for _ in 0..args.jobs {
             s.spawn(|| {
                 while let Some(subject) = { lock(&subjects).next() } {
-                    match program(&folder, hardware, &subject, &references) {
+                    match program(&directory, hardware, &subject, &references) {
                         Ok(line) => println!("{:<18} {line}", subject.name),
                         Err(why) => {
                             failures.fetch_add(1, Ordering::Relaxed);
@@ -49,8 +49,8 @@ pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {
         }
     });
     let failures = failures.into_inner();
-    // Runs that failed have said where their folders are; the rest is empty.
-    let _ = std::fs::remove_dir(&folder);
+    // Runs that failed have said where their directories are; the rest is empty.
+    let _ = std::fs::remove_dir(&directory);
     if failures == 0 {
         println!("gpu: OK");
         return Ok(());
@@ -87,9 +87,9 @@ fn subjects(only: Option<&str>) -> Vec<Subject> {
 }
 
 /// One program: native, remote without a move, remote with three moves.
-fn program(folder: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, String> {
+fn program(directory: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, String> {
     let reference = references.get(subject)?;
-    let moved = run::run(&folder.join(subject.name.replace('/', "-")), hardware, subject, &reference, &Plan::tour());
+    let moved = run::run(&directory.join(subject.name.replace('/', "-")), hardware, subject, &reference, &Plan::tour());
     if let Some(why) = moved.verdict.why() {
         return Err(format!("moved: {why}"));
     }

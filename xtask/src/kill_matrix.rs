@@ -28,14 +28,14 @@ pub(crate) fn kill_matrix(args: &KillArgs) -> Result<(), String> {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let seed = args.seed.unwrap_or_else(now);
     step("building mrcuda, its libraries and softgpu");
-    let folder = Install::get().target.join("kill-matrix");
+    let directory = Install::get().target.join("kill-matrix");
     let wanted = |c: &Cell| args.only.as_ref().is_none_or(|only| only.split(',').any(|o| c.to_string().contains(o)));
     let mut cells: Vec<Cell> = Cell::all().into_iter().filter(wanted).collect();
     kill::shuffle(&mut cells, seed);
     cells.truncate(args.sample.unwrap_or(usize::MAX));
     step(&format!("{} cells, seed {seed}", cells.len()));
     let (began, done) = (Instant::now(), AtomicUsize::new(0));
-    let ends = kill::sweep(&cells, seed, args.jobs, &folder, |cell, end, wall| {
+    let ends = kill::sweep(&cells, seed, args.jobs, &directory, |cell, end, wall| {
         let words = end.as_ref().map_or_else(|why| format!("FAILED: {why}"), |e| format!("{e:?}"));
         let n = done.fetch_add(1, Ordering::Relaxed) + 1;
         eprintln!("{n:4}/{} {:5.1} s {cell}: {words}", cells.len(), wall.as_secs_f64());

@@ -1,5 +1,5 @@
-//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles of modules, spelling,
-//! and the licences of what we use. `.ci/run` runs it before the tests.
+//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles of modules,
+//! spelling, and the licences of what we use. `.ci/run` runs it before the tests.
 
 use crate::docs::RUSTDOC;
 use crate::pages::{links, markdown, read};
@@ -126,13 +126,13 @@ mod tests {
 
     #[test]
     fn dead_links_are_found() {
-        let folder = std::env::temp_dir().join(format!("mrcuda-links-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let page = folder.join("page.md");
+        let directory = std::env::temp_dir().join(format!("mrcuda-links-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let page = directory.join("page.md");
         std::fs::write(&page, "# A page\n\n## What `it` says, twice\n").unwrap();
         let line = "[a](page.md), [b](page.md#what-it-says-twice), [c](#a-page), [d](https://x.example), [e](other.md), [f](#no)";
         let dead: Vec<&str> = links(line).filter(|target| !exists(&page, target)).collect();
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(dead, ["other.md", "#no"]);
     }
 }

@@ -25,7 +25,8 @@ const PAGE: &str = "docs/modules.md";
 
 #[derive(Debug, Args)]
 pub(crate) struct ModulesArgs {
-    /// Write nothing: fail if docs/modules.md is not current, or if other numbers of files are in circles than xtask/src/modules.rs says
+    /// Write nothing: fail if docs/modules.md is not current, or if other numbers of files are in circles than
+    /// xtask/src/modules.rs says
     #[arg(long)]
     check: bool,
     /// List the uses that make the circles of a crate, with the lines of their first occurrence
@@ -69,13 +70,13 @@ fn read(root: &Path) -> Result<Vec<Crate>, String> {
     let manifest = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut crates = Vec::new();
     for name in members(&manifest) {
-        let folder = root.join(name).join("src");
-        let main = ["lib.rs", "main.rs"].into_iter().find(|f| folder.join(f).is_file());
-        let main = main.ok_or_else(|| format!("{} has neither lib.rs nor main.rs", folder.display()))?;
-        let read = |file: &str| match std::fs::read_to_string(folder.join(file)) {
+        let directory = root.join(name).join("src");
+        let main = ["lib.rs", "main.rs"].into_iter().find(|f| directory.join(f).is_file());
+        let main = main.ok_or_else(|| format!("{} has neither lib.rs nor main.rs", directory.display()))?;
+        let read = |file: &str| match std::fs::read_to_string(directory.join(file)) {
             Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("{}: {e}", folder.join(file).display())),
+            Err(e) => Err(format!("{}: {e}", directory.join(file).display())),
         };
         let graph = tree::Tree::read(main, read).map_err(|e| format!("{name}: {e}"))?.graph();
         crates.push(Crate { name: name.to_owned(), graph });
@@ -83,7 +84,7 @@ fn read(root: &Path) -> Result<Vec<Crate>, String> {
     Ok(crates)
 }
 
-/// The folders that a workspace's manifest lists as members.
+/// The directories that a workspace's manifest lists as members.
 fn members(manifest: &str) -> impl Iterator<Item = &str> {
     let list = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 /// README and the other pages beside it, those of `docs/` with its directories, and those of `tests/`.
 pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let (mut files, mut folders) =
+    let (mut files, mut directories) =
         (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
-    while let Some((folder, deep)) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.filter_map(Result::ok) {
+    while let Some((directory, deep)) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?.filter_map(Result::ok) {
             let path = entry.path();
             if path.is_dir() && deep {
-                folders.push((path, true));
+                directories.push((path, true));
             } else if path.extension().is_some_and(|e| e == "md") {
                 files.push(path);
             }

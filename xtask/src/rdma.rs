@@ -1,8 +1,10 @@
-//! `cargo xtask rdma`: jobs over RDMA between two hosts: virtual machines whose kernels have a software RDMA device (SoftRoCE), joined by
-//! a network cable. Two network namespaces of one machine are not enough: the device of Debian's kernel routes in the first one only.
+//! `cargo xtask rdma`: jobs over RDMA between two hosts: virtual machines whose kernels have a software RDMA device (SoftRoCE),
+//! joined by a network cable. Two network namespaces of one machine are not enough: the device of Debian's kernel routes in the
+//! first one only.
 //!
-//! The machines have no disks: they boot a small initial file system with kernel modules, and mount this machine's files read-only, so all
-//! programs run there as they are. The processor is emulated, because not every machine lets its users virtualize; times mean nothing.
+//! The machines have no disks: they boot a small initial file system with kernel modules, and mount this machine's files
+//! read-only, so all programs run there as they are. The processor is emulated, because not every machine lets its users
+//! virtualize; times mean nothing.
 
 use crate::step::step;
 use std::fmt::Write as _;
@@ -16,7 +18,8 @@ use tests::{Programs, install};
 /// Arguments of `cargo xtask rdma`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RdmaArgs {
-    /// Folder with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`, as in a kernel's package; otherwise Debian's, downloaded with apt-get
+    /// Directory with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`, as in a kernel's package; otherwise Debian's, downloaded
+    /// with apt-get
     #[arg(long)]
     kernel: Option<PathBuf>,
     /// Test programs to run, instead of a choice
@@ -71,11 +74,11 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
         println!("skipped: RDMA is tested in virtual machines, which need: apt-get install {}", missing.join(" "));
         return Ok(());
     }
-    let target = install::target_folder()?;
-    let folder = target.join("rdma");
-    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let Some(kernel) = args.kernel.clone().or_else(|| kernel(&folder)) else {
-        println!("skipped: no kernel with SoftRoCE can be downloaded with apt-get; --kernel names a folder with one");
+    let target = install::target_directory()?;
+    let directory = target.join("rdma");
+    fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    let Some(kernel) = args.kernel.clone().or_else(|| kernel(&directory)) else {
+        println!("skipped: no kernel with SoftRoCE can be downloaded with apt-get; --kernel names a directory with one");
         return Ok(());
     };
     step("building with RDMA, and the test programs");
@@ -83,11 +86,11 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     cargo.args(["build", "--release", "--features", "mrcuda/rdma,recorder/rdma", "--target-dir"]).arg(&target);
     run(cargo.args(["-p", "mrcuda", "-p", "mhelper", "-p", "nvml", "-p", "recorder", "-p", "softgpu", "-p", "tests"]))?;
     Programs::build(&target)?;
-    // The next build without RDMA replaces what is in the folder of the release.
+    // The next build without RDMA replaces what is in the directory of the release.
     let version = version(&kernel)?;
-    let guest = folder.join("guest.sh");
+    let guest = directory.join("guest.sh");
     fs::write(&guest, script(args, &target)).map_err(|e| format!("{}: {e}", guest.display()))?;
-    let initrd = folder.join("initrd.gz");
+    let initrd = directory.join("initrd.gz");
     run(Command::new("sh")
         .arg("-euc")
         .arg(INITRD)
@@ -97,21 +100,22 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
         .env("TO", &initrd)
         .env("MODULES", MODULES))?;
     step("running in two virtual machines");
-    let machines = Machines { kernel: kernel.join("boot").join(format!("vmlinuz-{version}")), initrd, folder, limit: args.limit };
+    let machines =
+        Machines { kernel: kernel.join("boot").join(format!("vmlinuz-{version}")), initrd, directory, limit: args.limit };
     machines.run()
 }
 
 /// Packages of what is not installed.
 fn missing() -> Vec<&'static str> {
-    let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin", "/usr/local/sbin"];
-    let has = |tool: &str| folders.iter().any(|folder| Path::new(folder).join(tool).exists());
+    let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin", "/usr/local/sbin"];
+    let has = |tool: &str| directories.iter().any(|directory| Path::new(directory).join(tool).exists());
     let tools = TOOLS.iter().filter(|(tool, _)| !has(tool)).map(|(_, package)| *package);
     tools.chain((!Path::new(BUSYBOX).exists()).then_some("busybox-static")).collect()
 }
 
 /// Debian's kernel, downloaded once.
-fn kernel(folder: &Path) -> Option<PathBuf> {
-    let to = folder.join("kernel");
+fn kernel(directory: &Path) -> Option<PathBuf> {
+    let to = directory.join("kernel");
     if version(&to).is_ok() {
         return Some(to);
     }
@@ -119,11 +123,11 @@ fn kernel(folder: &Path) -> Option<PathBuf> {
     let get = r#"
         name=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
         test -n "$name" && rm -rf kernel && apt-get download -q "$name" && dpkg-deb -x "$name"_*.deb kernel && rm -f "$name"_*.deb"#;
-    run(Command::new("sh").arg("-euc").arg(get).current_dir(folder)).ok()?;
+    run(Command::new("sh").arg("-euc").arg(get).current_dir(directory)).ok()?;
     version(&to).is_ok().then_some(to)
 }
 
-/// The version of the kernel in this folder.
+/// The version of the kernel in this directory.
 fn version(root: &Path) -> Result<String, String> {
     let boot = root.join("boot");
     let names = fs::read_dir(&boot).map_err(|e| format!("{}: {e}", boot.display()))?;
@@ -131,7 +135,8 @@ fn version(root: &Path) -> Result<String, String> {
     versions.next().ok_or_else(|| format!("{}: no vmlinuz", boot.display()))
 }
 
-/// Makes the initial file system: busybox, the modules, and a program that mounts this machine's files and runs the guest's script there.
+/// Makes the initial file system: busybox, the modules, and a program that mounts this machine's files and runs the guest's
+/// script there.
 const INITRD: &str = r#"
     to=$(mktemp -d); trap 'rm -rf "$to"' EXIT
     mkdir -p "$to"/bin "$to"/mods "$to"/dev "$to"/proc "$to"/sys "$to"/newroot
@@ -181,7 +186,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 struct Machines {
     kernel: PathBuf,
     initrd: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
     limit: u32,
 }
 
@@ -210,7 +215,7 @@ impl Machines {
     /// Boots both and prints the rows as they come.
     fn run(&self) -> Result<(), String> {
         let start = |command: &mut Command| command.spawn().map_err(|e| format!("cannot start qemu-system-x86_64: {e}"));
-        let log = self.folder.join("server.log");
+        let log = self.directory.join("server.log");
         let output = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         // Short, because the path of a socket has room for 107 bytes.
         let socket = std::env::temp_dir().join(format!("mrcuda-rdma-{}", std::process::id()));

@@ -5,13 +5,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 [ -d programs ] || tar -xzf programs.tar.gz
 litmus=programs/static/litmus
-folder=$(mktemp -d)
-export XDG_CONFIG_HOME="$folder" XDG_RUNTIME_DIR="$folder"
+directory=$(mktemp -d)
+export XDG_CONFIG_HOME="$directory" XDG_RUNTIME_DIR="$directory"
 port=${LITMUS_PORT:-7898}
-bin/mrcuda serve --listen "127.0.0.1:$port" --unix "$folder/socket" >"$folder/log" 2>&1 &
+bin/mrcuda serve --listen "127.0.0.1:$port" --unix "$directory/socket" >"$directory/log" 2>&1 &
 server=$!
-trap 'kill "$server"; rm -rf "$folder"' EXIT
-for _ in $(seq 200); do [ -S "$folder/socket" ] && break; sleep 0.1; done
+trap 'kill "$server"; rm -rf "$directory"' EXIT
+for _ in $(seq 200); do [ -S "$directory/socket" ] && break; sleep 0.1; done
 options=(--rounds 20 --counts)
 [ $# -gt 0 ] && options=(--counts "$@")
 : >litmus.txt
@@ -21,14 +21,14 @@ attempt() {
     local place=$1
     shift
     echo "== $place" | tee -a litmus.txt
-    "$@" >"$folder/out" 2>&1 || failed=1
-    cat "$folder/out" >>litmus.txt
-    echo "$(grep -c ' ok ' "$folder/out" || true) ok"
-    grep -v ' ok ' "$folder/out" || true
+    "$@" >"$directory/out" 2>&1 || failed=1
+    cat "$directory/out" >>litmus.txt
+    echo "$(grep -c ' ok ' "$directory/out" || true) ok"
+    grep -v ' ok ' "$directory/out" || true
 }
 attempt native "$litmus" "${options[@]}"
 attempt local bin/mrcuda run --server local -- "$litmus" "${options[@]}"
-for place in helper "unix:$folder/socket/0"; do
+for place in helper "unix:$directory/socket/0"; do
     attempt "${place%%:*}, no registered memory" bin/mrcuda run --server "$place" -- "$litmus" "${options[@]}" --unregistered
     attempt "${place%%:*}" bin/mrcuda run --server "$place" -- "$litmus" "${options[@]}" --except sb/
 done

@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: every test program again and again, moved at random moments; the output must be that of a native run.
 //!
-//! A run is repeated by its number and the seed. A run that fails leaves its folder in `target/soak/`: output, logs of job and
+//! A run is repeated by its number and the seed. A run that fails leaves its directory in `target/soak/`: output, logs of job and
 //! servers, journal, reports of its moves.
 
 pub(crate) mod run;
@@ -60,10 +60,10 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let install = Install::get();
     let subjects = subjects(&args.program)?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
-    let folder = install.target.join("soak");
+    let directory = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
     let told = args.moves_at_least.is_some();
-    let references = run::References::new(folder.join("native"), hardware, args.seconds, !args.hardware, told);
+    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, told);
     let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
@@ -81,7 +81,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
             }
         };
         let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus).until(end);
-        let outcome = run::run(&folder.join(format!("{number:04}")), hardware, &subject, &reference, &plan);
+        let outcome = run::run(&directory.join(format!("{number:04}")), hardware, &subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(&subject, outcome.wall);
         if let Some(why) = outcome.verdict.why() {
@@ -118,7 +118,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
         "soak: FAILED: {} of {runs} runs failed, {:.0} % of the runs with three counted moves (traces in {})",
         failed.len(),
         share * 100.0,
-        folder.display()
+        directory.display()
     );
     std::process::exit(1)
 }

@@ -89,7 +89,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
 
 /// Builds everything: the crates and their tests in one go of cargo, and beside it the test programs, which need no cargo.
 fn build() -> Result<Install, String> {
-    let target = install::target_folder()?;
+    let target = install::target_directory()?;
     step("building the crates, their tests and the test programs (nvcc comes from PyPI at the first time)");
     std::thread::scope(|s| {
         let programs = s.spawn(|| Programs::build(&target));
@@ -114,7 +114,7 @@ fn system_tests(install: &Install) -> Result<Vec<String>, String> {
 
 /// Compiles the test programs.
 pub(crate) fn programs() -> Result<(), String> {
-    let target = install::target_folder()?;
+    let target = install::target_directory()?;
     Programs::build(&target)?;
     println!("{}", target.join("programs").display());
     Ok(())
@@ -166,8 +166,9 @@ impl Tally {
         self.ok.contains(name) && self.failed == 0 && !self.broken
     }
 
-    /// Runs the few tests that failed once more, each alone (`alone` says whether it passed). One that passes now depends on timing: it
-    /// counts as passed, so that it stops nobody's work, and is named as unsteady, since it is a defect of the test or of what it tests.
+    /// Runs the few tests that failed once more, each alone (`alone` says whether it passed). One that passes now depends on
+    /// timing: it counts as passed, so that it stops nobody's work, and is named as unsteady, since it is a defect of the test or
+    /// of what it tests.
     fn run_again(&mut self, mut alone: impl FnMut(&str) -> Result<bool, String>) -> Result<(), String> {
         if self.broken || self.names.len() > RUN_AGAIN || self.names.len() as u64 != self.failed {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Replaces entries of a loaded library's global offset table.
 //!
-//! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations that give the
-//! location and name of each slot are still in memory (System V ABI, chapter "Dynamic Linking").
+//! The dynamic linker has filled these slots with the addresses of the functions that the library calls; the relocations that
+//! give the location and name of each slot are still in memory (System V ABI, chapter "Dynamic Linking").
 
 use super::{exits, hook, text};
 use std::ffi::{CStr, c_char, c_void};
@@ -189,9 +189,9 @@ mod tests {
 
     /// A library that calls the functions through its offset table, built with the C compiler.
     fn library(name: &str, flags: &[&str]) -> *mut c_void {
-        let folder = std::env::temp_dir().join(format!("executor-got-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("folder");
-        let (source, object) = (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
+        let directory = std::env::temp_dir().join(format!("executor-got-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("directory");
+        let (source, object) = (directory.join(format!("{name}.c")), directory.join(format!("lib{name}.so")));
         let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <sys/mman.h>\n\
             void *ask(unsigned long n) { return mmap(0, n, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }\n\
             int back(void *p, unsigned long n) { return munmap(p, n); }\n\

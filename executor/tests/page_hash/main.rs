@@ -10,7 +10,8 @@ use cuda_api::wire::Wire;
 use executor::{Applied, Executor, Options, PageKey, Piece, steer};
 use std::path::PathBuf;
 
-/// Controls: the battery finds every weak hash, also the one that mrcuda had in the beginning, whose collisions made moves lose bytes.
+/// Controls: the battery finds every weak hash, also the one that mrcuda had in the beginning, whose collisions made moves lose
+/// bytes.
 #[test]
 fn weak_hashes_are_found() {
     let old = findings(5, weak::multiply_and_shift);
@@ -47,8 +48,8 @@ fn driver() -> PathBuf {
     if let Some(path) = std::env::var_os("MRCUDA_TEST_DRIVER") {
         return path.into();
     }
-    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    let directory = std::env::current_exe().expect("own path").parent().expect("directory").to_owned();
+    [directory.join("libsoftgpu.so"), directory.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 /// The kernel that moves use tells all pages apart and agrees with the host's hash. On softgpu only every 61st page is hashed.

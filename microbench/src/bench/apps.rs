@@ -18,16 +18,16 @@ const GOALS: [(Mode, f64); 3] = [(Mode::Local, 1.1), (Mode::Unix, 1.2), (Mode::T
 pub(super) fn run(
     stage: &Stage,
     servers: &[Server; 2],
-    folder: &Path,
+    directory: &Path,
     soft: bool,
     ask: Ask,
     figures: &mut Figures,
 ) -> Result<(), String> {
     let size = if ask.quick || soft { "small" } else { "large" };
-    let programs = match compare::executables(folder, &["--size", size], LIMIT) {
+    let programs = match compare::executables(directory, &["--size", size], LIMIT) {
         Ok(programs) if !programs.is_empty() => programs,
         Ok(_) => {
-            figures.miss("apps", &format!("{} has no programs", folder.display()));
+            figures.miss("apps", &format!("{} has no programs", directory.display()));
             return Ok(());
         }
         Err(why) => {
@@ -39,7 +39,7 @@ pub(super) fn run(
         mrcuda: stage.mrcuda.clone(),
         driver: soft.then(|| stage.driver.clone()),
         gpus: 1,
-        folder: stage.folder.clone(),
+        directory: stage.directory.clone(),
         token: stage.token(),
         every: EVERY,
     };

@@ -38,7 +38,7 @@ impl Figures {
         self.tables.push(table);
     }
 
-    /// Draws a plot into the folder and keeps it for the report; without points there is none.
+    /// Draws a plot into the directory and keeps it for the report; without points there is none.
     pub(super) fn plot(&mut self, out: &Path, name: &str, plot: &Plot<'_>, series: &[Series]) -> Result<(), String> {
         if series.iter().all(|s| s.points.is_empty()) {
             return Ok(());

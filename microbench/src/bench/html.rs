@@ -27,7 +27,7 @@ fn table(table: &Table) -> String {
 }
 
 /// Writes the report; returns where it is.
-pub(super) fn write(folder: &Path, about: &[String], tables: &[Table], plots: &[PathBuf]) -> Result<PathBuf, String> {
+pub(super) fn write(directory: &Path, about: &[String], tables: &[Table], plots: &[PathBuf]) -> Result<PathBuf, String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>mrcuda bench</title><style>{STYLE}</style></head>\n\
          <body><h1>mrcuda bench</h1>\n"
@@ -41,7 +41,7 @@ pub(super) fn write(folder: &Path, about: &[String], tables: &[Table], plots: &[
         page.push('\n');
     }
     page += "</body></html>\n";
-    let path = folder.join("report.html");
+    let path = directory.join("report.html");
     std::fs::write(&path, page).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(path)
 }
@@ -52,17 +52,17 @@ mod tests {
 
     #[test]
     fn a_report_has_everything_in_it() {
-        let folder = std::env::temp_dir().join(format!("mrcuda-report-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let plot = folder.join("plot.svg");
+        let directory = std::env::temp_dir().join(format!("mrcuda-report-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let plot = directory.join("plot.svg");
         std::fs::write(&plot, "<?xml version=\"1.0\"?><svg><circle/></svg>").unwrap();
         let mut one = Table::new("a < b", ["what", "us"]);
         one.row(["call & wait", "1.0"]);
-        let page = std::fs::read_to_string(write(&folder, &["a machine".into()], &[one], &[plot]).unwrap()).unwrap();
+        let page = std::fs::read_to_string(write(&directory, &["a machine".into()], &[one], &[plot]).unwrap()).unwrap();
         assert!(
             page.contains("<h2>a &lt; b</h2>") && page.contains("<td>call &amp; wait</td>") && page.contains("<p>a machine</p>")
         );
         assert!(page.contains("<svg><circle/></svg>") && !page.contains("<?xml"));
-        std::fs::remove_dir_all(folder).unwrap();
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -199,7 +199,7 @@ fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<Strin
 
 /// One job's tour.
 fn job(stage: &Stage, servers: &[Server; 2], load: Load, until: Instant, figures: &mut Figures) -> Result<Vec<Moved>, String> {
-    let stop = stage.folder.join("stop");
+    let stop = stage.directory.join("stop");
     // There from the job before.
     let _ = std::fs::remove_file(&stop);
     let args = [
@@ -274,7 +274,8 @@ fn table(moved: &[Moved]) -> Table {
     table
 }
 
-/// The raw control that limits a path: sockets of its kind, as many as a move uses, or the GPU's own copies where it has made them.
+/// The raw control that limits a path: sockets of its kind, as many as a move uses, or the GPU's own copies where it has made
+/// them.
 fn limit<'a>(way: &str, on_gpu: bool, limits: &'a BTreeMap<String, f64>) -> Option<&'a f64> {
     let kind = if way.contains("tls") { "tcp" } else { "unix" };
     if on_gpu { limits.get(ON_GPU) } else { limits.get(&format!("{kind}, {STRIPES} connections")) }

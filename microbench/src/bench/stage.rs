@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(crate) struct Stage {
     /// A scratch directory, removed at the end. Its path is short: that of a Unix socket has room for 107 bytes.
-    pub(crate) folder: PathBuf,
+    pub(crate) directory: PathBuf,
     /// The `mrcuda` under measurement.
     pub(crate) mrcuda: PathBuf,
     own: PathBuf,
@@ -29,11 +29,11 @@ impl Stage {
     /// `token`: that of servers that run already; otherwise the servers of this stage get one of their own.
     pub(crate) fn new(mrcuda: &Path, driver: &Path, token: Option<PathBuf>) -> Result<Stage, String> {
         use std::os::unix::fs::DirBuilderExt;
-        let folder = std::env::temp_dir().join(format!("mrb-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let directory = std::env::temp_dir().join(format!("mrb-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
         let own = std::env::current_exe().map_err(|e| format!("cannot find our own program: {e}"))?;
-        let token = token.unwrap_or_else(|| folder.join("token"));
-        Ok(Stage { folder, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned() })
+        let token = token.unwrap_or_else(|| directory.join("token"));
+        Ok(Stage { directory, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned() })
     }
 
     /// The token of the servers.
@@ -43,8 +43,8 @@ impl Stage {
 
     fn dress(&self, command: &mut Command) {
         command
-            .env("XDG_RUNTIME_DIR", &self.folder)
-            .env("XDG_CONFIG_HOME", &self.folder)
+            .env("XDG_RUNTIME_DIR", &self.directory)
+            .env("XDG_CONFIG_HOME", &self.directory)
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env("MRCUDA_DRIVER", &self.driver)
             .env_remove("MRCUDA_SERVERS")
@@ -98,7 +98,7 @@ impl Stage {
 
     /// A server on a free TCP port and on a Unix socket.
     pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
-        let socket = self.folder.join(name);
+        let socket = self.directory.join(name);
         let mut command = self.mrcuda();
         // Programs that are started one after the other each find a worker ready.
         command.args(["serve", "--warm", "2", "--allow-plain", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
@@ -126,7 +126,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // What is left there only costs space.
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

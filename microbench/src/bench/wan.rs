@@ -1,7 +1,8 @@
-//! Long links: the start of a program and its steps over links of several round-trip times, beside what their waits and bytes account for.
+//! Long links: the start of a program and its steps over links of several round-trip times, beside what their waits and bytes
+//! account for.
 //!
-//! The links are proxies on this machine ([`crate::link`]). How many answers a program waits for, and how many bytes it sends, is in its
-//! log; neither depends on the link.
+//! The links are proxies on this machine ([`crate::link`]). How many answers a program waits for, and how many bytes it sends, is
+//! in its log; neither depends on the link.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
@@ -59,7 +60,7 @@ struct Run {
 }
 
 fn run_once(stage: &Stage, place: &str, steps: u32) -> Result<Run, String> {
-    let log = stage.folder.join("wan.log");
+    let log = stage.directory.join("wan.log");
     // The log is appended to.
     let _ = std::fs::remove_file(&log);
     let text = log.display().to_string();

@@ -65,18 +65,18 @@ fn linked(path: &Path, elf: &Elf) -> Vec<Finding> {
     let home = path.parent().unwrap_or(Path::new("/"));
     let own = |entry: &str| PathBuf::from(entry.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", &home.to_string_lossy()));
     if let Some(rpath) = &elf.rpath
-        && let Some(folder) = rpath.split(':').map(own).find(|f| f.join("libcuda.so.1").exists())
+        && let Some(directory) = rpath.split(':').map(own).find(|f| f.join("libcuda.so.1").exists())
     {
         findings.push(Finding::bad(
             SUBJECT,
             format!(
                 "{name} has a search path of its own (DT_RPATH) with a driver in {}: it goes before mrcuda's",
-                folder.display()
+                directory.display()
             ),
         ));
     }
-    for folder in [home.to_owned(), home.join("lib"), home.join("../lib")] {
-        if let Some(driver) = ["libcuda.so.1", "libcuda.so"].iter().map(|n| folder.join(n)).find(|p| p.exists()) {
+    for directory in [home.to_owned(), home.join("lib"), home.join("../lib")] {
+        if let Some(driver) = ["libcuda.so.1", "libcuda.so"].iter().map(|n| directory.join(n)).find(|p| p.exists()) {
             let text = format!("brings a driver along ({}): if it loads that by path, mrcuda is not asked", driver.display());
             findings.push(Finding::note(SUBJECT, text));
         }

@@ -22,17 +22,17 @@ struct Allowance {
 
 /// A rate limit for lines of one kind.
 #[derive(Debug)]
-pub(super) struct Limited {
+pub(super) struct RateLimitedLog {
     write: fn(&str),
     /// The name of what is counted, in the plural.
     what: &'static str,
     allowance: Mutex<Allowance>,
 }
 
-impl Limited {
-    pub(super) fn new(write: fn(&str), what: &'static str) -> Arc<Limited> {
+impl RateLimitedLog {
+    pub(super) fn new(write: fn(&str), what: &'static str) -> Arc<RateLimitedLog> {
         let allowance = Allowance { lines: AT_ONCE, since: Instant::now(), left_out: 0 };
-        Arc::new(Limited { write, what, allowance: Mutex::new(allowance) })
+        Arc::new(RateLimitedLog { write, what, allowance: Mutex::new(allowance) })
     }
 
     /// Writes a line, or counts it.
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_not_written() {
-        let log = Limited::new(|line| lock(&LINES).push(line.to_owned()), "refusals");
+        let log = RateLimitedLog::new(|line| lock(&LINES).push(line.to_owned()), "refusals");
         let began = Instant::now();
         for n in 0..10_000 {
             log.say(&format!("line {n}"));

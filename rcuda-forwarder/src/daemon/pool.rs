@@ -3,7 +3,7 @@
 use super::admission::Source;
 use super::env;
 use super::error::ServeError;
-use super::log::Limited;
+use super::log::RateLimitedLog;
 use crate::channel::{Channel, Message, Start};
 use crate::conn::Conn;
 use crate::endpoint::GPUS;
@@ -191,9 +191,9 @@ impl Worker {
         }
     }
 
-    /// Hands the worker its client with the message `job`, described by `words` in the log, and waits until it has received it, or `until`. If
-    /// it has not received it, its process has ended when this returns, so that another worker can serve the client;
-    /// the error then holds the seat. An error without the seat leaves open whether the worker received the client.
+    /// Hands the worker its client with the message `job`, described by `words` in the log, and waits until it has received it,
+    /// or `until`. If it has not received it, its process has ended when this returns, so that another worker can serve the
+    /// client; the error then holds the seat. An error without the seat leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
         job: &Message,
@@ -356,7 +356,7 @@ impl Pool {
         let (named, name) = mpsc::channel::<u32>();
         let passed = move || {
             if let Ok(pid) = name.recv() {
-                let limited = Limited::new(log, "lines of a worker");
+                let limited = RateLimitedLog::new(log, "lines of a worker");
                 pass_on(output, &|line| limited.say(&format!("worker {pid}: {line}")));
             }
         };
@@ -410,7 +410,8 @@ impl Pool {
         (self.limits.warm as usize).saturating_sub(self.warm(profile).len())
     }
 
-    /// Keeps a worker warm; if too many are kept for this GPU, ends one: of another profile if there is one, otherwise the oldest.
+    /// Keeps a worker warm; if too many are kept for this GPU, ends one: of another profile if there is one, otherwise the
+    /// oldest.
     pub(super) fn keep_warm(&self, worker: Arc<Worker>) {
         let mut w = lock(&self.workers);
         if matches!(*lock(&worker.phase), Phase::Ended | Phase::Gone) {

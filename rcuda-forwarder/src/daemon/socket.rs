@@ -13,8 +13,8 @@ use std::path::Path;
 /// Binds a Unix socket; one that a dead daemon has left is replaced. Any other existing file is left alone.
 pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     // If two daemons start at once, one must not remove what the other has just bound: a lock serializes them.
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let _turn = Flock::lock(File::open(folder)?, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _turn = Flock::lock(File::open(directory)?, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
     let listener = match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {

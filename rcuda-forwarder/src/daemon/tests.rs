@@ -64,7 +64,7 @@ fn soon(met: impl Fn() -> bool) -> bool {
 /// A daemon with its own directory.
 struct Scene {
     daemon: Daemon,
-    folder: PathBuf,
+    directory: PathBuf,
     credentials: Credentials,
 }
 
@@ -80,13 +80,13 @@ impl Scene {
     fn with(gpus: Vec<u32>, change: impl FnOnce(&mut ServeOptions)) -> Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
         let mut options = ServeOptions {
             listen: Some("127.0.0.1:0".parse().unwrap()),
-            unix: Some(folder.join("socket")),
+            unix: Some(directory.join("socket")),
             driver: "driver".into(),
             gpus: None,
-            token: folder.join("token"),
+            token: directory.join("token"),
             certificate: None,
             client_ca: None,
             allow_plain: false,
@@ -103,8 +103,8 @@ impl Scene {
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
         let command = Command { program: options.worker_exe.clone(), arguments };
         let daemon = Daemon::start(&options, gpus, command, log).unwrap();
-        let trust = Trust { authorities: None, known_servers: folder.join("known_servers"), certificate: None };
-        Scene { daemon, folder, credentials: Credentials { token, trust } }
+        let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
+        Scene { daemon, directory, credentials: Credentials { token, trust } }
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
@@ -112,7 +112,7 @@ impl Scene {
     }
 
     fn unix(&self, gpu: u32) -> Endpoint {
-        format!("unix:{}/{gpu}", self.folder.join("socket").display()).parse().unwrap()
+        format!("unix:{}/{gpu}", self.directory.join("socket").display()).parse().unwrap()
     }
 
     fn link(&self, gpu: u32) -> Arc<Link> {
@@ -123,7 +123,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         self.daemon.stop();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -424,7 +424,7 @@ fn another_user_is_refused_in_words() {
         return;
     }
     let s = Scene::new();
-    for (path, mode) in [(s.folder.clone(), 0o711), (s.folder.join("socket"), 0o666)] {
+    for (path, mode) in [(s.directory.clone(), 0o711), (s.directory.join("socket"), 0o666)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let at = s.unix(0);
@@ -628,15 +628,15 @@ fn workers_end_with_their_daemon() {
         Link::connect(&s.at(0), Some(&s.credentials), &hello(), None),
         Err(LinkError::Connect { .. } | LinkError::Greeting { .. })
     ));
-    assert!(!s.folder.join("socket").exists());
+    assert!(!s.directory.join("socket").exists());
 }
 
 #[test]
 fn a_socket_in_use_is_not_taken_and_a_dead_one_is_replaced() {
     let s = Scene::new();
-    let path = s.folder.join("socket");
+    let path = s.directory.join("socket");
     assert!(bind(&path).unwrap_err().to_string().contains("another process listens"));
-    let dead = s.folder.join("dead");
+    let dead = s.directory.join("dead");
     drop(UnixListener::bind(&dead).unwrap());
     assert!(dead.exists());
     bind(&dead).unwrap();
@@ -645,16 +645,16 @@ fn a_socket_in_use_is_not_taken_and_a_dead_one_is_replaced() {
 #[test]
 fn a_file_that_is_no_socket_of_ours_stays() {
     let s = Scene::new();
-    let file = s.folder.join("file");
+    let file = s.directory.join("file");
     std::fs::write(&file, "somebody's").unwrap();
-    let link = s.folder.join("link");
+    let link = s.directory.join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
-    for path in [&file, &link, &s.folder] {
+    for path in [&file, &link, &s.directory] {
         assert!(bind(path).unwrap_err().to_string().contains("no socket"), "{}", path.display());
     }
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
     // Another daemon has replaced the socket since: ours must not remove it.
-    let path = s.folder.join("socket");
+    let path = s.directory.join("socket");
     std::fs::remove_file(&path).unwrap();
     let (_theirs, _) = bind(&path).unwrap();
     s.daemon.stop();

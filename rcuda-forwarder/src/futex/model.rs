@@ -65,13 +65,13 @@ fn counted(wakers: &'static [Waker], wait: Wait) -> Result<usize, String> {
         let waits = world.clone();
         bodies.push(Box::new(move || {
             let all = || waits.count.load(Ordering::SeqCst) as usize == wakers.len();
-            for look in 0.. {
+            for poll in 0.. {
                 if all() {
                     break;
                 }
                 match wait {
                     Wait::Naps => waits.sleeper.nap(LONG, all),
-                    Wait::Both if look == 0 => waits.sleeper.nap(LONG, all),
+                    Wait::Both if poll == 0 => waits.sleeper.nap(LONG, all),
                     Wait::Both | Wait::Sleeps => waits.sleeper.sleep(LONG, all),
                     Wait::Blindly => waits.sleeper.sleep(LONG, || false),
                 }

@@ -9,16 +9,16 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("mrcuda-tls-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    folder
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("mrcuda-tls-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    directory
 }
 
 fn certificate(name: &str) -> Certificate {
-    let folder = folder(name);
-    let certificate = Certificate::load_or_create(&folder.join("server.pem")).unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
+    let directory = directory(name);
+    let certificate = Certificate::load_or_create(&directory.join("server.pem")).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
     certificate
 }
 
@@ -127,7 +127,7 @@ fn a_server_understands_rustls_itself() {
 }
 
 /// A file with the certificate of an authority, and one with a certificate that it has signed for `name`.
-pub(crate) fn signed(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+pub(crate) fn signed(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -137,22 +137,22 @@ pub(crate) fn signed(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let own = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
     let files = [(format!("{name}-ca.pem"), ca.pem()), (format!("{name}.pem"), own.pem() + &key.serialize_pem())];
     let [ca, own] = files.map(|(name, text)| {
-        crate::config_file::create(&folder.join(&name), text.as_bytes()).unwrap();
-        folder.join(name)
+        crate::config_file::create(&directory.join(&name), text.as_bytes()).unwrap();
+        directory.join(name)
     });
     (ca, own)
 }
 
 #[test]
 fn authorities_certify_both_ends() {
-    let folder = folder("authority");
-    let (ca, of_server) = signed(&folder, "gpubox");
-    let (client_ca, of_client) = signed(&folder, "laptop");
+    let directory = directory("authority");
+    let (ca, of_server) = signed(&directory, "gpubox");
+    let (client_ca, of_client) = signed(&directory, "laptop");
     let server = ServerTls::new(&Certificate::load(&of_server).unwrap(), Some(&client_ca)).unwrap();
     assert!(server.certified_only);
     let trust = |ca: &PathBuf, certificate: Option<&PathBuf>| Trust {
         authorities: Some(ca.clone()),
-        known_servers: folder.join("none"),
+        known_servers: directory.join("none"),
         certificate: certificate.cloned(),
     };
     let meet = |trust: Trust, host: &str| {
@@ -177,10 +177,10 @@ fn authorities_certify_both_ends() {
     let said = |trust, host| meet(trust, host).0.unwrap_err().to_string();
     assert!(said(trust(&ca, None), "other").contains("not valid for name"), "{}", said(trust(&ca, None), "other"));
     assert!(said(trust(&client_ca, None), "gpubox").contains("invalid peer certificate"));
-    assert!(said(trust(&folder.join("missing"), None), "gpubox").contains("cannot read the certificate file"));
+    assert!(said(trust(&directory.join("missing"), None), "gpubox").contains("cannot read the certificate file"));
     let stranger = meet(trust(&ca, Some(&of_server)), "gpubox");
     assert!(stranger.0.is_err() && stranger.1.unwrap_err().to_string().contains("invalid peer certificate"));
-    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

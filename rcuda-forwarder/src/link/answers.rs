@@ -39,7 +39,7 @@ pub(super) struct Answers {
     /// Messages are left in the inbox.
     left: AtomicBool,
     /// Number of polling threads.
-    lookers: AtomicU32,
+    pollers: AtomicU32,
     /// The receiver thread sleeps, or is about to.
     napping: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl Answers {
             closed,
             desk: Mutex::new(desk),
             left: AtomicBool::new(false),
-            lookers: AtomicU32::new(0),
+            pollers: AtomicU32::new(0),
             napping: AtomicBool::new(false),
         }
     }
@@ -103,8 +103,8 @@ impl Common {
     }
 
     /// Polls for the answer that `mine` waits for, for a short time.
-    pub(super) fn look_for(&self, answers: &Answers, mine: &Waiter) {
-        answers.lookers.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn poll_ring(&self, answers: &Answers, mine: &Waiter) {
+        answers.pollers.fetch_add(1, Ordering::SeqCst);
         // While a thread polls, the worker need not wake any.
         answers.words().reader.asleep.store(0, Ordering::SeqCst);
         let began = Instant::now();
@@ -116,17 +116,17 @@ impl Common {
                     Err(TryLockError::WouldBlock) => {}
                 }
             }
-            let looked = began.elapsed();
-            if looked >= POLL_INTERVAL {
+            let polled = began.elapsed();
+            if polled >= POLL_INTERVAL {
                 break;
             }
-            if looked >= POLITE {
+            if polled >= POLITE {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
             }
         }
-        let last = answers.lookers.fetch_sub(1, Ordering::SeqCst) == 1;
+        let last = answers.pollers.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && answers.napping.load(Ordering::SeqCst) {
             answers.words().reader.asleep.store(1, Ordering::SeqCst);
         }
@@ -148,9 +148,9 @@ impl Common {
             }
             let bell = reader.bell.load(Ordering::SeqCst);
             answers.napping.store(true, Ordering::SeqCst);
-            let mut alone = answers.lookers.load(Ordering::SeqCst) == 0;
+            let mut alone = answers.pollers.load(Ordering::SeqCst) == 0;
             reader.asleep.store(u32::from(alone), Ordering::SeqCst);
-            if !alone && answers.lookers.load(Ordering::SeqCst) == 0 {
+            if !alone && answers.pollers.load(Ordering::SeqCst) == 0 {
                 // The last polling thread has stopped meanwhile: it may have marked this thread as asleep before this
                 // thread undid that.
                 alone = true;
@@ -168,10 +168,10 @@ impl Common {
     /// Watches whether the worker exists, and sends heartbeats.
     pub(super) fn watch(&self, answers: &Answers) {
         let silence = self.patience.silence;
-        let look = (silence / 4).min(Duration::from_secs(1));
+        let interval = (silence / 4).min(Duration::from_secs(1));
         let (mut seen, mut since) = (0, Instant::now());
         let why = loop {
-            if self.conn.wait_gone(look) {
+            if self.conn.wait_gone(interval) {
                 break "it has ended".to_owned();
             }
             let written = answers.words().written.0.load(Ordering::SeqCst);

@@ -36,11 +36,12 @@ impl Reply {
     /// Waits for the answer: the call's result, and its bytes unless they had a landing.
     pub fn wait(self) -> Result<(Code, Vec<u8>), Lost> {
         traffic::waited(self.id);
-        self.shared.look(&self.waiter);
+        self.shared.poll(&self.waiter);
         self.waiter.wait()
     }
 
-    /// As [`Reply::wait`], for an answer that comes before another one that was waited for: it costs no round trip, and counts as none.
+    /// As [`Reply::wait`], for an answer that comes before another one that was waited for: it costs no round trip, and counts as
+    /// none.
     pub fn wait_along(self) -> Result<(Code, Vec<u8>), Lost> {
         self.waiter.wait()
     }

@@ -21,10 +21,10 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Polls for the answer that `waiter` waits for, for a short time.
-    pub(super) fn look(&self, waiter: &Waiter) {
+    pub(super) fn poll(&self, waiter: &Waiter) {
         match &self.answers {
-            Source::Socket(socket) => self.common.look_at(socket, waiter),
-            Source::Memory(answers) => self.common.look_for(answers, waiter),
+            Source::Socket(socket) => self.common.poll_socket(socket, waiter),
+            Source::Memory(answers) => self.common.poll_ring(answers, waiter),
         }
     }
 

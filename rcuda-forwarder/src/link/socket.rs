@@ -31,7 +31,7 @@ pub(super) struct Socket {
     conn: Arc<Conn>,
     desk: Mutex<Desk>,
     /// Number of polling threads.
-    lookers: AtomicU32,
+    pollers: AtomicU32,
     /// The receiver thread sleeps until no thread polls.
     napping: AtomicBool,
     bell: AtomicU32,
@@ -45,7 +45,7 @@ impl Socket {
         Socket {
             conn,
             desk: Mutex::new(Desk { inbox, over: false }),
-            lookers: AtomicU32::new(0),
+            pollers: AtomicU32::new(0),
             napping: AtomicBool::new(false),
             bell: AtomicU32::new(0),
             messages: AtomicU64::new(0),
@@ -59,10 +59,10 @@ impl Socket {
 
     /// Waits until there is something to read; true if no thread has read anything for `silence`.
     fn is_silent(&self, silence: Duration) -> bool {
-        let look = (silence / 4).min(Duration::from_secs(1));
+        let interval = (silence / 4).min(Duration::from_secs(1));
         let (mut seen, mut since) = (self.messages.load(Ordering::Relaxed), Instant::now());
         // Errors are detected by reading.
-        while self.conn.ready(PollFlags::POLLIN, look).is_ok_and(|ready| ready.is_empty()) {
+        while self.conn.ready(PollFlags::POLLIN, interval).is_ok_and(|ready| ready.is_empty()) {
             let now = self.messages.load(Ordering::Relaxed);
             if now != seen {
                 (seen, since) = (now, Instant::now());
@@ -76,7 +76,7 @@ impl Socket {
 
     /// Leaves the polling to other threads.
     fn leave(&self) {
-        if self.lookers.fetch_sub(1, Ordering::SeqCst) == 1 && self.napping.load(Ordering::SeqCst) {
+        if self.pollers.fetch_sub(1, Ordering::SeqCst) == 1 && self.napping.load(Ordering::SeqCst) {
             self.bell.fetch_add(1, Ordering::SeqCst);
             futex::wake(&self.bell);
         }
@@ -85,14 +85,14 @@ impl Socket {
     /// Makes the receiver thread yield to polling threads until there are none, for at most [`NAP`].
     fn make_way(&self) {
         let began = Instant::now();
-        while self.lookers.load(Ordering::SeqCst) != 0 {
+        while self.pollers.load(Ordering::SeqCst) != 0 {
             if began.elapsed() < POLL_INTERVAL {
                 std::thread::yield_now();
                 continue;
             }
             let bell = self.bell.load(Ordering::SeqCst);
             self.napping.store(true, Ordering::SeqCst);
-            if self.lookers.load(Ordering::SeqCst) != 0 {
+            if self.pollers.load(Ordering::SeqCst) != 0 {
                 futex::wait(&self.bell, bell, NAP);
             }
             self.napping.store(false, Ordering::SeqCst);
@@ -120,8 +120,8 @@ impl Common {
     }
 
     /// Polls for the answer that `mine` waits for, for a short time.
-    pub(super) fn look_at(&self, socket: &Socket, mine: &Waiter) {
-        socket.lookers.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn poll_socket(&self, socket: &Socket, mine: &Waiter) {
+        socket.pollers.fetch_add(1, Ordering::SeqCst);
         let began = Instant::now();
         while !mine.is_here() {
             match socket.desk.try_lock() {

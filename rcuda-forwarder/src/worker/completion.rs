@@ -45,7 +45,7 @@ pub(super) struct Completion<T> {
     /// Number of calls that are not answered yet.
     held: AtomicUsize,
     /// The calls that are polled; locked while the place is polled.
-    looking: Mutex<VecDeque<Item<T>>>,
+    polling: Mutex<VecDeque<Item<T>>>,
 }
 
 impl<T> Default for Completion<T> {
@@ -55,7 +55,7 @@ impl<T> Default for Completion<T> {
             arrived: Condvar::new(),
             asleep: AtomicBool::new(false),
             held: AtomicUsize::new(0),
-            looking: Mutex::default(),
+            polling: Mutex::default(),
         }
     }
 }
@@ -67,7 +67,7 @@ impl<T> Completion<T> {
     }
 
     /// Adds a call. Only the thread that applies calls may do so, which defines their order. It must then
-    /// [poll](Completion::look_while) or [wake](Completion::wake) the polling thread.
+    /// [poll](Completion::poll_while) or [wake](Completion::wake) the polling thread.
     pub(super) fn add(&self, item: Item<T>) {
         self.held.fetch_add(1, Ordering::SeqCst);
         lock(&self.fresh).push_back(item);
@@ -84,7 +84,7 @@ impl<T> Completion<T> {
 
     /// Polls and answers while `idle` returns true and calls are pending, for a short time; the thread does the rest.
     /// Does nothing if the thread is polling already.
-    pub(super) fn look_while<P: Place<Pending = T>>(
+    pub(super) fn poll_while<P: Place<Pending = T>>(
         &self,
         place: &P,
         answer: impl Fn(&Item<T>, Code),
@@ -92,9 +92,9 @@ impl<T> Completion<T> {
     ) {
         let began = Instant::now();
         while !self.is_empty() && idle() {
-            let Ok(mut list) = self.looking.try_lock() else { return };
+            let Ok(mut list) = self.polling.try_lock() else { return };
             list.append(&mut lock(&self.fresh));
-            self.look(place, &mut list, &answer);
+            self.poll(place, &mut list, &answer);
             drop(list);
             if began.elapsed() >= POLL_INTERVAL {
                 break;
@@ -105,7 +105,7 @@ impl<T> Completion<T> {
 
     /// Runs `body` while no thread polls the place.
     pub(super) fn stop_while(&self, body: impl FnOnce()) {
-        let _nobody = lock(&self.looking);
+        let _nobody = lock(&self.polling);
         body();
         // The place is no longer usable, so polling stays locked.
         std::mem::forget(_nobody);
@@ -121,9 +121,9 @@ impl<T> Completion<T> {
                 self.sleep();
                 success = Instant::now();
             }
-            let mut list = lock(&self.looking);
+            let mut list = lock(&self.polling);
             list.append(&mut lock(&self.fresh));
-            let done = self.look(place, &mut list, &answer);
+            let done = self.poll(place, &mut list, &answer);
             drop(list);
             if done {
                 success = Instant::now();
@@ -147,7 +147,7 @@ impl<T> Completion<T> {
     }
 
     /// Polls all calls once; returns whether any was answered.
-    fn look<P: Place<Pending = T>>(&self, place: &P, list: &mut VecDeque<Item<T>>, answer: &impl Fn(&Item<T>, Code)) -> bool {
+    fn poll<P: Place<Pending = T>>(&self, place: &P, list: &mut VecDeque<Item<T>>, answer: &impl Fn(&Item<T>, Code)) -> bool {
         let mut poll = |pending: &mut T, reply: &mut Vec<u8>| place.poll(pending, reply);
         let mut tell = |item: &Item<T>, rc| {
             answer(item, rc);

@@ -5,8 +5,8 @@ use executor::DeviceInfo;
 use journal::{Meta, Writer};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Creates an empty journal. Without `MRCUDA_KEEP_JOURNAL` it is in memory only, so that nothing of it remains after the job, however that
-/// ends.
+/// Creates an empty journal. Without `MRCUDA_KEEP_JOURNAL` it is in memory only, so that nothing of it remains after the job,
+/// however that ends.
 pub(crate) fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
     let writer = create(device, info);
     if let Err(why) = &writer {
@@ -16,10 +16,10 @@ pub(crate) fn open(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> 
 }
 
 fn create(device: u32, info: &DeviceInfo) -> Result<Writer, NoJournal> {
-    let Some(folder) = &crate::base::config::get()?.keep_journal else {
+    let Some(directory) = &crate::base::config::get()?.keep_journal else {
         return Writer::in_memory().map_err(NoJournal::Memory);
     };
-    let path = folder.join(format!("{}.d{device}.journal", std::process::id()));
+    let path = directory.join(format!("{}.d{device}.journal", std::process::id()));
     let meta = Meta {
         build: rcuda_forwarder::build_digest(),
         pid: std::process::id(),

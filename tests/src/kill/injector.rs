@@ -74,9 +74,9 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    /// Listens on a socket in this folder.
-    pub(super) fn start(cell: Cell, seed: u64, folder: &Path) -> io::Result<Injector> {
-        let socket = folder.join("ask");
+    /// Listens on a socket in this directory.
+    pub(super) fn start(cell: Cell, seed: u64, directory: &Path) -> io::Result<Injector> {
+        let socket = directory.join("ask");
         let listener = UnixListener::bind(&socket)?;
         let shared = Arc::new(Shared {
             cell,

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Time limit for a process to end once it has no more work.
 const ENDING: Duration = Duration::from_secs(20);
 
-fn numbers(folder: &str) -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+fn numbers(directory: &str) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok())
 }
 
@@ -21,7 +21,7 @@ pub(super) fn lives(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X') | None))
 }
 
-/// The processes of a scene, by its runtime folder in their environment.
+/// The processes of a scene, by its runtime directory in their environment.
 pub(super) fn processes(scene: &Scene) -> Vec<u32> {
     let mark = [b"XDG_RUNTIME_DIR=", scene.runtime().as_os_str().as_bytes()].concat();
     let ours = |pid: &u32| {
@@ -61,7 +61,7 @@ pub(super) fn all_end(pids: &[u32], what: &str) -> Result<(), String> {
     }
 }
 
-/// What is in the runtime folder; dead jobs' sockets are removed by the next command that looks.
+/// What is in the runtime directory; dead jobs' sockets are removed by the next command that looks.
 pub(super) fn files(scene: &Scene) -> Result<(), String> {
     let output = scene.mrcuda().args(["ps", "--json"]).output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -78,7 +78,7 @@ pub(super) fn shared_memory() -> Vec<String> {
     names(Path::new("/dev/shm")).into_iter().filter(ours).collect()
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -41,8 +41,8 @@ pub enum End {
 ///
 /// # Errors
 /// It fails natively.
-pub(super) fn native(folder: &Path) -> Result<String, String> {
-    let scene = Scene::at(&folder.join("native"), Hardware::Soft);
+pub(super) fn native(directory: &Path) -> Result<String, String> {
+    let scene = Scene::at(&directory.join("native"), Hardware::Soft);
     let file = scene.path.join("end");
     std::fs::write(&file, "").map_err(|e| e.to_string())?;
     let outcome = Job::native(&scene, "mill", &scene.install.file("mill"), &["--until", &file.display().to_string()]).wait(LIMIT);
@@ -53,13 +53,13 @@ pub(super) fn native(folder: &Path) -> Result<String, String> {
     }
 }
 
-/// Tries a cell in a folder of its own, which stays if it fails. The error says what is wrong.
+/// Tries a cell in a directory of its own, which stays if it fails. The error says what is wrong.
 ///
 /// # Errors
 /// The job or what is left of it is not as it must be.
-pub(super) fn run(cell: Cell, seed: u64, native: &str, folder: &Path) -> Result<End, String> {
+pub(super) fn run(cell: Cell, seed: u64, native: &str, directory: &Path) -> Result<End, String> {
     for n in 0..TRIES {
-        let mut scene = Scene::at(&folder.join(cell.to_string()), Hardware::Soft);
+        let mut scene = Scene::at(&directory.join(cell.to_string()), Hardware::Soft);
         match play(cell, seed.wrapping_add(2 * n), native, &scene) {
             Ok(Some(end)) => return Ok(end),
             Ok(None) => {}

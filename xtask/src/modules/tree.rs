@@ -25,7 +25,8 @@ struct Entry {
 const MAX_CHAIN: usize = 16;
 
 impl Tree {
-    /// Reads a crate from its root file. `text` gives the text of a file, if it is there; paths are relative to the root's folder.
+    /// Reads a crate from its root file. `text` gives the text of a file, if it is there; paths are relative to the root's
+    /// directory.
     ///
     /// # Errors
     /// A file cannot be read, is missing, or is not Rust.

@@ -34,7 +34,8 @@ const MOVES: usize = WANTED_MOVES + 3;
 const PACE_US: u32 = 1000;
 /// How long the GPU works in them: programs that run side by side share it.
 const BUSY_US: u32 = 300;
-/// The rests on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it then.
+/// The rests on a CPU driver, which sixteen threads without a pause keep behind by seconds on a busy machine: moves wait for it
+/// then.
 const SOFT_PACE_US: u32 = 20_000;
 /// Moves that are not planned come after at most so many milliseconds.
 const GAP_MS: u64 = 60;
@@ -81,7 +82,8 @@ pub(crate) fn probe_steps(name: &str) -> u32 {
     }
 }
 
-/// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls that wait.
+/// Milliseconds that a round of a program takes on a GPU at another place, where it is more than its pace: rounds of many calls
+/// that wait.
 fn round_ms(name: &str) -> u32 {
     match name {
         "pageable" => 80,
@@ -123,7 +125,7 @@ pub(crate) struct Reference {
 /// same one wait for it.
 #[derive(Debug)]
 pub(crate) struct References {
-    folder: PathBuf,
+    directory: PathBuf,
     hardware: Hardware,
     seconds: u32,
     still: bool,
@@ -134,8 +136,8 @@ pub(crate) struct References {
 impl References {
     /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did, or its seconds
     /// where programs rest. `told`: whether programs that can be told when it is enough work until then.
-    pub(crate) fn new(folder: PathBuf, hardware: Hardware, seconds: u32, still: bool, told: bool) -> References {
-        References { folder, hardware, seconds, still, told, known: Mutex::default() }
+    pub(crate) fn new(directory: PathBuf, hardware: Hardware, seconds: u32, still: bool, told: bool) -> References {
+        References { directory, hardware, seconds, still, told, known: Mutex::default() }
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
@@ -148,8 +150,8 @@ impl References {
         if let Some(known) = &*known {
             return Ok(known.clone());
         }
-        let folder = self.folder.join(subject.to_string().replace(['/', ' '], "-"));
-        let mut scene = Scene::at(&folder, self.hardware);
+        let directory = self.directory.join(subject.to_string().replace(['/', ' '], "-"));
+        let mut scene = Scene::at(&directory, self.hardware);
         let limit = LIMIT + Duration::from_secs(4 * u64::from(self.seconds));
         let seed: Vec<String> = subject.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]).collect();
         let native = |args: &[String]| -> Result<Outcome, String> {
@@ -172,8 +174,8 @@ impl References {
         };
         let args = [work.clone(), rests].concat();
         let (outcome, expected) = match self.hardware {
-            // One that is told has no rounds here: the folder is there already.
-            _ if told => (native(&with_end(&args, &folder))?, None),
+            // One that is told has no rounds here: the directory is there already.
+            _ if told => (native(&with_end(&args, &directory))?, None),
             Hardware::Soft => (native(&args)?, None),
             // Rests change no output, and a native run need not take long.
             Hardware::Real => (native(&work)?, Some(Duration::from_secs(self.seconds.into()))),
@@ -184,7 +186,7 @@ impl References {
         let mut reference = Reference { args, told, stdout: outcome.stdout, limit, native, expected };
         if self.still && !told {
             // A remote run takes another time than a native one: its kernels and the host share less.
-            let still = run(&folder.join("still"), self.hardware, subject, &reference, &Plan::still());
+            let still = run(&directory.join("still"), self.hardware, subject, &reference, &Plan::still());
             reference.expected = still.wall;
             if let Some(why) = still.verdict.why() {
                 scene.keep();
@@ -224,8 +226,8 @@ fn steps(many: u32) -> Vec<String> {
 /// Arguments with which a program takes about this long, whatever it computes, and keeps the GPU busy: its work, and its rests.
 fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
     let many = seconds * (1_000_000 / PACE_US) / round_ms(subject.program());
-    // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used its own
-    // default stream does not survive its exit natively (580 driver), before any handler of the program runs.
+    // The one on the driver API has no kernel that does nothing but last. A forked child of a process whose main thread has used
+    // its own default stream does not survive its exit natively (580 driver), before any handler of the program runs.
     let busy_us = match subject.program() {
         "orbit" | "forks" => 0,
         // Their rounds are long and mostly of the host.
@@ -418,9 +420,9 @@ impl std::fmt::Display for RunOutcome {
     }
 }
 
-/// Makes one run in a folder of its own; the folder is removed unless the run fails.
-pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, reference: &Reference, plan: &Plan) -> RunOutcome {
-    let mut scene = Scene::at(folder, hardware);
+/// Makes one run in a directory of its own; the directory is removed unless the run fails.
+pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, reference: &Reference, plan: &Plan) -> RunOutcome {
+    let mut scene = Scene::at(directory, hardware);
     let (seed, devices) = (plan.seed.to_string(), plan.gpus.to_string());
     let soft = [("SOFTGPU_SEED", seed.as_str()), ("SOFTGPU_DEVICES", devices.as_str())];
     let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &soft));
@@ -467,7 +469,8 @@ pub(crate) fn run(folder: &Path, hardware: Hardware, subject: &Subject, referenc
                 }
                 moves.push((asked, report));
             }
-            // The job may be ending by itself just now, which can take long on a busy machine; anything else shows in how it ended.
+            // The job may be ending by itself just now, which can take long on a busy machine; anything else shows in how it
+            // ended.
             Err(_) if job.ends_within(ENDING) || job.status().is_none() => break,
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
         }

@@ -62,7 +62,7 @@ impl Key {
 /// The store of compiled code.
 #[derive(Debug)]
 pub(super) struct Store {
-    folder: PathBuf,
+    directory: PathBuf,
     limit: u64,
     /// Bytes that this process has added since it last counted the total.
     added: AtomicU64,
@@ -77,37 +77,37 @@ impl Store {
         if read("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
             return None;
         }
-        let folder = absolute("CUDA_CACHE_PATH")
+        let directory = absolute("CUDA_CACHE_PATH")
             .or_else(|| absolute("XDG_CACHE_HOME"))
             .or_else(|| absolute("HOME").map(|home| home.join(".cache")))?
             .join("mrcuda/compiled");
         let said = read("CUDA_CACHE_MAXSIZE").and_then(|value| value.to_str()?.parse().ok());
-        Store::at(&folder, said.unwrap_or(DEFAULT_LIMIT).min(HIGHEST_LIMIT)).ok()
+        Store::at(&directory, said.unwrap_or(DEFAULT_LIMIT).min(HIGHEST_LIMIT)).ok()
     }
 
     /// In a directory, which is created if it does not exist. Refused if other users can write to it.
-    pub(super) fn at(folder: &Path, limit: u64) -> io::Result<Store> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    pub(super) fn at(directory: &Path, limit: u64) -> io::Result<Store> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         // The first addition counts existing files.
-        let store = Store { folder: folder.to_owned(), limit, added: AtomicU64::new(limit) };
+        let store = Store { directory: directory.to_owned(), limit, added: AtomicU64::new(limit) };
         store.open().map(|_| store)
     }
 
     /// Opens and checks the directory. Files are opened relative to it, not by a path whose target may change. It is
     /// opened for each use, because a program may close descriptors that it does not know and reuse their numbers.
-    fn open(&self) -> io::Result<Folder> {
+    fn open(&self) -> io::Result<Directory> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let folder = File::from(openat(AT_FDCWD, &self.folder, flags, Mode::empty())?);
-        if !is_private(&folder.metadata()?) {
+        let directory = File::from(openat(AT_FDCWD, &self.directory, flags, Mode::empty())?);
+        if !is_private(&directory.metadata()?) {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
-        Ok(Folder(OwnedFd::from(folder)))
+        Ok(Directory(OwnedFd::from(directory)))
     }
 
     /// The contents stored under a key.
     pub(super) fn find(&self, key: &Key) -> Option<Vec<u8>> {
-        let (folder, name) = (self.open().ok()?, key.name());
-        let mut file = folder.file(&name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
+        let (directory, name) = (self.open().ok()?, key.name());
+        let mut file = directory.file(&name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
         let found = file.metadata().ok()?;
         if !found.is_file() || !is_private(&found) {
             return None;
@@ -117,7 +117,7 @@ impl Store {
             Err(e) => {
                 if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
                     // Damaged: it is replaced.
-                    folder.remove(&name);
+                    directory.remove(&name);
                 }
                 return None;
             }
@@ -134,34 +134,34 @@ impl Store {
         if bytes > self.limit {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
-        let folder = self.open()?;
+        let directory = self.open()?;
         // Counting takes time: concurrent additions by others may slightly exceed the limit.
         if self.added.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit / 16 {
-            self.make_room(&folder, bytes)?;
+            self.make_room(&directory, bytes)?;
             self.added.store(bytes, Ordering::Relaxed);
         }
         let own = format!(".{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut file = folder.file(&own, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL)?;
+        let mut file = directory.file(&own, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL)?;
         let mut write = || -> io::Result<()> {
             file.write_all(MAGIC)?;
             file.write_all(key.of_contents(contents).as_bytes())?;
             file.write_all(contents)?;
-            Ok(renameat(&folder.0, own.as_str(), &folder.0, key.name().as_str())?)
+            Ok(renameat(&directory.0, own.as_str(), &directory.0, key.name().as_str())?)
         };
-        write().inspect_err(|_| folder.remove(&own))
+        write().inspect_err(|_| directory.remove(&own))
     }
 
     /// Removes files until there is room for this many bytes.
-    fn make_room(&self, folder: &Folder, bytes: u64) -> io::Result<()> {
+    fn make_room(&self, directory: &Directory, bytes: u64) -> io::Result<()> {
         let mut files: Vec<(SystemTime, u64, OsString)> = Vec::new();
-        for entry in Dir::from_fd(folder.0.try_clone()?)?.iter() {
+        for entry in Dir::from_fd(directory.0.try_clone()?)?.iter() {
             let Ok(entry) = entry else { continue };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if !is_ours(name) {
                 continue;
             }
             // Another process may have removed it meanwhile.
-            let Ok(found) = folder.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) else {
+            let Ok(found) = directory.file(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK).and_then(|file| file.metadata()) else {
                 continue;
             };
             if found.is_file() {
@@ -179,7 +179,7 @@ impl Store {
             if all <= goal {
                 break;
             }
-            match unlinkat(&folder.0, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            match unlinkat(&directory.0, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
                 Ok(()) | Err(Errno::ENOENT) => all -= bytes,
                 Err(_) => {}
             }
@@ -190,9 +190,9 @@ impl Store {
 
 /// The directory, open and checked.
 #[derive(Debug)]
-struct Folder(OwnedFd);
+struct Directory(OwnedFd);
 
-impl Folder {
+impl Directory {
     /// Opens a file in the directory. Symbolic links are refused.
     fn file(&self, name: impl AsRef<OsStr>, flags: OFlag) -> io::Result<File> {
         let file = openat(&self.0, name.as_ref(), flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::S_IRUSR | Mode::S_IWUSR)?;

@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// An empty folder that goes with the test.
-struct Folder(PathBuf);
+/// An empty directory that goes with the test.
+struct Directory(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl Directory {
+    fn new(name: &str) -> Directory {
         let path = std::env::temp_dir().join(format!("compiled-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
-        Folder(path)
+        Directory(path)
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -19,7 +19,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -31,16 +31,16 @@ fn key(n: u32) -> Key {
 
 #[test]
 fn what_was_compiled_is_found_by_other_processes() {
-    let folder = Folder::new("found");
-    let (one, other) = (Store::at(&folder.0, 1 << 20).unwrap(), Store::at(&folder.0, 1 << 20).unwrap());
+    let directory = Directory::new("found");
+    let (one, other) = (Store::at(&directory.0, 1 << 20).unwrap(), Store::at(&directory.0, 1 << 20).unwrap());
     assert_eq!(one.find(&key(0)), None);
     one.keep(&key(0), b"result").unwrap();
     one.keep(&key(1), b"another").unwrap();
     one.keep(&key(0), b"result").unwrap();
     assert_eq!(other.find(&key(0)).as_deref(), Some(&b"result"[..]));
     assert_eq!(other.find(&key(1)).as_deref(), Some(&b"another"[..]));
-    assert_eq!(folder.files().len(), 2, "nothing else stays");
-    assert_eq!(folder.0.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(directory.files().len(), 2, "nothing else stays");
+    assert_eq!(directory.0.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn everything_that_a_result_depends_on_is_in_its_key() {
 
 #[test]
 fn damaged_and_exchanged_files_are_not_used() {
-    let folder = Folder::new("damaged");
-    let store = Store::at(&folder.0, 1 << 20).unwrap();
+    let directory = Directory::new("damaged");
+    let store = Store::at(&directory.0, 1 << 20).unwrap();
     let damage: [&dyn Fn(&mut Vec<u8>); 4] = [
         &|bytes| bytes.truncate(bytes.len() - 1),
         &|bytes| *bytes.last_mut().unwrap() ^= 1,
@@ -72,7 +72,7 @@ fn damaged_and_exchanged_files_are_not_used() {
     ];
     for change in damage {
         store.keep(&key(0), b"result").unwrap();
-        let path = folder.files().pop().unwrap();
+        let path = directory.files().pop().unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         change(&mut bytes);
         std::fs::write(&path, &bytes).unwrap();
@@ -80,23 +80,23 @@ fn damaged_and_exchanged_files_are_not_used() {
         assert!(!path.exists(), "it is made anew");
     }
     store.keep(&key(0), b"result").unwrap();
-    let first = folder.files().pop().unwrap();
+    let first = directory.files().pop().unwrap();
     store.keep(&key(1), b"another").unwrap();
-    let second = folder.files().into_iter().find(|path| *path != first).unwrap();
+    let second = directory.files().into_iter().find(|path| *path != first).unwrap();
     std::fs::rename(second, first).unwrap();
     assert_eq!(store.find(&key(0)), None, "that is the result of other code");
 }
 
 #[test]
 fn what_was_not_used_for_longest_goes_first() {
-    let folder = Folder::new("room");
-    let store = Store::at(&folder.0, 100 << 10).unwrap();
+    let directory = Directory::new("room");
+    let store = Store::at(&directory.0, 100 << 10).unwrap();
     let contents = vec![7; 9 << 10];
     let long_ago = SystemTime::now() - Duration::from_secs(1000);
     for n in 0..8 {
         store.keep(&key(n), &contents).unwrap();
         // Files in the order of their making, whatever the clock of the file system is like.
-        for path in folder.files() {
+        for path in directory.files() {
             let file = std::fs::File::options().write(true).open(path).unwrap();
             if file.metadata().unwrap().modified().unwrap() > long_ago + Duration::from_secs(500) {
                 file.set_modified(long_ago + Duration::from_secs(u64::from(n))).unwrap();
@@ -111,14 +111,14 @@ fn what_was_not_used_for_longest_goes_first() {
 }
 
 #[test]
-fn a_folder_that_others_can_write_to_is_not_used() {
-    let folder = Folder::new("others");
-    Store::at(&folder.0, 1 << 20).unwrap();
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o777)).unwrap();
-    assert!(Store::at(&folder.0, 1 << 20).is_err());
-    let link = Folder::new("link");
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
-    std::os::unix::fs::symlink(&folder.0, &link.0).unwrap();
+fn a_directory_that_others_can_write_to_is_not_used() {
+    let directory = Directory::new("others");
+    Store::at(&directory.0, 1 << 20).unwrap();
+    std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(Store::at(&directory.0, 1 << 20).is_err());
+    let link = Directory::new("link");
+    std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink(&directory.0, &link.0).unwrap();
     assert!(Store::at(&link.0, 1 << 20).is_err());
     std::fs::remove_file(&link.0).unwrap();
 }
@@ -167,47 +167,47 @@ fn machine_code_of_bitcode_depends_on_what_its_ptx_was_asked_with() {
 
 #[test]
 fn only_files_of_its_own_make_room() {
-    let folder = Folder::new("others-files");
-    let store = Store::at(&folder.0, 3 * 4096).unwrap();
-    std::fs::write(folder.0.join("README.md"), [0; 40000]).unwrap();
+    let directory = Directory::new("others-files");
+    let store = Store::at(&directory.0, 3 * 4096).unwrap();
+    std::fs::write(directory.0.join("README.md"), [0; 40000]).unwrap();
     for n in 0..8 {
         store.keep(&key(n), b"result").unwrap();
     }
-    assert!(folder.0.join("README.md").exists() && store.find(&key(7)).is_some());
+    assert!(directory.0.join("README.md").exists() && store.find(&key(7)).is_some());
 }
 
 #[test]
-fn a_folder_that_is_exchanged_is_not_used() {
-    let (folder, other) = (Folder::new("exchanged"), Folder::new("elsewhere"));
-    let store = Store::at(&folder.0, 1 << 20).unwrap();
+fn a_directory_that_is_exchanged_is_not_used() {
+    let (directory, other) = (Directory::new("exchanged"), Directory::new("elsewhere"));
+    let store = Store::at(&directory.0, 1 << 20).unwrap();
     Store::at(&other.0, 1 << 20).unwrap().keep(&key(0), b"other").unwrap();
-    std::fs::remove_dir(&folder.0).unwrap();
-    std::os::unix::fs::symlink(&other.0, &folder.0).unwrap();
+    std::fs::remove_dir(&directory.0).unwrap();
+    std::os::unix::fs::symlink(&other.0, &directory.0).unwrap();
     assert_eq!(store.find(&key(0)), None, "a link leads elsewhere");
     assert!(store.keep(&key(1), b"result").is_err());
-    std::fs::remove_file(&folder.0).unwrap();
-    std::fs::rename(&other.0, &folder.0).unwrap();
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o770)).unwrap();
+    std::fs::remove_file(&directory.0).unwrap();
+    std::fs::rename(&other.0, &directory.0).unwrap();
+    std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(0o770)).unwrap();
     assert_eq!(store.find(&key(0)), None, "others can write to it");
     assert!(store.keep(&key(1), b"result").is_err());
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(0o700)).unwrap();
     assert_eq!(store.find(&key(0)).as_deref(), Some(&b"other"[..]));
-    assert_eq!(folder.files().len(), 1);
+    assert_eq!(directory.files().len(), 1);
 }
 
 #[test]
 fn links_and_files_of_great_length_are_not_read() {
-    let folder = Folder::new("links");
-    let store = Store::at(&folder.0, 1 << 30).unwrap();
+    let directory = Directory::new("links");
+    let store = Store::at(&directory.0, 1 << 30).unwrap();
     store.keep(&key(0), b"result").unwrap();
-    let path = folder.files().pop().unwrap();
+    let path = directory.files().pop().unwrap();
     // As many bytes as a file may have, of which only the first are there.
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(256 << 20).unwrap();
     assert_eq!(store.find(&key(0)), None);
     assert!(!path.exists(), "it is made anew");
     store.keep(&key(1), b"another").unwrap();
-    let other = folder.files().pop().unwrap();
+    let other = directory.files().pop().unwrap();
     std::os::unix::fs::symlink(&other, &path).unwrap();
     assert_eq!(store.find(&key(0)), None);
     assert!(path.symlink_metadata().is_ok() && other.exists(), "a link is left alone");

@@ -40,8 +40,8 @@ const ROOM: usize = 64 << 10;
 const CODE: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u64 to) { ret; }\n\0";
 
 fn driver() -> PathBuf {
-    let folder = std::env::current_exe().expect("own path").parent().expect("folder").to_owned();
-    [folder.join("libsoftgpu.so"), folder.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
+    let directory = std::env::current_exe().expect("own path").parent().expect("directory").to_owned();
+    [directory.join("libsoftgpu.so"), directory.join("../libsoftgpu.so")].into_iter().find(|p| p.exists()).expect("libsoftgpu.so")
 }
 
 pub(in crate::executor) fn body(op: &impl Wire, rest: &[u8]) -> Vec<u8> {
@@ -165,7 +165,8 @@ fn ends(at: u64) -> impl Iterator<Item = CopyEnd> {
     })
 }
 
-/// Copies with such an end on either side. `host`: the sides at which the executor inserts memory of its own, whatever the call contains.
+/// Copies with such an end on either side. `host`: the sides at which the executor inserts memory of its own, whatever the call
+/// contains.
 fn copies(at: u64, own: u64, host: [bool; 2]) -> impl Iterator<Item = (Copy3, bool)> {
     let good = |side: usize| {
         if host[side] { CopyEnd { memory: HOST, ..CopyEnd::default() } } else { device(own + 4096) }
@@ -570,8 +571,8 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
 
 #[test]
 fn rows_have_no_addresses() {
-    // A kind of argument that is not listed here may be a pointer. `Val` accepts no 64-bit numbers, so a device pointer does not compile
-    // as one.
+    // A kind of argument that is not listed here may be a pointer. `Val` accepts no 64-bit numbers, so a device pointer does not
+    // compile as one.
     const WITHOUT: [&str; 10] = ["Val", "Enum", "Out", "OutEnum", "New", "Use", "End", "StreamArg", "Str", "DeviceArg"];
     let carried = |row: &&calls::Row| matches!(row.how, How::Send | How::Wait);
     let mut count = 0;

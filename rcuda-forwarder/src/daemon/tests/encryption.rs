@@ -118,7 +118,7 @@ fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
 fn nobody_can_be_the_other_end_of_both() {
     let s = Scene::lending(vec![0]);
     let server = s.daemon.address.unwrap();
-    let impostor = ServerTls::new(&Certificate::load_or_create(&s.folder.join("other.pem")).unwrap(), None).unwrap();
+    let impostor = ServerTls::new(&Certificate::load_or_create(&s.directory.join("other.pem")).unwrap(), None).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -231,10 +231,10 @@ fn another_certificate_than_before_is_refused_in_words() {
     let s = Scene::lending(vec![0]);
     s.link(0).close();
     let server = s.at(0).server();
-    let wanted = Certificate::load(&s.folder.join("server.pem")).unwrap().fingerprint();
+    let wanted = Certificate::load(&s.directory.join("server.pem")).unwrap().fingerprint();
     assert_eq!(known_servers(&s), format!("{server} {wanted}\n"));
     s.link(0).close();
-    let other = Certificate::load_or_create(&s.folder.join("other.pem")).unwrap().fingerprint();
+    let other = Certificate::load_or_create(&s.directory.join("other.pem")).unwrap().fingerprint();
     std::fs::write(&s.credentials.trust.known_servers, format!("{server} {other}\n")).unwrap();
     let said = connect(&s, &s.at(0)).unwrap_err().to_string();
     for part in ["its certificate has changed", &wanted.to_string(), &other.to_string(), &server, "known_servers"] {
@@ -250,9 +250,9 @@ fn another_certificate_than_before_is_refused_in_words() {
 
 #[test]
 fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket() {
-    let folder = std::env::temp_dir().join(format!("mrcuda-mutual-{}", std::process::id()));
-    let (ca, of_server) = handshake::tests::signed(&folder, "127.0.0.1");
-    let (client_ca, of_client) = handshake::tests::signed(&folder, "client");
+    let directory = std::env::temp_dir().join(format!("mrcuda-mutual-{}", std::process::id()));
+    let (ca, of_server) = handshake::tests::signed(&directory, "127.0.0.1");
+    let (client_ca, of_client) = handshake::tests::signed(&directory, "client");
     let s = Scene::with(vec![0], |o| {
         (o.certificate, o.client_ca, o.allow_plain) = (Some(of_server), Some(client_ca), true);
     });
@@ -271,7 +271,7 @@ fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket(
     link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
     assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
     link.control(&Control::Accept { ticket }).unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -10,13 +10,13 @@ struct State {
     read: u8,
     asleep: bool,
     bell: u8,
-    lookers: u8,
+    pollers: u8,
     napping: bool,
     receiver: u8,
     /// The receiver's last value of the bell, and whether no other thread was polling.
     seen: u8,
     alone: bool,
-    looking: [u8; 2],
+    polling: [u8; 2],
     /// A polling thread was the last one.
     last: [bool; 2],
     worker: u8,
@@ -38,16 +38,16 @@ impl State {
         self.bell += 1;
     }
 
-    /// A step of the receiver. `looks_again`: after it has left the bell to polling threads, it checks whether any are
+    /// A step of the receiver. `polls_again`: after it has left the bell to polling threads, it checks whether any are
     /// left.
-    fn receive(mut self, looks_again: bool) -> Option<State> {
+    fn receive(mut self, polls_again: bool) -> Option<State> {
         match self.receiver {
             0 => self.read = self.written,
             1 => self.seen = self.bell,
             2 => self.napping = true,
-            3 => self.alone = self.lookers == 0,
+            3 => self.alone = self.pollers == 0,
             4 => self.asleep = self.alone,
-            5 if looks_again && !self.alone && self.lookers == 0 => self.alone = true,
+            5 if polls_again && !self.alone && self.pollers == 0 => self.alone = true,
             // It was not alone before, or is now for another reason.
             6 if self.alone => self.asleep = true,
             5..=7 => {}
@@ -67,25 +67,25 @@ impl State {
     }
 
     /// A step of a polling thread; `reads`: whether it finds the unread message.
-    fn look(mut self, who: usize, reads: bool) -> Option<State> {
-        match self.looking[who] {
-            0 => self.lookers += 1,
+    fn poll(mut self, who: usize, reads: bool) -> Option<State> {
+        match self.polling[who] {
+            0 => self.pollers += 1,
             1 => self.asleep = false,
             2 if reads => self.read = self.written,
             2 => {}
             3 => {
-                self.lookers -= 1;
-                self.last[who] = self.lookers == 0;
+                self.pollers -= 1;
+                self.last[who] = self.pollers == 0;
             }
             4 if self.last[who] && self.napping => {}
-            4 => self.looking[who] += 1,
+            4 => self.polling[who] += 1,
             5 => self.asleep = true,
             6 if self.something() => {}
-            6 => self.looking[who] = DONE - 1,
+            6 => self.polling[who] = DONE - 1,
             7 => self.ring(),
             _ => return None,
         }
-        self.looking[who] = if self.looking[who] == 7 { DONE } else { self.looking[who] + 1 };
+        self.polling[who] = if self.polling[who] == 7 { DONE } else { self.polling[who] + 1 };
         Some(self)
     }
 
@@ -105,7 +105,7 @@ impl State {
 }
 
 /// Visits all states; returns one without a further step although a message is unread.
-fn stuck(looks_again: bool) -> Option<State> {
+fn stuck(polls_again: bool) -> Option<State> {
     let (mut seen, mut next) = (HashSet::new(), vec![State::default()]);
     while let Some(state) = next.pop() {
         if !seen.insert(state.clone()) {
@@ -113,9 +113,9 @@ fn stuck(looks_again: bool) -> Option<State> {
         }
         let mut after: Vec<State> = state.clone().work().into_iter().collect();
         for who in 0..2 {
-            after.extend([false, true].into_iter().filter_map(|reads| state.clone().look(who, reads)));
+            after.extend([false, true].into_iter().filter_map(|reads| state.clone().poll(who, reads)));
         }
-        after.extend(state.clone().receive(looks_again));
+        after.extend(state.clone().receive(polls_again));
         if after.is_empty() && state.something() {
             return Some(state);
         }
@@ -128,5 +128,5 @@ fn stuck(looks_again: bool) -> Option<State> {
 #[test]
 fn nobody_sleeps_while_a_message_lies_unread() {
     assert_eq!(stuck(true), None);
-    assert!(stuck(false).is_some(), "the model finds what a receiver misses that looks only once");
+    assert!(stuck(false).is_some(), "the model finds what a receiver misses that polls only once");
 }

@@ -92,13 +92,13 @@ pub(crate) fn check_owner(path: &Path, owner: u32) -> io::Result<()> {
 /// # Errors
 /// The directory is refused or cannot be read. A missing directory has no jobs.
 pub fn pids() -> io::Result<Vec<u32>> {
-    let folder = path();
-    match check(&folder) {
+    let directory = path();
+    match check(&directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     }
     let mut pids: Vec<u32> =
-        std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        std::fs::read_dir(&directory)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     Ok(pids)
 }
@@ -121,7 +121,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn folders_that_others_can_reach_are_refused() {
+    fn directories_that_others_can_reach_are_refused() {
         let dir = std::env::temp_dir().join(format!("mrcuda-control-{}-mode", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
