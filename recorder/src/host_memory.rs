@@ -61,8 +61,7 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
         }
         same
     });
-    let can_be_given = |b: &Block| !matches!(b.known, Known::Going | Known::Hidden);
-    let belongs = |at: &u64, b: &Block| b.belongs_to(place) || found.contains(at) && can_be_given(b);
+    let belongs = |at: &u64, b: &Block| b.belongs_to(place) || found.contains(at) && b.can_be_given();
     for (at, b) in blocks.iter().filter(|(at, b)| belongs(at, b) && !has.contains(&(**at, b.bytes))) {
         b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
     }

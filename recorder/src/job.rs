@@ -61,7 +61,7 @@ pub(crate) struct Device {
     /// change peer access, wait for it. Its holder takes the table of peer access and the ledger, whose holders never take this, and otherwise waits for the place alone
     /// (docs/execution.md, "Locks that are held over a round trip").
     pub(crate) mapping: Mutex<()>,
-    /// Held while completed frees in streams are released, between the tables of [`Device::memory`]. Whoever finds no memory waits for that.
+    /// Held while completed frees in streams are released, between the tables of [`Device::memory`]. A thread that finds no memory waits for that.
     /// Its holder takes the tables of shared memory and of mappings, [`Device::fence`] and [`Device::memory`], whose holders never take this.
     pub(crate) releasing: Mutex<()>,
     /// The fence under way, of which frees in streams are known to be complete. Locked while it is begun, which does not wait for an

@@ -124,6 +124,7 @@ impl Table {
     fn settle(&mut self, token: u64) -> Option<Entry> {
         self.entries.get(&token).filter(|e| e.is_closed && e.users == 0)?;
         let entry = self.entries.remove(&token)?;
+        self.stuck.remove(&entry.stream);
         entry.end.over.store(true, Ordering::Release);
         Some(entry)
     }
@@ -185,7 +186,6 @@ impl Bulk {
                 return None;
             }
         }
-        t.stuck.remove(&memory.stream);
         if t.is_shut || t.streams(memory.stream) > t.areas {
             return None;
         }

@@ -42,8 +42,7 @@ struct State {
 /// The first number of a variable, above those of all other memory.
 const FIRST_NUMBER: u64 = 1 << 49;
 
-static STATE: Mutex<State> =
-    Mutex::new(State { ended: 0, known: BTreeMap::new(), numbers: BTreeMap::new(), next_number: FIRST_NUMBER });
+static STATE: Mutex<State> = Mutex::new(State::new());
 
 /// Rows that query a variable by its name.
 pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
@@ -140,6 +139,10 @@ pub(crate) fn context_ended(device: &Device) {
 }
 
 impl State {
+    const fn new() -> State {
+        State { ended: 0, known: BTreeMap::new(), numbers: BTreeMap::new(), next_number: FIRST_NUMBER }
+    }
+
     fn number(&mut self, owner: u64, start: u64) -> u64 {
         *self.numbers.entry((owner, start)).or_insert_with(|| {
             self.next_number += 1;
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_variable_has_its_number_until_its_code_is_unloaded() {
-        let mut s = State { ended: 0, known: BTreeMap::new(), numbers: BTreeMap::new(), next_number: FIRST_NUMBER };
+        let mut s = State::new();
         let (a, b) = (s.number(1, PLACED), s.number(2, PLACED + 64));
         assert!(a != b && a >= FIRST_NUMBER);
         s.forget(|owner, _| owner == 1);

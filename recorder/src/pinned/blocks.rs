@@ -67,6 +67,11 @@ pub(crate) enum Known {
 }
 
 impl Block {
+    /// Whether a place gets it when its address is found there.
+    pub(crate) fn can_be_given(&self) -> bool {
+        !matches!(self.known, Known::Going | Known::Hidden)
+    }
+
     pub(crate) fn is_managed(&self) -> bool {
         matches!(self.kind, Kind::Managed | Kind::Variable)
     }

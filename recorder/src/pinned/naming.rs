@@ -140,7 +140,7 @@ pub(crate) fn named(words: impl Iterator<Item = u64>, worker: &impl Holder) -> b
             let Some(start) = meant(&blocks, word) else { continue };
             let Some(b) = blocks.get_mut(&start) else { continue };
             last = start..start + b.bytes;
-            if matches!(b.known, Known::Going | Known::Hidden) || worker.has(start) {
+            if !b.can_be_given() || worker.has(start) {
                 continue;
             }
             if worker.executes() {

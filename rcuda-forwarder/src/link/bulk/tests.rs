@@ -146,7 +146,7 @@ fn a_copy_waits_for_room_in_its_stream() {
     });
 }
 
-/// What other streams do is no reason to wait.
+/// Progress in other streams is no reason to wait.
 #[test]
 fn a_copy_does_not_wait_for_a_stream_that_stands_still() {
     let bulk = Bulk::default();

@@ -84,8 +84,9 @@ fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, (pinn
         // SAFETY: registered memory, which the program keeps during the call.
         let bytes = unsafe { std::slice::from_raw_parts(r.src.address as *const u8, r.width as usize) };
         host_memory::note_copied(cx, r.dst.address, bytes)?;
+        return Ok(!cx.place(device).has_apart());
     }
-    Ok(!cx.place(device).has_apart())
+    Ok(true)
 }
 
 /// The link of a server's place that has connections for this direction.
@@ -129,7 +130,9 @@ impl Run {
     fn part(&self, cx: &CallContext) -> BulkMemory {
         let (r, bytes) = (&self.rest, self.rest.width.min(PART));
         let (host, device) = if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
-        let before_sent = (r.dst.device && naming::any_unmapped()).then(|| search(cx.place(self.device), host, device, bytes));
+        // At other places the call has searched them.
+        let searched = r.dst.device && self.link.transport().is_network() && naming::any_unmapped();
+        let before_sent = searched.then(|| search(cx.place(self.device), host, device, bytes));
         let (stream, late) = (self.stream, self.late);
         BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, before_sent }
     }
