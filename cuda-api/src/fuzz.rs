@@ -70,7 +70,6 @@ const OPERATIONS: &[(u16, fn(&[u8]))] = &[
             info.is_sound();
         }
     }),
-    (id::CODE_FACTS, again::<CodeFacts>),
     (id::KERNEL_NAMES, again::<Vec<String>>),
     (id::TENSOR_MAP_TILED, again::<TensorMapTiled>),
     (id::TENSOR_MAP_IM2COL, again::<TensorMapIm2col>),
@@ -144,10 +143,13 @@ fn bodies_of_calls() {
     let change = GraphChange { instance: 1, at: At { graph: 0, node: 1 }, work: Work::Kernel(kernel) };
     let part = LinkInput { kind: 1, name: b"a.ptx".to_vec(), options: vec![(1, 2)], data: vec![3; 40] };
     let link = Link { options: vec![(7, 8)], inputs: vec![part.clone(), part], complete: true };
-    let load = ImageLoad { handle: 1, hash: [2; 32], library: true, options: vec![(1, 2), (3, 4)] };
+    let load = ImageLoad { handle: 1, hash: [2; 32], library: true, options: vec![(1, 2), (3, 4)], describe: true };
     let info = FunctionInfo { params: vec![(0, 8), (8, 4)], name: "kernel".into(), ..FunctionInfo::default() };
     let variable = PlacedVariable { name: "variable".into(), address: 1, bytes: 2 };
-    let facts = CodeFacts { variables: vec![variable; 2], functions: vec![info.clone(); 2] };
+    let loaded = ImageLoaded {
+        facts: CodeFacts { variables: vec![variable; 2], functions: vec![info.clone(); 2] },
+        ..ImageLoaded::default()
+    };
     let memory = MemoryPart { operation: 1, address: 2, value: 3, flags: 4 };
     let memory = StreamMemory { stream: 1, first_version: true, flags: 0, parts: vec![memory; 3] };
     let mut seeds = vec![
@@ -156,7 +158,7 @@ fn bodies_of_calls() {
         seed(id::LINK, &link),
         seed(id::IMAGE_LOAD, &load),
         seed(id::FUNCTION_INFO, &info),
-        seed(id::CODE_FACTS, &facts),
+        seed(id::IMAGE_LOAD, &loaded),
         seed(id::STREAM_MEMORY, &memory),
         seed(id::KERNEL_NAMES, &vec!["first".to_owned(), "second".to_owned()]),
     ];

@@ -372,17 +372,21 @@ wire_struct! {
         pub library: bool,
         /// `CUjit_option` and value of each plain option (no buffers).
         pub options: Vec<(u32, u64)>,
+        /// Whether the answer describes the code. A driver loads the code of a function that is looked up, so a replay does the same.
+        pub describe: bool,
     }
 }
 
 wire_struct! {
     /// The effects of a load on the context.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ImageLoaded {
         /// It created the device heap.
         pub made_heap: bool,
         /// Number of variables that were placed.
         pub variables: u32,
+        /// What programs ask next, if it was asked for.
+        pub facts: CodeFacts,
     }
 }
 

@@ -84,7 +84,10 @@ impl Place {
         let image = Image::from_bytes(cuda_image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
         p.apply(id::IMAGE_PUT, &body(&ImagePut { hash: image.hash(), kind: image.kind.code() }, &image.bytes));
         let hmod = handle(Kind::Module, 1);
-        p.apply(id::IMAGE_LOAD, &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![] }, &[]));
+        p.apply(
+            id::IMAGE_LOAD,
+            &body(&ImageLoad { handle: hmod, hash: image.hash(), library: false, options: vec![], describe: false }, &[]),
+        );
         for (slot, name) in [(1, "grow"), (2, "sum")] {
             let hfunc = handle(Kind::Function, slot);
             p.apply(0x0507, &body(&module::cuModuleGetFunction::Sent { hfunc, hmod, name: name.into() }, &[]));

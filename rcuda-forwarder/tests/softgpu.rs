@@ -202,7 +202,10 @@ impl Job {
         let image = Image::from_bytes(cuda_image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
         let (hash, module) = (image.hash(), compose(Kind::Module, 1, 1));
         self.ask(id::IMAGE_PUT, &[&bytes(&ImagePut { hash, kind: image.kind.code() }), &image.bytes]);
-        self.ask(id::IMAGE_LOAD, &[&bytes(&ImageLoad { handle: module, hash, library: false, options: Vec::new() })]);
+        self.ask(
+            id::IMAGE_LOAD,
+            &[&bytes(&ImageLoad { handle: module, hash, library: false, options: Vec::new(), describe: false })],
+        );
         let hfunc = compose(Kind::Function, 1, 1);
         self.ask(GET_FUNCTION, &[&bytes(&module::cuModuleGetFunction::Sent { hfunc, hmod: module, name: "bump".into() })]);
         self.ask(id::FUNCTION_INFO, &[&bytes(&hfunc)]);

@@ -195,7 +195,7 @@ fn load_bodies(slot: u32, text: &str, library: bool) -> (Vec<u8>, Vec<u8>) {
     let hash = image.hash();
     let handle = handle(if library { Kind::Library } else { Kind::Module }, slot);
     let put = body(&ImagePut { hash, kind: image.kind.code() }, &image.bytes);
-    (put, body(&ImageLoad { handle, hash, library, options: vec![] }, &[]))
+    (put, body(&ImageLoad { handle, hash, library, options: vec![], describe: false }, &[]))
 }
 
 fn words(n: u32, f: impl Fn(u32) -> u32) -> Vec<u8> {

@@ -6,6 +6,7 @@
 //   reloads window   FILE N  so many modules are loaded, each of which is unloaded when three others have come
 //   reloads settings FILE N  attributes, preferences, limits, and attributes of streams that end
 //   reloads reset    FILE N  so many resets, each with functions and settings of a library
+//   reloads large    FILE N  code of so many instructions that is never used, and code with a large variable that is loaded after it
 //
 // All code is PTX text that is a little different each time, as compilers at run time make it.
 #include "program.cuh"
@@ -207,6 +208,30 @@ static void reset(const char *file, long n) {
     }
 }
 
+// A kernel, and another one that is so long that a driver puts its code where variables could be.
+static std::string with_large(long instructions) {
+    std::string text = counter(7) + ".visible .entry large(.param .u64 to) {\n  .reg .b64 %a, %n;\n  ld.param.u64 %a, [to];\n  ld.global.u64 %n, [%a];\n";
+    for (long i = 0; i < instructions; i++) text += "  mad.lo.u64 %n, %n, %n, " + std::to_string(i % 7) + ";\n";
+    return text + "  st.global.u64 [%a], %n;\n  ret;\n}\n";
+}
+
+static void large(const char *file, long instructions) {
+    const CUdeviceptr to = memory(8);
+    const CUfunction step = function(load(with_large(instructions)), "step");
+    expect(run(step, {to}), 8, "a kernel beside the long one");
+    const CUmodule module =
+        load(std::string(HEAD) + ".visible .global .align 4 .b8 room[3145728];\n.visible .entry nothing() { ret; }\n");
+    CUdeviceptr room;
+    size_t bytes;
+    DRIVER(cuModuleGetGlobal, &room, &bytes, module, "room");
+    DRIVER(cuMemsetD32, room, 11, bytes / 4);
+    wait_for(file);
+    int last = 0;
+    DRIVER(cuMemcpyDtoH, &last, room + bytes - 4, 4);
+    expect(last, 11, "the large variable");
+    expect(run(step, {to}), 9, "the kernel after the move");
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 64;
     const std::string way = argv[1];
@@ -217,6 +242,7 @@ int main(int argc, char **argv) {
     else if (way == "window") window(argv[2], n);
     else if (way == "settings") settings(argv[2], n);
     else if (way == "reset") reset(argv[2], n);
+    else if (way == "large") large(argv[2], n);
     else return 64;
     std::printf("%s\nRESULT ok\n", way.c_str());
     return 0;

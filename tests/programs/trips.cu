@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <vector>
 
 static constexpr int WORDS = 256;
 static constexpr size_t BYTES = WORDS * 8;
@@ -450,6 +451,21 @@ static void asked(int count) {
     expect(back == uint64_t(count), "the last copy");
 }
 
+// Copies of memory that is not pinned, of a middling size, in and out.
+static void pageable(int count) {
+    std::vector<uint64_t> there(40'000), back(there.size());
+    uint64_t *device;
+    const size_t bytes = there.size() * 8;
+    CHECK(cudaMalloc(&device, bytes));
+    for (int i = 1; i <= count; i++) {
+        for (uint64_t &word : there) word = word * 6364136223846793005u + uint64_t(i);
+        CHECK(cudaMemcpy(device, there.data(), bytes, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(back.data(), device, bytes, cudaMemcpyDeviceToHost));
+        expect(there == back, "bytes that were copied there and back");
+    }
+    CHECK(cudaFree(device));
+}
+
 static cudaGraph_t captured(const Memory &m, cudaStream_t stream, int n) {
     cudaGraph_t graph;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -484,7 +500,7 @@ int main(int argc, char **argv) {
     const std::map<std::string, std::function<void(int)>> patterns = {
         {"allocations", allocations}, {"large", large},       {"many", many},     {"used", used},     {"hosts", hosts},
         {"registered", registered},   {"streams", streams},   {"pipeline", pipeline}, {"graphs", graphs}, {"updates", updates}, {"managed", managed}, {"order", order},     {"kernels", kernels},
-        {"instances", instances},     {"eager", eager},         {"weights", weights},     {"asked", asked},
+        {"instances", instances},     {"eager", eager},         {"weights", weights},     {"asked", asked},         {"pageable", pageable},
     };
     const auto pattern = argc == 3 ? patterns.find(argv[1]) : patterns.end();
     if (pattern == patterns.end()) {

@@ -55,6 +55,12 @@ fn modules_of_which_the_oldest_goes_leave_a_bounded_journal() {
     assert!(records < 5000 && replayed < 5000 && bytes < 32 << 20, "{records} records, {bytes} bytes, {replayed} replayed");
 }
 
+/// Over TCP a place describes functions when their code is loaded, and their code is placed by that: at the target too.
+#[test]
+fn functions_that_are_described_but_never_used_move_no_variable() {
+    moved("large", 80_000);
+}
+
 #[test]
 fn settings_leave_a_journal_of_the_last_ones() {
     let (records, bytes, replayed) = moved("settings", 4000);

@@ -93,7 +93,7 @@ fn a_start_waits_for_few_answers() {
     };
     let [one, two] = [1, 2].map(waits);
     // The code, with everything that is asked about it; memory; the program's own wait, and that of its first step for its loss.
-    let once = [("ChunkMap", 1), ("CodeFacts", 1), ("ContextSync", 1), ("CopyOut", 1)];
+    let once = [("ChunkMap", 1), ("ContextSync", 1), ("CopyOut", 1), ("ImageLoad", 1)];
     assert_eq!(one, once.map(|(name, waits)| (name.to_owned(), waits)).into());
     // The next step costs as much as all later ones.
     assert_eq!(
@@ -106,7 +106,8 @@ fn a_start_waits_for_few_answers() {
 fn what_need_not_wait_does_not_in_shared_memory() {
     let allocations =
         [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 1, 0), ("managed", 1, 0)];
-    let work = [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1)];
+    let work =
+        [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1), ("pageable", 2, 0)];
     cheap(|s| s.near(0), "trips-near", &[&allocations[..], &work[..]].concat());
 }
 

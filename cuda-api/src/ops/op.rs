@@ -119,8 +119,6 @@ operations! {
     LOCAL_GROW LocalGrow = 0x0f1b nothing;
     /// Body: function or kernel handle. The answer: [`crate::ops::FunctionInfo`]. Loads the function's code: the journalled first use.
     FUNCTION_INFO FunctionInfo = 0x0f14 nothing;
-    /// Body: module or library handle. The answer: [`crate::ops::CodeFacts`], what programs ask next of loaded code. Loads no function.
-    CODE_FACTS CodeFacts = 0x0f1d nothing;
     /// Body: module or library handle. The answer: names of its kernels, `Vec<String>`, in the driver's order.
     KERNEL_NAMES KernelNames = 0x0f15 nothing;
     /// Body: [`crate::ops::Launch`] with attributes. The answer: i32 of `cuOccupancyMaxActiveClusters`.

@@ -79,7 +79,6 @@ impl Executor {
             Op::HeapMake => self.make_heap(&life)?,
             Op::LocalGrow => self.provide_local(&life, body)?,
             Op::FunctionInfo => self.function_info(&life, handle(body)?)?.put(reply),
-            Op::CodeFacts => self.code_facts(handle(body)?)?.put(reply),
             Op::KernelNames => self.kernel_names(handle(body)?)?.put(reply),
             Op::HostCall => return self.host_call(&life, body),
             Op::CopyInLate => return self.copy_in_late(&life, body),

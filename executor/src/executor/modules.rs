@@ -90,8 +90,9 @@ impl Executor {
             Ok(unit) => {
                 self.bindings.bind(op.handle, unit.live);
                 let variables = u32::try_from(unit.globals.len()).unwrap_or(u32::MAX);
-                ImageLoaded { made_heap: modules.has_heap() && !had_heap, variables }.put(reply);
                 modules.units.push(unit);
+                let facts = if op.describe { self.code_facts(&modules) } else { CodeFacts::default() };
+                ImageLoaded { made_heap: modules.has_heap() && !had_heap, variables, facts }.put(reply);
                 Ok(())
             }
             Err(rc) => {
@@ -440,11 +441,11 @@ impl Executor {
         self.gpu.function_attribute(function, F::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
     }
 
-    /// What programs ask next of loaded code. Functions are left out if there are many, or if their first use may make local memory grow.
-    pub(super) fn code_facts(&self, handle: u64) -> Result<CodeFacts, Code> {
+    /// What programs ask next of the code that was loaded last. Functions are left out if there are many, or if their first use may make
+    /// local memory grow. The driver loads the code of those that it looks up, which places large code (docs/driver-facts.md 8.20).
+    fn code_facts(&self, modules: &Modules) -> CodeFacts {
+        let Some(unit) = modules.units.last() else { return CodeFacts::default() };
         let _placing = Placing::enter(self.virtual_device);
-        let modules = lock(&self.modules);
-        let unit = modules.units.iter().find(|u| u.handle == handle).ok_or(code::ERROR_INVALID_HANDLE)?;
         let variable = |g: &Global| PlacedVariable { name: g.name.clone(), address: g.address, bytes: g.bytes };
         let variables = unit.globals.iter().take(CodeFacts::VARIABLES).map(variable).collect();
         let kernels = &unit.kept.index().kernels;
@@ -458,10 +459,10 @@ impl Executor {
             };
             // What the driver does not find is asked for, which returns the driver's error.
             let function = found.ok()?;
-            let info = self.describe(&modules, function, name.clone()).ok()?;
+            let info = self.describe(modules, function, name.clone()).ok()?;
             (self.local_bytes(function).ok()? <= DEFAULT_LOCAL).then_some(info)
         };
-        Ok(CodeFacts { variables, functions: names.filter_map(describe).collect() })
+        CodeFacts { variables, functions: names.filter_map(describe).collect() }
     }
 }
 

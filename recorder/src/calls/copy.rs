@@ -111,13 +111,18 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done && changes {
                 cx.settle_turn(device, stream)?;
             }
-            if known && (bulk::copy(cx, device, &r, stream, until)? || apart::copy(cx, device, &r, stream, until)?)
+            let long = r.width.saturating_mul(r.rows) > SHORT;
+            if known && (long && bulk::copy(cx, device, &r, stream, until)? || apart::copy(cx, device, &r, stream, until)?)
                 || copy_here(cx, device, &r, stream, until)?
             {
                 return Ok(());
             }
             let rest = if known { copy_at_rest(cx, device, r, stream, until)? } else { Some(r) };
             let Some(r) = rest else { return Ok(()) };
+            // What need not be waited for is faster than any copy that must.
+            if known && !long && bulk::copy(cx, device, &r, stream, until)? {
+                return Ok(());
+            }
             copy_in(cx, device, known, r, stream, until)?;
             // Later launches on any stream must find the bytes.
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }

@@ -16,7 +16,7 @@ use cuda_api::arg::Capture;
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
-use cuda_api::ops::{self, CodeFacts, ImageLoad, ImageLoaded, ImagePut};
+use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_image::{Image, Known};
@@ -67,12 +67,11 @@ fn load_at(
         put.extend_from_slice(&image.bytes);
     }
     let putting = if known.is_none() { Some(begin(ops::id::IMAGE_PUT, &put)?) } else { None };
-    let body = encode(&ImageLoad { handle, hash, library, options: options.plain.clone() });
+    let describe = cx.place(device).is_far();
+    let body = encode(&ImageLoad { handle, hash, library, options: options.plain.clone(), describe });
     let loading = begin(ops::id::IMAGE_LOAD, &body)?;
-    let asking = if cx.place(device).is_far() { Some(begin(ops::id::CODE_FACTS, &handle.to_le_bytes())?) } else { None };
-    // The last answer is waited for; the others come before it.
-    let facts = asking.map(Waiting::finish);
-    let loaded = if facts.is_some() { loading.finish_along() } else { loading.finish() };
+    // The last answer is waited for; the other comes before it.
+    let loaded = loading.finish();
     let name = match (known, putting.map(Waiting::finish_along)) {
         (Some(name), _) => name,
         (None, put_answer) => {
@@ -87,10 +86,11 @@ fn load_at(
     }
     let answer = cx.result(device, loaded)?;
     let loaded = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    // What the place cannot say ahead is asked for later.
-    let facts = facts.filter(|(rc, _)| *rc == code::SUCCESS).and_then(|(_, bytes)| CodeFacts::get(&mut &bytes[..]).ok());
-    ledger.load_succeeded(&Load { handle, hash, image: name, body: &body }, &loaded, facts.as_ref())?;
-    facts.iter().for_each(|facts| variables::learn(cx, device, handle, facts));
+    ledger.load_succeeded(&Load { handle, hash, image: name, body: &body }, &loaded)?;
+    if describe {
+        // What it does not say is asked for later.
+        variables::learn(cx, device, handle, &loaded.facts);
+    }
     Ok(())
 }
 

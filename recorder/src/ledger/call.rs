@@ -6,7 +6,7 @@ use cuda_api::arg::Edges;
 use cuda_api::calls::Call;
 use cuda_api::code::Code;
 use cuda_api::few::Few;
-use cuda_api::ops::{CodeFacts, FunctionInfo, ImageLoaded, id};
+use cuda_api::ops::{FunctionInfo, ImageLoaded, id};
 use journal::Role;
 
 /// What is to be done for a call.
@@ -73,12 +73,7 @@ impl Ledger {
     }
 
     /// Records that code was loaded.
-    pub(crate) fn load_succeeded(
-        &mut self,
-        load: &Load<'_>,
-        loaded: &ImageLoaded,
-        facts: Option<&CodeFacts>,
-    ) -> Result<(), Code> {
+    pub(crate) fn load_succeeded(&mut self, load: &Load<'_>, loaded: &ImageLoaded) -> Result<(), Code> {
         if loaded.made_heap {
             // The heap outlives the code that first needed it.
             self.append(id::HEAP_MAKE, &[], &[], &Edges::default(), Keep::stays(id::HEAP_MAKE, 0))?;
@@ -87,7 +82,7 @@ impl Ledger {
         let edges = Edges { creates: [load.handle].into(), uses: [load.image].into(), ..Edges::default() };
         self.append(id::IMAGE_LOAD, load.body, &[], &edges, Keep { role, setting: None })?;
         self.loaded(load.handle, load.hash);
-        facts.into_iter().for_each(|facts| self.code.learn(load.handle, facts));
+        self.code.learn(load.handle, &loaded.facts);
         Ok(())
     }
 

@@ -174,7 +174,7 @@ impl World {
         let body = [&handle.to_le_bytes()[..], &[image]].concat();
         if self.send(ops::id::IMAGE_LOAD, &body, choices) {
             let load = Load { handle, hash, image: name, body: &body };
-            self.ledger.load_succeeded(&load, &ImageLoaded { made_heap: false, variables: 0 }, None).unwrap();
+            self.ledger.load_succeeded(&load, &ImageLoaded::default()).unwrap();
         }
     }
 

@@ -290,12 +290,12 @@ fn an_image_in_use_is_not_evicted() {
 #[test]
 fn loaded_code_keeps_its_image() {
     use super::call::Load;
-    let (mut l, loaded) = (ledger(), ops::ImageLoaded { made_heap: false, variables: 0 });
+    let (mut l, loaded) = (ledger(), ops::ImageLoaded::default());
     for n in 0..=IDLE_IMAGES as u64 + 1 {
         let hash = [n as u8; 32];
         let image = l.put_image(hash, b"").unwrap();
         if n < 2 {
-            l.load_succeeded(&Load { handle: 100 + n, hash, image, body: &[] }, &loaded, None).unwrap();
+            l.load_succeeded(&Load { handle: 100 + n, hash, image, body: &[] }, &loaded).unwrap();
         }
     }
     assert!(l.unloaded(200).is_empty());

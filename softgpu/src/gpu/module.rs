@@ -35,6 +35,8 @@ pub(crate) struct Module {
     of_library: bool,
     pub program: Arc<Program>,
     room: Room,
+    /// Where the code of its functions lies.
+    code: Mutex<Vec<u64>>,
     /// Memory of its managed variables, unless its library owns it.
     managed: Vec<u64>,
     attributes: Vec<Arc<Attributes>>,
@@ -176,6 +178,7 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
         of_library: of_library.is_some(),
         program,
         room,
+        code: Mutex::default(),
         managed: own,
         attributes,
         functions: Mutex::default(),
@@ -249,7 +252,11 @@ impl Module {
             }
         }
         host::release_variables(&self.managed);
-        lock(&live.place).leave(&self.room);
+        {
+            let mut place = lock(&live.place);
+            place.leave(&self.room);
+            lock(&self.code).drain(..).for_each(|code| place.leave_function(code));
+        }
         renew_code(live);
     }
 
@@ -257,6 +264,7 @@ impl Module {
     pub fn function(&self, index: usize) -> Arc<Function> {
         let mut functions = lock(&self.functions);
         let made = functions.entry(index).or_insert_with(|| {
+            self.place_code(index);
             FUNCTIONS.insert_with(|handle| Function {
                 handle,
                 live: self.live.clone(),
@@ -268,6 +276,14 @@ impl Module {
             })
         });
         made.clone()
+    }
+
+    /// Places the code of a function, as a driver that loads lazily does when the function is looked up.
+    fn place_code(&self, index: usize) {
+        let Some(live) = self.live.upgrade() else { return };
+        let bytes = self.program.code.bytes_of(index).max(1);
+        // Without room the launch would fail on a driver; here the code is in the process anyway.
+        lock(&self.code).extend(lock(&live.place).take_function(&live.device, bytes).ok());
     }
 
     /// A kernel by name.

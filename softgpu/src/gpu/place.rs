@@ -3,8 +3,9 @@
 //! **The rule.** Each context has chunks of 2 MiB (more for a larger module), each from one `mmap(NULL, …)` of its own, which it keeps
 //! as long as it lives: some for code, others for variables. A module's variables lie together in the first gap that is large enough.
 //! So an address depends on what is loaded and on what was loaded when that came, also on modules that are unloaded since; a module
-//! that was loaded and unloaded with nothing else loaded in between leaves no trace, and one without variables moves none. Work,
-//! streams, events and allocations change nothing. All of this is what was measured of the real driver (docs/migration.md, "Address reproducibility").
+//! that was loaded and unloaded with nothing else loaded in between leaves no trace, and one without variables moves none, unless its
+//! functions are long: their code is placed when they are looked up, and needs a chunk of its own if it is long enough. Work, streams, events and
+//! allocations change nothing. All of this is what was measured of the real driver (docs/migration.md, "Address reproducibility").
 
 use super::device::Device;
 use super::pool::{self, BLOCK};
@@ -115,6 +116,16 @@ impl Place {
             }
         }
         Ok(Room { addresses })
+    }
+
+    /// Allocates a range for the code of a function.
+    pub fn take_function(&mut self, device: &Device, bytes: u64) -> Res<u64> {
+        self.code.take(device, &[(bytes, 1)])?.first().copied().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    /// Releases such a range.
+    pub fn leave_function(&mut self, code: u64) {
+        self.code.leave(code);
     }
 
     /// Releases the ranges of a module.

@@ -92,6 +92,13 @@ pub struct Code {
     pub(crate) functions: Vec<Function>,
 }
 
+impl Code {
+    /// Size of a function's code on the GPU. An instruction of PTX becomes one or two of 16 bytes.
+    pub(crate) fn bytes_of(&self, index: usize) -> u64 {
+        32 * self.functions[index].code.len() as u64
+    }
+}
+
 impl std::fmt::Debug for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Code").field("base", &self.base).field("functions", &self.functions.len()).finish()

@@ -99,7 +99,7 @@ impl Job {
         );
         must(stream::cuEventCreate::Fn::ID, body(&stream::cuEventCreate::Sent { phEvent: handle(Kind::Event), Flags: 0 }, &[]));
         must(id::IMAGE_PUT, body(&ImagePut { hash, kind }, &image.bytes));
-        let load = ImageLoad { handle: handle(Kind::Module), hash, library: false, options: vec![] };
+        let load = ImageLoad { handle: handle(Kind::Module), hash, library: false, options: vec![], describe: false };
         must(id::IMAGE_LOAD, body(&load, &[]));
         let (hfunc, hmod) = (handle(Kind::Function), handle(Kind::Module));
         must(
@@ -358,7 +358,16 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         id::IMAGE_LOAD => {
             let load = |library: bool, key| {
                 let kind = if library { Kind::Library } else { Kind::Module };
-                body(&ImageLoad { handle: compose(kind, 1, 50), hash: job.image, library, options: vec![(key, at)] }, &[])
+                body(
+                    &ImageLoad {
+                        handle: compose(kind, 1, 50),
+                        hash: job.image,
+                        library,
+                        options: vec![(key, at)],
+                        describe: false,
+                    },
+                    &[],
+                )
             };
             all(OPTIONS.into_iter().flat_map(|key| [load(true, key), load(false, key)]).collect())
         }

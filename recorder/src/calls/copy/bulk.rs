@@ -1,5 +1,5 @@
 //! Large copies between pageable memory and a device, by several threads: in-process by the executor ([`executor::bulk`]), at a place that
-//! shares memory with this process through page-locked memory that both have.
+//! shares memory with this process through page-locked memory that both have; there also shorter synchronous ones.
 
 use crate::base::config;
 use crate::calls::copy::rect::{Rect, Until};
@@ -16,16 +16,35 @@ use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyDevice};
 use executor::bulk::{Bulk, SMALLEST, copy_memory, touch};
-use faults::Point;
+use faults::{Faults, Point};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most and the least bytes that go to a place at once: a copy is at least four of such parts, if it is long enough, so that copying in
 /// memory and copying to the GPU go on at the same time.
 const PART: std::ops::RangeInclusive<u64> = 1 << 20..=host_memory::HALF;
 
+/// The shortest synchronous copy that goes through memory which the place shares. It waits for an answer in any case, and by the connection
+/// its bytes would be copied twice more: by the worker's driver, into page-locked memory of its own.
+const SMALLEST_SHARED: u64 = 32 << 10;
+const SMALLEST_IN_TESTS: u64 = 4 << 10;
+/// So many bytes of copies shorter than [`SMALLEST`] travel with the calls before such memory is made for them: it takes some milliseconds.
+const UNSHARED: u64 = 8 << 20;
+
+/// Returns whether a copy is long enough to go this way. Which ones are depends on what has been copied before.
+fn is_long_enough(r: &Rect, shared: bool, until: Until) -> bool {
+    static COPIED: AtomicU64 = AtomicU64::new(0);
+    if r.width >= SMALLEST as u64 {
+        return true;
+    }
+    let tests = Faults::from_env().small_copies;
+    let suits = shared && until == Until::Done && r.width >= if tests { SMALLEST_IN_TESTS } else { SMALLEST_SHARED };
+    suits && (COPIED.fetch_add(r.width, Ordering::Relaxed) >= UNSHARED || tests)
+}
+
 /// Makes such a copy. False if it is another one, or is left to the other ways. The device's end is known memory. Before a synchronous copy
 /// everything that may still change the host's end has been waited for.
 pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
-    if r.rows != 1 || r.width < SMALLEST as u64 {
+    if r.rows != 1 || r.width < SMALLEST_IN_TESTS {
         return Ok(false);
     }
     let host = if r.dst.device { r.src } else { r.dst };
@@ -34,10 +53,10 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
         return Ok(false);
     }
     let suits = |cx: &CallContext| cx.place(device).in_process().is_some() || cx.place(device).maps_file();
-    if !suits(cx) {
+    if !suits(cx) || !is_long_enough(r, cx.place(device).maps_file(), until) {
         return Ok(false);
     }
-    if r.dst.device && !is_at_rest(cx, device, stream, host.address, r.width)? {
+    if r.dst.device && r.width >= SMALLEST as u64 && !is_at_rest(cx, device, stream, host.address, r.width)? {
         match until {
             // It reads its source when its turn has come, as natively.
             Until::Done => cx.settle_turn(device, stream)?,
@@ -113,8 +132,9 @@ fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, 
     Ok(made)
 }
 
-/// A part that a place has: the answer that tells that it has been copied, where it begins in the copy, its bytes.
-type Under = Option<(Waiting, u64, u64)>;
+/// A part that a place has: the answer that tells that it has been copied, the epoch in which it was asked for, where the part begins in the
+/// copy, its bytes.
+type Under = Option<(Waiting, u64, u64, u64)>;
 
 /// A copy through slots.
 struct Staged<'a> {
@@ -147,16 +167,18 @@ impl Staged<'_> {
         let copy = CopyDevice { dst, dst_pitch: bytes, src, src_pitch: bytes, width: bytes, rows: 1, stream: self.stream };
         faults::at(if self.r.dst.device { Point::CopyIn } else { Point::CopyOut });
         operate(cx, self.device, true, &copy)?;
+        let epoch = self.device.epoch.load(Ordering::Relaxed);
         let told = cx.place(self.device).begin(ops::id::STREAM_SYNC, &[&self.stream.to_le_bytes()]);
-        self.halves[usize::from(second)] = Some((self.device.record_error(told)?, at, bytes));
+        self.halves[usize::from(second)] = Some((self.device.record_error(told)?, epoch, at, bytes));
         self.at += bytes;
         Ok(())
     }
 
     /// Waits until a half's part has been copied: where it begins and its bytes.
     fn wait(&mut self, cx: &CallContext, second: bool) -> Result<Option<(u64, u64)>, Code> {
-        let Some((waiting, at, bytes)) = self.halves[usize::from(second)].take() else { return Ok(None) };
-        cx.wait_for(self.device, waiting)?;
+        let Some((waiting, epoch, at, bytes)) = self.halves[usize::from(second)].take() else { return Ok(None) };
+        // The stream is known to be idle then: what follows need not ask.
+        cx.wait_for_stream(self.device, waiting, epoch, self.stream)?;
         Ok(Some((at, bytes)))
     }
 
@@ -206,7 +228,7 @@ impl Staged<'_> {
                 unsafe { touch(self.r.dst.address + at, bytes as usize, true) };
                 // SAFETY: as above; the slot is this copy's, and the GPU has written it.
                 unsafe { copy_memory(self.slots.half(second), self.r.dst.address + at, bytes as usize, &|_| false, threads()) };
-            } else if self.at == self.r.width || rest.is_some() {
+            } else if (self.at == self.r.width || rest.is_some()) && self.halves.iter().all(Option::is_none) {
                 return Ok(rest);
             }
             if self.at < self.r.width && rest.is_none() {
