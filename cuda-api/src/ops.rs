@@ -333,6 +333,20 @@ pub const HOST: u64 = 0x4000_0000_0000;
 pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
+    /// A part of the job's memory file that several small blocks have in common: it is mapped and registered as a whole, since
+    /// registering takes some 40 us, however small the memory is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Slab {
+        /// Its address, a multiple of 4 KiB.
+        pub address: u64,
+        /// Bytes; 0: the block is registered by itself.
+        pub bytes: u64,
+        /// Distinguishes it from others that were at its address before.
+        pub number: u64,
+    }
+}
+
+wire_struct! {
     /// Host memory of the job: a part of its memory file for pinned memory, between [`HOST`] and [`HOST_END`], or
     /// memory that the place allocates and that is mirrored (`id::HOST_BYTES`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,6 +359,8 @@ wire_struct! {
         pub flags: u32,
         /// The place allocates mirrored memory: whole pages, zero at first.
         pub apart: bool,
+        /// The slab that contains it. Mirrored memory is allocated by itself in any case.
+        pub slab: Slab,
     }
 }
 
@@ -453,11 +469,13 @@ impl FunctionInfo {
     /// them.
     pub fn is_sound(&self) -> bool {
         let mut end = 0usize;
-        self.params.iter().all(|(offset, bytes)| {
-            let follows = *offset as usize >= end;
-            end = (*offset as usize).saturating_add(*bytes as usize);
-            follows && end <= MAX_PARAM_BYTES
-        })
+        // Without a limit of its own, parameters without bytes would be as many as fit a message.
+        self.params.len() <= MAX_PARAM_BYTES
+            && self.params.iter().all(|(offset, bytes)| {
+                let follows = *offset as usize >= end;
+                end = (*offset as usize).saturating_add(*bytes as usize);
+                follows && end <= MAX_PARAM_BYTES
+            })
     }
 }
 
@@ -659,5 +677,6 @@ mod tests {
         {
             assert!(!sound(wrong), "{wrong:?}");
         }
+        assert!(sound(&vec![(0, 0); MAX_PARAM_BYTES]) && !sound(&vec![(0, 0); MAX_PARAM_BYTES + 1]));
     }
 }

@@ -201,6 +201,8 @@ pub struct Faults {
     pub tcp_is_far: bool,
     /// Make small copies as large ones.
     pub small_copies: bool,
+    /// Put the first small blocks of pinned memory in a slab too.
+    pub slabs: bool,
 }
 
 impl Faults {
@@ -214,6 +216,7 @@ impl Faults {
             round_limit: word("MRCUDA_FAULT_ROUND_LIMIT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
             tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
             small_copies: word("MRCUDA_FAULT_SMALL_COPIES").is_some_and(|v| v == "1"),
+            slabs: word("MRCUDA_FAULT_SLABS").is_some_and(|v| v == "1"),
         })
     }
 }

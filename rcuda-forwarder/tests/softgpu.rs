@@ -4,7 +4,7 @@
 use cuda_api::calls::{module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyIn, CopyOut, HOST, HostPin, ImageLoad, ImagePut, Launch, id};
+use cuda_api::ops::{Chunk, CopyIn, CopyOut, HOST, HostPin, ImageLoad, ImagePut, Launch, Slab, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
 use memsync::Verify;
@@ -473,7 +473,7 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     assert_eq!([put(1), put(2), put(3), put(4)], [code::SUCCESS, code::SUCCESS, code::SUCCESS, code::ERROR_OUT_OF_MEMORY]);
     assert_eq!(put(2), code::SUCCESS, "what is there already takes nothing");
     let pin = |at: u64, bytes_: u64| {
-        let op = bytes(&HostPin { address: at, bytes: bytes_, flags: 0, apart: true });
+        let op = bytes(&HostPin { address: at, bytes: bytes_, flags: 0, apart: true, slab: Slab::default() });
         job.link.request(id::HOST_PIN, &[&op]).expect("request").wait().expect("answer").0
     };
     let at = |n: u64| HOST + n * (1 << 30);

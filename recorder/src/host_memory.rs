@@ -11,10 +11,12 @@ use crate::host_memory::places::pin_everywhere;
 use crate::job::{Device, PutOff};
 use crate::move_error::MoveError;
 use crate::pinned::blocks::{
-    BLOCKS, Block, CHANGING, HIGHEST, HIGHEST_OWN, Kind, Known, LOWEST_OWN, PAGE, around, find, map, number, page, unmap,
+    BLOCKS, Block, CHANGING, HIGHEST, HIGHEST_OWN, Kind, Known, LOWEST_OWN, Memory, PAGE, around, find, number, page, provide,
+    release,
 };
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
+use cuda_api::ops::Slab;
 use cuda_api::sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_uint, c_void};
@@ -90,18 +92,17 @@ fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32
 
 /// Allocates a block of this size in the context of a device.
 pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
-    let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let _changing = lock(&CHANGING);
-    let (at, filed) = map(&lock(&BLOCKS), len)?;
+    let Memory { at, filed, slab } = provide(&lock(&BLOCKS), bytes)?;
     // Kernels may receive addresses in managed memory in any way.
     let known = if matches!(kind, Kind::Managed | Kind::Variable) { Known::Everywhere } else { Known::Unused };
-    let block = Block { bytes, flags, kind, filed, device: device.index, id: number(), known };
+    let block = Block { bytes, flags, kind, filed, slab, device: device.index, id: number(), known };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
-        unmap(at, len);
+        release(at, bytes, slab);
         return Err(rc);
     }
     crate::pinned::naming::add(at, block);
-    HIGHEST.fetch_max(at + len, Ordering::Relaxed);
+    HIGHEST.fetch_max(at + bytes.next_multiple_of(PAGE), Ordering::Relaxed);
     crate::host_memory::system_atomics::memory_changed(cx);
     Ok(at)
 }
@@ -199,7 +200,7 @@ fn ended(cx: &CallContext, at: u64, block: &Block) {
     if block.kind == Kind::Registered {
         return;
     }
-    unmap(at, block.bytes.next_multiple_of(PAGE));
+    release(at, block.bytes, block.slab);
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: u64) -> Result<(), Code> {
@@ -257,8 +258,16 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, start: u64, bytesize: u
     if !has_pages(start, bytes) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let block =
-        Block { bytes, flags, kind: Kind::Registered, filed: false, device: device.index, id: number(), known: Known::Unused };
+    let block = Block {
+        bytes,
+        flags,
+        kind: Kind::Registered,
+        filed: false,
+        slab: Slab::default(),
+        device: device.index,
+        id: number(),
+        known: Known::Unused,
+    };
     pin_everywhere(cx, start, &block, true)?;
     crate::pinned::naming::add(start, block);
     LOWEST_OWN.fetch_min(start, Ordering::Relaxed);

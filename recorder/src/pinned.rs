@@ -2,3 +2,4 @@
 
 pub(crate) mod blocks;
 pub(crate) mod naming;
+pub(crate) mod slabs;

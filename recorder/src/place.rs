@@ -8,9 +8,10 @@ pub(crate) use spec::{Spec, SpecError, choose};
 
 use crate::base::log::lock;
 use crate::pinned::blocks;
+use crate::pinned::blocks::Block;
 use crate::pinned::naming::{self, Holder};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{self, HostPin};
+use cuda_api::ops::{self, HostPin, Slab};
 use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
@@ -234,9 +235,9 @@ impl Holder for Worker<'_> {
         self.pins.executes.load(Ordering::Acquire)
     }
 
-    unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
+    unsafe fn pin(&self, at: u64, block: &Block) -> Result<Option<Range<u64>>, Code> {
         // SAFETY: guaranteed by the caller.
-        unsafe { Worker::pin(self, at, bytes, flags, filed) }
+        unsafe { Worker::pin(self, at, block) }
     }
 }
 
@@ -253,15 +254,16 @@ impl Worker<'_> {
 
     /// # Safety
     /// As for [`Place::pin`].
-    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
+    pub(crate) unsafe fn pin(&self, at: u64, block: &Block) -> Result<Option<Range<u64>>, Code> {
+        let &Block { bytes, flags, filed, slab, .. } = block;
         let _changing = lock(&self.pins.changing);
         if self.has(at) {
             // Another thread has pinned it already: pinning it again would start a new copy with zeros.
             return Ok(None);
         }
         let apart = self.is_apart(filed);
-        let mut body = Vec::with_capacity(32);
-        HostPin { address: at, bytes, flags, apart }.put(&mut body);
+        let mut body = Vec::with_capacity(64);
+        HostPin { address: at, bytes, flags, apart, slab: if apart { Slab::default() } else { slab } }.put(&mut body);
         let asked = self.link.request(ops::id::HOST_PIN, &[&body]).map_err(lost)?;
         let span = asked.span();
         let answer =
@@ -439,11 +441,11 @@ impl Place {
     ///
     /// # Safety
     /// The memory stays mapped until [`Place::unpin`], or until [`give_up_memory`] was called before it is freed.
-    pub(crate) unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code> {
+    pub(crate) unsafe fn pin(&self, at: u64, block: &Block) -> Result<Option<Range<u64>>, Code> {
         match self {
             // SAFETY: guaranteed by the caller.
-            Place::Remote { link, pins, .. } => unsafe { Worker { link, pins }.pin(at, bytes, flags, filed) },
-            Place::Local { exec, .. } => exec.pin_host(at, bytes, flags).map(|()| None),
+            Place::Remote { link, pins, .. } => unsafe { Worker { link, pins }.pin(at, block) },
+            Place::Local { exec, .. } => exec.pin_host(at, block.bytes, block.flags, block.slab).map(|()| None),
         }
     }
 

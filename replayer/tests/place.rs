@@ -648,12 +648,12 @@ fn host_functions_run_here_where_this_process_is_the_jobs() {
     // Memory of this process, pinned: the driver sees it at its own address.
     let memory = vec![9u8; 1 << 16];
     let at = memory.as_ptr() as u64;
-    p.exec.pin_host(at, 1 << 16, 0).expect("pin");
+    p.exec.pin_host(at, 1 << 16, 0, ops::Slab::default()).expect("pin");
     assert_eq!(p.exec.pinned_host(), [(at, 1 << 16)]);
-    assert!(p.exec.pin_host(at, 1 << 16, 0).is_err(), "twice");
+    assert!(p.exec.pin_host(at, 1 << 16, 0, ops::Slab::default()).is_err(), "twice");
     p.exec.unpin_host(at);
     assert!(p.exec.pinned_host().is_empty());
-    p.exec.pin_host(at, 1 << 16, 0).expect("pin again");
+    p.exec.pin_host(at, 1 << 16, 0, ops::Slab::default()).expect("pin again");
     p.leave();
 }
 
@@ -666,7 +666,7 @@ fn buffers_lie_beside_what_the_driver_still_has() {
     // SAFETY: a fresh mapping, given back while the driver takes it for registered: so does a program that has told only its own
     // place.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) } as u64;
-    p.exec.pin_host(at, BYTES as u64, 0).expect("pin");
+    p.exec.pin_host(at, BYTES as u64, 0, ops::Slab::default()).expect("pin");
     // SAFETY: mapped above.
     unsafe { libc::munmap(at as *mut libc::c_void, BYTES) };
     let buffers: Vec<_> = (0..3).map(|_| p.exec.pinned(BYTES).expect("buffer")).collect();
@@ -692,7 +692,13 @@ fn file(bytes: i64, seals: i32) -> OwnedFd {
 #[test]
 fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
     let p = place();
-    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false }, &[])).0;
+    let pin = |address, bytes| {
+        p.try_apply(
+            id::HOST_PIN,
+            &body(&ops::HostPin { address, bytes, flags: 0, apart: false, slab: ops::Slab::default() }, &[]),
+        )
+        .0
+    };
     let (at, bytes) = (ops::HOST + 8192, 10_000);
     assert_eq!(pin(at, bytes), code::ERROR_NOT_SUPPORTED, "without a file");
     assert!(p.exec.set_pinned_file(file(0, 0)).is_err(), "it could shrink");
@@ -734,9 +740,82 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
 }
 
 #[test]
+fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
+    let p = place();
+    let ours = file(1 << 20, libc::F_SEAL_SHRINK);
+    p.exec.set_pinned_file(ours.try_clone().expect("clone")).expect("file");
+    let slab = ops::Slab { address: ops::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
+    let pin = |address, bytes, slab| {
+        p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false, slab }, &[])).0
+    };
+    let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
+    let (first, second) = (slab.address, slab.address + 8192);
+    for (address, bytes, slab) in [
+        (first - 8, 8, slab),
+        (first, 0, slab),
+        (first, (64 << 10) + 1, slab),
+        (first + (64 << 10), 8, slab),
+        (first, u64::MAX, slab),
+        (first, 8, ops::Slab { address: slab.address + 8, ..slab }),
+        (first, 8, ops::Slab { bytes: 100, ..slab }),
+        (first, 8, ops::Slab { bytes: 1 << 30, ..slab }),
+        (first, 8, ops::Slab { bytes: u64::MAX - 4095, ..slab }),
+        (0x5a00_0000_0000, 8, ops::Slab { address: 0x5a00_0000_0000, ..slab }),
+    ] {
+        assert_eq!(pin(address, bytes, slab), code::ERROR_INVALID_VALUE, "{address:x} {bytes} {slab:?}");
+    }
+    assert_eq!((pin(first, 100, slab), pin(second, 8192, slab)), (code::SUCCESS, code::SUCCESS));
+    assert_eq!(pin(first, 100, slab), code::ERROR_INVALID_VALUE, "twice");
+    assert_eq!(p.exec.pinned_host(), [(first, 100), (second, 8192)]);
+
+    let file = std::fs::File::from(ours);
+    file.write_all_at(b"from the job", second - ops::HOST).expect("write");
+    let a = p.map(0, 2 << 20);
+    let copy = |dst, src, width| {
+        let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
+        p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0
+    };
+    assert_eq!((copy(a, second, 12), copy(first, a, 12)), (code::SUCCESS, code::SUCCESS));
+    p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+    let mut seen = [0; 12];
+    file.read_exact_at(&mut seen, first - ops::HOST).expect("read");
+    assert_eq!(&seen, b"from the job");
+    // What lies between and behind them in the slab is nobody's.
+    for (src, width) in [(first + 96, 8), (first + 4096, 8), (second + 8192, 8), (second, 8200)] {
+        assert_ne!(copy(a, src, width), code::SUCCESS, "{src:x}");
+    }
+    // The job has made another slab at its address while a block of this one is left: that would still be the old memory.
+    let next = ops::Slab { number: 2, ..slab };
+    unpin(first);
+    assert_ne!(copy(a, first, 8), code::SUCCESS);
+    assert_eq!(pin(first, 100, next), code::ERROR_INVALID_VALUE);
+    assert_eq!(copy(a, second, 12), code::SUCCESS);
+    p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+    unpin(second);
+    assert_eq!(pin(first, 100, next), code::SUCCESS);
+    // A new context has everything again.
+    p.apply(id::CONTEXT_RESET, &[]);
+    let a = p.map(0, 2 << 20);
+    let copied = copy_again(&p, a, first);
+    assert_eq!(copied, code::SUCCESS);
+    p.leave();
+}
+
+/// Copies 8 bytes of host memory to the device and waits.
+fn copy_again(p: &Place, dst: u64, src: u64) -> i32 {
+    let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width: 8, rows: 1, stream: LEGACY };
+    let rc = p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0;
+    p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+    rc
+}
+
+#[test]
 fn memory_of_its_own_is_kept_as_the_jobs() {
     let p = place();
-    let pin = |address, bytes| p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: true }, &[])).0;
+    let pin = |address, bytes| {
+        p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab: ops::Slab::default() }, &[]))
+            .0
+    };
     let tell = |lines: &[host_mirror::Line]| p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(lines)).0;
     // In pages of the arena, and in the middle of pages elsewhere.
     for at in [ops::HOST + (1 << 30), 0x5a00_0000_0000 + 100 * 8] {

@@ -101,9 +101,10 @@ const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.
 const NAMES_11: [&str; 2] = ["vecadd", "stencil"];
 /// Programs in the patterns of real ones (tests/apps), in the order of its README.
-pub const APPS: [&str; 21] = [
+pub const APPS: [&str; 22] = [
     "decode",
     "allocations",
+    "hostblocks",
     "streams",
     "graphs",
     "registered",

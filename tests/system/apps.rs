@@ -71,7 +71,7 @@ macro_rules! apps {
 }
 
 apps! {
-    decode allocations streams graphs registered base64 pipeline zerocopy managed queens btree
+    decode allocations hostblocks streams graphs registered base64 pipeline zerocopy managed queens btree
     particles heat hydro solver radix hashtable filters alignment triangles gemm
 }
 

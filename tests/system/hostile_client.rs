@@ -4,7 +4,7 @@ use crate::LIMIT;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, id};
+use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, Slab, id};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use rcuda_forwarder::{Credentials, JobHello, Link, Lost, Token, Trust};
@@ -138,7 +138,9 @@ fn copies_of_graphs_read_nothing_else() {
 fn pins_do_not_tell_where_the_worker_lies() {
     let scene = Scene::new("hostile-pins");
     let server = Server::start(&scene, "one");
-    let pin = |link: &Arc<Link>, address, bytes| ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true });
+    let pin = |link: &Arc<Link>, address, bytes| {
+        ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true, slab: Slab::default() })
+    };
     let first = client(&scene, &server);
     // What is the executor's or the job's on the device is no host memory, whether something lies there or not.
     for at in

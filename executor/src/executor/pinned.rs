@@ -5,14 +5,14 @@
 //! shrink. A worker that cannot share the memory has a copy at the same addresses; both sides send each other their changes
 //! ([`crate::host_mirror`]).
 
-use super::state::pinned::{From, Part, inside};
+use super::state::pinned::{From, Part, SlabPart, inside};
 use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
 use crate::limits::{MOST_PINNED, tell_once};
 use crate::steer::RESERVED_END;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use cuda_api::ops::{HOST, HOST_END, HostPin, VMM};
+use cuda_api::ops::{HOST, HOST_END, HostPin, Slab, VMM};
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
 use std::io;
@@ -107,22 +107,77 @@ impl Executor {
     }
 
     /// Registers host memory of the job, for an executor in its process: copies from and to it are then asynchronous, and kernels can use
-    /// it at the same address. `flags` as of `cuMemHostRegister`; they include those of `cuMemHostAlloc` except one.
+    /// it at the same address. `flags` as of `cuMemHostRegister`; they include those of `cuMemHostAlloc` except one. A block of a slab is
+    /// registered with all of the slab, which must be mapped.
     ///
     /// # Errors
     /// The driver's error; `NOT_SUPPORTED` if the GPU sees the memory at another address.
-    pub fn pin_host(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+    pub fn pin_host(&self, at: u64, bytes: u64, flags: u32, slab: Slab) -> Result<(), Code> {
+        if slab.bytes > 0 {
+            return self.pin_in_slab(at, Part { bytes, flags, from: From::Slab(slab.address) }, slab, None);
+        }
         self.register_host(at, Part { bytes, flags, from: From::Here })
     }
 
-    fn register_host(&self, at: u64, part: Part) -> Result<(), Code> {
-        self.make_current()?;
-        self.gpu.register(at, part.bytes, part.flags)?;
-        if self.gpu.device_pointer(at) != Ok(at) {
-            // The refusal is reported.
-            let _ = self.gpu.unregister(at);
-            return Err(code::ERROR_NOT_SUPPORTED);
+    /// Registers a block of a slab, and the slab with the first one; a worker maps it from the file.
+    fn pin_in_slab(&self, at: u64, part: Part, slab: Slab, file: Option<&OwnedFd>) -> Result<(), Code> {
+        let inside = at >= slab.address && at.checked_add(part.bytes).is_some_and(|end| end - slab.address <= slab.bytes);
+        if part.bytes == 0 || !inside {
+            return Err(code::ERROR_INVALID_VALUE);
         }
+        // Held while it is registered: another thread's block of it has to wait for that.
+        let mut slabs = lock(&self.pinned.slabs);
+        if lock(&self.pinned.parts).contains_key(&at) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        match slabs.get_mut(&slab.address) {
+            Some(known) if (known.number, known.bytes) == (slab.number, slab.bytes) => known.blocks += 1,
+            // The driver still has the pages of one that the job has unmapped.
+            Some(_) => return Err(code::ERROR_INVALID_VALUE),
+            None => {
+                if let Some(file) = file {
+                    map(file, slab.address, slab.bytes)?;
+                }
+                let known = SlabPart { bytes: slab.bytes, number: slab.number, blocks: 1, mapped: file.is_some() };
+                self.register(slab.address, slab.bytes, 0)
+                    .inspect_err(|_| file.into_iter().for_each(|_| unmap(slab.address, slab.bytes)))?;
+                slabs.insert(slab.address, known);
+            }
+        }
+        lock(&self.pinned.parts).insert(at, part);
+        Ok(())
+    }
+
+    /// Unregisters a slab whose last block has gone.
+    fn forget_block(&self, slab: u64) {
+        let mut slabs = lock(&self.pinned.slabs);
+        let Some(known) = slabs.get_mut(&slab) else { return };
+        known.blocks -= 1;
+        if known.blocks > 0 {
+            return;
+        }
+        let known = *known;
+        slabs.remove(&slab);
+        // Fails only if the context was destroyed, and the registration with it.
+        let _ = self.gpu.unregister(slab);
+        if known.mapped {
+            unmap(slab, known.bytes);
+        }
+    }
+
+    fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+        self.make_current()?;
+        self.gpu.register(at, bytes, flags)?;
+        if self.gpu.device_pointer(at) == Ok(at) {
+            return Ok(());
+        }
+        // The refusal is reported.
+        let _ = self.gpu.unregister(at);
+        Err(code::ERROR_NOT_SUPPORTED)
+    }
+
+    fn register_host(&self, at: u64, part: Part) -> Result<(), Code> {
+        self.register(at, part.bytes, part.flags)?;
         lock(&self.pinned.parts).insert(at, part);
         if part.from == From::Apart {
             self.pinned.own.fetch_add(pages(at, part.bytes).1, Ordering::Relaxed);
@@ -139,6 +194,9 @@ impl Executor {
     }
 
     fn forget(&self, at: u64, part: Part) {
+        if let From::Slab(slab) = part.from {
+            return self.forget_block(slab);
+        }
         // Fails only if the context was destroyed, and the registration with it.
         let _ = self.gpu.unregister(at);
         if part.from == From::Apart {
@@ -158,7 +216,7 @@ impl Executor {
     }
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
-        let HostPin { address, bytes, flags, apart } = HostPin::get(&mut body).map_err(short)?;
+        let HostPin { address, bytes, flags, apart, slab } = HostPin::get(&mut body).map_err(short)?;
         if lock(&self.pinned.parts).len() >= MOST_PINNED {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
@@ -166,8 +224,14 @@ impl Executor {
             return self.pin_apart(address, bytes, flags);
         }
         let file = self.pinned.file.get().ok_or(code::ERROR_NOT_SUPPORTED)?;
-        let inside = address >= HOST && address.checked_add(bytes).is_some_and(|end| end <= HOST_END);
-        if bytes == 0 || address % PAGE != 0 || !inside {
+        let inside = |at: u64, bytes: u64| at >= HOST && at.checked_add(bytes).is_some_and(|end| end <= HOST_END);
+        if slab.bytes > 0 {
+            if slab.address % PAGE != 0 || slab.bytes % PAGE != 0 || !inside(slab.address, slab.bytes) {
+                return Err(code::ERROR_INVALID_VALUE);
+            }
+            return self.pin_in_slab(address, Part { bytes, flags, from: From::Slab(slab.address) }, slab, Some(file));
+        }
+        if bytes == 0 || address % PAGE != 0 || !inside(address, bytes) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         map(file, address, bytes)?;
@@ -266,7 +330,10 @@ impl Executor {
 
     /// Registers everything again, with the driver's new context.
     pub(super) fn pin_again(&self) -> Result<(), Code> {
-        lock(&self.pinned.parts).iter().try_for_each(|(at, part)| self.gpu.register(*at, part.bytes, part.flags))
+        lock(&self.pinned.slabs).iter().try_for_each(|(at, slab)| self.gpu.register(*at, slab.bytes, 0))?;
+        let parts = lock(&self.pinned.parts);
+        let alone = parts.iter().filter(|(_, part)| !matches!(part.from, From::Slab(_)));
+        alone.into_iter().try_for_each(|(at, part)| self.gpu.register(*at, part.bytes, part.flags))
     }
 
     /// Unregisters everything; the context is current.

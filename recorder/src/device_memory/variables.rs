@@ -81,7 +81,7 @@ fn context_of(cx: &CallContext, device: u32, owner: u64) -> Option<u64> {
 /// Notes the variables of code that was loaded just now. Of variables that overlap, the place knows which one is meant.
 pub(crate) fn learn(cx: &CallContext, device: &Device, owner: u64, facts: &CodeFacts) {
     let Some(context) = context_of(cx, device.index, owner) else { return };
-    let mut all: Vec<(u64, u64)> = facts.variables.iter().map(|v| (v.address, v.bytes)).collect();
+    let mut all: Vec<(u64, u64)> = facts.variables.iter().take(CodeFacts::VARIABLES).map(|v| (v.address, v.bytes)).collect();
     all.sort_unstable();
     let end = |(start, bytes): (u64, u64)| start.saturating_add(bytes);
     let mut state = lock(&STATE);

@@ -10,7 +10,7 @@ use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
 use crate::move_error::{Busyness, MoveError};
-use crate::pinned::blocks::{BLOCKS, CHANGING, Kind, Known, NEEDED, around};
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, NEEDED, around};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Control, ControlReply, LinkError};
@@ -119,11 +119,11 @@ fn come_to_rest(place: &Place, until: Instant) -> Result<(), MirrorError> {
 pub(super) fn leave_file(place: &Place) -> Result<(), MirrorError> {
     let blocks = lock(&BLOCKS).clone();
     place.leave_file();
-    for (at, b) in blocks.iter().filter(|(at, b)| b.filed && place.has_pinned(**at)) {
-        place.unpin(*at);
-        if matches!(b.known, Known::Found | Known::Everywhere) {
-            b.pin(place, *at).map_err(|error| MirrorError::Pin { error, bytes: b.bytes })?;
-        }
+    let known: Vec<(&u64, &Block)> = blocks.iter().filter(|(at, b)| b.filed && place.has_pinned(**at)).collect();
+    // All of them first: blocks of one slab are mapped together.
+    known.iter().for_each(|(at, _)| drop(place.unpin(**at)));
+    for (at, b) in known.into_iter().filter(|(_, b)| matches!(b.known, Known::Found | Known::Everywhere)) {
+        b.pin(place, *at).map_err(|error| MirrorError::Pin { error, bytes: b.bytes })?;
     }
     place.tell_changes().map_err(|_| MirrorError::Gone)
 }

@@ -20,7 +20,7 @@ impl Block {
     /// Registers the block, which begins at `at`, with a place's driver. Returns the position of that call in the place's order.
     pub(crate) fn pin(&self, place: &Place, at: u64) -> Result<Option<Range<u64>>, Code> {
         // SAFETY: the block is in the table or about to be added; before a block is freed, all places are told.
-        unsafe { place.pin(at, self.bytes, self.flags, self.filed) }
+        unsafe { place.pin(at, self) }
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::pinned::blocks::{BLOCKS, Block, CHANGING, HIGHEST, Kind, Known, map, number};
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, map, number};
 use crate::pinned::naming;
+use cuda_api::ops::Slab;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 /// Bytes of one half: one is filled or emptied while the GPU has the other.
 pub(crate) const HALF: u64 = 8 << 20;
@@ -17,6 +17,7 @@ const SETS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Slots {
     at: u64,
+    block: Block,
 }
 
 /// Those that no copy has, and how many there are.
@@ -38,7 +39,7 @@ impl Slots {
             return true;
         }
         // SAFETY: this memory never goes.
-        let Ok(span) = (unsafe { place.pin(self.at, 2 * HALF, 0, true) }) else { return false };
+        let Ok(span) = (unsafe { place.pin(self.at, &self.block) }) else { return false };
         // The GPU has nothing more to do.
         device.still_quiet(span);
         true
@@ -54,16 +55,25 @@ pub(crate) fn take_slots() -> Option<Slots> {
     if free.1 == SETS {
         return None;
     }
-    let _changing = lock(&CHANGING);
+    // While places are told of other memory, which takes long, no copy waits for this: there are other ways.
+    let _changing = CHANGING.try_lock().ok()?;
     let (at, filed) = map(&lock(&BLOCKS), 2 * HALF).ok()?;
     // Of no device: it stays when a context ends.
-    let block =
-        Block { bytes: 2 * HALF, flags: 0, kind: Kind::Staging, filed, device: u32::MAX, id: number(), known: Known::Hidden };
+    let slab = Slab::default();
+    let block = Block {
+        bytes: 2 * HALF,
+        flags: 0,
+        kind: Kind::Staging,
+        filed,
+        slab,
+        device: u32::MAX,
+        id: number(),
+        known: Known::Hidden,
+    };
     naming::add(at, block);
-    HIGHEST.fetch_max(at + 2 * HALF, Ordering::Relaxed);
     // Where the memory file cannot grow no place shares it, and nobody asks again.
     free.1 = if filed { free.1 + 1 } else { SETS };
-    filed.then_some(Slots { at })
+    filed.then_some(Slots { at, block })
 }
 
 /// Takes slots back, which no place uses any more.

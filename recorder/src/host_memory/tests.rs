@@ -5,7 +5,7 @@ use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
 use std::ops::Range;
 
 fn block(bytes: u64) -> Block {
-    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, device: 0, id: 0, known: Known::Unused }
+    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, slab: Slab::default(), device: 0, id: 0, known: Known::Unused }
 }
 
 #[test]
@@ -90,6 +90,34 @@ fn memory_is_zero_and_zero_again() {
         bytes.fill(7);
         unmap(at, 3 * PAGE);
     }
+}
+
+#[test]
+fn small_blocks_share_memory_and_begin_with_zeros() {
+    // Other tests of this process may have small blocks too.
+    let blocks = BTreeMap::new();
+    let _changing = lock(&CHANGING);
+    let mut live: Vec<Memory> = (0..40).map(|_| provide(&blocks, 5000).unwrap()).filter(|m| m.slab.bytes > 0).collect();
+    assert!(live.len() > 20, "{live:?}");
+    assert!(live.windows(2).all(|pair| pair[0].slab == pair[1].slab && pair[0].at.abs_diff(pair[1].at) == 3 * PAGE));
+    let whole = |m: &Memory| {
+        // SAFETY: the pages of a block that nobody else has.
+        unsafe { std::slice::from_raw_parts_mut(m.at as *mut u8, 2 * PAGE as usize) }
+    };
+    live.iter().for_each(|m| whole(m).fill(7));
+    for m in live.drain(10..) {
+        release(m.at, 5000, m.slab);
+    }
+    for _ in 0..20 {
+        let again = provide(&blocks, 5000).unwrap();
+        assert!(whole(&again).iter().all(|b| *b == 0), "{again:?}");
+        live.push(again);
+    }
+    let slab = live[0].slab;
+    live.into_iter().for_each(|m| release(m.at, 5000, m.slab));
+    // SAFETY: asks which pages are mapped, and touches none.
+    let gone = unsafe { libc::mincore(slab.address as *mut c_void, PAGE as usize, [0u8].as_mut_ptr()) } != 0;
+    assert!(gone, "its memory is given back");
 }
 
 #[test]

@@ -89,8 +89,12 @@ impl Ledger {
     /// Records that the place has said what a function needs.
     pub(crate) fn info_asked(&mut self, function: u64, body: &[u8], info: &FunctionInfo) -> Result<(), Code> {
         let edges = Edges { uses: [function].into(), ..Edges::default() };
-        // The answer depends on attributes, of which only the last values are replayed, so a replay does not compare it.
-        self.append(id::FUNCTION_INFO, body, &[], &edges, Keep::setting(function, id::FUNCTION_INFO, 0))?;
+        // The first look-up places the function's code. Later ones, made because an attribute has changed, place nothing. The answer
+        // depends on attributes, of which only the last values are replayed, so a replay does not compare it.
+        let key = [function, u64::from(id::FUNCTION_INFO)];
+        if self.values.insert(key, Vec::new()).is_none() {
+            self.append(id::FUNCTION_INFO, body, &[], &edges, Keep::PLAIN)?;
+        }
         if info.local_grew > 0 {
             // This memory stays when the function is gone.
             let bytes = info.local_grew;

@@ -19,8 +19,10 @@ pub(crate) struct KnownCode(HashMap<u64, Unit>);
 
 impl KnownCode {
     pub(crate) fn learn(&mut self, handle: u64, facts: &CodeFacts) {
-        let variables = facts.variables.iter().map(|v| (v.name.clone(), (v.address, v.bytes))).collect();
-        let sound = facts.functions.iter().filter(|info| info.is_sound());
+        // A place that says more than was agreed is not believed beyond that.
+        let variables = facts.variables.iter().take(CodeFacts::VARIABLES);
+        let variables = variables.map(|v| (v.name.clone(), (v.address, v.bytes))).collect();
+        let sound = facts.functions.iter().take(CodeFacts::FUNCTIONS).filter(|info| info.is_sound());
         let functions = sound.map(|info| {
             let mut bytes = Vec::new();
             info.put(&mut bytes);

@@ -1,6 +1,7 @@
 use super::*;
 use cuda_api::calls::module::cuModuleGetFunction;
 use cuda_api::handle::compose;
+use cuda_api::ops::FunctionInfo;
 use executor::DeviceInfo;
 
 pub(crate) fn info() -> DeviceInfo {
@@ -206,6 +207,25 @@ fn a_setting_of_a_function_belongs_to_it() {
         |l: &mut Ledger, f: u64, value| l.keep::<cuFuncSetAttribute::Fn>(&body(f, value), &edges(&[], None, &[f])).unwrap();
     let (one, again, other) = (keep(&mut l, 7, 1), keep(&mut l, 7, 1), keep(&mut l, 9, 1));
     assert_eq!((one, one.setting.map(|s| s[0]), other.setting.map(|s| s[0])), (again, Some(7), Some(9)));
+}
+
+#[test]
+fn a_function_keeps_the_place_of_its_first_look_up() {
+    let mut l = ledger();
+    let info = FunctionInfo { local_grew: 0, ..FunctionInfo::default() };
+    make(&mut l, FUNCTION);
+    l.info_asked(FUNCTION, &FUNCTION.to_le_bytes(), &info).unwrap();
+    make(&mut l, 10);
+    // An attribute was set, so it is asked again; its local memory may grow then.
+    l.info_asked(FUNCTION, &FUNCTION.to_le_bytes(), &info).unwrap();
+    assert_eq!(seqs(&l), [1, 2, 3]);
+    l.info_asked(FUNCTION, &FUNCTION.to_le_bytes(), &FunctionInfo { local_grew: 4096, ..info.clone() }).unwrap();
+    let ids: Vec<u16> = l.live().unwrap().map(|r| r.unwrap().id).collect();
+    assert_eq!(ids, [1, ops::id::FUNCTION_INFO, 1, ops::id::LOCAL_GROW]);
+    // In a new context it is looked up anew.
+    l.context_ended().unwrap();
+    l.info_asked(FUNCTION, &FUNCTION.to_le_bytes(), &info).unwrap();
+    assert_eq!(l.live().unwrap().map(|r| r.unwrap().id).filter(|id| *id == ops::id::FUNCTION_INFO).count(), 2);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The table of pinned memory: blocks of the arena, and memory that the program has registered.
 
 use crate::base::log::lock;
+use crate::pinned::slabs::{self, Slabs};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
+use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END, Slab};
+use faults::Faults;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -44,6 +46,8 @@ pub(crate) struct Block {
     pub(crate) kind: Kind,
     /// Whether it lies in the arena's file, which places of this machine map.
     pub(crate) filed: bool,
+    /// The slab that contains it; of no bytes if its memory is its own.
+    pub(crate) slab: Slab,
     /// The device whose context it belongs to; it is freed with that context.
     pub(crate) device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
@@ -74,6 +78,14 @@ impl Block {
 
     pub(crate) fn is_managed(&self) -> bool {
         matches!(self.kind, Kind::Managed | Kind::Variable)
+    }
+
+    /// Start and end of what is mapped for it, given where it begins.
+    fn mapping(&self, at: u64) -> (u64, u64) {
+        match self.slab.bytes {
+            0 => (at, at + self.bytes.next_multiple_of(PAGE)),
+            bytes => (self.slab.address, self.slab.address + bytes),
+        }
     }
 }
 
@@ -208,13 +220,69 @@ fn file_to(end: u64) -> Option<i32> {
 /// The lowest gap of `len` bytes in the arena above `from`.
 pub(crate) fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
     let mut at = from;
-    for (start, b) in blocks.range(from..ARENA_END) {
-        if start - at >= len + GUARD {
+    for (start, end) in blocks.range(from..ARENA_END).map(|(at, b)| b.mapping(*at)) {
+        // Of several blocks in a slab each has the slab as its mapping.
+        if start.saturating_sub(at) >= len + GUARD {
             break;
         }
-        at = start + b.bytes.next_multiple_of(PAGE) + GUARD;
+        at = end + GUARD;
     }
     (at.checked_add(len)? <= ARENA_END).then_some(at)
+}
+
+/// Memory for a block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) at: u64,
+    pub(crate) filed: bool,
+    pub(crate) slab: Slab,
+}
+
+static SLABS: Mutex<Slabs> = Mutex::new(Slabs::new());
+
+/// Memory for a block of so many bytes, all zero: pages of its own or of a slab. The caller holds [`CHANGING`] until the block is in the
+/// table.
+pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memory, Code> {
+    let len = bytes.checked_next_multiple_of(PAGE).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let mut slabs = lock(&SLABS);
+    loop {
+        match slabs.place(bytes, Faults::from_env().slabs) {
+            slabs::Place::Alone => break,
+            slabs::Place::In(block) => {
+                if block.used {
+                    // SAFETY: these pages of a mapped slab are the new block's; nothing uses them any more.
+                    unsafe { std::ptr::write_bytes(block.at as *mut u8, 0, len as usize) };
+                }
+                return Ok(Memory { at: block.at, filed: block.filed, slab: block.slab });
+            }
+            slabs::Place::Map(size) => match map(blocks, size) {
+                Ok((address, filed)) => slabs.add(Slab { address, bytes: size, number: number() }, filed),
+                // The block may still fit.
+                Err(_) => {
+                    slabs.alone();
+                    break;
+                }
+            },
+        }
+    }
+    drop(slabs);
+    match map(blocks, len) {
+        Ok((at, filed)) => Ok(Memory { at, filed, slab: Slab::default() }),
+        Err(rc) => {
+            lock(&SLABS).give(0, bytes, Slab::default());
+            Err(rc)
+        }
+    }
+}
+
+/// Takes back memory of [`provide`]; no block of the table contains it any more.
+pub(crate) fn release(at: u64, bytes: u64, slab: Slab) {
+    let empty = lock(&SLABS).give(at, bytes, slab);
+    match empty {
+        Some(slab) => unmap(slab.address, slab.bytes),
+        None if slab.bytes == 0 => unmap(at, bytes.next_multiple_of(PAGE)),
+        None => {}
+    }
 }
 
 /// Maps `len` fresh bytes in the arena; also returns whether they lie in its file.

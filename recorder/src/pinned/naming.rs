@@ -110,7 +110,7 @@ pub(crate) trait Holder {
     ///
     /// # Safety
     /// The memory stays mapped until it is unpinned, or until [`crate::place::give_up_memory`] was called before it is freed.
-    unsafe fn pin(&self, at: u64, bytes: u64, flags: u32, filed: bool) -> Result<Option<Range<u64>>, Code>;
+    unsafe fn pin(&self, at: u64, block: &Block) -> Result<Option<Range<u64>>, Code>;
 }
 
 /// Called before the job's changes of a worker's memory are sent, which may contain addresses of memory that the worker lacks: gives it
@@ -153,7 +153,7 @@ pub(crate) fn named(words: impl Iterator<Item = u64>, worker: &impl Holder) -> b
     let mut any = false;
     for (start, b) in &lacking {
         // SAFETY: a block of the table; a thread that frees it marks it first, and then waits until this is over.
-        any |= unsafe { worker.pin(*start, b.bytes, b.flags, b.filed) }.is_ok();
+        any |= unsafe { worker.pin(*start, b) }.is_ok();
     }
     // The commit may have come meanwhile, before the worker had the memory.
     if any && worker.executes() {

@@ -13,8 +13,8 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
 use cuda_api::ops::{
     ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
-    HostPin, ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, StreamAttribute, TENSOR_MAP_BYTES,
-    TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    HostPin, ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute,
+    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -396,7 +396,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
             all(vec![peer(at), peer(at & !(CHUNK - 1))])
         }
         id::HOST_PIN => {
-            let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart }, &[]);
+            let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart, slab: Slab::default() }, &[]);
             // Mirrored memory may be allocated in the range of pinned memory.
             let apart = Some(pin(true)).filter(|_| !(cuda_api::ops::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())

@@ -27,6 +27,19 @@ pub(crate) enum From {
     File,
     /// Allocated here; unmapped when it is unregistered.
     Apart,
+    /// It belongs to the slab at this address, which is registered as a whole.
+    Slab(u64),
+}
+
+/// A slab that is registered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlabPart {
+    pub(crate) bytes: u64,
+    pub(crate) number: u64,
+    /// Number of its blocks that are registered; it goes with the last one.
+    pub(crate) blocks: u32,
+    /// Whether it was mapped from the file.
+    pub(crate) mapped: bool,
 }
 
 /// The executor's copies of mirrored memory.
@@ -43,6 +56,8 @@ pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     pub(crate) file: OnceLock<OwnedFd>,
     pub(crate) parts: Mutex<BTreeMap<u64, Part>>,
+    /// Slabs by address. Taken before `parts`.
+    pub(crate) slabs: Mutex<BTreeMap<u64, SlabPart>>,
     /// Size of the mirrored copies in bytes.
     pub(crate) own: AtomicU64,
     /// Whether the job was told that the limit is reached.

@@ -115,7 +115,7 @@ fn memory_that_bytes_name_is_given_while_a_call_waits_for_them() {
         copy_in.late = late;
         copy_in.before_sent = Some(Arc::new(move |_| {
             assert!(soon(|| is_sent.load(Ordering::SeqCst)));
-            let given = to.request(id::HOST_PIN, &[&[0; 32]]).unwrap().wait_for(Duration::from_secs(20));
+            let given = to.request(id::HOST_PIN, &[&[0; 48]]).unwrap().wait_for(Duration::from_secs(20));
             assert_eq!(given.expect("the request waits for ever").unwrap().0, code::SUCCESS);
         }));
         // SAFETY: the memory lives until the copy is over, below.

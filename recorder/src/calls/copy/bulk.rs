@@ -19,8 +19,8 @@ use executor::bulk::{Bulk, SMALLEST, copy_memory, touch};
 use faults::{Faults, Point};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most and the least bytes that go to a place at once: a copy is at least four of such parts, if it is long enough, so that copying in
-/// memory and copying to the GPU go on at the same time.
+/// The most and the least bytes of a part of a copy of at least [`SMALLEST`]. It has at least four of them, if it is long enough, so that
+/// copying in memory and copying to the GPU go on at the same time.
 const PART: std::ops::RangeInclusive<u64> = 1 << 20..=host_memory::HALF;
 
 /// The shortest synchronous copy that goes through memory which the place shares. It waits for an answer in any case, and by the connection
@@ -90,7 +90,12 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
                 cx.settle_stream(device, stream)?;
             }
         }
-        Some(rest) => copy_out(cx, device, rest, stream, until)?,
+        Some(rest) => {
+            // Another thread writes the bytes, and must not meet a bad pointer of the program.
+            // SAFETY: the program says that its destination has these bytes.
+            unsafe { touch(rest.dst.address, rest.width as usize, true) };
+            copy_out(cx, device, rest, stream, until)?;
+        }
     }
     Ok(true)
 }
@@ -136,6 +141,14 @@ fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, 
 /// copy, its bytes.
 type Under = Option<(Waiting, u64, u64, u64)>;
 
+/// Bytes of the part that begins at `at` of a copy of `width` bytes. Copies shorter than [`SMALLEST`] are one part, so that work of other
+/// threads finds all of their bytes or none. Other parts end where a word of the device's memory does: addresses of host memory are looked
+/// for in each part by itself.
+fn part(device_end: u64, width: u64, at: u64) -> u64 {
+    let (left, part) = (width - at, (width / 4).next_multiple_of(4096).clamp(*PART.start(), *PART.end()));
+    if width < SMALLEST as u64 || part >= left { left.min(*PART.end()) } else { part - (device_end + at + part) % 8 }
+}
+
 /// A copy through slots.
 struct Staged<'a> {
     device: &'static Device,
@@ -149,8 +162,8 @@ struct Staged<'a> {
 
 impl Staged<'_> {
     fn part(&self) -> u64 {
-        let part = (self.r.width / 4).next_multiple_of(4096).clamp(*PART.start(), *PART.end());
-        part.min(self.r.width - self.at)
+        let device_end = if self.r.dst.device { self.r.dst.address } else { self.r.src.address };
+        part(device_end, self.r.width, self.at)
     }
 
     /// What has not been begun.
@@ -240,6 +253,28 @@ impl Staged<'_> {
                 }
             }
             second = !second;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_fit_a_half_and_end_where_words_of_the_device_do() {
+        let whole = SMALLEST as u64;
+        let widths =
+            [1, 4096, 1 << 20, (3 << 20) + 5, whole - 1, whole, whole + 3, (32 << 20) - 1, (32 << 20) + 8191, (100 << 20) + 1];
+        for (width, device_end) in widths.into_iter().flat_map(|w| (0..9).map(move |odd| (w, 0x2000_0000_0000 + odd))) {
+            let (mut at, mut parts) = (0, 0);
+            while at < width {
+                let bytes = part(device_end, width, at);
+                assert!((1..=host_memory::HALF).contains(&bytes) && bytes <= width - at, "{bytes} of {width} at {at}");
+                (at, parts) = (at + bytes, parts + 1);
+                assert!(at == width || (device_end + at).is_multiple_of(8), "{width} at {at}");
+            }
+            assert!(parts == 1 || width >= whole, "{width}: {parts}");
         }
     }
 }

@@ -70,7 +70,7 @@ impl Holder for Worker {
         self.executes
     }
 
-    unsafe fn pin(&self, at: u64, _: u64, _: u32, _: bool) -> Result<Option<Range<u64>>, Code> {
+    unsafe fn pin(&self, at: u64, _: &Block) -> Result<Option<Range<u64>>, Code> {
         self.has.borrow_mut().push(at);
         Ok(None)
     }
@@ -80,7 +80,19 @@ impl Holder for Worker {
 fn a_target_is_given_what_is_found_and_the_job_uses_it_as_before() {
     use crate::pinned::blocks::{HIGHEST_OWN, Kind, LOWEST_OWN, number};
     const AT: u64 = 0x7e00_0000_0000;
-    add(AT, Block { bytes: 64, flags: 0, kind: Kind::Registered, filed: false, device: 0, id: number(), known: Known::Unused });
+    add(
+        AT,
+        Block {
+            bytes: 64,
+            flags: 0,
+            kind: Kind::Registered,
+            filed: false,
+            slab: cuda_api::ops::Slab::default(),
+            device: 0,
+            id: number(),
+            known: Known::Unused,
+        },
+    );
     LOWEST_OWN.fetch_min(AT, Ordering::Relaxed);
     HIGHEST_OWN.fetch_max(AT + 64, Ordering::Relaxed);
     let known = || lock(&BLOCKS)[&AT].known;
