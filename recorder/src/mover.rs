@@ -215,7 +215,18 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
-        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, tries_since: None, held: Duration::ZERO, committed: false }
+        Mover {
+            gate: None,
+            task,
+            moving,
+            devices,
+            legs,
+            was_busy,
+            idle_since: None,
+            tries_since: None,
+            held: Duration::ZERO,
+            committed: false,
+        }
     }
 
     fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {

@@ -3,7 +3,17 @@ use std::sync::atomic::AtomicUsize;
 
 fn wanted(to: &str) -> Migrate {
     let (gpu, id, deadline_ms, max_downtime_ms, patience_ms) = (None, None, None, None, None);
-    Migrate { to: to.into(), gpu, id, deadline_ms, max_downtime_ms, patience_ms, verify: ::control::Verify::Auto, wait: true, queue: false }
+    Migrate {
+        to: to.into(),
+        gpu,
+        id,
+        deadline_ms,
+        max_downtime_ms,
+        patience_ms,
+        verify: ::control::Verify::Auto,
+        wait: true,
+        queue: false,
+    }
 }
 
 fn task(id: &str, wanted: Migrate) -> Arc<Task> {
