@@ -166,6 +166,9 @@ pub struct Move {
     /// How long calls were blocked. If the GPU was not idle at the first attempt, this is the longest of the
     /// attempts.
     pub downtime_ms: f64,
+    /// What the last attempt that did not find the job idle was waiting for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// How long the GPUs were idle.
     pub gpu_idle_ms: f64,
     /// Time from the start to the end, without the time in the queue.

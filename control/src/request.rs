@@ -70,6 +70,10 @@ pub struct Migrate {
     /// The move is abandoned before its commit if the job's calls have been blocked for this many milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<u64>,
+    /// For how many milliseconds the job goes on trying if its GPU does not become idle: it runs meanwhile, and the copy is kept
+    /// current. None: for some seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience_ms: Option<u64>,
     /// How the copy is proved to be identical.
     #[serde(default)]
     pub verify: Verify,
@@ -94,6 +98,7 @@ impl Migrate {
             id: None,
             deadline_ms: None,
             max_downtime_ms: None,
+            patience_ms: None,
             verify: Verify::default(),
             wait: true,
             queue: false,
@@ -158,6 +163,7 @@ pub(crate) mod tests {
             id: Some("slurm-12.3_a".into()),
             deadline_ms: Some(1),
             max_downtime_ms: Some(2),
+            patience_ms: Some(3),
             verify: Verify::Bytes,
             wait: false,
             queue: true,

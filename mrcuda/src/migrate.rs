@@ -41,6 +41,9 @@ pub(crate) struct MigrateArgs {
     /// Abandon the move if calls of the program would wait longer than this, for example 200ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     max_downtime: Option<u64>,
+    /// Keep trying for this long, for example 10m, if the GPU does not become idle; the program runs meanwhile
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait: Option<u64>,
     /// How to verify the copy: `hash`, or `bytes`, which sends all memory a second time if the places cannot map each
     /// other's memory [default: bytes between places of one GPU, hash otherwise]
     #[arg(long, value_name = "hash|bytes", value_parser = verify)]
@@ -94,11 +97,11 @@ fn verify(text: &str) -> Result<Verify, String> {
 
 /// A time in milliseconds.
 fn time(text: &str) -> Result<u64, String> {
-    let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0)];
+    let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0), ("m", 60_000.0), ("h", 3_600_000.0)];
     let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
     match read {
         Some(ms) if (0.0..1e12).contains(&ms) => Ok(ms.round() as u64),
-        _ => Err("it must be a time like 200ms, 1.5s or 2min".to_owned()),
+        _ => Err("it must be a time like 200ms, 1.5s or 10m".to_owned()),
     }
 }
 
@@ -113,6 +116,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         id: args.id.clone(),
         deadline_ms: args.deadline,
         max_downtime_ms: args.max_downtime,
+        patience_ms: args.wait,
         verify: args.verify.unwrap_or_default(),
         wait: !args.no_wait,
         queue: args.queue,

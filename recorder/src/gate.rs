@@ -11,8 +11,8 @@
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
 use crate::thread::{Here, Slot};
-use std::sync::atomic::{Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
@@ -24,6 +24,30 @@ const CLOSED: i32 = 1;
 const FENCE: i32 = 2;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+/// When the first call was held up since the gate was closed, in nanoseconds after [`start`] and plus one; 0: none.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// What times in [`HELD`] count from.
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// How long the gate has been holding up a call; `None` if no call has come since it was closed, for example because all threads wait for
+/// the GPU.
+pub(crate) fn held_for() -> Option<Duration> {
+    let since = HELD.load(Ordering::Acquire).checked_sub(1)?;
+    Some(start().elapsed().saturating_sub(Duration::from_nanos(since)))
+}
+
+fn note_held() {
+    if HELD.load(Ordering::Relaxed) == 0 {
+        let now = u64::try_from(start().elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1;
+        // The first one counts.
+        let _ = HELD.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
 
 /// Claims a slot that no thread has.
 fn claim() -> &'static Slot {
@@ -112,6 +136,7 @@ fn pass_slowly(slot: &Slot) {
             return;
         }
         slot.inside.store(0, Ordering::Release);
+        note_held();
         loop {
             let state = STATE.load(Ordering::Acquire);
             if state & CLOSED == 0 {
@@ -170,6 +195,7 @@ static CLOSING: Mutex<()> = Mutex::new(());
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
     let alone = lock(&CLOSING);
+    HELD.store(0, Ordering::Release);
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now(), _alone: alone };
     if before & FENCE != 0 {

@@ -22,7 +22,7 @@ use rcuda_forwarder::{Control, ControlReply};
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod compare;
 mod data_channels;
@@ -112,12 +112,15 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 
+/// A patient move lets the job run so many times as long as an attempt has held up its calls, before the next attempt.
+const REST: u32 = 20;
+
 /// The end of a leg's step, with the leg, which had left the mover for the step.
 type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
 
 /// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
 fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving) -> Result<(), Failure> {
-    let mut protocol = Protocol::new(legs.len(), task.max_downtime());
+    let mut protocol = Protocol::new(legs.len(), task.max_downtime(), task.patience().is_some());
     let mut mover = Mover::new(task, moving, legs);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
@@ -202,6 +205,9 @@ struct Mover<'m, 'a> {
     was_busy: Vec<bool>,
     /// Since when the sources are idle.
     idle_since: Option<Instant>,
+    /// Since when the move waits for an idle moment, and how long the last attempt has held up calls.
+    tries_since: Option<Instant>,
+    held: Duration,
     committed: bool,
 }
 
@@ -209,7 +215,18 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
-        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, committed: false }
+        Mover {
+            gate: None,
+            task,
+            moving,
+            devices,
+            legs,
+            was_busy,
+            idle_since: None,
+            tries_since: None,
+            held: Duration::ZERO,
+            committed: false,
+        }
     }
 
     fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
@@ -243,13 +260,27 @@ impl<'m, 'a> Mover<'m, 'a> {
         let since = Instant::now();
         let sources: Vec<(&'static Device, &Place)> = self.legs.iter().flatten().map(|leg| (leg.device, &leg.source)).collect();
         self.task.note(|it| it.closings += 1);
+        if attempt.held.is_some() {
+            // The job must not spend its time waiting for attempts.
+            self.task.rest(self.held * REST)?;
+        }
+        let tries_since = *self.tries_since.get_or_insert_with(Instant::now);
         let downtime = leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum());
         let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
         self.legs.iter_mut().flatten().for_each(|leg| leg.note("quiesce", since));
         match attempted? {
             Ok(gate) => self.gate = Some(gate),
-            Err(NotYet { function, why }) => return Ok(Report::Busy { function, why: MoveError::NotIdle(why).into() }),
+            Err(NotYet { function, why }) => {
+                self.held = crate::gate::held_for().unwrap_or_default();
+                let why = MoveError::NotIdle(why);
+                self.task.note(|it| it.waits_for = Some(why.to_string()));
+                // A patient move goes on until its time is over.
+                if self.task.patience().is_some_and(|patience| tries_since.elapsed() >= patience) {
+                    return Err(why.into());
+                }
+                return Ok(Report::Busy { function, why: why.into() });
+            }
         }
         self.idle_since = Some(Instant::now());
         self.legs.iter_mut().flatten().zip(&self.was_busy).for_each(|(leg, was_busy)| leg.told.kernel_running = *was_busy);

@@ -200,6 +200,16 @@ impl Task {
         }
     }
 
+    /// Lets time pass, unless the move is abandoned.
+    pub(crate) fn rest(&self, time: Duration) -> Result<(), MoveError> {
+        let since = Instant::now();
+        while since.elapsed() < time {
+            self.check()?;
+            std::thread::sleep(POLL_INTERVAL.min(time.saturating_sub(since.elapsed())));
+        }
+        Ok(())
+    }
+
     /// Checks whether the move should continue; an error ends it.
     pub(crate) fn check(&self) -> Result<(), MoveError> {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
@@ -289,6 +299,11 @@ impl Task {
     /// The longest time for which calls may be held up, if the request limits it.
     pub(crate) fn max_downtime(&self) -> Option<Duration> {
         self.wanted.max_downtime_ms.map(Duration::from_millis)
+    }
+
+    /// For how long the mover goes on trying if the GPU does not become idle, if the request says so.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.wanted.patience_ms.map(Duration::from_millis)
     }
 
     /// Notes that calls are held up from now on; for at most `limit` if the request does not say for how long they may be.

@@ -203,9 +203,15 @@ impl<'a> Job<'a> {
 
     /// The reports of all moves that are over.
     pub fn moves(&self) -> Result<Vec<Report>, JobError> {
+        let over = |m: &Report| !["queued", "running", "stopping", "committed"].contains(&m.state());
+        Ok(self.all_moves()?.into_iter().filter(over).collect())
+    }
+
+    /// All moves, also those that have not ended.
+    pub fn all_moves(&self) -> Result<Vec<Report>, JobError> {
         let moves = json_of(&self.scene.mrcuda().args(["moves", &self.pid().to_string(), "--json"]).output()?)?;
         let all = moves.as_array().ok_or_else(|| JobError::Output(moves["reason"].to_string()))?.iter().cloned().map(Report);
-        Ok(all.filter(|m| !["queued", "running", "stopping", "committed"].contains(&m.state())).collect())
+        Ok(all.collect())
     }
 
     /// The last move as `mrcuda moves` shows it to people.

@@ -83,3 +83,50 @@ fn a_stream_waits_for_a_value_that_the_host_writes_later_in_process() {
 fn a_stream_waits_for_a_value_that_the_host_writes_later_over_shared_memory() {
     refused_then_moved("value", VALUE, Some("near"), &["helper", "two", "near"]);
 }
+
+/// A patient move of a program that waits for itself until a file appears: it succeeds then, and not before.
+fn moved_when_it_goes_on(way: &str, waits_for: &str, from: Option<&str>, to: &str) {
+    let scene = Scene::new(&format!("patient-{way}"));
+    let program = Programs::get().path(Linkage::Static, "stuck");
+    let file = |name: &str| scene.path.join(name).display().to_string();
+    let (open, go) = (file("open"), file("go"));
+    std::fs::write(&open, "").unwrap();
+    let native = Job::native(&scene, "native", &program, &[way, &open]).wait(LIMIT);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let place = |name: &str| match name {
+        "one" => servers[0].place(0),
+        "two" => servers[1].place(0),
+        other => other.to_owned(),
+    };
+    let at = from.map(place);
+    let options: Vec<&str> = at.iter().flat_map(|place| ["--server", place]).collect();
+    let mut job = Job::start(&scene, "job", &options, &program, &[way, &go], &[]);
+    let stuck = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "stuck") || !job.runs()).then_some(()));
+    assert!(stuck.is_some() && job.runs(), "{}", job.stderr());
+
+    let refused = job.migrate_with(&place(to), &["--wait", "500ms"]).unwrap();
+    assert_eq!((refused.ok(), refused.code()), (false, "not-idle"), "{}", refused.0);
+    assert!(refused.reason().contains(waits_for), "{}", refused.reason());
+    let began = job.migrate_with(&place(to), &["--wait", "10m", "--no-wait", "--id", "patient"]).unwrap();
+    assert_eq!(began.id(), "patient");
+    let state = || job.all_moves().unwrap().into_iter().find(|m| m.id() == "patient").expect("the move");
+    // An attempt has found the program busy, and said what it waits for.
+    let seen = wait_for(LIMIT, || state().0["waits_for"].as_str().map(str::to_owned));
+    assert!(seen.as_ref().is_some_and(|why| why.contains(waits_for)), "{seen:?}");
+    assert!(job.runs() && state().state() == "running", "{}", state().0);
+    std::fs::write(&go, "").unwrap();
+    let ended = wait_for(LIMIT, || Some(state()).filter(|m| !["running", "committed"].contains(&m.state())));
+    let ended = ended.expect("it ends");
+    assert!(ended.ok(), "{}", ended.0);
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_patient_move_waits_for_a_kernel() {
+    moved_when_it_goes_on("spin", KERNEL, Some("one"), "two");
+}
+
+#[test]
+fn a_patient_move_waits_for_a_value_in_process() {
+    moved_when_it_goes_on("value", VALUE, None, "one");
+}

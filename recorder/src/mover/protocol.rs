@@ -24,6 +24,11 @@ const REOPENINGS: u32 = 3;
 /// ones for long kernels.
 const QUIESCE: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// An attempt of a patient move: how long it may take while no call of the job waits, as when all threads wait for the GPU; then the copy
+/// is brought up to date.
+const PATIENT: Duration = Duration::from_secs(10);
+/// And how long it may hold up a call.
+const PATIENT_HELD: Duration = Duration::from_millis(200);
 /// How long the GPU may wait for one host function, in milliseconds, in the first attempts, before each of them is abandoned: the
 /// function may need a lock of a thread that waits at the gate, and then makes no progress until the gate is opened. These attempts do
 /// not count.
@@ -73,6 +78,8 @@ pub(super) enum Joint {
 pub(super) struct Attempt {
     /// How long it may take.
     pub(super) limit: Duration,
+    /// How long it may hold up a call, if that is less.
+    pub(super) held: Option<Duration>,
     /// How long one host function may take.
     pub(super) function: Option<Duration>,
     /// Whether an earlier attempt has failed, so that the job should run for a moment first.
@@ -202,6 +209,8 @@ pub(super) struct Protocol<F> {
     closed: bool,
     /// The longest time that the program's calls may be blocked.
     max_downtime: Option<Duration>,
+    /// Whether attempts to quiesce go on until the mover ends them with an error.
+    patient: bool,
     /// Indices of the next limits of an attempt to quiesce.
     attempt: usize,
     function: usize,
@@ -211,8 +220,8 @@ pub(super) struct Protocol<F> {
 }
 
 impl<F> Protocol<F> {
-    /// Begins a move of so many legs.
-    pub(super) fn new(legs: usize, max_downtime: Option<Duration>) -> Protocol<F> {
+    /// Begins a move of so many legs. A patient one is quiesced again and again.
+    pub(super) fn new(legs: usize, max_downtime: Option<Duration>, patient: bool) -> Protocol<F> {
         let mut new = Protocol {
             stage: Stage::Over,
             legs: vec![Leg::default(); legs],
@@ -225,6 +234,7 @@ impl<F> Protocol<F> {
             restarted: false,
             closed: false,
             max_downtime,
+            patient,
             attempt: 0,
             function: 0,
             catch_ups: 0,
@@ -303,6 +313,11 @@ impl<F> Protocol<F> {
             (Request::Joint(Joint::Commit), _) => self.failure = None,
             (Request::Joint(Joint::Quiesce(_)), Report::Busy { function, why }) => {
                 self.open_gate();
+                if self.patient && self.failure.is_none() {
+                    // What has changed meanwhile is copied while the job runs.
+                    self.catch_ups = self.catch_ups.max(1);
+                    return self.catch_up((0..self.legs.len()).collect());
+                }
                 if function && self.function < FUNCTION_MS.len() {
                     self.function += 1;
                 } else {
@@ -401,10 +416,14 @@ impl<F> Protocol<F> {
 
     fn quiesce(&mut self, again: bool) {
         // Half of the allowed downtime is left for the copy.
-        let limit = self.max_downtime.map_or(QUIESCE[self.attempt], |most| QUIESCE[self.attempt].min(most / 2));
+        let bounded = |limit: Duration| self.max_downtime.map_or(limit, |most| limit.min(most / 2));
+        let (limit, held) = match self.patient {
+            true => (PATIENT, Some(bounded(PATIENT_HELD))),
+            false => (bounded(QUIESCE[self.attempt]), None),
+        };
         let function = FUNCTION_MS.get(self.function).copied().map(Duration::from_millis);
         self.closed = true;
-        self.joint(Stage::Quiesce, Joint::Quiesce(Attempt { limit, function, again }));
+        self.joint(Stage::Quiesce, Joint::Quiesce(Attempt { limit, held, function, again }));
     }
 
     fn open_gate(&mut self) {

@@ -33,17 +33,19 @@ pub(super) fn quiesce(
     busy: &mut [bool],
     task: &Task,
 ) -> Result<Result<Closed, NotYet>, MoveError> {
-    let Attempt { limit, function, again } = attempt;
+    let Attempt { limit, held, function, again } = attempt;
     if again {
         // A random pause, so that two programs that disturb each other do not retry at the same time.
         let pause = u64::from(u16::from_le_bytes(random()?));
         std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
     }
-    task.hold(downtime);
+    // While all threads wait for the GPU, a patient attempt holds nobody up.
+    let mut hold = Hold { task, downtime, most: held, begun: false };
+    hold.look();
     let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);
-    let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck()) {
+    let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck() && hold.look()) {
         Ok(closed) => closed,
         Err(NotClosed::NoBarrier) => return Err(MoveError::NoMembarrier),
         Err(NotClosed::Busy) => {
@@ -56,9 +58,10 @@ pub(super) fn quiesce(
     };
     // A thread that waits in the driver of this process may submit a copy after the GPU was found idle. New waiters cannot appear now.
     let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
-    if let Some(not_yet) = idle(sources, since, limit, &mut function, busy, task)? {
+    if let Some(not_yet) = idle(sources, since, limit, &mut function, busy, &mut hold)? {
         return Ok(Err(not_yet));
     }
+    hold.begin();
     // Work between one of these devices and another ends by itself, unless the program holds it up.
     for (device, _) in sources {
         while crate::calls::cross_device::concerns(device) {
@@ -81,8 +84,39 @@ pub(super) fn quiesce(
             return not_yet(Busyness::Answer);
         }
     }
-    let late = if others { idle(sources, since, limit, &mut function, busy, task)? } else { None };
+    let late = if others { idle(sources, since, limit, &mut function, busy, &mut hold)? } else { None };
     Ok(late.map_or(Ok(closed), Err))
+}
+
+/// The time for which an attempt holds up calls.
+struct Hold<'a> {
+    task: &'a Task,
+    downtime: Duration,
+    /// How long a call may be held up before the GPU is idle; `None`: as long as the attempt takes, which then counts from its beginning.
+    most: Option<Duration>,
+    begun: bool,
+}
+
+impl Hold<'_> {
+    /// Counts from now on.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.task.hold(self.downtime);
+        }
+    }
+
+    /// Looks whether calls are held up; false if that takes too long.
+    fn look(&mut self) -> bool {
+        let Some(most) = self.most else {
+            self.begin();
+            return true;
+        };
+        let held = gate::held_for();
+        if held.is_some() {
+            self.begin();
+        }
+        held.is_none_or(|held| held < most)
+    }
 }
 
 /// Checks whether one host function takes too long.
@@ -114,13 +148,13 @@ fn idle(
     limit: Duration,
     function: &mut Function,
     busy: &mut [bool],
-    task: &Task,
+    hold: &mut Hold<'_>,
 ) -> Result<Option<NotYet>, MoveError> {
     for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
         let least = LEAST.min(limit);
         let until = since + limit.max(since.elapsed() + least);
         loop {
-            task.check()?;
+            hold.task.check()?;
             let left = until.saturating_duration_since(Instant::now());
             let limit_ms = left.min(POLL_INTERVAL).as_millis() as u32;
             let (idle, waits_for) = match source.control(&Control::Drain { limit_ms })? {
@@ -133,7 +167,7 @@ fn idle(
             if idle {
                 break;
             }
-            if left <= POLL_INTERVAL {
+            if left <= POLL_INTERVAL || !hold.look() {
                 return Ok(Some(NotYet { function: false, why: Busyness::Gpu(waits_for) }));
             }
             if function.is_stuck() {

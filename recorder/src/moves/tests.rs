@@ -2,8 +2,18 @@ use super::*;
 use std::sync::atomic::AtomicUsize;
 
 fn wanted(to: &str) -> Migrate {
-    let (gpu, id, deadline_ms, max_downtime_ms) = (None, None, None, None);
-    Migrate { to: to.into(), gpu, id, deadline_ms, max_downtime_ms, verify: ::control::Verify::Auto, wait: true, queue: false }
+    let (gpu, id, deadline_ms, max_downtime_ms, patience_ms) = (None, None, None, None, None);
+    Migrate {
+        to: to.into(),
+        gpu,
+        id,
+        deadline_ms,
+        max_downtime_ms,
+        patience_ms,
+        verify: ::control::Verify::Auto,
+        wait: true,
+        queue: false,
+    }
 }
 
 fn task(id: &str, wanted: Migrate) -> Arc<Task> {

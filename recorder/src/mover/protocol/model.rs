@@ -60,7 +60,12 @@ struct World {
     failed: bool,
     committed: bool,
     over: Option<Result<(), Why>>,
+    /// How often a patient move may still find the job busy before its time is over.
+    tries: usize,
 }
+
+/// That often at first.
+const TRIES: usize = 2;
 
 /// What the longest runs from a state have, counted separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,9 +75,10 @@ struct Longest {
 }
 
 impl World {
-    fn new(legs: usize) -> World {
+    fn new(legs: usize, patient: bool) -> World {
         World {
-            protocol: Protocol::new(legs, None),
+            protocol: Protocol::new(legs, None, patient),
+            tries: TRIES,
             legs: vec![FakeLeg::default(); legs],
             running: Vec::new(),
             closed: false,
@@ -225,7 +231,9 @@ impl World {
             }
             Request::Joint(Joint::Quiesce(_)) => {
                 let busy = |function| Ok(Report::Busy { function, why: Why::Busy });
-                vec![Ok(Report::Done), busy(false), busy(true)]
+                // The mover ends a patient move with a failure.
+                let over = self.protocol.patient && self.tries == 0;
+                if over { vec![Ok(Report::Done)] } else { vec![Ok(Report::Done), busy(false), busy(true)] }
             }
             _ => vec![Ok(Report::Done)],
         };
@@ -246,6 +254,7 @@ impl World {
     fn answer(&mut self, at: usize, result: Result<Report<Why>, Failed<Why>>, mistake: Mistake) {
         let (ticket, request) = self.running.remove(at);
         let (ok, mut told) = (matches!(result, Ok(Report::Done)), result);
+        self.tries -= usize::from(self.protocol.patient && matches!(told, Ok(Report::Busy { .. })));
         match request {
             Request::Leg(leg, Step::Prepare) => self.legs[leg].target = Target::Open { usable: ok },
             Request::Leg(leg, Step::Delta) => self.legs[leg].proved = ok,
@@ -333,10 +342,10 @@ fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Lon
 }
 
 /// Explores all runs of a move. Returns the number of states and what the longest runs have.
-fn run(legs: usize, mistake: Mistake) -> Result<(usize, Longest), String> {
+fn run(legs: usize, patient: bool, mistake: Mistake) -> Result<(usize, Longest), String> {
     // One frame for each answer of a run.
     let explored = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
-        let (mut seen, mut world) = (HashMap::new(), World::new(legs));
+        let (mut seen, mut world) = (HashMap::new(), World::new(legs, patient));
         world.go_on(mistake);
         let longest = explore(&world, mistake, &mut seen);
         (seen.len(), longest)
@@ -351,12 +360,21 @@ fn run(legs: usize, mistake: Mistake) -> Result<(usize, Longest), String> {
 fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
     for (legs, at_least) in [(1, 1000), (2, 10_000)] {
         let since = std::time::Instant::now();
-        let (states, longest) = run(legs, Mistake::None).unwrap();
+        let (states, longest) = run(legs, false, Mistake::None).unwrap();
         println!("{legs} legs: {states} states, {longest:?}, {:?}", since.elapsed());
         assert!(states > at_least, "{states} states of {legs} legs");
         // Twice: a move can begin again with a helper.
         let attempts = QUIESCE.len() + FUNCTION_MS.len();
         assert_eq!(longest.closings, 2 * (REOPENINGS as usize + 1) * attempts);
+    }
+}
+
+#[test]
+fn every_run_of_a_patient_move_ends_too() {
+    for (legs, at_least) in [(1, 1000), (2, 10_000)] {
+        let (states, longest) = run(legs, true, Mistake::None).unwrap();
+        assert!(states > at_least, "{states} states of {legs} legs");
+        assert!(longest.closings > TRIES, "{longest:?}");
     }
 }
 
@@ -375,7 +393,7 @@ fn the_model_finds_mistakes() {
         (Mistake::WaitsForTheOtherLegs, "a step goes on after a failure"),
     ]
     .into_iter()
-    .filter_map(|(mistake, found)| match run(2, mistake) {
+    .filter_map(|(mistake, found)| match run(2, false, mistake) {
         Err(why) if why.contains(found) => None,
         other => Some(format!("{mistake:?}: {other:?}")),
     })

@@ -9,9 +9,16 @@ const CODE: Weight = Weight { makings: 1, bytes: 0 };
 fn run(
     legs: usize,
     max_downtime: Option<Duration>,
+    answer: impl FnMut(Request) -> Result<Report<u32>, Failed<u32>>,
+) -> Vec<Action<u32>> {
+    run_until(Protocol::new(legs, max_downtime, false), answer)
+}
+
+/// As [`run`], for a given move.
+fn run_until(
+    mut protocol: Protocol<u32>,
     mut answer: impl FnMut(Request) -> Result<Report<u32>, Failed<u32>>,
 ) -> Vec<Action<u32>> {
-    let mut protocol = Protocol::new(legs, max_downtime);
     let (mut all, mut waiting) = (Vec::new(), Vec::new());
     loop {
         while let Some(action) = protocol.poll() {
@@ -146,4 +153,28 @@ fn a_helper_is_tried_once_where_this_process_is_unfit() {
     assert_eq!(restarts, [&Action::Restart { leg: 0, helper: false }, &Action::Restart { leg: 1, helper: true }]);
     assert_eq!(count(&actions, |r| *r == Request::Leg(1, Step::Replay)), 2);
     assert_eq!(actions.last(), Some(&Action::End(Err(1))));
+}
+
+#[test]
+fn a_patient_move_keeps_its_copy_current_and_tries_again() {
+    let busy = |times: usize, max_downtime| {
+        let mut left = times;
+        let actions = run_until(Protocol::new(1, max_downtime, true), |request| match request {
+            Request::Joint(Joint::Quiesce(_)) if left > 0 => {
+                left -= 1;
+                Ok(Report::Busy { function: left % 2 == 0, why: 7 })
+            }
+            other => good(other),
+        });
+        assert_eq!(actions.last(), Some(&Action::End(Ok(()))));
+        actions
+    };
+    let actions = busy(100, None);
+    let all = attempts(&actions);
+    assert_eq!((all.len(), copies(&actions)), (101, 101), "a round before each attempt");
+    assert!(all.iter().all(|a| (a.limit, a.held) == (PATIENT, Some(PATIENT_HELD))));
+    let opened = actions.iter().filter(|a| **a == Action::OpenGate).count();
+    assert_eq!(opened, 101);
+    assert_eq!(attempts(&busy(1, Some(Duration::from_millis(100))))[0].held, Some(Duration::from_millis(50)));
+    assert!(attempts(&run(1, None, good))[0].held.is_none());
 }
