@@ -136,12 +136,13 @@ fn pass_slowly(slot: &Slot) {
             return;
         }
         slot.inside.store(0, Ordering::Release);
-        note_held();
         loop {
             let state = STATE.load(Ordering::Acquire);
             if state & CLOSED == 0 {
                 break;
             }
+            // Each time: the gate may have been opened and closed again before this thread ran.
+            note_held();
             wait_on(&STATE, state);
         }
     }

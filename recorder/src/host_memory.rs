@@ -48,9 +48,6 @@ const READ_ONLY: u32 = 8;
 /// meanwhile are transferred by the next call. `told` has the numbers of the blocks that the target knew after the last call.
 pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
     let _changing = lock(&CHANGING);
-    if crate::pinned::blocks::is_needed() && place.maps_file() {
-        mirror::leave_file(place)?;
-    }
     let mut has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
     // What the place has found in memory that it mirrors belongs to it too, also if it was allocated after the last call.
@@ -63,6 +60,11 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
         }
         same
     });
+    // After that: a slab is mapped as long as the place has any of its blocks, also one that the job has freed.
+    if crate::pinned::blocks::is_needed() && place.maps_file() {
+        mirror::leave_file(place)?;
+        has = place.pinned();
+    }
     let belongs = |at: &u64, b: &Block| b.belongs_to(place) || found.contains(at) && b.can_be_given();
     for (at, b) in blocks.iter().filter(|(at, b)| belongs(at, b) && !has.contains(&(**at, b.bytes))) {
         b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
@@ -98,7 +100,7 @@ pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, ki
     let known = if matches!(kind, Kind::Managed | Kind::Variable) { Known::Everywhere } else { Known::Unused };
     let block = Block { bytes, flags, kind, filed, slab, device: device.index, id: number(), known };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
-        release(at, bytes, slab);
+        release(at, bytes, slab, false);
         return Err(rc);
     }
     crate::pinned::naming::add(at, block);
@@ -200,7 +202,8 @@ fn ended(cx: &CallContext, at: u64, block: &Block) {
     if block.kind == Kind::Registered {
         return;
     }
-    release(at, block.bytes, block.slab);
+    // The GPU of a lost worker may go on writing for a while.
+    release(at, block.bytes, block.slab, place::why_lost().is_some());
 }
 
 pub(crate) fn cuMemFreeHost(cx: &mut CallContext, p: u64) -> Result<(), Code> {

@@ -114,6 +114,8 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Le
 
 /// A patient move lets the job run so many times as long as an attempt has held up its calls, before the next attempt.
 const REST: u32 = 20;
+/// And at least this long.
+const LEAST_REST: Duration = Duration::from_millis(100);
 
 /// The end of a leg's step, with the leg, which had left the mover for the step.
 type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
@@ -205,9 +207,8 @@ struct Mover<'m, 'a> {
     was_busy: Vec<bool>,
     /// Since when the sources are idle.
     idle_since: Option<Instant>,
-    /// Since when the move waits for an idle moment, and how long the last attempt has held up calls.
+    /// Since when the move waits for an idle moment.
     tries_since: Option<Instant>,
-    held: Duration,
     committed: bool,
 }
 
@@ -215,18 +216,7 @@ impl<'m, 'a> Mover<'m, 'a> {
     fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
-        Mover {
-            gate: None,
-            task,
-            moving,
-            devices,
-            legs,
-            was_busy,
-            idle_since: None,
-            tries_since: None,
-            held: Duration::ZERO,
-            committed: false,
-        }
+        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, tries_since: None, committed: false }
     }
 
     fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
@@ -260,11 +250,12 @@ impl<'m, 'a> Mover<'m, 'a> {
         let since = Instant::now();
         let sources: Vec<(&'static Device, &Place)> = self.legs.iter().flatten().map(|leg| (leg.device, &leg.source)).collect();
         self.task.note(|it| it.closings += 1);
-        if attempt.held.is_some() {
-            // The job must not spend its time waiting for attempts.
-            self.task.rest(self.held * REST)?;
-        }
         let tries_since = *self.tries_since.get_or_insert_with(Instant::now);
+        let left = |patience: Duration| patience.saturating_sub(tries_since.elapsed());
+        let attempt = match self.task.patience() {
+            Some(patience) => Attempt { limit: attempt.limit.min(left(patience)), ..attempt },
+            None => attempt,
+        };
         let downtime = leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum());
         let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
@@ -272,12 +263,16 @@ impl<'m, 'a> Mover<'m, 'a> {
         match attempted? {
             Ok(gate) => self.gate = Some(gate),
             Err(NotYet { function, why }) => {
-                self.held = crate::gate::held_for().unwrap_or_default();
+                let held = crate::gate::held_for().unwrap_or_default();
                 let why = MoveError::NotIdle(why);
                 self.task.note(|it| it.waits_for = Some(why.to_string()));
-                // A patient move goes on until its time is over.
-                if self.task.patience().is_some_and(|patience| tries_since.elapsed() >= patience) {
-                    return Err(why.into());
+                if let Some(patience) = self.task.patience() {
+                    // A patient move goes on until its time is over. The job must not spend its time waiting for attempts.
+                    self.open_gate();
+                    if left(patience).is_zero() {
+                        return Err(why.into());
+                    }
+                    self.task.rest((held * REST).max(LEAST_REST).min(left(patience)))?;
                 }
                 return Ok(Report::Busy { function, why: why.into() });
             }

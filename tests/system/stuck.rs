@@ -109,13 +109,14 @@ fn moved_when_it_goes_on(way: &str, waits_for: &str, from: Option<&str>, to: &st
     assert!(refused.reason().contains(waits_for), "{}", refused.reason());
     let began = job.migrate_with(&place(to), &["--wait", "10m", "--no-wait", "--id", "patient"]).unwrap();
     assert_eq!(began.id(), "patient");
-    let state = || job.all_moves().unwrap().into_iter().find(|m| m.id() == "patient").expect("the move");
+    let state = |job: &Job<'_>| job.all_moves().unwrap().into_iter().find(|m| m.id() == "patient").expect("the move");
     // An attempt has found the program busy, and said what it waits for.
-    let seen = wait_for(LIMIT, || state().0["waits_for"].as_str().map(str::to_owned));
+    let seen = wait_for(LIMIT, || state(&job).0["waits_for"].as_str().map(str::to_owned));
     assert!(seen.as_ref().is_some_and(|why| why.contains(waits_for)), "{seen:?}");
-    assert!(job.runs() && state().state() == "running", "{}", state().0);
+    assert!(job.runs());
+    assert_eq!(state(&job).state(), "running");
     std::fs::write(&go, "").unwrap();
-    let ended = wait_for(LIMIT, || Some(state()).filter(|m| !["running", "committed"].contains(&m.state())));
+    let ended = wait_for(LIMIT, || Some(state(&job)).filter(|m| !["running", "committed"].contains(&m.state())));
     let ended = ended.expect("it ends");
     assert!(ended.ok(), "{}", ended.0);
     assert_identical(&job.wait(LIMIT), &native);

@@ -148,8 +148,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Unregisters a slab whose last block has gone.
-    fn forget_block(&self, slab: u64) {
+    /// A block of a slab has gone; unregisters the slab with the last one, if the context is there.
+    fn forget_block(&self, slab: u64, current: bool) {
         let mut slabs = lock(&self.pinned.slabs);
         let Some(known) = slabs.get_mut(&slab) else { return };
         known.blocks -= 1;
@@ -158,8 +158,10 @@ impl Executor {
         }
         let known = *known;
         slabs.remove(&slab);
-        // Fails only if the context was destroyed, and the registration with it.
-        let _ = self.gpu.unregister(slab);
+        if current {
+            // Fails only if the context was destroyed, and the registration with it.
+            let _ = self.gpu.unregister(slab);
+        }
         if known.mapped {
             unmap(slab, known.bytes);
         }
@@ -188,14 +190,18 @@ impl Executor {
     /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
-        if self.make_current().is_ok() {
-            self.forget(at, part);
+        let current = self.make_current().is_ok();
+        match part.from {
+            // The slab ends with its last block in any case.
+            From::Slab(slab) => self.forget_block(slab, current),
+            _ if current => self.forget(at, part),
+            _ => {}
         }
     }
 
     fn forget(&self, at: u64, part: Part) {
         if let From::Slab(slab) = part.from {
-            return self.forget_block(slab);
+            return self.forget_block(slab, true);
         }
         // Fails only if the context was destroyed, and the registration with it.
         let _ = self.gpu.unregister(at);
@@ -338,6 +344,7 @@ impl Executor {
 
     /// Unregisters everything; the context is current.
     pub(super) fn unpin_all(&self) {
-        std::mem::take(&mut *lock(&self.pinned.parts)).into_iter().for_each(|(at, part)| self.forget(at, part));
+        let parts = std::mem::take(&mut *lock(&self.pinned.parts));
+        parts.into_iter().for_each(|(at, part)| self.forget(at, part));
     }
 }

@@ -106,7 +106,7 @@ fn small_blocks_share_memory_and_begin_with_zeros() {
     };
     live.iter().for_each(|m| whole(m).fill(7));
     for m in live.drain(10..) {
-        release(m.at, 5000, m.slab);
+        release(m.at, 5000, m.slab, false);
     }
     for _ in 0..20 {
         let again = provide(&blocks, 5000).unwrap();
@@ -114,7 +114,7 @@ fn small_blocks_share_memory_and_begin_with_zeros() {
         live.push(again);
     }
     let slab = live[0].slab;
-    live.into_iter().for_each(|m| release(m.at, 5000, m.slab));
+    live.into_iter().for_each(|m| release(m.at, 5000, m.slab, false));
     // SAFETY: asks which pages are mapped, and touches none.
     let gone = unsafe { libc::mincore(slab.address as *mut c_void, PAGE as usize, [0u8].as_mut_ptr()) } != 0;
     assert!(gone, "its memory is given back");

@@ -280,7 +280,8 @@ impl<'a> Leg<'a> {
         self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
-        let limit = || round_limit(self.told.live_bytes);
+        // A kernel that holds the whole GPU holds up a round too.
+        let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
         if verify != Verify::Skip && round.is_err() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.

@@ -421,7 +421,8 @@ impl<F> Protocol<F> {
             true => (PATIENT, Some(bounded(PATIENT_HELD))),
             false => (bounded(QUIESCE[self.attempt]), None),
         };
-        let function = FUNCTION_MS.get(self.function).copied().map(Duration::from_millis);
+        // A function that needs a lock of a thread at the gate ends a patient attempt by the call that is held up.
+        let function = FUNCTION_MS.get(self.function).copied().map(Duration::from_millis).filter(|_| !self.patient);
         self.closed = true;
         self.joint(Stage::Quiesce, Joint::Quiesce(Attempt { limit, held, function, again }));
     }

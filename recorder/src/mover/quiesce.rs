@@ -41,7 +41,9 @@ pub(super) fn quiesce(
     }
     // While all threads wait for the GPU, a patient attempt holds nobody up.
     let mut hold = Hold { task, downtime, most: held, begun: false };
-    hold.look();
+    if held.is_none() {
+        hold.begin();
+    }
     let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);
@@ -66,7 +68,7 @@ pub(super) fn quiesce(
     for (device, _) in sources {
         while crate::calls::cross_device::concerns(device) {
             task.check()?;
-            if since.elapsed() >= limit + LEAST {
+            if since.elapsed() >= limit + LEAST || !hold.look() {
                 return not_yet(Busyness::CrossDevice);
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -76,7 +78,7 @@ pub(super) fn quiesce(
     let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
     let patience = limit + Duration::from_secs(1);
     for (device, source) in sources {
-        while waits(device, source) && since.elapsed() < patience {
+        while waits(device, source) && since.elapsed() < patience && hold.look() {
             task.check()?;
             std::thread::yield_now();
         }

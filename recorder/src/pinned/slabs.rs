@@ -31,6 +31,7 @@ struct State {
     pages: Vec<PageState>,
     /// Pages that are not taken.
     free: usize,
+    blocks: usize,
 }
 
 /// Where a block lies.
@@ -92,18 +93,22 @@ impl Slabs {
     /// Adds a slab that has been mapped.
     pub(crate) fn add(&mut self, slab: Slab, filed: bool) {
         let count = pages(slab.bytes);
-        self.all.insert(slab.address, State { slab, filed, pages: vec![PageState::default(); count], free: count });
+        self.all.insert(slab.address, State { slab, filed, pages: vec![PageState::default(); count], free: count, blocks: 0 });
     }
 
-    /// A block has gone (`slab`: that of the block). Returns the slab if it was the last block in it: it is to be unmapped.
-    pub(crate) fn give(&mut self, at: u64, bytes: u64, slab: Slab) -> Option<Slab> {
+    /// A block has gone (`slab`: that of the block). With `retire` no other block of the slab gets its pages, since a GPU may still write
+    /// to them. Returns the slab if it was the last block in it: it is to be unmapped.
+    pub(crate) fn give(&mut self, at: u64, bytes: u64, slab: Slab, retire: bool) -> Option<Slab> {
         if slab.bytes == 0 {
             self.alone -= usize::from(bytes <= LARGEST);
             return None;
         }
         let state = self.all.get_mut(&slab.address)?;
-        state.give(pages(at - slab.address), pages(bytes));
-        (state.free == state.pages.len()).then(|| self.all.remove(&slab.address).map(|state| state.slab)).flatten()
+        state.blocks -= 1;
+        if !retire {
+            state.give(pages(at - slab.address), pages(bytes));
+        }
+        (state.blocks == 0).then(|| self.all.remove(&slab.address).map(|state| state.slab)).flatten()
     }
 }
 
@@ -127,6 +132,7 @@ impl State {
         let gap = usize::from(run > count);
         self.pages[first..first + count + gap].iter_mut().for_each(|page| page.taken = true);
         self.free -= count + gap;
+        self.blocks += 1;
         let used =
             self.pages[first..first + count].iter_mut().fold(false, |any, page| any | std::mem::replace(&mut page.used, true));
         Some(InSlab { at: self.slab.address + first as u64 * PAGE, slab: self.slab, filed: self.filed, used })

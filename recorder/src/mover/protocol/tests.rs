@@ -172,7 +172,7 @@ fn a_patient_move_keeps_its_copy_current_and_tries_again() {
     let actions = busy(100, None);
     let all = attempts(&actions);
     assert_eq!((all.len(), copies(&actions)), (101, 101), "a round before each attempt");
-    assert!(all.iter().all(|a| (a.limit, a.held) == (PATIENT, Some(PATIENT_HELD))));
+    assert!(all.iter().all(|a| (a.limit, a.held, a.function) == (PATIENT, Some(PATIENT_HELD), None)));
     let opened = actions.iter().filter(|a| **a == Action::OpenGate).count();
     assert_eq!(opened, 101);
     assert_eq!(attempts(&busy(1, Some(Duration::from_millis(100))))[0].held, Some(Duration::from_millis(50)));
