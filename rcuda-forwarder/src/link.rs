@@ -4,7 +4,7 @@
 //! answers. A worker on the same machine maps the ring as shared memory and drains it itself; answers return through
 //! shared memory as well. Only [`Reply::wait`], [`Link::control`] and a full ring wait for the worker.
 
-use crate::channel::{Channel, Message};
+use crate::channel::Channel;
 use crate::conn::{Address, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
@@ -165,14 +165,43 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// A connection to a worker, for one GPU of a server. All threads of the job use it concurrently.
+/// Whose worker is at the other end.
+#[derive(Debug)]
+enum Peer {
+    /// A server's, at this address.
+    Server(Endpoint),
+    /// The job's own: a helper that it has started, with the channel to it.
+    Helper(Channel),
+}
+
+impl Peer {
+    /// A failure of this machine.
+    fn failed(&self, source: io::Error) -> LinkError {
+        match self {
+            Peer::Server(to) => LinkError::Setup { to: to.clone(), source },
+            Peer::Helper(_) => LinkError::Helper(source),
+        }
+    }
+
+    /// Makes connections to a worker that expects their ticket.
+    fn connect(&self, ticket: &[u8; 32], connections: u32) -> Result<Vec<Conn>, LinkError> {
+        match self {
+            Peer::Server(to) => bulk_connect(to, ticket, connections),
+            Peer::Helper(channel) => {
+                let connect = |_| helper::connect(channel, ticket);
+                (0..connections).map(connect).collect::<io::Result<_>>().map_err(LinkError::Helper)
+            }
+        }
+    }
+}
+
+/// A connection to a worker, for one GPU of a server or of this machine. All threads of the job use it concurrently.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     device: DeviceInfo,
     tickets: AtomicU64,
-    /// Channel to the helper that the job has started for this link.
-    channel: Option<Channel>,
+    peer: Peer,
     /// Whether there are connections for large copies in each direction, once that is known.
     bulk: [OnceLock<bool>; 2],
 }
@@ -288,7 +317,8 @@ impl Link {
             setup::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
         }
         let transport = Transport::of(to);
-        Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
+        let failed = |source| LinkError::Setup { to: to.clone(), source };
+        Link::start(conn, Peer::Server(to.clone()), device, patience, transport, pinned).map_err(failed)
     }
 
     /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
@@ -298,19 +328,19 @@ impl Link {
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
         let about = greet::read_answer(&conn, Instant::now() + patience.greeting).map_err(strange)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Some(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
+        Link::start(conn, Peer::Helper(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
 
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
     pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
-        let channel = self.channel.as_ref().ok_or(LinkError::Answer)?;
-        channel.send(&Message::Joined(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
+        let Peer::Helper(channel) = &self.peer else { return Err(LinkError::Answer) };
+        helper::hand_over(channel, ticket, socket.as_fd()).map_err(LinkError::Helper)
     }
 
     /// Creates the link over a greeted connection.
     fn start(
         conn: Conn,
-        channel: Option<Channel>,
+        peer: Peer,
         device: DeviceInfo,
         patience: Patience,
         transport: Transport,
@@ -329,7 +359,7 @@ impl Link {
         let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
         let shared = Arc::new(Shared { common, answers });
         let (tickets, bulk) = (AtomicU64::new(1), Default::default());
-        let link = Arc::new(Link { shared: shared.clone(), device, tickets, channel, bulk });
+        let link = Arc::new(Link { shared: shared.clone(), device, tickets, peer, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
         threads::spawn(other, move || theirs.send_all())?;
         // On failure the first calls are only slower.
@@ -425,11 +455,11 @@ impl Link {
 
     /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
     /// if they cannot be made, or if `connections` is 0.
-    pub fn has_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> bool {
+    pub fn has_bulk(&self, to_device: bool, connections: u32) -> bool {
         *self.bulk[usize::from(to_device)].get_or_init(|| {
             connections != 0
                 && self
-                    .open_bulk(to, to_device, connections)
+                    .open_bulk(to_device, connections)
                     .inspect_err(|why| {
                         tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
                     })
@@ -437,11 +467,11 @@ impl Link {
         })
     }
 
-    fn open_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> Result<(), LinkError> {
-        let failed = |source| LinkError::Setup { to: to.clone(), source };
+    fn open_bulk(&self, to_device: bool, connections: u32) -> Result<(), LinkError> {
+        let failed = |source| self.peer.failed(source);
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
-            let opened = bulk_connect(to, &ticket, connections)?;
+            let opened = self.peer.connect(&ticket, connections)?;
             self.control(&Control::Accept { ticket })?;
             self.control(&Control::Bulk { ticket, to_device })?;
             Ok(opened)
@@ -658,7 +688,7 @@ fn operation(memory: &BulkMemory, token: u64) -> (u16, Vec<u8>) {
     let BulkMemory { device: address, bytes, stream, late, to_device, .. } = *memory;
     let mut body = Vec::new();
     ops::BulkCopy { token, address, bytes, stream, late }.put(&mut body);
-    (if to_device { ops::id::BULK_IN } else { ops::id::BULK_OUT }, body)
+    (bulk::operation(to_device), body)
 }
 
 /// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has
