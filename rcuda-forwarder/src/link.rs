@@ -5,7 +5,7 @@
 //! shared memory as well. Only [`Reply::wait`], [`Link::control`] and a full ring wait for the worker.
 
 use crate::channel::Channel;
-use crate::conn::{Address, Conn};
+use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
@@ -15,6 +15,7 @@ use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
 use crate::rdma::setup;
 use crate::ring::{self, PushError, Ring};
+use crate::socket::Address;
 use crate::sync::lock;
 use crate::threads;
 use crate::token::{self, Token};
@@ -44,6 +45,7 @@ mod replies;
 mod reply;
 mod shared;
 mod socket;
+mod transport;
 
 pub use bulk::{BeforeSent, BulkMemory};
 pub use bulk_copy::BulkCopy;
@@ -51,52 +53,16 @@ pub use common::Fault;
 pub use patience::Patience;
 pub use replies::{Landing, Lost};
 pub use reply::Reply;
+pub use transport::Transport;
 
 use answers::Answers;
 use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
 use replies::{Replies, Waiter};
-use shared::{Shared, Source};
+use shared::Shared;
 use socket::Socket;
-
-/// The transport of calls and answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// A TLS connection.
-    Tls,
-    /// A TCP connection without encryption.
-    Tcp,
-    /// RDMA, without encryption. Large copies and moves use TLS connections.
-    Rdma,
-    /// Memory shared with a worker on the same machine.
-    Shm,
-}
-
-impl Transport {
-    /// The transport to a server.
-    fn of(server: &Endpoint) -> Transport {
-        match server.unix_path() {
-            Some(_) => Transport::Shm,
-            None if server.rdma => Transport::Rdma,
-            None if server.plain => Transport::Tcp,
-            None => Transport::Tls,
-        }
-    }
-
-    /// Whether every byte travels over a network connection, encrypted or not.
-    pub fn is_network(self) -> bool {
-        match self {
-            Transport::Tls | Transport::Tcp | Transport::Rdma => true,
-            Transport::Shm => false,
-        }
-    }
-
-    /// Whether the connections of large copies are encrypted.
-    pub fn encrypts_large_copies(self) -> bool {
-        matches!(self, Transport::Tls | Transport::Rdma)
-    }
-}
+use transport::CallTransport;
 
 /// What a client needs to use servers on a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +166,7 @@ impl Peer {
 pub struct Link {
     shared: Arc<Shared>,
     device: DeviceInfo,
+    transport: Transport,
     tickets: AtomicU64,
     peer: Peer,
     /// Whether there are connections for large copies in each direction, once that is known.
@@ -347,35 +314,29 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
         let conn = Arc::new(conn);
-        let (ring, answers, other) = if transport.is_network() {
-            let answers = Source::Socket(Socket::new(conn.clone(), patience.silence));
-            (Ring::new(ring::CAPACITY)?, answers, "mrcuda-send")
+        let (ring, carrier, other): (Ring, Box<dyn CallTransport>, _) = if transport.is_network() {
+            (Ring::new(ring::CAPACITY)?, Box::new(Socket::new(conn.clone(), patience.silence)), "mrcuda-send")
         } else {
             let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
-            let answers = Source::Memory(Answers::new(memory.clone(), closed.clone()));
-            (Ring::shared(memory, closed), answers, "mrcuda-watch")
+            let answers = Answers::new(memory.clone(), closed.clone());
+            (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
-        let shared = Arc::new(Shared { common, answers });
+        let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk) = (AtomicU64::new(1), Default::default());
-        let link = Arc::new(Link { shared: shared.clone(), device, tickets, peer, bulk });
+        let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
-        threads::spawn(other, move || theirs.send_all())?;
+        threads::spawn(other, move || theirs.transport.send_all(&theirs.common))?;
         // On failure the first calls are only slower.
         let _ = threads::spawn("mrcuda-warm", move || warm.common.ring.warm());
-        threads::spawn("mrcuda-receive", move || shared.receive_all())?;
+        threads::spawn("mrcuda-receive", move || shared.transport.receive_all(&shared.common))?;
         Ok(link)
     }
 
     /// The transport to its worker.
     pub fn transport(&self) -> Transport {
-        match self.shared.answers {
-            Source::Socket(_) if self.shared.common.conn.is_rdma() => Transport::Rdma,
-            Source::Socket(_) if self.shared.common.conn.is_tls() => Transport::Tls,
-            Source::Socket(_) => Transport::Tcp,
-            Source::Memory(_) => Transport::Shm,
-        }
+        self.transport
     }
 
     /// Properties of the GPU.
@@ -722,5 +683,7 @@ pub(crate) fn bulk_connect_if(
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod network_tests;
 #[cfg(test)]
 mod tests;

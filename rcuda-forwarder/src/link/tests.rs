@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;
 
-fn info() -> DeviceInfo {
+pub(super) fn info() -> DeviceInfo {
     DeviceInfo {
         name: "test".into(),
         uuid: [0; 16],
@@ -29,7 +29,7 @@ fn info() -> DeviceInfo {
 }
 
 /// The address of a link that makes no other connections.
-fn server() -> Peer {
+pub(super) fn server() -> Peer {
     Peer::Server("127.0.0.1:1".parse().unwrap())
 }
 
