@@ -13,8 +13,10 @@
 
 mod pipe;
 mod random;
+mod watch;
 
 pub use random::Random;
+pub use watch::to_its_end;
 
 use pipe::{Pipe, Way};
 use std::fmt;
@@ -61,7 +63,12 @@ impl Faults {
             interrupts: random.below(2) == 0,
             again: random.below(2) == 0,
             delay: Duration::from_micros([0, 0, 100, 500][random.below(4) as usize]),
-            room: [1 + random.below(100) as usize, 4 << 10, 64 << 10, 64 << 10][random.below(4) as usize],
+            room: match random.below(16) {
+                0 => 1 + random.below(16) as usize,
+                1..5 => 64 + random.below(1000) as usize,
+                5..9 => 4 << 10,
+                _ => 64 << 10,
+            },
             breaks: None,
         }
     }
@@ -239,7 +246,7 @@ impl End {
     /// `WouldBlock` without room, if it may not wait; `Interrupted`; `BrokenPipe` if the peer receives no more, `ConnectionReset`
     /// if the connection was cut.
     pub fn send(&self, pieces: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
-        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut state = self.state();
         self.interrupt(&mut state)?;
         loop {
@@ -250,13 +257,14 @@ impl End {
                 Way::Closed => return Err(ErrorKind::BrokenPipe.into()),
                 Way::Room(room) => room,
             };
-            if room > 0 && !bytes.is_empty() {
-                let n = self.part(&mut state, room.min(bytes.len()));
-                self.put(&mut state, &bytes[..n]);
+            if room > 0 && bytes > 0 {
+                let n = self.part(&mut state, room.min(bytes));
+                let some: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).take(n).collect();
+                self.put(&mut state, &some);
                 self.line.changed.notify_all();
                 return Ok(n);
             }
-            if bytes.is_empty() {
+            if bytes == 0 {
                 return Ok(0);
             }
             if !wait {

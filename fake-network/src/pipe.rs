@@ -35,8 +35,15 @@ impl Pipe {
     }
 
     pub(crate) fn put(&mut self, bytes: &[u8], arrival: Instant) {
-        let arrival = self.parts.back().map_or(arrival, |(before, _)| arrival.max(*before));
-        self.parts.push_back((arrival, bytes.iter().copied().collect()));
+        let now = Instant::now();
+        match self.parts.back_mut() {
+            // Both have arrived already.
+            Some((before, part)) if *before <= now && arrival <= now => part.extend(bytes),
+            last => {
+                let arrival = last.map_or(arrival, |(before, _)| arrival.max(*before));
+                self.parts.push_back((arrival, bytes.iter().copied().collect()));
+            }
+        }
         self.under_way += bytes.len();
         self.sent += bytes.len() as u64;
     }
@@ -55,18 +62,16 @@ impl Pipe {
 
     /// Takes bytes that have arrived.
     pub(crate) fn take(&mut self, to: &mut [u8]) {
-        for byte in to.iter_mut() {
-            while let Some((_, part)) = self.parts.front_mut() {
-                if let Some(b) = part.pop_front() {
-                    *byte = b;
-                    self.under_way -= 1;
-                    break;
-                }
+        let mut rest = to;
+        while let Some((_, part)) = self.parts.front_mut().filter(|_| !rest.is_empty()) {
+            let n = part.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.iter_mut().zip(part.drain(..n)).for_each(|(to, byte)| *to = byte);
+            self.under_way -= n;
+            rest = later;
+            if part.is_empty() {
                 self.parts.pop_front();
             }
-        }
-        while self.parts.front().is_some_and(|(_, part)| part.is_empty()) {
-            self.parts.pop_front();
         }
     }
 

@@ -28,6 +28,7 @@
 //! | `scopes` | atomic operations with system scope are reported once |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
+//! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |
 //! | `trust` | tokens, strangers |
@@ -55,6 +56,7 @@ mod large_copies;
 mod lost;
 mod mix;
 mod moves;
+mod network;
 mod nvml;
 mod order;
 mod output;

@@ -8,7 +8,6 @@ use nix::poll::PollFlags;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
-use std::sync::mpsc;
 use std::time::Duration;
 
 impl ByteStream for End {
@@ -67,25 +66,4 @@ pub(crate) fn connect(network: &mut Network, by: By, breaks: Option<u64>) -> (Co
         b.protect(Records::new(Session { read: traffic(2), write: traffic(1) }).unwrap());
     }
     (a, b)
-}
-
-/// Runs the test of a seed; a thread of it that waits for ever is a failure. The limit only has to be longer than any busy machine takes.
-pub(crate) fn to_its_end(seed: u64, test: impl FnOnce() + Send + 'static) {
-    let (tell, told) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        test();
-        // The receiver has given up waiting.
-        let _ = tell.send(());
-    });
-    match told.recv_timeout(Duration::from_secs(120)) {
-        Ok(()) => {}
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("seed {seed} hangs"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("seed {seed} fails: {:?}", thread.join().map_err(said)),
-    }
-}
-
-/// What a panic said.
-fn said(panic: Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! Messages over a fake network: whole and in order whatever it does to them, and an error where it breaks.
 
-use super::fake::{By, connect, to_its_end};
+use super::fake::{By, connect};
 use super::*;
 use crate::inbox::Inbox;
-use fake_network::{Network, Random};
+use fake_network::{Network, Random, to_its_end};
 use std::io::ErrorKind;
 use std::thread;
 

@@ -3,17 +3,17 @@
 
 use super::tests::{info, server};
 use super::*;
-use crate::conn::fake::{By, connect, to_its_end};
+use crate::conn::fake::{By, connect};
 use crate::frame::{AnswerHead, HEAD, HEARTBEAT, Head, TEXT, filled};
 use crate::inbox::Inbox;
 use cuda_api::code;
-use fake_network::{Network, Random};
+use fake_network::{Network, Random, to_its_end};
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread;
 
 /// Seeds of a network that does not break, and of one that does.
-const SEEDS: [u64; 2] = [150, 400];
+const SEEDS: [u64; 2] = [200, 400];
 const THREADS: u64 = 4;
 const CALLS: u64 = 12;
 /// A call whose answer fails.
