@@ -178,3 +178,33 @@ fn every_caller_gets_an_answer_or_an_error_when_the_network_breaks() {
         to_its_end(seed, move || exchange(seed, true));
     }
 }
+
+#[test]
+fn who_waits_for_room_in_the_ring_returns_when_the_connection_ends() {
+    for seed in 0..20 {
+        to_its_end(seed, move || {
+            let mut network = Network::new(seed);
+            let (ours, theirs) = connect(&mut network, By::Plain, None);
+            let patience = Patience { silence: Duration::from_secs(300), ..Patience::default() };
+            let link = Link::start(ours, server(), info(), patience, Transport::Tcp, None).unwrap();
+            thread::scope(|s| {
+                // Nothing is read, so that the ring fills up.
+                let fill = || while link.send(WORKS, &[&[1; 100]]).is_ok() {};
+                let callers: Vec<_> = (0..THREADS).map(|_| s.spawn(fill)).collect();
+                let full = || link.position() >= ring::CAPACITY as u64;
+                while !full() {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_micros(network.random().below(3000)));
+                assert!(callers.iter().all(|c| !c.is_finished()), "seed {seed}: the ring has no end");
+                if seed % 2 == 0 {
+                    theirs.shutdown()
+                } else {
+                    link.abandon()
+                }
+                callers.into_iter().for_each(|c| c.join().unwrap());
+            });
+            drop(theirs);
+        });
+    }
+}
