@@ -159,6 +159,8 @@ impl Memory for Fake {
     }
 }
 
+mod network;
+
 type Ends = Vec<Box<dyn Stream>>;
 
 fn connections(n: usize) -> (Ends, Ends) {
@@ -177,7 +179,16 @@ fn round(
     verify: Verify,
     faults: Faults,
 ) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
-    let (mut a, mut b) = connections(stripes);
+    round_over(connections(stripes), from, to, verify, faults)
+}
+
+fn round_over(
+    (mut a, mut b): (Ends, Ends),
+    from: &Fake,
+    to: &Fake,
+    verify: Verify,
+    faults: Faults,
+) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
     std::thread::scope(|s| {
         // Each end closes its connections when it is done, as callers do.
         let source = s.spawn({

@@ -1,11 +1,12 @@
 //! Executes control requests at a place: a worker, or the job's own process.
 
 use crate::channel::{Channel, Message};
-use crate::conn::{Address, Conn};
+use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::link;
 use crate::place::{Outcome, Place};
+use crate::socket::Address;
 use crate::stripes::Stripes;
 use crate::targets::{self, Sender, Targets};
 use crate::worker::complain;

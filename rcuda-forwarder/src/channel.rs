@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(b.receive().unwrap().unwrap().0, m);
         }
         let (x, mut y) = conn::pair();
-        a.send(&Message::Bulk([4; 32], Some(session)), Some(x.as_fd())).unwrap();
+        a.send(&Message::Bulk([4; 32], Some(session)), Some(x.socket().unwrap())).unwrap();
         drop(x);
         let (_, fd) = b.receive().unwrap().unwrap();
         Conn::new(fd.unwrap()).write_all(b"through").unwrap();

@@ -529,7 +529,7 @@ impl State {
             found
         };
         let worker = worker.ok_or("its worker has ended")?;
-        worker.send(&Message::Bulk(secret, session), Some(conn.as_fd())).map_err(|e| e.to_string())
+        conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session), Some(fd))).map_err(|e| e.to_string())
     }
 }
 

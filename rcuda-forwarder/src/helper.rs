@@ -10,7 +10,7 @@ use crate::limits::WorkerLimits;
 use crate::orphan;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,19 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     let (ours, theirs) = UnixStream::pair()?;
     channel.send(&Message::Job(hello.clone(), None, false), Some(theirs.as_fd()))?;
     Ok((channel, Conn::apart(OwnedFd::from(ours))))
+}
+
+/// Hands a helper its end of a connection whose ticket it expects.
+pub(crate) fn hand_over(channel: &Channel, ticket: &[u8; 32], socket: BorrowedFd<'_>) -> io::Result<()> {
+    channel.send(&Message::Joined(*ticket), Some(socket))
+}
+
+/// Makes a connection to a helper that expects its ticket.
+pub(crate) fn connect(channel: &Channel, ticket: &[u8; 32]) -> io::Result<Conn> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let ours = Conn::apart(OwnedFd::from(ours));
+    hand_over(channel, ticket, theirs.as_fd())?;
+    Ok(ours)
 }
 
 /// Identification of the build, as passed to a helper.

@@ -11,6 +11,8 @@
 
 mod attendant;
 mod bulk;
+mod byte_stream;
+mod carrier;
 mod certificate;
 mod channel;
 mod config_file;
@@ -38,6 +40,7 @@ mod rdma;
 mod records;
 pub mod ring;
 mod shm;
+mod socket;
 mod stripes;
 mod sync;
 mod targets;

@@ -4,8 +4,8 @@
 //! answers. A worker on the same machine maps the ring as shared memory and drains it itself; answers return through
 //! shared memory as well. Only [`Reply::wait`], [`Link::control`] and a full ring wait for the worker.
 
-use crate::channel::{Channel, Message};
-use crate::conn::{Address, Conn};
+use crate::channel::Channel;
+use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
@@ -15,6 +15,7 @@ use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
 use crate::rdma::setup;
 use crate::ring::{self, PushError, Ring};
+use crate::socket::Address;
 use crate::sync::lock;
 use crate::threads;
 use crate::token::{self, Token};
@@ -44,6 +45,7 @@ mod replies;
 mod reply;
 mod shared;
 mod socket;
+mod transport;
 
 pub use bulk::{BeforeSent, BulkMemory};
 pub use bulk_copy::BulkCopy;
@@ -51,52 +53,16 @@ pub use common::Fault;
 pub use patience::Patience;
 pub use replies::{Landing, Lost};
 pub use reply::Reply;
+pub use transport::Transport;
 
 use answers::Answers;
 use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
 use replies::{Replies, Waiter};
-use shared::{Shared, Source};
+use shared::Shared;
 use socket::Socket;
-
-/// The transport of calls and answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// A TLS connection.
-    Tls,
-    /// A TCP connection without encryption.
-    Tcp,
-    /// RDMA, without encryption. Large copies and moves use TLS connections.
-    Rdma,
-    /// Memory shared with a worker on the same machine.
-    Shm,
-}
-
-impl Transport {
-    /// The transport to a server.
-    fn of(server: &Endpoint) -> Transport {
-        match server.unix_path() {
-            Some(_) => Transport::Shm,
-            None if server.rdma => Transport::Rdma,
-            None if server.plain => Transport::Tcp,
-            None => Transport::Tls,
-        }
-    }
-
-    /// Whether every byte travels over a network connection, encrypted or not.
-    pub fn is_network(self) -> bool {
-        match self {
-            Transport::Tls | Transport::Tcp | Transport::Rdma => true,
-            Transport::Shm => false,
-        }
-    }
-
-    /// Whether the connections of large copies are encrypted.
-    pub fn encrypts_large_copies(self) -> bool {
-        matches!(self, Transport::Tls | Transport::Rdma)
-    }
-}
+use transport::CallTransport;
 
 /// What a client needs to use servers on a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,14 +131,44 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// A connection to a worker, for one GPU of a server. All threads of the job use it concurrently.
+/// Whose worker is at the other end.
+#[derive(Debug)]
+enum Peer {
+    /// A server's, at this address.
+    Server(Endpoint),
+    /// The job's own: a helper that it has started, with the channel to it.
+    Helper(Channel),
+}
+
+impl Peer {
+    /// A failure of this machine.
+    fn failed(&self, source: io::Error) -> LinkError {
+        match self {
+            Peer::Server(to) => LinkError::Setup { to: to.clone(), source },
+            Peer::Helper(_) => LinkError::Helper(source),
+        }
+    }
+
+    /// Makes connections to a worker that expects their ticket.
+    fn connect(&self, ticket: &[u8; 32], connections: u32) -> Result<Vec<Conn>, LinkError> {
+        match self {
+            Peer::Server(to) => bulk_connect(to, ticket, connections),
+            Peer::Helper(channel) => {
+                let connect = |_| helper::connect(channel, ticket);
+                (0..connections).map(connect).collect::<io::Result<_>>().map_err(LinkError::Helper)
+            }
+        }
+    }
+}
+
+/// A connection to a worker, for one GPU of a server or of this machine. All threads of the job use it concurrently.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     device: DeviceInfo,
+    transport: Transport,
     tickets: AtomicU64,
-    /// Channel to the helper that the job has started for this link.
-    channel: Option<Channel>,
+    peer: Peer,
     /// Whether there are connections for large copies in each direction, once that is known.
     bulk: [OnceLock<bool>; 2],
 }
@@ -288,7 +284,8 @@ impl Link {
             setup::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
         }
         let transport = Transport::of(to);
-        Link::start(conn, None, device, patience, transport, pinned).map_err(|source| LinkError::Setup { to: to.clone(), source })
+        let failed = |source| LinkError::Setup { to: to.clone(), source };
+        Link::start(conn, Peer::Server(to.clone()), device, patience, transport, pinned).map_err(failed)
     }
 
     /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
@@ -298,54 +295,48 @@ impl Link {
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
         let about = greet::read_answer(&conn, Instant::now() + patience.greeting).map_err(strange)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Some(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
+        Link::start(conn, Peer::Helper(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
 
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
     pub fn hand_over(&self, ticket: &[u8; 32], socket: UnixStream) -> Result<(), LinkError> {
-        let channel = self.channel.as_ref().ok_or(LinkError::Answer)?;
-        channel.send(&Message::Joined(*ticket), Some(socket.as_fd())).map_err(LinkError::Helper)
+        let Peer::Helper(channel) = &self.peer else { return Err(LinkError::Answer) };
+        helper::hand_over(channel, ticket, socket.as_fd()).map_err(LinkError::Helper)
     }
 
     /// Creates the link over a greeted connection.
     fn start(
         conn: Conn,
-        channel: Option<Channel>,
+        peer: Peer,
         device: DeviceInfo,
         patience: Patience,
         transport: Transport,
         pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
         let conn = Arc::new(conn);
-        let (ring, answers, other) = if transport.is_network() {
-            let answers = Source::Socket(Socket::new(conn.clone(), patience.silence));
-            (Ring::new(ring::CAPACITY)?, answers, "mrcuda-send")
+        let (ring, carrier, other): (Ring, Box<dyn CallTransport>, _) = if transport.is_network() {
+            (Ring::new(ring::CAPACITY)?, Box::new(Socket::new(conn.clone(), patience.silence)), "mrcuda-send")
         } else {
             let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
-            let answers = Source::Memory(Answers::new(memory.clone(), closed.clone()));
-            (Ring::shared(memory, closed), answers, "mrcuda-watch")
+            let answers = Answers::new(memory.clone(), closed.clone());
+            (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
-        let shared = Arc::new(Shared { common, answers });
+        let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk) = (AtomicU64::new(1), Default::default());
-        let link = Arc::new(Link { shared: shared.clone(), device, tickets, channel, bulk });
+        let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk });
         let (theirs, warm) = (shared.clone(), shared.clone());
-        threads::spawn(other, move || theirs.send_all())?;
+        threads::spawn(other, move || theirs.transport.send_all(&theirs.common))?;
         // On failure the first calls are only slower.
         let _ = threads::spawn("mrcuda-warm", move || warm.common.ring.warm());
-        threads::spawn("mrcuda-receive", move || shared.receive_all())?;
+        threads::spawn("mrcuda-receive", move || shared.transport.receive_all(&shared.common))?;
         Ok(link)
     }
 
     /// The transport to its worker.
     pub fn transport(&self) -> Transport {
-        match self.shared.answers {
-            Source::Socket(_) if self.shared.common.conn.is_rdma() => Transport::Rdma,
-            Source::Socket(_) if self.shared.common.conn.is_tls() => Transport::Tls,
-            Source::Socket(_) => Transport::Tcp,
-            Source::Memory(_) => Transport::Shm,
-        }
+        self.transport
     }
 
     /// Properties of the GPU.
@@ -425,11 +416,11 @@ impl Link {
 
     /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
     /// if they cannot be made, or if `connections` is 0.
-    pub fn has_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> bool {
+    pub fn has_bulk(&self, to_device: bool, connections: u32) -> bool {
         *self.bulk[usize::from(to_device)].get_or_init(|| {
             connections != 0
                 && self
-                    .open_bulk(to, to_device, connections)
+                    .open_bulk(to_device, connections)
                     .inspect_err(|why| {
                         tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
                     })
@@ -437,11 +428,11 @@ impl Link {
         })
     }
 
-    fn open_bulk(&self, to: &Endpoint, to_device: bool, connections: u32) -> Result<(), LinkError> {
-        let failed = |source| LinkError::Setup { to: to.clone(), source };
+    fn open_bulk(&self, to_device: bool, connections: u32) -> Result<(), LinkError> {
+        let failed = |source| self.peer.failed(source);
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
-            let opened = bulk_connect(to, &ticket, connections)?;
+            let opened = self.peer.connect(&ticket, connections)?;
             self.control(&Control::Accept { ticket })?;
             self.control(&Control::Bulk { ticket, to_device })?;
             Ok(opened)
@@ -658,7 +649,7 @@ fn operation(memory: &BulkMemory, token: u64) -> (u16, Vec<u8>) {
     let BulkMemory { device: address, bytes, stream, late, to_device, .. } = *memory;
     let mut body = Vec::new();
     ops::BulkCopy { token, address, bytes, stream, late }.put(&mut body);
-    (if to_device { ops::id::BULK_IN } else { ops::id::BULK_OUT }, body)
+    (bulk::operation(to_device), body)
 }
 
 /// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has
@@ -692,5 +683,7 @@ pub(crate) fn bulk_connect_if(
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod network_tests;
 #[cfg(test)]
 mod tests;

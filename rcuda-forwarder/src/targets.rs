@@ -1,6 +1,6 @@
 //! The targets to which a worker may connect when its job moves, as decided by the server.
 
-use crate::conn::Address;
+use crate::socket::Address;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

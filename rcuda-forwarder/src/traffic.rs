@@ -14,6 +14,8 @@ pub struct Traffic {
     pub bytes: u64,
     /// Answers that a thread waited for; each is a round trip.
     pub waits: u64,
+    /// Bytes of large copies that connections of their own have carried.
+    pub carried: u64,
 }
 
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
@@ -47,4 +49,9 @@ pub(crate) fn sent(id: u16, parts: &[&[u8]]) {
 #[inline]
 pub(crate) fn waited(id: u16) {
     count(id, |t| t.waits += 1);
+}
+
+#[inline]
+pub(crate) fn carried(id: u16, bytes: u64) {
+    count(id, |t| t.carried += bytes);
 }

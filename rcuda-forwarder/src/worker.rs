@@ -8,7 +8,7 @@
 
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start};
-use crate::conn::{Ahead, Conn, Eager};
+use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{
     ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled,
@@ -17,11 +17,8 @@ use crate::greet;
 use crate::helper;
 use crate::inbox::Inbox;
 use crate::orphan;
-use crate::pipe::{Closed, Writer};
 use crate::place::{Outcome, Place};
 use crate::rdma::setup;
-use crate::ring::Calls;
-use crate::shm::{Memory, Which};
 use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
@@ -32,22 +29,22 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use faults::Point;
 use late::Late;
-use nix::poll::PollFlags;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use text::Text;
 pub(crate) use text::complain;
+use transport::Answers;
 
 mod bulk;
 mod completion;
 mod host_mirror;
 mod late;
 mod text;
+mod transport;
 
 /// Argument that makes a worker count the GPUs of a driver.
 pub(crate) const PROBE: &str = "--probe";
@@ -197,8 +194,8 @@ pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn)
     Reach::Daemon(channel, targets, sender)
 }
 
-/// A worker with its client, and the source of the calls if it is not the socket.
-type Prepared<P> = (Arc<Worker<P>>, Option<Calls>);
+/// A worker with its client, and the source of the calls.
+type Prepared<P> = (Arc<Worker<P>>, Box<dyn Ahead>);
 
 /// Opens the place and waits for a client. `None`: the daemon no longer needs the worker.
 fn prepare<P: Place>(
@@ -236,7 +233,8 @@ fn prepare<P: Place>(
     if rdma {
         setup::accept(&conn, Instant::now() + SETUP).map_err(WorkerError::Client)?;
     }
-    let (out, calls) = if conn.is_tcp() { (Out::Socket, None) } else { share(&conn, &*place).map_err(WorkerError::Client)? };
+    let conn = Arc::new(conn);
+    let (calls, out) = transport::open(&conn, &*place, Instant::now() + SETUP).map_err(WorkerError::Client)?;
     let worker = Arc::new(Worker {
         attendant: Attendant::new(place.clone(), reach(channel.clone(), &start, &conn)),
         place,
@@ -254,36 +252,13 @@ fn prepare<P: Place>(
     Ok(Some((worker, calls)))
 }
 
-/// Receives the memory that a client on this machine has created for the connection, and the file of its pinned memory.
-fn share(conn: &Conn, place: &impl Place) -> io::Result<(Out, Option<Calls>)> {
-    let (fd, pinned) = conn.receive_descriptors(Instant::now() + SETUP)?;
-    let memory = Arc::new(Memory::received(fd.as_fd())?);
-    let warm = memory.clone();
-    // On failure the first calls are only slower.
-    let _ = crate::threads::spawn("mrcuda-warm", move || warm.warm());
-    pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
-    // It is never set: when the client ends, so does this process.
-    let closed = Closed::default();
-    let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());
-    Ok((Out::Shared(answers), Some(Calls::new(memory, closed))))
-}
-
-/// Destination of messages to the client.
-#[derive(Debug)]
-enum Out {
-    /// The connection's socket.
-    Socket,
-    /// Memory shared with the client.
-    Shared(Writer),
-}
-
 /// A worker with its client.
 #[derive(Debug)]
 struct Worker<P: Place> {
     place: Arc<P>,
-    conn: Conn,
+    conn: Arc<Conn>,
     /// Held while a message is sent to the client.
-    out: Mutex<Out>,
+    out: Mutex<Box<dyn Answers>>,
     completion: Completion<P::Pending>,
     late: Late,
     attendant: Attendant<P>,
@@ -301,7 +276,7 @@ struct Worker<P: Place> {
 
 impl<P: Place> Worker<P> {
     /// Serves until the client has disconnected.
-    fn serve(self: &Arc<Self>, calls: Option<Calls>) -> Result<(), WorkerError> {
+    fn serve(self: &Arc<Self>, calls: Box<dyn Ahead>) -> Result<(), WorkerError> {
         // After a panic the process must not continue: the client detects the end of the connection.
         std::panic::set_hook(Box::new(move |info| {
             complain(info);
@@ -329,14 +304,11 @@ impl<P: Place> Worker<P> {
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
         start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late.count(), || w.tell_changes()))?;
         start("daemon", |w| w.listen())?;
-        match calls {
-            None => self.read(Inbox::new(Eager::new(&self.conn))),
-            Some(calls) => self.read(Inbox::new(calls)),
-        }
+        self.read(Inbox::new(calls))
     }
 
     /// Reads calls and applies them in order.
-    fn read<R: Ahead>(self: &Arc<Self>, mut inbox: Inbox<R>) -> Result<(), WorkerError> {
+    fn read(self: &Arc<Self>, mut inbox: Inbox<Box<dyn Ahead>>) -> Result<(), WorkerError> {
         let (mut long, mut reply) = (Vec::new(), Vec::new());
         let mut next = 0;
         loop {
@@ -469,7 +441,7 @@ impl<P: Place> Worker<P> {
 
     fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
-        self.write(&mut lock(&self.out), &[&head.bytes(), body]);
+        self.write(&mut **lock(&self.out), &[&head.bytes(), body]);
     }
 
     /// Sends changes of host memory to the job; returns whether there were any.
@@ -478,21 +450,9 @@ impl<P: Place> Worker<P> {
         host_mirror::tell_changes(&*self.place, |body| self.tell(code::SUCCESS, CHANGES, body))
     }
 
-    fn write(&self, out: &mut Out, pieces: &[&[u8]]) {
-        let written = match out {
-            Out::Socket => self.conn.write_pieces(pieces),
-            Out::Shared(pipe) => pipe.write_pieces(pieces),
-        };
-        if written.is_err() {
+    fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {
+        if out.write_pieces(pieces).is_err() {
             leave(0);
-        }
-    }
-
-    /// Whether a heartbeat can be written without waiting.
-    fn has_room(&self, out: &Out) -> bool {
-        match out {
-            Out::Socket => self.conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT),
-            Out::Shared(pipe) => pipe.room().is_ok_and(|room| room >= ANSWER_HEAD as u64),
         }
     }
 
@@ -521,9 +481,9 @@ impl<P: Place> Worker<P> {
             // A client that does not read must not block this thread; while another message is being written, that
             // serves as the heartbeat.
             let Ok(mut out) = self.out.try_lock() else { continue };
-            if self.has_room(&out) {
+            if out.has_room() {
                 let head = AnswerHead { len: ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
-                self.write(&mut out, &[&head.bytes()]);
+                self.write(&mut **out, &[&head.bytes()]);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A daemon process, its worker processes on softgpu, and links to them. This program is all three: started with `serve` or
-//! `worker` it is the daemon or a worker.
+//! A daemon process, its worker processes on softgpu, and links to them. This program is all of them: started with `serve` or
+//! `worker` it is the daemon or a worker, and with a process id a helper.
 
 use cuda_api::calls::{module, stream};
 use cuda_api::code;
@@ -11,8 +11,8 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    Control, ControlReply, Credentials, Endpoint, JobHello, Landing, Link, ServeOptions, Token, Trust, WorkerLimits,
-    bulk_connect, serve, worker_main,
+    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, ServeOptions, Token, Trust,
+    WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -492,8 +492,43 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     assert!(both(), "the job is told why");
 }
 
+/// A helper of this process on the first GPU.
+fn helper() -> Job {
+    let program = std::env::current_exe().expect("own path");
+    let options = HelperOptions { program, driver: beside("libsoftgpu.so"), gpu: 0, hidden: Vec::new() };
+    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+    Job { link: Link::to_helper(&options, &hello, None).expect("helper") }
+}
+
+/// A helper gets connections for large copies as a server's worker does, and they carry all bytes of such copies.
+fn a_helper_has_connections_for_large_copies() {
+    const BYTES: usize = 3 << 20;
+    count_traffic();
+    let carried = || [id::BULK_IN, id::BULK_OUT].map(|id| traffic().get(&id).map_or(0, |t| t.carried));
+    let job = helper();
+    let (memory, _) = job.build();
+    assert!(!helper().link.has_bulk(true, 0), "none were wanted");
+    let mut out: Vec<u8> = (0..BYTES).map(|i| (i * i >> 7) as u8).collect();
+    let mut back = vec![0; BYTES];
+    for (number, (host, to_device)) in (1..).zip([(&mut out, true), (&mut back, false)]) {
+        assert!(job.link.has_bulk(to_device, 3));
+        let (host, bytes) = (host.as_mut_ptr(), BYTES as u64);
+        let copy = BulkMemory { host, device: memory, bytes, stream: LEGACY, to_device, late: false, before_sent: None };
+        // SAFETY: the memory outlives the copy, which is finished below.
+        let (reply, copy) = unsafe { job.link.request_bulk(&copy) }.expect("request").expect("there is room for one");
+        assert_eq!(reply.wait().expect("answer").0, code::SUCCESS);
+        assert!(!copy.finish());
+        assert_eq!(carried().iter().sum::<u64>(), number * BYTES as u64, "bytes that the connections have carried");
+    }
+    assert!(back == out && job.read(memory, BYTES, LEGACY) == out);
+    assert_eq!(carried(), [BYTES as u64; 2]);
+    job.link.close();
+    assert!(job.link.is_lost());
+}
+
 /// The tests, by name.
-const TESTS: [(&str, fn()); 9] = [
+const TESTS: [(&str, fn()); 10] = [
+    ("a_helper_has_connections_for_large_copies", a_helper_has_connections_for_large_copies),
     ("copies_at_rest_are_complete_before_other_calls", copies_at_rest_are_complete_before_other_calls),
     ("a_job_takes_no_more_of_the_servers_memory_than_it_may", a_job_takes_no_more_of_the_servers_memory_than_it_may),
     ("a_forked_child_does_not_keep_the_gpu_of_its_dead_parent", a_forked_child_does_not_keep_the_gpu_of_its_dead_parent),
@@ -512,6 +547,8 @@ fn main() -> ExitCode {
     match (first.to_str(), rest.as_slice()) {
         (Some("serve"), [directory]) => return daemon(Path::new(directory)),
         (Some("fork"), [server, directory]) => return forking_job(&server.to_string_lossy(), Path::new(directory)),
+        // As `Link::to_helper` starts it: its job's process id, and its build.
+        (Some(pid), [_]) if pid.parse::<u32>().is_ok() => return ExitCode::from(helper_main() as u8),
         (Some("worker"), _) => return ExitCode::from(worker_main(rest) as u8),
         (Some("--list"), _) => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));

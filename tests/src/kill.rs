@@ -8,7 +8,6 @@
 mod cell;
 mod injector;
 mod left;
-mod proxy;
 mod run;
 
 pub use cell::{Action, Cell, Spot, Victim, Way};

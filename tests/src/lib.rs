@@ -12,6 +12,7 @@
 //! * [`driver`]: helpers of programs that call the driver's functions directly.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
+//! * [`proxy`]: a bad network between real processes.
 
 pub mod clock;
 pub mod conformance;
@@ -21,6 +22,7 @@ pub mod job;
 pub mod json;
 pub mod kill;
 pub mod programs;
+pub mod proxy;
 pub mod random;
 pub mod report;
 pub mod scene;

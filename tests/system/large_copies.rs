@@ -1,9 +1,9 @@
-//! Large copies at a server's place: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
+//! Large copies at a place outside of the job's process: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
 //! their own").
 
 use crate::mix::move_until_its_end;
 use crate::{LIMIT, assert_identical, words_of_mrcuda};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tests::programs::LITMUS;
 use tests::scene::wait_for;
@@ -55,6 +55,69 @@ fn they_have_as_many_connections_as_the_setting_says() {
     let refused = [("MRCUDA_BULK_CONNECTIONS", "65")];
     let outcome = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &refused).wait(LIMIT);
     assert!(!outcome.ok() && outcome.stderr.contains("MRCUDA_BULK_CONNECTIONS"), "{outcome:?}");
+}
+
+/// Bytes of large copies to the device and to the host that connections of their own have carried, by the log of a job that has ended.
+fn carried(log: &Path) -> [u64; 2] {
+    let text = std::fs::read_to_string(log).unwrap();
+    ["BulkIn", "BulkOut"].map(|name| {
+        // `exit: sent NAME: N calls, N bytes, N answers waited for, N bytes over connections of their own`
+        let figures = text.lines().find_map(|l| l.split_once(&format!("exit: sent {name}: "))?.1.rsplit_once(", "));
+        figures.map_or(0, |(_, last)| last.split(' ').next().unwrap().parse().unwrap())
+    })
+}
+
+/// The app `registered`: arguments with a pace, and what it prints natively.
+fn registered(scene: &Scene, program: &Path) -> (impl Fn(&'static str) -> [&'static str; 4], Outcome) {
+    let args = |pace| ["--size", "small", "--pace", pace];
+    let native = Job::native(scene, "native", program, &args("0")).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("\nOK\n"), "natively: {native:?}");
+    (args, native)
+}
+
+/// Rounds and bytes of the app `registered` in its small size.
+const REGISTERED: (u64, u64) = (24, 256 << 10);
+
+/// Copies of registered memory use the connections at servers and helpers alike, if the setting allows any.
+#[test]
+fn copies_of_registered_memory_have_connections_at_helpers_too() {
+    let scene = Scene::new("large-carried");
+    let program = Programs::get().app("registered");
+    let (args, native) = registered(&scene, &program);
+    let server = server(&scene, "one");
+    for (name, place) in [("tcp", server.place(0)), ("unix", server.near(0)), ("helper", "helper".to_owned())] {
+        for connections in ["0", "2"] {
+            let log = scene.path.join(format!("{name}-{connections}.log"));
+            let env = [SMALL, ("MRCUDA_BULK_CONNECTIONS", connections), ("MRCUDA_LOG", &log.display().to_string())];
+            let outcome = Job::start(&scene, name, &["--server", &place], &program, &args("0"), &env).wait(LIMIT);
+            assert!(outcome.ok() && outcome.stdout == native.stdout, "{name} {connections}: {outcome:?}");
+            assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+            let (carried, all) = (carried(&log), REGISTERED.0 * REGISTERED.1);
+            match connections {
+                "0" => assert_eq!(carried, [0; 2], "{name}"),
+                _ => assert!(carried.iter().all(|bytes| *bytes >= all), "{name}: {carried:?} of {all}"),
+            }
+        }
+    }
+}
+
+/// The same while the job moves to and from helpers: each has connections of its own.
+#[test]
+fn copies_of_registered_memory_move_with_their_job() {
+    let scene = Scene::new("large-helpers");
+    let program = Programs::get().app("registered");
+    let (args, native) = registered(&scene, &program);
+    let server = server(&scene, "one");
+    let places = ["helper".to_owned(), "helper:1".to_owned(), "local".to_owned(), server.near(0)];
+    let log = scene.path.join("moved.log");
+    let env = [SMALL, ("SOFTGPU_DEVICES", "2"), ("MRCUDA_LOG", &log.display().to_string())];
+    let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("100000"), &env);
+    let succeeded = move_until_its_end(&mut job, &places, 0, &mut Random::new(30), 100);
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout == native.stdout, "{outcome:?}");
+    assert!(succeeded > 0, "no move succeeded");
+    // Before it first moved, it was at a helper.
+    assert!(carried(&log).iter().all(|bytes| *bytes > 0), "{:?}", carried(&log));
 }
 
 /// A server that keeps no host memory for a job has no staging areas: the copies travel with the calls.

@@ -17,7 +17,7 @@
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
-//! | `large_copies` | large copies over TCP have connections of their own, in small pieces too |
+//! | `large_copies` | large copies have connections of their own at servers and helpers, in small pieces too |
 //! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
@@ -28,6 +28,7 @@
 //! | `scopes` | atomic operations with system scope are reported once |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
+//! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |
 //! | `trust` | tokens, strangers |
@@ -55,6 +56,7 @@ mod large_copies;
 mod lost;
 mod mix;
 mod moves;
+mod network;
 mod nvml;
 mod order;
 mod output;

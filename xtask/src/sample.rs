@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Modules of `tests/system` whose tests take turns: one in so many runs.
-const TURNS: [(&str, u64); 13] = [
+const TURNS: [(&str, u64); 14] = [
     ("apps", 3),
     ("cancel", 2),
     ("conformance", 2),
@@ -16,6 +16,7 @@ const TURNS: [(&str, u64); 13] = [
     ("lost", 2),
     ("mix", 3),
     ("moves", 2),
+    ("network", 2),
     ("order", 3),
     ("refusals", 3),
     ("repeated", 2),

@@ -204,7 +204,7 @@ impl Worker {
     ) -> Result<(), (String, Option<Seat>)> {
         // Recorded first, because the worker may end at once.
         *lock(&self.client) = Some((words.to_owned(), seat));
-        let sent = self.channel.send(job, Some(conn.as_fd()));
+        let sent = conn.socket().and_then(|fd| self.channel.send(job, Some(fd)));
         // A short job may have ended already.
         let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {

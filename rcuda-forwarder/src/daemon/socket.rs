@@ -41,7 +41,8 @@ pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Whether the peer of a Unix socket is the server's user or root.
 pub(super) fn same_user(conn: &Conn) -> Result<(), GreetError> {
-    let peer = getsockopt(&conn.as_fd(), sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
+    let peer =
+        getsockopt(&conn.socket().map_err(GreetError::Io)?, sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
     may_use(peer.uid(), nix::unistd::geteuid().as_raw())
 }
 

@@ -24,7 +24,7 @@ fn certificate(name: &str) -> Certificate {
 
 /// The same socket, for rustls itself.
 fn raw(conn: Conn) -> UnixStream {
-    conn.as_fd().try_clone_to_owned().unwrap().into()
+    conn.socket().unwrap().try_clone_to_owned().unwrap().into()
 }
 
 fn pattern(n: usize) -> Vec<u8> {

@@ -3,6 +3,7 @@
 
 use super::common::Common;
 use super::replies::Waiter;
+use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader};
@@ -75,19 +76,17 @@ impl Answers {
         self.memory.pipe_words(Which::Bodies).writer.ring();
         self.memory.ring_words().producers.ring();
     }
-}
 
-impl Common {
     /// Reads messages while there are any, and until `mine` is answered.
-    fn read_some(&self, answers: &Answers, desk: &mut Desk, mine: Option<&Waiter>) {
+    fn read_some(&self, common: &Common, desk: &mut Desk, mine: Option<&Waiter>) {
         while !desk.over && !mine.is_some_and(Waiter::is_here) {
             let more = match desk.inbox.is_empty() {
                 true => desk.inbox.source().waiting().map(|n| n > 0),
                 false => Ok(true),
             };
-            let why = match more.and_then(|more| if more { self.receive(&mut desk.inbox).map(Some) } else { Ok(None) }) {
+            let why = match more.and_then(|more| if more { common.receive(&mut desk.inbox).map(Some) } else { Ok(None) }) {
                 Ok(Some(true)) => continue,
-                Ok(None) if answers.closed.load(Ordering::Acquire) && desk.inbox.source().waiting().is_ok_and(|n| n == 0) => {
+                Ok(None) if self.closed.load(Ordering::Acquire) && desk.inbox.source().waiting().is_ok_and(|n| n == 0) => {
                     "it has ended".to_owned()
                 }
                 Ok(None) => break,
@@ -95,24 +94,46 @@ impl Common {
                 Err(e) => e.to_string(),
             };
             desk.over = true;
-            self.lose(&why);
-            answers.close();
-            self.replies.fail_all();
+            common.lose(&why);
+            self.close();
+            common.replies.fail_all();
         }
-        answers.left.store(!desk.over && !desk.inbox.is_empty(), Ordering::SeqCst);
+        self.left.store(!desk.over && !desk.inbox.is_empty(), Ordering::SeqCst);
+    }
+}
+
+impl CallTransport for Answers {
+    /// The worker takes the calls itself: watches whether it exists and sends heartbeats.
+    fn send_all(&self, common: &Common) {
+        let silence = common.patience.silence;
+        let interval = (silence / 4).min(Duration::from_secs(1));
+        let (mut seen, mut since) = (0, Instant::now());
+        let why = loop {
+            if common.conn.wait_gone(interval) {
+                break "it has ended".to_owned();
+            }
+            let written = self.words().written.0.load(Ordering::SeqCst);
+            // Unread messages show that it is this process that is late.
+            if written != seen || self.something() {
+                (seen, since) = (written, Instant::now());
+            } else if since.elapsed() >= silence {
+                break format!("no sign of life for {silence:?}");
+            }
+        };
+        common.lose(&why);
+        self.close();
     }
 
-    /// Polls for the answer that `mine` waits for, for a short time.
-    pub(super) fn poll_ring(&self, answers: &Answers, mine: &Waiter) {
-        answers.pollers.fetch_add(1, Ordering::SeqCst);
+    fn poll(&self, common: &Common, mine: &Waiter) {
+        self.pollers.fetch_add(1, Ordering::SeqCst);
         // While a thread polls, the worker need not wake any.
-        answers.words().reader.asleep.store(0, Ordering::SeqCst);
+        self.words().reader.asleep.store(0, Ordering::SeqCst);
         let began = Instant::now();
         while !mine.is_here() {
-            if answers.something() {
-                match answers.desk.try_lock() {
-                    Ok(mut desk) => self.read_some(answers, &mut desk, Some(mine)),
-                    Err(TryLockError::Poisoned(desk)) => self.read_some(answers, &mut desk.into_inner(), Some(mine)),
+            if self.something() {
+                match self.desk.try_lock() {
+                    Ok(mut desk) => self.read_some(common, &mut desk, Some(mine)),
+                    Err(TryLockError::Poisoned(desk)) => self.read_some(common, &mut desk.into_inner(), Some(mine)),
                     Err(TryLockError::WouldBlock) => {}
                 }
             }
@@ -126,64 +147,42 @@ impl Common {
                 std::hint::spin_loop();
             }
         }
-        let last = answers.pollers.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && answers.napping.load(Ordering::SeqCst) {
-            answers.words().reader.asleep.store(1, Ordering::SeqCst);
+        let last = self.pollers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && self.napping.load(Ordering::SeqCst) {
+            self.words().reader.asleep.store(1, Ordering::SeqCst);
         }
-        if answers.something() {
-            answers.words().reader.ring();
+        if self.something() {
+            self.words().reader.ring();
         }
     }
 
-    /// Reads when no other thread does, until the connection is closed.
-    pub(super) fn receive_shared(&self, answers: &Answers) {
-        let reader = &answers.words().reader;
+    fn receive_all(&self, common: &Common) {
+        let reader = &self.words().reader;
         loop {
             {
-                let mut desk = lock(&answers.desk);
-                self.read_some(answers, &mut desk, None);
+                let mut desk = lock(&self.desk);
+                self.read_some(common, &mut desk, None);
                 if desk.over {
                     return;
                 }
             }
             let bell = reader.bell.load(Ordering::SeqCst);
-            answers.napping.store(true, Ordering::SeqCst);
-            let mut alone = answers.pollers.load(Ordering::SeqCst) == 0;
+            self.napping.store(true, Ordering::SeqCst);
+            let mut alone = self.pollers.load(Ordering::SeqCst) == 0;
             reader.asleep.store(u32::from(alone), Ordering::SeqCst);
-            if !alone && answers.pollers.load(Ordering::SeqCst) == 0 {
+            if !alone && self.pollers.load(Ordering::SeqCst) == 0 {
                 // The last polling thread has stopped meanwhile: it may have marked this thread as asleep before this
                 // thread undid that.
                 alone = true;
                 reader.asleep.store(1, Ordering::SeqCst);
             }
-            let idle = !answers.something() && !answers.closed.load(Ordering::SeqCst);
+            let idle = !self.something() && !self.closed.load(Ordering::SeqCst);
             if idle || !alone {
                 crate::futex::wait(&reader.bell, bell, NAP);
             }
-            answers.napping.store(false, Ordering::SeqCst);
+            self.napping.store(false, Ordering::SeqCst);
             reader.asleep.store(0, Ordering::SeqCst);
         }
-    }
-
-    /// Watches whether the worker exists, and sends heartbeats.
-    pub(super) fn watch(&self, answers: &Answers) {
-        let silence = self.patience.silence;
-        let interval = (silence / 4).min(Duration::from_secs(1));
-        let (mut seen, mut since) = (0, Instant::now());
-        let why = loop {
-            if self.conn.wait_gone(interval) {
-                break "it has ended".to_owned();
-            }
-            let written = answers.words().written.0.load(Ordering::SeqCst);
-            // Unread messages show that it is this process that is late.
-            if written != seen || answers.something() {
-                (seen, since) = (written, Instant::now());
-            } else if since.elapsed() >= silence {
-                break format!("no sign of life for {silence:?}");
-            }
-        };
-        self.lose(&why);
-        answers.close();
     }
 }
 

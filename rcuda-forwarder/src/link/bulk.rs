@@ -7,6 +7,8 @@
 use crate::bulk::{HEAD, Head, fill};
 use crate::conn::Conn;
 use crate::sync::lock;
+use crate::traffic;
+use cuda_api::ops::id;
 use executor::staging::{AREAS, Sizes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Write};
@@ -339,11 +341,17 @@ impl Bulk {
             };
             self.give_back(&head, to_device);
             carried?;
+            traffic::carried(operation(to_device), head.bytes);
             if !to_device {
                 (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
             }
         }
     }
+}
+
+/// The operation of a large copy in this direction.
+pub(super) fn operation(to_device: bool) -> u16 {
+    if to_device { id::BULK_IN } else { id::BULK_OUT }
 }
 
 /// Whether the kernel could not access the program's memory.

@@ -5,10 +5,9 @@ use super::host_mirror::Alike;
 use super::patience::Patience;
 use super::replies::Replies;
 use crate::conn::Conn;
-use crate::ring::{Consumer, PushError, Ring, Taken};
+use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::code::Code;
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 /// A call that was sent without waiting for its result has failed.
@@ -69,27 +68,6 @@ impl Common {
         self.replies.lose(why);
         self.conn.shutdown();
         self.bulk.shut();
-    }
-
-    /// Sends the calls in the ring, until stopped or the connection fails.
-    pub(super) fn send_all(&self) {
-        // SAFETY: called once for each ring, by the sender thread.
-        let mut consumer = unsafe { Consumer::new(&self.ring) };
-        while let Some(sent) = consumer.take(|taken| match taken {
-            Taken::Frames(bytes) => (&*self.conn).write_all(bytes),
-            Taken::Long(head, parts, filling) => {
-                let mut pieces = Vec::with_capacity(parts.len() + 2);
-                pieces.push(&head[..]);
-                pieces.extend_from_slice(parts);
-                pieces.push(filling);
-                self.conn.write_pieces(&pieces)
-            }
-        }) {
-            if let Err(e) = sent {
-                self.lose(&format!("sending failed: {e}"));
-                break;
-            }
-        }
     }
 
     /// Sends changes of mirrored memory before a call whose work may read them.

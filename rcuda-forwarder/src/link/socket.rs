@@ -1,13 +1,16 @@
-//! Answers from a socket: a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
+//! Calls and answers over a connection. A thread sends the calls. For answers, a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
 
 use super::common::Common;
 use super::receive::{Patient, silent};
 use super::replies::Waiter;
+use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
+use crate::ring::{Consumer, Taken};
 use crate::sync::{AtomicU32, lock};
 use nix::poll::PollFlags;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
@@ -25,7 +28,7 @@ struct Desk {
     over: bool,
 }
 
-/// The receiving side of a connection.
+/// The job's side of a connection that carries calls and answers.
 #[derive(Debug)]
 pub(super) struct Socket {
     conn: Arc<Conn>,
@@ -99,34 +102,61 @@ impl Socket {
             return;
         }
     }
-}
 
-impl Common {
     /// Reads the messages that have arrived, until `mine` is answered. What has been read ahead is processed in any
     /// case, because polling the socket would not show it.
-    fn read_messages(&self, socket: &Socket, desk: &mut Desk, mine: Option<&Waiter>) {
-        let wanted = || !mine.is_some_and(Waiter::is_here) && socket.something();
+    fn read_messages(&self, common: &Common, desk: &mut Desk, mine: Option<&Waiter>) {
+        let wanted = || !mine.is_some_and(Waiter::is_here) && self.something();
         while !desk.over && (!desk.inbox.is_empty() || wanted()) {
-            let why = match self.receive(&mut desk.inbox) {
+            let why = match common.receive(&mut desk.inbox) {
                 Ok(true) => {
-                    socket.messages.fetch_add(1, Ordering::Relaxed);
+                    self.messages.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
                 Ok(false) => "it has ended".to_owned(),
                 Err(e) => e.to_string(),
             };
-            self.end_reading(desk, &why);
+            self.end_reading(common, desk, &why);
         }
     }
 
-    /// Polls for the answer that `mine` waits for, for a short time.
-    pub(super) fn poll_socket(&self, socket: &Socket, mine: &Waiter) {
-        socket.pollers.fetch_add(1, Ordering::SeqCst);
+    fn end_reading(&self, common: &Common, desk: &mut Desk, why: &str) {
+        desk.over = true;
+        common.lose(why);
+        common.ring.stop();
+        common.bulk.wait_unwritten();
+        common.replies.fail_all();
+    }
+}
+
+impl CallTransport for Socket {
+    fn send_all(&self, common: &Common) {
+        // SAFETY: called once for each ring, by the sender thread.
+        let mut consumer = unsafe { Consumer::new(&common.ring) };
+        while let Some(sent) = consumer.take(|taken| match taken {
+            Taken::Frames(bytes) => (&*self.conn).write_all(bytes),
+            Taken::Long(head, parts, filling) => {
+                let mut pieces = Vec::with_capacity(parts.len() + 2);
+                pieces.push(&head[..]);
+                pieces.extend_from_slice(parts);
+                pieces.push(filling);
+                self.conn.write_pieces(&pieces)
+            }
+        }) {
+            if let Err(e) = sent {
+                common.lose(&format!("sending failed: {e}"));
+                break;
+            }
+        }
+    }
+
+    fn poll(&self, common: &Common, mine: &Waiter) {
+        self.pollers.fetch_add(1, Ordering::SeqCst);
         let began = Instant::now();
         while !mine.is_here() {
-            match socket.desk.try_lock() {
-                Ok(mut desk) => self.read_messages(socket, &mut desk, Some(mine)),
-                Err(TryLockError::Poisoned(desk)) => self.read_messages(socket, &mut desk.into_inner(), Some(mine)),
+            match self.desk.try_lock() {
+                Ok(mut desk) => self.read_messages(common, &mut desk, Some(mine)),
+                Err(TryLockError::Poisoned(desk)) => self.read_messages(common, &mut desk.into_inner(), Some(mine)),
                 Err(TryLockError::WouldBlock) => {}
             }
             // It does not yield the processor: on a busy machine it would take long to get it back, and a sleeper is
@@ -135,32 +165,23 @@ impl Common {
                 break;
             }
         }
-        socket.leave();
+        self.leave();
     }
 
-    /// Reads when no other thread does, until the connection ends or fails; then fails all waiters.
-    pub(super) fn receive_all(&self, socket: &Socket) {
+    fn receive_all(&self, common: &Common) {
         loop {
             {
-                let mut desk = lock(&socket.desk);
-                self.read_messages(socket, &mut desk, None);
+                let mut desk = lock(&self.desk);
+                self.read_messages(common, &mut desk, None);
                 if desk.over {
                     return;
                 }
             }
-            if socket.is_silent(self.patience.silence) {
-                let mut desk = lock(&socket.desk);
-                return self.end_reading(&mut desk, &silent(self.patience.silence).to_string());
+            if self.is_silent(common.patience.silence) {
+                let mut desk = lock(&self.desk);
+                return self.end_reading(common, &mut desk, &silent(common.patience.silence).to_string());
             }
-            socket.make_way();
+            self.make_way();
         }
-    }
-
-    fn end_reading(&self, desk: &mut Desk, why: &str) {
-        desk.over = true;
-        self.lose(why);
-        self.ring.stop();
-        self.bulk.wait_unwritten();
-        self.replies.fail_all();
     }
 }

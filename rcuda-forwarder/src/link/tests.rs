@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;
 
-fn info() -> DeviceInfo {
+pub(super) fn info() -> DeviceInfo {
     DeviceInfo {
         name: "test".into(),
         uuid: [0; 16],
@@ -28,9 +28,14 @@ fn info() -> DeviceInfo {
     }
 }
 
+/// The address of a link that makes no other connections.
+pub(super) fn server() -> Peer {
+    Peer::Server("127.0.0.1:1".parse().unwrap())
+}
+
 pub(super) fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
-    (Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Tcp, None).unwrap(), theirs)
+    (Link::start(ours, server(), info(), Patience { silence, ..Patience::default() }, Transport::Tcp, None).unwrap(), theirs)
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -67,7 +72,7 @@ fn answers_find_their_callers_in_any_order() {
 #[test]
 fn over_rdma_calls_and_answers_are_the_same() {
     let (ours, mut peer, carrier) = crate::rdma::stream::tests::connections(9);
-    let link = Link::start(ours, None, info(), Patience::default(), Transport::Rdma, None).unwrap();
+    let link = Link::start(ours, server(), info(), Patience::default(), Transport::Rdma, None).unwrap();
     assert_eq!(link.transport(), Transport::Rdma);
     // Less than the ring: this thread reads it only when all of it is on its way.
     let body: Vec<u8> = (0..700_000u32).map(|i| (i >> 5) as u8).collect();
@@ -292,7 +297,7 @@ fn a_dropped_link_hangs_up() {
 /// A link over shared memory, and its worker's side.
 fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
     let (ours, theirs) = pair();
-    let link = Link::start(ours, None, info(), Patience { silence, ..Patience::default() }, Transport::Shm, None).unwrap();
+    let link = Link::start(ours, server(), info(), Patience { silence, ..Patience::default() }, Transport::Shm, None).unwrap();
     let fd = theirs.receive_descriptors(Instant::now() + LONG).unwrap().0;
     let memory = Arc::new(Memory::received(fd.as_fd()).unwrap());
     let closed = Closed::default();

@@ -89,7 +89,7 @@ mod tests {
         // As the daemon does for all connections with a ticket.
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).unwrap();
         prepare(&conn).unwrap();
-        let limit = getsockopt(&conn.as_fd(), sockopt::TcpUserTimeout).unwrap();
+        let limit = getsockopt(&conn.socket().unwrap(), sockopt::TcpUserTimeout).unwrap();
         assert_eq!(u128::from(limit), JOB_UNACKNOWLEDGED.as_millis());
     }
 }

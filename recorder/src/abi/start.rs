@@ -119,7 +119,11 @@ fn end() {
     }
     for (id, t) in rcuda_forwarder::traffic() {
         let name = calls::name(id).map_or_else(|| format!("{id:#06x}"), str::to_owned);
-        tracing::debug!(target: "job", "exit: sent {name}: {} calls, {} bytes, {} answers waited for", t.calls, t.bytes, t.waits);
+        let rcuda_forwarder::Traffic { calls, bytes, waits, carried } = t;
+        tracing::debug!(
+            target: "job",
+            "exit: sent {name}: {calls} calls, {bytes} bytes, {waits} answers waited for, {carried} bytes over connections of their own"
+        );
     }
     coverage::write_report();
     control::stop();

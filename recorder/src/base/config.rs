@@ -30,8 +30,8 @@ pub(crate) struct Config {
     pub(crate) trust: rcuda_forwarder::Trust,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
     pub(crate) copy_threads: Option<usize>,
-    /// `MRCUDA_BULK_CONNECTIONS`: how many connections in each direction carry the bytes of large copies at a place over TCP; 0: the
-    /// connection of the calls carries them.
+    /// `MRCUDA_BULK_CONNECTIONS`: how many connections in each direction carry the bytes of large copies at a place outside of this
+    /// process; 0: the connection of the calls carries them.
     pub(crate) bulk_connections: u32,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! The cells of the matrix, and the allowed outcome of each.
 
-use super::proxy::{Aim, Harm, Lane, Toward};
+use crate::proxy::{Aim, Harm, Lane, Toward};
 use faults::Point;
 use std::fmt;
 

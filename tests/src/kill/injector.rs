@@ -2,7 +2,7 @@
 
 use super::cell::{Action, Cell, Door, Spot, Victim};
 use super::left;
-use super::proxy::Proxy;
+use crate::proxy::Proxy;
 use crate::scene::wait_for;
 use crate::server::{self, Server, children, helpers, signal};
 use cuda_api::lock::lock;

@@ -3,8 +3,8 @@
 use super::cell::{Action, Cell, Spot, Way};
 use super::injector::{Host, Injector};
 use super::left;
-use super::proxy::Lane;
 use crate::job::{self, Job};
+use crate::proxy::Lane;
 use crate::random::Random;
 use crate::report::Report;
 use crate::scene::{Hardware, MACHINE, Scene, wait_for};

@@ -109,7 +109,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
     let (conn, mut client) = crate::conn::pair();
     // As if it had hung until the daemon gave it up: the message is on its way, and its answer can no longer be sent.
     ours.hear_no_more();
-    ours.send(&Message::Job(hello(), None, false), Some(conn.as_fd())).unwrap();
+    ours.send(&Message::Job(hello(), None, false), Some(conn.socket().unwrap())).unwrap();
     drop(conn);
     let mut said = Vec::new();
     client.read_to_end(&mut said).unwrap();
@@ -135,7 +135,7 @@ fn a_client_that_reads_nothing_holds_up_no_thread() {
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let conn = Conn::new(listener.accept().unwrap().0.into());
     s.daemon.state.key(Entrance::Tcp, &conn).unwrap();
-    let limit = getsockopt(&conn.as_fd(), sockopt::TcpUserTimeout).unwrap();
+    let limit = getsockopt(&conn.socket().unwrap(), sockopt::TcpUserTimeout).unwrap();
     assert_eq!(u128::from(limit), GREETING.as_millis());
 }
 

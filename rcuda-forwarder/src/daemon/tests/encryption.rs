@@ -296,7 +296,7 @@ fn a_client_that_sends_records_without_end_and_proves_nothing_is_turned_away() {
     (&conn).write_all(&[&greet::preamble()[..], &[TLS]].concat()).unwrap();
     handshake::connect(&conn, None, soon).unwrap();
     let session = conn.session().unwrap().unwrap();
-    let mut stream = TcpStream::from(conn.as_fd().try_clone_to_owned().unwrap());
+    let mut stream = TcpStream::from(conn.socket().unwrap().try_clone_to_owned().unwrap());
     let records = crate::records::tests::without_text(session.write, 1 << 16);
     // The connection ends before all of them have been taken.
     let _ = stream.write_all(&records);

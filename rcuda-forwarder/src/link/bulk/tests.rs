@@ -24,7 +24,7 @@ struct Peer {
 
 fn open() -> (Arc<Link>, Conn, Peer) {
     let (link, calls) = linked(LONG);
-    let answers = Conn::new(calls.as_fd().try_clone_to_owned().unwrap());
+    let answers = Conn::new(calls.socket().unwrap().try_clone_to_owned().unwrap());
     let mut ends = [true, false].map(|to_device| {
         let (ours, theirs) = pair();
         start(&link.shared, vec![Arc::new(ours)], to_device).unwrap();

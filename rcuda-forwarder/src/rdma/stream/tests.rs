@@ -192,7 +192,7 @@ impl World {
     }
 
     fn write(&self, end: usize, pieces: &[&[u8]]) -> io::Result<()> {
-        self.streams[end].write(self.sockets[end].as_fd(), pieces)
+        self.streams[end].write(self.sockets[end].socket().unwrap(), pieces)
     }
 
     /// What can be read, as soon as there is something.
@@ -205,7 +205,7 @@ fn read(stream: &Stream, socket: &Conn, to: &mut [u8]) -> io::Result<usize> {
     loop {
         match stream.try_read(to) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                stream.wait_readable(socket.as_fd(), Duration::from_secs(60))?;
+                stream.wait_readable(socket.socket().unwrap(), Duration::from_secs(60))?;
             }
             read => return read,
         }
@@ -354,7 +354,7 @@ fn what_waits_behind_many_completions_is_read() {
             stream.over.store(true, Ordering::SeqCst);
         } else {
             // After the first completions no event comes: a sleep would last until the limit.
-            assert!(stream.wait_readable(world.sockets[1].as_fd(), Duration::from_secs(2)).unwrap());
+            assert!(stream.wait_readable(world.sockets[1].socket().unwrap(), Duration::from_secs(2)).unwrap());
         }
         let mut bytes = [0; 8];
         assert_eq!((stream.try_read(&mut bytes).unwrap(), bytes[0]), (1, 9));
@@ -444,7 +444,7 @@ fn numbers_that_lie_are_errors() {
 fn all_who_wait_are_woken() {
     let world = World::new(7, FOREVER);
     thread::scope(|s| {
-        let wait = || world.streams[1].wait_readable(world.sockets[1].as_fd(), Duration::from_secs(600)).unwrap();
+        let wait = || world.streams[1].wait_readable(world.sockets[1].socket().unwrap(), Duration::from_secs(600)).unwrap();
         let waiting: Vec<_> = (0..4).map(|_| s.spawn(wait)).collect();
         while world.streams[1].sleepers.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
@@ -452,7 +452,7 @@ fn all_who_wait_are_woken() {
         world.write(0, &[&[1]]).unwrap();
         assert!(waiting.into_iter().all(|w| w.join().unwrap()));
         assert_eq!(world.read(1, &mut [0; 2]).unwrap(), 1);
-        let now = world.streams[1].wait_readable(world.sockets[1].as_fd(), Duration::ZERO).unwrap();
+        let now = world.streams[1].wait_readable(world.sockets[1].socket().unwrap(), Duration::ZERO).unwrap();
         assert!(!now, "there is nothing any more");
     });
 }

@@ -1,4 +1,4 @@
-//! Large copies at a server's place: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
+//! Large copies at a place outside of the job's process: their bytes travel over connections of their own (docs/memory.md, "Large copies over connections of
 //! their own"). So they do not hold up the calls, and several connections carry more than one.
 
 use crate::base::config;
@@ -10,7 +10,7 @@ use crate::host_memory;
 use crate::job::Device;
 use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
-use crate::place::{Place, Spec, Waiting, lost};
+use crate::place::{Place, Waiting, lost};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use executor::bulk::touch;
@@ -89,11 +89,11 @@ fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, (pinn
     Ok(true)
 }
 
-/// The link of a server's place that has connections for this direction.
+/// The link of a place outside of this process that has connections for this direction.
 fn reach(cx: &CallContext, device: &'static Device, to_device: bool) -> Option<Arc<Link>> {
-    let Place::Remote { link, spec: Spec::Remote(endpoint), .. } = cx.place(device) else { return None };
+    let Place::Remote { link, .. } = cx.place(device) else { return None };
     let connections = config::get().ok()?.bulk_connections;
-    link.has_bulk(endpoint, to_device, connections).then(|| link.clone())
+    link.has_bulk(to_device, connections).then(|| link.clone())
 }
 
 /// Rows without gaps are one row.
