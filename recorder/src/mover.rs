@@ -7,6 +7,7 @@
 use crate::base::log::lock;
 use crate::base::spawn;
 use crate::calls::registry;
+use crate::device_memory::imports;
 use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
@@ -118,7 +119,7 @@ type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
 /// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
 fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving) -> Result<(), Failure> {
     let mut protocol = Protocol::new(legs.len(), task.max_downtime());
-    let mut mover = Mover::new(task, moving, legs);
+    let mut mover = Mover::new(job, task, moving, legs);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         loop {
@@ -196,6 +197,8 @@ struct Mover<'m, 'a> {
     task: &'a Task,
     moving: &'m Moving,
     devices: Vec<&'static Device>,
+    /// All devices of the job.
+    all: &'static [Device],
     /// The legs that take no step now.
     legs: Vec<Option<Leg<'a>>>,
     /// For each leg, whether its source was still busy when the gate was closed.
@@ -206,10 +209,10 @@ struct Mover<'m, 'a> {
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
-    fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
+    fn new(job: &'static Job, task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
-        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, committed: false }
+        Mover { gate: None, task, moving, devices, all: &job.devices, legs, was_busy, idle_since: None, committed: false }
     }
 
     fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
@@ -264,6 +267,8 @@ impl<'m, 'a> Mover<'m, 'a> {
             .iter()
             .flatten()
             .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
+        // Mapped again by the next copies that need it.
+        imports::leave(self.all, &self.devices, self.moving);
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
         self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));

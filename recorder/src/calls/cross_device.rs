@@ -21,6 +21,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+mod direct;
+
 /// Poll intervals for what streams wait for.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(500);
@@ -29,7 +31,8 @@ const LONGEST: Duration = Duration::from_micros(500);
 struct Item<L: Lane> {
     /// The place where it is held.
     holder: L,
-    token: u64,
+    /// `None` if the stream is not held: what is waited for is work of its own.
+    token: Option<u64>,
     /// The answer to the hold. `None` once it has arrived, or if [`Item::ahead`] is the same.
     hold: Option<L::Answer>,
     /// The answer that is waited for: the other device's event, or the stream itself. `None` once it has arrived.
@@ -235,8 +238,8 @@ impl<L: Lane> Item<L> {
             }
             outcome = carry.failed.unwrap_or(outcome);
         }
-        if is_held {
-            self.holder.let_go(self.token);
+        if let Some(token) = self.token.filter(|_| is_held) {
+            self.holder.let_go(token);
         }
         self.end(outcome);
         true
@@ -370,7 +373,7 @@ fn hold(
     let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
     let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
     let (hold, ahead, concerned, told) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
-    attend_to(thread, Item { holder, token, hold, ahead, asked, other, then, concerned, outcome: told })?;
+    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concerned, outcome: told })?;
     Ok(outcome)
 }
 
@@ -417,7 +420,7 @@ pub(crate) fn in_order(
     let (holder, other) = (End::Gpu(device, place.clone()), End::Gpu(device, place.clone()));
     let (asked, then) = (id::HOST_CALL, Some(Then::Own(work)));
     let (concerned, outcome) = (Vec::new(), pending());
-    attend_to(thread, Item { holder, token, hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
+    attend_to(thread, Item { holder, token: Some(token), hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
 }
 
 /// Makes a stream wait for the last record of an event of another device.
@@ -457,6 +460,16 @@ pub(crate) fn carry(
     hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
 }
 
+/// Ends a copy that the device makes by itself when its stream has passed it.
+fn follow(cx: &CallContext, (device, stream): (&'static Device, u64), crossing: direct::Crossing) -> Result<(), Code> {
+    let thread = thread()?;
+    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let gpu = || End::Gpu(device, cx.place(device).clone());
+    let then = Some(Then::Own(Box::new(move |_| drop(crossing))));
+    let (hold, ahead, asked, concerned) = (None, Some(ahead), id::STREAM_SYNC, Vec::new());
+    attend_to(thread, Item { holder: gpu(), token: None, hold, ahead, asked, other: gpu(), then, concerned, outcome: pending() })
+}
+
 /// A copy whose ends are not both on the stream's device. Both ranges have been checked.
 pub(crate) fn copy(
     cx: &mut CallContext,
@@ -476,6 +489,14 @@ pub(crate) fn copy(
     if stream == LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
         crate::calls::copy::sending::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
+    }
+    if let Some(crossing) = direct::submit(cx, (device, stream), (from, to), rect)? {
+        if !wait && stream != LEGACY {
+            return follow(cx, (device, stream), crossing);
+        }
+        cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes())?;
+        drop(crossing);
+        return [device, from, to].into_iter().try_for_each(Device::check);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
     // Nor does later work on either device begin before it is complete.

@@ -122,7 +122,7 @@ fn a_copy_that_fails_is_over_and_says_so_once() {
 fn held(world: &Fake, by_own_call: bool) -> Item<Fake> {
     Item {
         holder: world.clone(),
-        token: 7,
+        token: Some(7),
         hold: by_own_call.then(|| world.ask("hold".to_owned())),
         ahead: Some(world.ask("ahead".to_owned())),
         asked: if by_own_call { id::EVENT_REACHED } else { id::HOST_CALL },
