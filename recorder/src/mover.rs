@@ -6,7 +6,7 @@
 
 use crate::base::log::lock;
 use crate::base::spawn;
-use crate::calls::registry;
+use crate::calls::{cross_device, registry};
 use crate::device_memory::imports;
 use crate::gate::Closed;
 use crate::internal_error;
@@ -31,7 +31,6 @@ mod late;
 mod leg;
 mod protocol;
 mod quiesce;
-pub(crate) mod random;
 mod times;
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
@@ -267,8 +266,9 @@ impl<'m, 'a> Mover<'m, 'a> {
             .iter()
             .flatten()
             .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
-        // Mapped again by the next copies that need it.
+        // Mapped and connected again by the next copies that need it.
         imports::leave(self.all, &self.devices, self.moving);
+        cross_device::leave(&self.devices);
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
         self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));

@@ -5,7 +5,7 @@ use tests::scene::wait_for;
 use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 const FOUR: (&str, &str) = ("SOFTGPU_DEVICES", "4");
-const LOG: (&str, &str) = ("MRCUDA_LOG", "memory=debug");
+const LOG: (&str, &str) = ("MRCUDA_LOG", "memory=debug,job=trace");
 const FAR: (&str, &str) = ("MRCUDA_FAULT_TCP_IS_FAR", "1");
 const STEPS: &str = "60";
 
@@ -50,15 +50,40 @@ fn gpus_of_one_machine_copy_without_the_job() {
     }
 }
 
+/// Number of copies that went from place to place.
+fn linked(stderr: &str) -> usize {
+    stderr.matches("bytes went from place to place").count()
+}
+
 #[test]
-fn gpus_of_several_machines_copy_through_the_job() {
+fn gpus_of_several_machines_copy_past_the_job() {
+    let scene = Scene::new("linked");
+    let native = native(&scene);
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-plain"], &[FOUR]));
+    let (one, two) = (&servers[0], &servers[1]);
+    for (name, places) in [
+        ("tls", format!("{},{},{}", one.place(0), two.place(1), one.place(2))),
+        ("tcp", format!("{},{},{}", one.plain(0), two.plain(1), two.plain(2))),
+    ] {
+        // Copies go through the job until the places are connected.
+        let outcome = crossings(&scene, name, &places, 20_000, &[FAR]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert_eq!(mapped(&outcome.stderr), [0; 3]);
+        assert_eq!(outcome.stderr.matches("are connected for copies").count(), 3, "{}", outcome.stderr);
+        assert!(linked(&outcome.stderr) > 5, "{places}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("made through the job"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn gpus_that_may_not_connect_copy_through_the_job() {
     let scene = Scene::new("apart");
     let native = native(&scene);
-    let servers = [Server::start_with(&scene, "one", &[], &[FOUR]), Server::start_with(&scene, "two", &[], &[FOUR])];
-    let places = format!("{},{},{}", servers[0].place(0), servers[1].place(1), servers[0].near(2));
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-target", "none"], &[FOUR]));
+    let places = format!("{},{},{}", servers[0].place(0), servers[1].place(1), servers[0].place(2));
     let outcome = crossings(&scene, "two", &places, 0, &[FAR]).wait(LIMIT);
     assert_identical(&outcome, &native);
-    assert_eq!(mapped(&outcome.stderr), [0; 3]);
+    assert_eq!((mapped(&outcome.stderr), linked(&outcome.stderr)), ([0; 3], 0));
 }
 
 #[test]

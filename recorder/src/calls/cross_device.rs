@@ -10,6 +10,7 @@ use crate::base::spawn;
 use crate::calls::copy::rect::{Rect, gather, scatter};
 use crate::device_memory::peer;
 use crate::enter::CallContext;
+use crate::host_memory;
 use crate::job::Device;
 use crate::place::{Place, Waiting};
 use cuda_api::arg::LEGACY;
@@ -22,6 +23,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 mod direct;
+mod link;
+pub(crate) use link::leave;
 
 /// Poll intervals for what streams wait for.
 const SHORTEST: Duration = Duration::from_micros(20);
@@ -74,6 +77,7 @@ impl End {
 /// The operations that a copy between devices needs of its ends.
 trait Lane {
     type Answer: Answer;
+    type Shortcut: Shortcut;
     /// Requests the bytes of a piece.
     fn read(&self, piece: &Rect) -> Result<Self::Answer, Code>;
     /// Sends the bytes of a piece.
@@ -84,6 +88,18 @@ trait Lane {
     fn let_go(&self, token: u64);
     /// Records an error of a call; returns false if the end is the host.
     fn failed(&self, call: u16, rc: Code) -> bool;
+}
+
+/// A way of a copy past the job.
+trait Shortcut {
+    /// Makes all possible progress; returns whether the copy has been made, once that is known.
+    fn go_on(&mut self) -> Option<bool>;
+}
+
+impl Shortcut for link::Shortcut {
+    fn go_on(&mut self) -> Option<bool> {
+        link::Shortcut::go_on(self)
+    }
 }
 
 /// An answer that is under way.
@@ -104,6 +120,7 @@ impl Answer for Waiting {
 
 impl Lane for End {
     type Answer = Waiting;
+    type Shortcut = link::Shortcut;
 
     fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
         let End::Gpu(_, place) = self else {
@@ -159,6 +176,8 @@ struct Carry<L: Lane> {
     /// Everything was sent; the answer shows that it is written.
     settling: Option<L::Answer>,
     failed: Option<Code>,
+    /// Another way for all of it, which is tried first.
+    shortcut: Option<L::Shortcut>,
 }
 
 /// Number of pieces that are read at a time.
@@ -262,7 +281,11 @@ impl<L: Lane> Drop for Item<L> {
 
 impl<L: Lane> Carry<L> {
     fn new(from: L, to: L, pieces: Vec<Rect>) -> Carry<L> {
-        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None }
+        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None, shortcut: None }
+    }
+
+    fn past_the_job(self, shortcut: Option<L::Shortcut>) -> Carry<L> {
+        Carry { shortcut, ..self }
     }
 
     /// Makes all possible progress without waiting; returns whether the copy is over, also by an error.
@@ -281,6 +304,14 @@ impl<L: Lane> Carry<L> {
     }
 
     fn try_to_go_on(&mut self) -> Result<bool, (&L, u16, Code)> {
+        if let Some(shortcut) = &mut self.shortcut {
+            match shortcut.go_on() {
+                None => return Ok(false),
+                Some(true) => return Ok(true),
+                // Nothing has changed its source: the stream is held.
+                Some(false) => self.shortcut = None,
+            }
+        }
         loop {
             while self.reading.len() < READ_AHEAD
                 && let Some(piece) = self.pieces.pop_front()
@@ -455,9 +486,18 @@ pub(crate) fn carry(
     rect: Rect,
 ) -> Result<Outcome, Code> {
     [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
-    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
     let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
-    hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
+    let shortcut = match (from, to) {
+        (Some(from), Some(to)) if host_memory::may_pass(cx, from, to) => {
+            // Of what the job has found in the first place's memory.
+            host_memory::note_found(cx)?;
+            link::shortcut(cx, (from, to), rect)
+        }
+        _ => None,
+    };
+    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let carry = Carry::new(end(from), end(to), rect.pieces()).past_the_job(shortcut);
+    hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(carry))
 }
 
 /// Ends a copy that the device makes by itself when its stream has passed it.

@@ -78,6 +78,11 @@ fn locate(owner: &'static Device, address: u64) -> Option<(Source, u64, u64)> {
     Some((Source { owner: owner.index, epoch: epoch(owner), chunk }, offset, most.min(chunk.bytes - offset)))
 }
 
+/// The address in a device's own chunk of a byte of its memory, and how many bytes of the chunk follow from there on.
+pub(crate) fn chunk_address(owner: &'static Device, address: u64) -> Option<(u64, u64)> {
+    locate(owner, address).map(|(of, offset, bytes)| (of.chunk.address + offset, bytes))
+}
+
 /// The address at which the place of `user` reaches a byte of another device, and how many bytes from there on. With `make`, maps the
 /// memory if it is not yet. `None` if it cannot be reached.
 pub(crate) fn reach(

@@ -88,7 +88,7 @@ pub(crate) fn can_map(cx: &CallContext, user: &'static Device, owner: &'static D
     lock(&ACCESS).get_or_insert_default().can(cx, user, owner)
 }
 
-/// Whether memory of a device was ever offered to another; what is offered for a mere test counts not.
+/// Whether memory of a device was ever offered to another, or its place connected to another; what is offered for a mere test counts not.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether other devices of the job may use a device's memory by its addresses.
@@ -96,11 +96,16 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
+/// Notes that another place may read or write a device's memory from now on.
+pub(crate) fn note_any() {
+    ANY.store(true, Ordering::Release);
+}
+
 /// The offer by which other places get the memory of a chunk.
 pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
     if chunk.bytes != 0 {
         // Before the request: copies that are sent to the owner without a wait until then are complete before it is carried out.
-        ANY.store(true, Ordering::Release);
+        note_any();
     }
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)

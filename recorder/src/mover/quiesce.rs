@@ -5,7 +5,7 @@ use crate::gate::{self, Closed, NotClosed};
 use crate::job::Device;
 use crate::move_error::{Busyness, MoveError};
 use crate::mover::protocol::Attempt;
-use crate::mover::random::random;
+use crate::random::random;
 use crate::moves::Task;
 use crate::place::Place;
 use rcuda_forwarder::{Control, ControlReply};
