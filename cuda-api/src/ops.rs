@@ -167,8 +167,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Memory of another place on the machine, and where it is mapped: at its address there, or in the range of the
-    /// program's reservations.
+    /// Memory of another place on the machine, and where it is mapped: at its address there, in the range of the
+    /// program's reservations, or, for copies alone, between [`IMPORTS`] and [`IMPORTS_END`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct PeerMap {
         /// First byte.
@@ -297,6 +297,12 @@ wire_struct! {
 pub const VMM: u64 = 0x1080_0000_0000;
 /// End of that range.
 pub const VMM_END: u64 = 0x2000_0000_0000;
+
+/// Start of the range where a place maps memory of the job's other GPUs to copy from and to it: at addresses that nothing else of the job
+/// uses, behind the range for the memory of the source of a move.
+pub const IMPORTS: u64 = 0x4a80_0000_0000;
+/// End of that range.
+pub const IMPORTS_END: u64 = 0x4b00_0000_0000;
 
 wire_struct! {
     /// A variable of loaded code.

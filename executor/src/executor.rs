@@ -30,6 +30,7 @@ mod transfer;
 mod view;
 
 pub(crate) use context_state::ContextState;
+pub use context_state::LANE_OF_JOB;
 pub use direct::Direct;
 pub use globals::{Difference, Global, compare_globals};
 pub use state::buffers::Pinned;

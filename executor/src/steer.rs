@@ -12,7 +12,8 @@
 //! | placed by the driver | 0x3000_0000_0000 | serves, in increasing order, requests without an address made while [`Placing`] |
 //! | scratch | 0x4800_0000_0000 | serves the driver's other large requests; never compared |
 //!
-//! During a move the memory of another place is mapped at [`VIEW`], if that range is free.
+//! During a move the memory of another place is mapped at [`VIEW`], if that range is free; for copies between the GPUs of a job, at
+//! [`IMPORTS`].
 //!
 //! Placeholders ([`hold_ranges`]) keep the first two ranges free of other mappings. What the driver unmaps there becomes placeholder
 //! again at once, so that no other mapping can be placed there.
@@ -27,6 +28,7 @@ pub(crate) use got::patch;
 pub(crate) use hook::{set_visible, use_device};
 pub use text::{TextSink, catch_text};
 
+use cuda_api::ops::{IMPORTS, IMPORTS_END};
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -47,7 +49,8 @@ const SMALLEST: u64 = 2 << 20;
 /// Where memory of another place is mapped during a move, if the range is free.
 pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
 /// End of all ranges of the job on the device, and of the executor.
-pub(crate) const RESERVED_END: u64 = VIEW + ARENA;
+pub(crate) const RESERVED_END: u64 = IMPORTS_END;
+const _: () = assert!(VIEW + ARENA <= IMPORTS && IMPORTS + ARENA == IMPORTS_END && IMPORTS.is_multiple_of(ARENA));
 
 /// First address of a device's own allocations.
 pub fn own_base(virtual_device: u32) -> u64 {

@@ -36,6 +36,7 @@ mod frames;
 #[cfg(test)]
 mod fuzz;
 mod memory;
+mod parts;
 mod region;
 mod round;
 mod source;
@@ -47,7 +48,7 @@ mod threads;
 pub use error::SyncError;
 pub use faults::Faults;
 pub use region::{Kind, PAGE, Region, regions};
-pub use round::{Round, Stream, Verify};
+pub use round::{Part, Round, Stream, Verify};
 
 use executor::Executor;
 use std::sync::Arc;
@@ -74,4 +75,20 @@ pub fn run_target(
     fault: &Faults,
 ) -> Result<Round, SyncError> {
     target::run(exec, conns, verify, near, fault)
+}
+
+/// Sends what a copy of the job reads. `number` identifies the copy on these connections.
+///
+/// # Errors
+/// See [`SyncError`].
+pub fn send_parts(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), SyncError> {
+    parts::send(exec, conns, number, parts)
+}
+
+/// Receives what a copy of the job writes; the parts are as large as those that the other place sends. Returns when everything is written.
+///
+/// # Errors
+/// See [`SyncError`]. The memory then has some of the bytes.
+pub fn receive_parts(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), SyncError> {
+    parts::receive(exec, conns, number, parts)
 }

@@ -61,3 +61,16 @@ pub struct Round {
     /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
     pub digest: [u8; 32],
 }
+
+/// Rows of memory at one end of a copy of the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+pub struct Part {
+    /// Address of the first row.
+    pub address: u64,
+    /// Bytes from row to row.
+    pub pitch: u64,
+    /// Bytes of a row.
+    pub width: u64,
+    /// Rows.
+    pub rows: u64,
+}

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod parts;
+
 type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 
 /// Regions with their bytes, and pages whose writes fail.

@@ -4,6 +4,7 @@
 //! never as zero.
 
 mod apps;
+mod between;
 mod bulk;
 mod calls;
 mod figures;
@@ -31,7 +32,7 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Measure calls, start-up, recording, moves, large copies, many clients and long links.
+/// Measure calls, start-up, recording, moves, large copies, copies between GPUs, many clients and long links.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// Few repetitions and little memory; the figures are rough
@@ -92,6 +93,8 @@ enum Part {
     Moves,
     /// Large copies of pageable memory, beside raw sockets, with the processor time.
     Bulk,
+    /// Copies between two GPUs of a job, beside copies by way of the program's memory.
+    Peer,
     /// 1 to 64 threads of a client, 1 to 64 clients of a server.
     Scale,
     /// Start and steps of a program over long links.
@@ -138,6 +141,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
     }
     if wanted(Part::Bulk) {
         bulk::run(&bench, &mut figures)?;
+    }
+    if wanted(Part::Peer) {
+        between::run(&bench, &mut figures)?;
     }
     if wanted(Part::Scale) {
         scale::run(&bench, &mut figures)?;

@@ -33,12 +33,18 @@ impl Gpu {
     pub(crate) fn open(driver: &Path) -> Done<Gpu> {
         let gpu = Gpu { loaded: Loaded::open(driver).map_err(|e| e.to_string())? };
         call!(gpu, device.cuInit(0))?;
-        let mut device = 0;
-        call!(gpu, device.cuDeviceGet(&raw mut device, 0))?;
-        let mut context: CUcontext = std::ptr::null_mut();
-        call!(gpu, context.cuDevicePrimaryCtxRetain(&raw mut context, device))?;
-        call!(gpu, context.cuCtxSetCurrent(context))?;
+        let context = gpu.retain(0)?;
+        gpu.use_context(context)?;
         Ok(gpu)
+    }
+
+    /// The primary context of a GPU.
+    pub(crate) fn retain(&self, ordinal: i32) -> Done<CUcontext> {
+        let mut device = 0;
+        call!(self, device.cuDeviceGet(&raw mut device, ordinal))?;
+        let mut context: CUcontext = std::ptr::null_mut();
+        call!(self, context.cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+        Ok(context)
     }
 
     fn check(&self, call: &str, code: Code) -> Done {
@@ -115,6 +121,14 @@ impl Gpu {
     /// The source has so many bytes until the copy is complete.
     pub(crate) unsafe fn write_later(&self, to: u64, from: *const u8, bytes: usize, stream: CUstream) -> Done {
         call!(self, memory.cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream))
+    }
+
+    /// Copies from the device in the order of a stream.
+    ///
+    /// # Safety
+    /// The destination has so many bytes, and nothing else uses them, until the copy is complete.
+    pub(crate) unsafe fn read_later(&self, to: *mut u8, from: u64, bytes: usize, stream: CUstream) -> Done {
+        call!(self, memory.cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream))
     }
 
     /// Copies from the device and waits.

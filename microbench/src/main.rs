@@ -3,6 +3,7 @@
 //! | command | what it does |
 //! |---|---|
 //! | `bench` | measures everything: what `mrcuda bench` starts |
+//! | `between` | copies from one GPU to another |
 //! | `client` | the program under measurement: calls what it is told |
 //! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
 //! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
@@ -12,6 +13,7 @@
 //! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
 
 mod bench;
+mod between;
 mod cases;
 mod client;
 mod gpu;
@@ -32,9 +34,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure calls, start-up, recording, moves, large copies, many clients and long links
+    /// Measure calls, start-up, recording, moves, large copies, copies between GPUs, many clients and long links
     #[command(override_usage = "mrcuda bench [OPTIONS]")]
     Bench(bench::BenchArgs),
+    /// Copy from one GPU to another
+    Between(between::BetweenArgs),
     /// Make calls as told, line by line
     Client(client::ClientArgs),
     /// Keep memory alive, to be moved
@@ -58,6 +62,7 @@ enum Command {
 fn main() {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::bench(&args),
+        Command::Between(args) => between::between(&args),
         Command::Client(args) => client::client(&args),
         Command::Live(args) => live::live(&args),
         Command::Journal => bench::journals::least(),

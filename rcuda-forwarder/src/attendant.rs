@@ -95,6 +95,16 @@ impl<P: Place> Attendant<P> {
             Control::Bulk { .. } | Control::Areas { .. } => {
                 Err(Refused::Other("only a worker makes large copies in this way".into()))
             }
+            Control::PeerOut { ticket, number, parts } => {
+                self.stripes.with(&ticket, |s| self.place.send_parts(s, number, &parts)).map(|()| ControlReply::Ok)
+            }
+            Control::PeerIn { ticket, number, parts } => {
+                self.stripes.with(&ticket, |s| self.place.receive_parts(s, number, &parts)).map(|()| ControlReply::Ok)
+            }
+            Control::EndLink { ticket } => {
+                self.forget(ticket);
+                Ok(ControlReply::Ok)
+            }
             Control::HangUp { ticket } => {
                 self.forget(ticket);
                 self.place.end_rounds();

@@ -64,6 +64,29 @@ pub enum Control {
         /// Their number.
         at_least: u32,
     },
+    /// Send what a copy between GPUs of the job reads. The connections stay open for the next copy.
+    PeerOut {
+        /// Ticket of the connections to use.
+        ticket: [u8; 32],
+        /// Number of the copy on them.
+        number: u64,
+        /// What is read.
+        parts: Vec<memsync::Part>,
+    },
+    /// Receive what such a copy writes; answered when it is written.
+    PeerIn {
+        /// Ticket of the connections to use.
+        ticket: [u8; 32],
+        /// Number of the copy on them.
+        number: u64,
+        /// What is written.
+        parts: Vec<memsync::Part>,
+    },
+    /// Close the connections of this ticket, which are those of copies between GPUs of the job. Rounds are not affected.
+    EndLink {
+        /// Their ticket.
+        ticket: [u8; 32],
+    },
     /// Close the connections of this ticket.
     HangUp {
         /// Their ticket.
@@ -78,7 +101,7 @@ impl Control {
     /// Timeout of the answer, if it does not depend on the amount of data. The worker's own limits are shorter.
     pub(crate) fn limit(&self) -> Option<Duration> {
         match self {
-            Control::RoundSource { .. } | Control::RoundTarget { .. } => None,
+            Control::RoundSource { .. } | Control::RoundTarget { .. } | Control::PeerOut { .. } | Control::PeerIn { .. } => None,
             Control::Drain { limit_ms } => Some(PROMPT + Duration::from_millis((*limit_ms).into())),
             _ => Some(PROMPT),
         }

@@ -5,7 +5,7 @@ use ::executor::DeviceInfo;
 use ::executor::host_mirror::Line;
 use ::executor::staging::Staging;
 use cuda_api::code::Code;
-use memsync::{Stream, Verify};
+use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -73,6 +73,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
         verify: Verify,
         near: bool,
     ) -> Result<memsync::Round, Refused>;
+    /// Sends what a copy between GPUs of the job reads over these connections.
+    fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;
+    /// Receives what such a copy writes.
+    fn receive_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;
     /// Discards what rounds have kept for the next one.
     fn end_rounds(&self);
     /// Frees everything on the GPU.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum connections of one ticket.
 const MOST: u32 = 64;
-/// Maximum number of tickets.
-const TICKETS: usize = 16;
+/// Maximum number of tickets: for a link to each other GPU of a job, and some more.
+const TICKETS: usize = 48;
 /// Time limit for the daemon to register a ticket.
 const NOTE: Duration = Duration::from_secs(5);
 /// Time limit for connections to arrive.

@@ -521,7 +521,7 @@ impl<P: Place> Worker<P> {
             self.requests.fetch_sub(1, Ordering::AcqRel);
             self.reply(ticket, &ControlReply::Refused(Refused::Other(why)));
         };
-        let most = if matches!(request, Control::HangUp { .. }) { 2 * REQUESTS } else { REQUESTS };
+        let most = if matches!(request, Control::HangUp { .. } | Control::EndLink { .. }) { 2 * REQUESTS } else { REQUESTS };
         if self.requests.fetch_add(1, Ordering::AcqRel) >= most {
             refuse("too many requests at one time".into());
             return Ok(());

@@ -1,6 +1,7 @@
 //! Device memory: allocations, chunks and pools of each device, and memory that devices and processes share.
 
 pub(crate) mod chunks;
+pub(crate) mod imports;
 pub(crate) mod mappings;
 pub(crate) mod peer;
 pub(crate) mod regions;

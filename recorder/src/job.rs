@@ -48,6 +48,8 @@ pub(crate) struct Device {
     place: AtomicPtr<Place>,
     /// Number of the current place, from 1; each event stores the epoch in which it was recorded.
     pub(crate) epoch: AtomicU64,
+    /// Whether it has been at a place that shares the job's pinned memory: large copies to such a place are not searched for addresses.
+    unsearched: AtomicBool,
     /// Snapshot of the primary context that calls read without its lock: its flags, and [`ACTIVE`].
     primary_now: AtomicU64,
     /// Number of threads that wait for an answer outside the gate.
@@ -194,8 +196,10 @@ impl Device {
             // A fresh place has no work.
             quiet.learn(FIRST_EPOCH, position..position, None);
         }
+        let unsearched = AtomicBool::new(place.shares_memory());
         Device {
             index,
+            unsearched,
             ledger: Mutex::new(Ledger::new(index, ledger::open::open(index, &info))),
             memory: MemoryLock::new(Memory::new(index)),
             mapping: Mutex::default(),
@@ -232,6 +236,12 @@ impl Device {
         unsafe { &*self.place.load(Ordering::Acquire) }
     }
 
+    /// Returns whether all bytes that were ever copied to this device were searched for addresses of pinned memory: it has been at no
+    /// place that shares such memory.
+    pub(crate) fn bytes_are_searched(&self) -> bool {
+        !self.unsearched.load(Ordering::Acquire)
+    }
+
     /// Returns whether the place still takes part in a round of a move as its source.
     pub(crate) fn is_copying(&self) -> bool {
         self.copying.load(Ordering::Acquire)
@@ -245,6 +255,9 @@ impl Device {
 
     /// The commit of a move: one atomic store. Returns the old place.
     pub(crate) fn commit(&self, place: Place, _gate: &gate::Closed, _moving: &Moving) -> Box<Place> {
+        if place.shares_memory() {
+            self.unsearched.store(true, Ordering::Release);
+        }
         place.begin_to_execute();
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);

@@ -6,7 +6,8 @@
 
 use crate::base::log::lock;
 use crate::base::spawn;
-use crate::calls::registry;
+use crate::calls::{cross_device, registry};
+use crate::device_memory::imports;
 use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
@@ -30,7 +31,6 @@ mod late;
 mod leg;
 mod protocol;
 mod quiesce;
-pub(crate) mod random;
 mod times;
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
@@ -123,7 +123,7 @@ type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
 /// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
 fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving) -> Result<(), Failure> {
     let mut protocol = Protocol::new(legs.len(), task.max_downtime(), task.patience().is_some());
-    let mut mover = Mover::new(task, moving, legs);
+    let mut mover = Mover::new(job, task, moving, legs);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         loop {
@@ -201,6 +201,8 @@ struct Mover<'m, 'a> {
     task: &'a Task,
     moving: &'m Moving,
     devices: Vec<&'static Device>,
+    /// All devices of the job.
+    all: &'static [Device],
     /// The legs that take no step now.
     legs: Vec<Option<Leg<'a>>>,
     /// For each leg, whether its source was still busy when the gate was closed.
@@ -213,10 +215,21 @@ struct Mover<'m, 'a> {
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
-    fn new(task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
+    fn new(job: &'static Job, task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
-        Mover { gate: None, task, moving, devices, legs, was_busy, idle_since: None, tries_since: None, committed: false }
+        Mover {
+            gate: None,
+            task,
+            moving,
+            devices,
+            all: &job.devices,
+            legs,
+            was_busy,
+            idle_since: None,
+            tries_since: None,
+            committed: false,
+        }
     }
 
     fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
@@ -290,6 +303,9 @@ impl<'m, 'a> Mover<'m, 'a> {
             .iter()
             .flatten()
             .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
+        // Mapped and connected again by the next copies that need it.
+        imports::leave(self.all, &self.devices, self.moving);
+        cross_device::leave(&self.devices);
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
         self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));

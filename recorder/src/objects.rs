@@ -5,6 +5,7 @@ pub(crate) mod arrays;
 pub(crate) mod chunks;
 pub(crate) mod events;
 pub(crate) mod function;
+pub(crate) mod imports;
 pub(crate) mod instances;
 pub(crate) mod limits;
 pub(crate) mod memory_lock;

@@ -432,6 +432,14 @@ impl Place {
         self.worker().is_some_and(|w| w.pins.file.load(Ordering::Acquire))
     }
 
+    /// Returns whether the place uses the job's pinned memory itself, or did once.
+    pub(crate) fn shares_memory(&self) -> bool {
+        match self {
+            Place::Local { .. } => true,
+            Place::Remote { link, .. } => !link.transport().is_network(),
+        }
+    }
+
     /// Stops the worker from mapping more of the file.
     pub(crate) fn leave_file(&self) {
         self.worker().into_iter().for_each(|w| w.pins.file.store(false, Ordering::Release));

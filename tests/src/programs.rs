@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 53] = [
+pub const NAMES: [&str; 54] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -41,6 +41,7 @@ pub const NAMES: [&str; 53] = [
     "threads8",
     "twogpu",
     "peers",
+    "crossings",
     "callbacks",
     "pinned",
     "mapped",

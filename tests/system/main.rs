@@ -18,6 +18,7 @@
 //! | `output` | what device code prints is the job's own output |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `large_copies` | large copies have connections of their own at servers and helpers, in small pieces too |
+//! | `crossings` | copies between the GPUs of a job |
 //! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
@@ -46,6 +47,7 @@ mod code;
 mod commands;
 mod conformance;
 mod coverage;
+mod crossings;
 mod descriptors;
 mod endings;
 mod host_memory;

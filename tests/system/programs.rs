@@ -13,6 +13,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "threads8" => (160, 10000),
         "twogpu" => (200, 8000),
         "peers" => (200, 8000),
+        "crossings" => (60, 20000),
         "capture" => (240, 6000),
         "graphs" => (240, 6000),
         "printf" => (120, 6000),
@@ -163,6 +164,8 @@ programs! {
     twogpu_shared: "twogpu", Shared;
     peers_static: "peers", Static;
     peers_shared: "peers", Shared;
+    crossings_static: "crossings", Static;
+    crossings_shared: "crossings", Shared;
     capture_static: "capture", Static;
     capture_shared: "capture", Shared;
     graphs_static: "graphs", Static;

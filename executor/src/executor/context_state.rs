@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Number of transfer streams, for copies besides the work on the job's streams.
 const LANES: usize = 8;
 
+/// As the number of a transfer stream: the one for copies between GPUs of the job.
+pub const LANE_OF_JOB: usize = usize::MAX;
+
 /// State of a context from its creation to its destruction.
 #[derive(Debug)]
 pub(crate) struct ContextState {
@@ -56,7 +59,7 @@ impl ContextState {
 
     /// The transfer stream with this number, for the executor's own copies and kernels, which those of a move are.
     pub(crate) fn lane(&self, number: usize) -> u64 {
-        self.lanes[number % (LANES - 1)]
+        if number == LANE_OF_JOB { self.lane_of_job() } else { self.lanes[number % (LANES - 1)] }
     }
 
     /// The transfer stream for copies between GPUs of the job. It has nothing else to do: a kernel of a move may be queued behind a kernel

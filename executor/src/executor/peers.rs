@@ -2,14 +2,14 @@
 //!
 //! A place offers the memory of a chunk as a descriptor ([`crate::share`]); another place imports it and maps it at the same address, or
 //! where the program has opened it. So pointers have the same meaning in both, and kernels, copies and atomics work on it as on any peer
-//! memory.
+//! memory. For copies alone it is mapped in a range of its own ([`IMPORTS`]), which the program knows nothing of.
 
 use super::{Executor, short};
 use crate::share;
 use crate::steer::{ARENA, DEVICES, GRANULE, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use cuda_api::ops::{Chunk, Offer, PeerMap, VMM, VMM_END};
+use cuda_api::ops::{Chunk, IMPORTS, IMPORTS_END, Offer, PeerMap, VMM, VMM_END};
 use cuda_api::wire::Wire;
 use std::os::fd::AsRawFd;
 
@@ -60,7 +60,8 @@ impl Executor {
         let arena = op.address - op.address % ARENA;
         let of_peer = (0..DEVICES).any(|d| d != self.virtual_device && own_base(d) == arena);
         let reserved = op.address >= VMM && end <= VMM_END;
-        if op.bytes % GRANULE != 0 || op.address % GRANULE != 0 || end > arena + ARENA || !(of_peer || reserved) {
+        let for_copies = op.address >= IMPORTS && end <= IMPORTS_END;
+        if op.bytes % GRANULE != 0 || op.address % GRANULE != 0 || end > arena + ARENA || !(of_peer || reserved || for_copies) {
             return Err(bad);
         }
         let memory = self.import(&op.offer)?;

@@ -7,7 +7,7 @@ use cuda_api::ops;
 use executor::host_mirror::Line;
 use executor::staging::Staging;
 use executor::{Applied, DeviceInfo, Executor, Pending};
-use memsync::{Stream, Verify};
+use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -111,6 +111,14 @@ impl Place for Executor {
         near: bool,
     ) -> Result<memsync::Round, Refused> {
         memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(Refused::from)
+    }
+
+    fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused> {
+        memsync::send_parts(self, conns, number, parts).map_err(Refused::from)
+    }
+
+    fn receive_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused> {
+        memsync::receive_parts(self, conns, number, parts).map_err(Refused::from)
     }
 
     fn end_rounds(&self) {

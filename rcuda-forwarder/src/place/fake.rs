@@ -10,7 +10,7 @@ use cuda_api::wire::Wire;
 use executor::DeviceInfo;
 use executor::host_mirror::Line;
 use executor::staging::{Room, Sizes, Staging, Step, Word};
-use memsync::{Stream, Verify};
+use memsync::{Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -350,6 +350,17 @@ impl Place for Fake {
             conn.read_exact(bytes).map_err(|e| Refused::OtherEnd(e.to_string()))?;
         }
         if verify == Verify::Auto { Ok(round(&memory)) } else { Err(Refused::Other("this fake wants to verify".into())) }
+    }
+
+    /// The first part's bytes, at its address in the memory.
+    fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], _: u64, parts: &[Part]) -> Result<(), Refused> {
+        let (memory, at) = (lock(&self.memory), parts[0].address as usize);
+        conns[0].write_all(&memory[at..at + parts[0].width as usize]).map_err(|e| Refused::OtherEnd(e.to_string()))
+    }
+
+    fn receive_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], _: u64, parts: &[Part]) -> Result<(), Refused> {
+        let (mut memory, at) = (lock(&self.memory), parts[0].address as usize);
+        conns[0].read_exact(&mut memory[at..at + parts[0].width as usize]).map_err(|e| Refused::OtherEnd(e.to_string()))
     }
 
     fn end_rounds(&self) {}

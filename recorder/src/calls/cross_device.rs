@@ -10,6 +10,7 @@ use crate::base::spawn;
 use crate::calls::copy::rect::{Rect, gather, scatter};
 use crate::device_memory::peer;
 use crate::enter::CallContext;
+use crate::host_memory;
 use crate::job::Device;
 use crate::place::{Place, Waiting};
 use cuda_api::arg::LEGACY;
@@ -21,6 +22,10 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+mod direct;
+mod link;
+pub(crate) use link::leave;
+
 /// Poll intervals for what streams wait for.
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(500);
@@ -29,7 +34,8 @@ const LONGEST: Duration = Duration::from_micros(500);
 struct Item<L: Lane> {
     /// The place where it is held.
     holder: L,
-    token: u64,
+    /// `None` if the stream is not held: what is waited for is work of its own.
+    token: Option<u64>,
     /// The answer to the hold. `None` once it has arrived, or if [`Item::ahead`] is the same.
     hold: Option<L::Answer>,
     /// The answer that is waited for: the other device's event, or the stream itself. `None` once it has arrived.
@@ -71,6 +77,7 @@ impl End {
 /// The operations that a copy between devices needs of its ends.
 trait Lane {
     type Answer: Answer;
+    type Shortcut: Shortcut;
     /// Requests the bytes of a piece.
     fn read(&self, piece: &Rect) -> Result<Self::Answer, Code>;
     /// Sends the bytes of a piece.
@@ -81,6 +88,18 @@ trait Lane {
     fn let_go(&self, token: u64);
     /// Records an error of a call; returns false if the end is the host.
     fn failed(&self, call: u16, rc: Code) -> bool;
+}
+
+/// A way of a copy past the job.
+trait Shortcut {
+    /// Makes all possible progress; returns whether the copy has been made, once that is known.
+    fn go_on(&mut self) -> Option<bool>;
+}
+
+impl Shortcut for link::Shortcut {
+    fn go_on(&mut self) -> Option<bool> {
+        link::Shortcut::go_on(self)
+    }
 }
 
 /// An answer that is under way.
@@ -101,6 +120,7 @@ impl Answer for Waiting {
 
 impl Lane for End {
     type Answer = Waiting;
+    type Shortcut = link::Shortcut;
 
     fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
         let End::Gpu(_, place) = self else {
@@ -156,6 +176,8 @@ struct Carry<L: Lane> {
     /// Everything was sent; the answer shows that it is written.
     settling: Option<L::Answer>,
     failed: Option<Code>,
+    /// Another way for all of it, which is tried first.
+    shortcut: Option<L::Shortcut>,
 }
 
 /// Number of pieces that are read at a time.
@@ -235,8 +257,8 @@ impl<L: Lane> Item<L> {
             }
             outcome = carry.failed.unwrap_or(outcome);
         }
-        if is_held {
-            self.holder.let_go(self.token);
+        if let Some(token) = self.token.filter(|_| is_held) {
+            self.holder.let_go(token);
         }
         self.end(outcome);
         true
@@ -259,7 +281,11 @@ impl<L: Lane> Drop for Item<L> {
 
 impl<L: Lane> Carry<L> {
     fn new(from: L, to: L, pieces: Vec<Rect>) -> Carry<L> {
-        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None }
+        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None, shortcut: None }
+    }
+
+    fn past_the_job(self, shortcut: Option<L::Shortcut>) -> Carry<L> {
+        Carry { shortcut, ..self }
     }
 
     /// Makes all possible progress without waiting; returns whether the copy is over, also by an error.
@@ -278,6 +304,14 @@ impl<L: Lane> Carry<L> {
     }
 
     fn try_to_go_on(&mut self) -> Result<bool, (&L, u16, Code)> {
+        if let Some(shortcut) = &mut self.shortcut {
+            match shortcut.go_on() {
+                None => return Ok(false),
+                Some(true) => return Ok(true),
+                // Nothing has changed its source: the stream is held.
+                Some(false) => self.shortcut = None,
+            }
+        }
         loop {
             while self.reading.len() < READ_AHEAD
                 && let Some(piece) = self.pieces.pop_front()
@@ -370,7 +404,7 @@ fn hold(
     let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
     let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
     let (hold, ahead, concerned, told) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
-    attend_to(thread, Item { holder, token, hold, ahead, asked, other, then, concerned, outcome: told })?;
+    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concerned, outcome: told })?;
     Ok(outcome)
 }
 
@@ -417,7 +451,7 @@ pub(crate) fn in_order(
     let (holder, other) = (End::Gpu(device, place.clone()), End::Gpu(device, place.clone()));
     let (asked, then) = (id::HOST_CALL, Some(Then::Own(work)));
     let (concerned, outcome) = (Vec::new(), pending());
-    attend_to(thread, Item { holder, token, hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
+    attend_to(thread, Item { holder, token: Some(token), hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
 }
 
 /// Makes a stream wait for the last record of an event of another device.
@@ -452,9 +486,28 @@ pub(crate) fn carry(
     rect: Rect,
 ) -> Result<Outcome, Code> {
     [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
-    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
     let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
-    hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(Carry::new(end(from), end(to), rect.pieces())))
+    let shortcut = match (from, to) {
+        (Some(from), Some(to)) if host_memory::may_pass(cx, from, to) => {
+            // Of what the job has found in the first place's memory.
+            host_memory::note_found(cx)?;
+            link::shortcut(cx, (from, to), rect)
+        }
+        _ => None,
+    };
+    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let carry = Carry::new(end(from), end(to), rect.pieces()).past_the_job(shortcut);
+    hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(carry))
+}
+
+/// Ends a copy that the device makes by itself when its stream has passed it.
+fn follow(cx: &CallContext, (device, stream): (&'static Device, u64), crossing: direct::Crossing) -> Result<(), Code> {
+    let thread = thread()?;
+    let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
+    let gpu = || End::Gpu(device, cx.place(device).clone());
+    let then = Some(Then::Own(Box::new(move |_| drop(crossing))));
+    let (hold, ahead, asked, concerned) = (None, Some(ahead), id::STREAM_SYNC, Vec::new());
+    attend_to(thread, Item { holder: gpu(), token: None, hold, ahead, asked, other: gpu(), then, concerned, outcome: pending() })
 }
 
 /// A copy whose ends are not both on the stream's device. Both ranges have been checked.
@@ -476,6 +529,14 @@ pub(crate) fn copy(
     if stream == LEGACY && peer::reaches(device, from) && peer::reaches(device, to) {
         crate::calls::copy::sending::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
+    }
+    if let Some(crossing) = direct::submit(cx, (device, stream), (from, to), rect)? {
+        if !wait && stream != LEGACY {
+            return follow(cx, (device, stream), crossing);
+        }
+        cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes())?;
+        drop(crossing);
+        return [device, from, to].into_iter().try_for_each(Device::check);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
     // Nor does later work on either device begin before it is complete.

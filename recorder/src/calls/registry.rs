@@ -4,7 +4,7 @@
 use crate::base::log::lock;
 use crate::calls::vmm::{self, tile_pools};
 use crate::calls::{array, context_events, external, graph, module, reference, stream, texture};
-use crate::device_memory::{chunks, peer, shared_handles, shared_memory, supply};
+use crate::device_memory::{chunks, imports, peer, shared_handles, shared_memory, supply};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::contexts::primary;
@@ -82,6 +82,8 @@ static KINDS: &[Kind] = &[
         rebuild: Some(peer::rebuild),
         ..Kind::NONE
     },
+    // Memory of other devices that is mapped for copies.
+    Kind { end_of_device: Some(|cx, device| imports::forget(cx, device)), ..Kind::NONE },
     // The recorder's streams and events in a context.
     Kind { end_of_context: Some(context_events::end), ..Kind::NONE },
     // Graph instances end with the streams.

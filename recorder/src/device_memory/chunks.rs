@@ -2,7 +2,7 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::device_memory::peer;
+use crate::device_memory::{imports, peer};
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
@@ -110,5 +110,6 @@ fn unmap(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), 
     // An error of the program's work that is not told yet neither keeps the chunk nor is lost.
     let _later = PutOff::begin();
     peer::unmapped(cx, device, chunk);
+    imports::unmapped(cx, device, chunk);
     chunk_op(cx, device, ops::id::CHUNK_UNMAP, &chunk, &edges, false)
 }

@@ -106,6 +106,16 @@ pub(crate) fn find(address: u64) -> Option<Found> {
     (address - start < m.bytes).then_some(Found { start, bytes: m.bytes, device: m.device, id: m.id, handle_types })
 }
 
+/// The address, in the chunk that always has the memory behind a mapping, of the byte at an address; and the number of bytes from there to
+/// the mapping's end. `None` for memory of other processes.
+pub(crate) fn chunk_behind(address: u64) -> Option<(u64, u64)> {
+    let v = read();
+    let (start, m) = v.mappings.range(..=address).next_back()?;
+    let offset = address - start;
+    let chunk = v.physical.get(&m.physical).filter(|p| p.loan.is_none())?.chunk;
+    (offset < m.bytes && chunk != 0).then(|| (chunk + offset, m.bytes - offset))
+}
+
 /// Returns whether copies of a device may use these bytes, which may span adjacent mappings.
 pub(crate) fn allows(device: u32, address: u64, bytes: u64) -> bool {
     let v = read();

@@ -13,6 +13,7 @@ use crate::place::Place;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::wire::Wire;
+use faults::Faults;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -65,7 +66,10 @@ impl Access {
         {
             return *can;
         }
-        let tried = offer(cx, owner, Chunk { address: 0, bytes: 0 }).and_then(|offer| {
+        // As a place on another machine, which has no such socket.
+        let far = Faults::from_env().tcp_is_far && (cx.place(user).is_far() || cx.place(owner).is_far());
+        let tried = if far { Err(code::ERROR_PEER_ACCESS_UNSUPPORTED) } else { offer(cx, owner, Chunk { address: 0, bytes: 0 }) };
+        let tried = tried.and_then(|offer| {
             let tried = cx.ask(user, id::PEER_MAP, &[&encode(&PeerMap { address: 0, bytes: 0, offer })]);
             // It fails only if the place is lost. This must not return a pending error of the program.
             let _ = cx.place(owner).send(id::CHUNK_WITHDRAW, &[&0u64.to_le_bytes()]);
@@ -79,7 +83,12 @@ impl Access {
     }
 }
 
-/// Whether memory of a device was ever offered to another; what is offered for a mere test counts not.
+/// Returns whether the place of `user` can map memory of `owner`.
+pub(crate) fn can_map(cx: &CallContext, user: &'static Device, owner: &'static Device) -> bool {
+    lock(&ACCESS).get_or_insert_default().can(cx, user, owner)
+}
+
+/// Whether memory of a device was ever offered to another, or its place connected to another; what is offered for a mere test counts not.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether other devices of the job may use a device's memory by its addresses.
@@ -87,11 +96,16 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
+/// Notes that another place may read or write a device's memory from now on.
+pub(crate) fn note_any() {
+    ANY.store(true, Ordering::Release);
+}
+
 /// The offer by which other places get the memory of a chunk.
 pub(crate) fn offer(cx: &CallContext, owner: &'static Device, chunk: Chunk) -> Result<Offer, Code> {
     if chunk.bytes != 0 {
         // Before the request: copies that are sent to the owner without a wait until then are complete before it is carried out.
-        ANY.store(true, Ordering::Release);
+        note_any();
     }
     let bytes = cx.ask(owner, id::CHUNK_OFFER, &[&encode(&chunk)])?;
     Offer::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)

@@ -4,6 +4,7 @@ use super::mirror;
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::host_memory::places::pin_everywhere;
+use crate::job::Device;
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, around, lands, meant};
 use crate::pinned::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, set, words_at};
 use crate::place::Place;
@@ -58,12 +59,21 @@ fn note_all_found(cx: &CallContext) -> Result<(), Code> {
 
 /// Returns whether all places have all of it now: then no bytes can refer to memory that a place lacks.
 pub(crate) fn all_have_all(cx: &CallContext) -> bool {
-    let has_all = |place: &Place| match place {
+    cx.job.devices.iter().all(|d| has_all(cx.place(d)))
+}
+
+fn has_all(place: &Place) -> bool {
+    match place {
         Place::Local { .. } => true,
         near if near.maps_file() => UNFILED.load(Ordering::Relaxed) == 0,
         _ => !any_unmapped(),
-    };
-    cx.job.devices.iter().all(|d| has_all(cx.place(d)))
+    }
+}
+
+/// Returns whether bytes may pass from the memory of one device to that of another without being searched: the other place lacks nothing,
+/// or all bytes that came to the first one were searched.
+pub(crate) fn may_pass(cx: &CallContext, from: &'static Device, to: &'static Device) -> bool {
+    has_all(cx.place(to)) || from.bytes_are_searched()
 }
 
 /// As [`note_words`], for bytes that are copied to a device address: words are aligned to 8 bytes there.

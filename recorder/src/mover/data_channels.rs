@@ -1,20 +1,18 @@
 //! The data connections of a move, which connect the two places directly.
 
 use crate::base::spawn;
+use crate::connections;
 use crate::internal_error;
 use crate::job::Device;
 use crate::move_error::MoveError;
-use crate::mover::random::random;
 use crate::moves::Task;
 use crate::place::Place;
+use crate::random::random;
 use faults::Faults;
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Number of data connections.
-const STRIPES: u32 = 4;
 /// How long a place may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
 const ENDING: Duration = Duration::from_secs(3);
 /// Poll interval for the end of its part.
@@ -50,27 +48,7 @@ impl Wires {
     pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<Wires, MoveError> {
         let ticket = random()?;
         let wires = Wires { device, source: source.clone(), target: target.clone(), ticket };
-        let expect = Control::Expect { ticket, stripes: STRIPES };
-        // The place that can be reached listens; a Unix socket can be reached from its own machine only.
-        let mut ends = [(target, source), (source, target)];
-        ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
-        let (listens, connects) = ends[0];
-        listens.control(&expect)?;
-        match listens.address() {
-            Some(at) => drop(connects.control(&Control::Connect { to: at.to_string(), ticket, stripes: STRIPES })?),
-            None => {
-                // Both places are on this machine and belong to this job, which creates the connections for them.
-                connects.control(&expect)?;
-                for _ in 0..STRIPES {
-                    let (a, b) =
-                        UnixStream::pair().map_err(|error| MoveError::SystemError { what: "make a connection", error })?;
-                    listens.hand_over(&ticket, a)?;
-                    connects.hand_over(&ticket, b)?;
-                }
-                connects.control(&Control::Accept { ticket })?;
-            }
-        }
-        listens.control(&Control::Accept { ticket })?;
+        connections::connect([source, target], ticket)?;
         Ok(wires)
     }
 

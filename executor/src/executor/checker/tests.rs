@@ -450,6 +450,7 @@ impl Outside {
             ("the executor's scratch", 0x4800_0000_0000),
             ("its scratch for this device", 0x4800_0000_0000 + u64::from(DEVICE_NUMBER) * (64 << 30) + 4096),
             ("memory of a source", 0x4a00_0000_0000),
+            ("memory of other GPUs", 0x4a80_0000_0000),
             ("another device's memory", steer::own_base(DEVICE_NUMBER + 1) + 4096),
             ("another device's variables", steer::placed_base(DEVICE_NUMBER - 1) + 4096),
             ("the byte before it", own - 8),

@@ -1,7 +1,7 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
 use crate::steer::{ARENA, own_base};
-use cuda_api::ops::Offer;
+use cuda_api::ops::{IMPORTS_END, Offer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,14 @@ pub(crate) struct Mapped {
 const ARENA_BITS: u32 = ARENA.trailing_zeros();
 const _: () = assert!(ARENA.is_power_of_two());
 
-/// The arenas that the job has at this place, a bit for each: addresses below 2^46. It consists of atomics, since every copy reads it.
+/// Number of words of [`Arenas`].
+const WORDS: usize = 3;
+const _: () = assert!(IMPORTS_END <= (64 * WORDS as u64) << ARENA_BITS);
+
+/// The arenas that the job has at this place, a bit for each: addresses up to [`IMPORTS_END`]. It consists of atomics, since every copy
+/// reads it.
 #[derive(Debug, Default)]
-pub(crate) struct Arenas([AtomicU64; 2]);
+pub(crate) struct Arenas([AtomicU64; WORDS]);
 
 impl Arenas {
     /// The word and the bit of an arena.
@@ -50,8 +55,8 @@ impl Arenas {
         let Some(last) = address.checked_add(bytes.saturating_sub(1)) else { return false };
         let has = |number| self.bit(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
         let (first, end) = (address >> ARENA_BITS, last >> ARENA_BITS);
-        // Mostly one; there are no more than the two words have bits.
-        has(first) && (first == end || (end < 128 && (first..=end).all(has)))
+        // Mostly one; there are no more than the words have bits.
+        has(first) && (first == end || (end < 64 * WORDS as u64 && (first..=end).all(has)))
     }
 }
 

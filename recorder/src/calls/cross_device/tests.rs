@@ -51,8 +51,20 @@ impl Fake {
     }
 }
 
+/// A way past the job: pending until told otherwise.
+struct FakeShortcut(Fake);
+
+impl Shortcut for FakeShortcut {
+    fn go_on(&mut self) -> Option<bool> {
+        let world = self.0.0.borrow();
+        let arrived = |what: &str| world.here.contains(what);
+        if arrived("past the job") { Some(true) } else { arrived("not past the job").then_some(false) }
+    }
+}
+
 impl Lane for Fake {
     type Answer = FakeAnswer;
+    type Shortcut = FakeShortcut;
 
     fn read(&self, piece: &Rect) -> Result<FakeAnswer, Code> {
         Ok(self.ask(format!("read {}", piece.src.address)))
@@ -118,11 +130,29 @@ fn a_copy_that_fails_is_over_and_says_so_once() {
     }
 }
 
+#[test]
+fn a_copy_past_the_job_is_made_once_and_a_failed_one_from_the_start() {
+    for made in [true, false] {
+        let world = Fake::default();
+        let mut it = carry(&world, 2).past_the_job(Some(FakeShortcut(world.clone())));
+        assert!(!it.go_on() && world.log().is_empty(), "nothing is read while it is tried");
+        world.arrives(if made { "past the job" } else { "not past the job" });
+        assert_eq!(it.go_on(), made);
+        if !made {
+            assert_eq!(world.log(), ["read 0", "read 1"]);
+            ["read 0", "read 1", "settle"].iter().for_each(|what| world.arrives(what));
+            assert!(it.go_on());
+            assert_eq!(world.log(), ["write 100 (read 0)", "write 101 (read 1)", "settle"]);
+        }
+        assert!(world.log().is_empty() && world.0.borrow().errors.is_empty());
+    }
+}
+
 /// A stream that is held while a copy of one piece is made, optionally by a separate call.
 fn held(world: &Fake, by_own_call: bool) -> Item<Fake> {
     Item {
         holder: world.clone(),
-        token: 7,
+        token: Some(7),
         hold: by_own_call.then(|| world.ask("hold".to_owned())),
         ahead: Some(world.ask("ahead".to_owned())),
         asked: if by_own_call { id::EVENT_REACHED } else { id::HOST_CALL },

@@ -1,0 +1,137 @@
+//! Copies between the GPUs of a job: mapped, where their places are on one machine, otherwise through the job.
+
+use crate::{LIMIT, assert_identical};
+use tests::scene::wait_for;
+use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
+
+const FOUR: (&str, &str) = ("SOFTGPU_DEVICES", "4");
+const LOG: (&str, &str) = ("MRCUDA_LOG", "memory=debug,job=trace");
+const FAR: (&str, &str) = ("MRCUDA_FAULT_TCP_IS_FAR", "1");
+const STEPS: &str = "60";
+
+fn native(scene: &Scene) -> Outcome {
+    let program = Programs::get().path(Linkage::Static, "crossings");
+    let native = Job::native(scene, "native", &program, &["--steps", STEPS]).wait(LIMIT);
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    native
+}
+
+fn crossings<'a>(scene: &'a Scene, name: &str, places: &str, pace_us: u32, env: &[(&str, &str)]) -> Job<'a> {
+    let program = Programs::get().path(Linkage::Static, "crossings");
+    let args = ["--steps", STEPS, "--pace", &pace_us.to_string()];
+    Job::start(scene, name, &["--server", places], &program, &args, &[env, &[FOUR, LOG]].concat())
+}
+
+/// For each device by which copies were made the number of times that memory of others was mapped for it.
+fn mapped(stderr: &str) -> [usize; 3] {
+    let line = |line: &str| line.split_once("are mapped at GPU ")?.1.split(' ').next()?.parse::<usize>().ok();
+    let mut all = [0; 3];
+    stderr.lines().filter_map(line).for_each(|gpu| all[gpu] += 1);
+    all
+}
+
+#[test]
+fn gpus_of_one_machine_copy_without_the_job() {
+    let scene = Scene::new("mapped");
+    let native = native(&scene);
+    let server = Server::start_with(&scene, "one", &[], &[FOUR]);
+    for (name, places) in [
+        ("near", format!("{},{},{}", server.near(0), server.near(1), server.near(2))),
+        ("far", format!("{},{},{}", server.place(0), server.place(1), server.place(2))),
+        ("mixed", format!("{},{},helper", server.place(3), server.near(1))),
+        ("here", "local,helper,helper".to_owned()),
+    ] {
+        let outcome = crossings(&scene, name, &places, 0, &[]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        let mapped = mapped(&outcome.stderr);
+        assert!(mapped.iter().all(|n| *n > 0), "{places}: {mapped:?}");
+        // Each allocation is mapped once at most, and most copies find it mapped.
+        assert!(mapped.iter().sum::<usize>() < 100, "{places}: {mapped:?}");
+    }
+}
+
+/// Number of copies that went from place to place.
+fn linked(stderr: &str) -> usize {
+    stderr.matches("bytes went from place to place").count()
+}
+
+#[test]
+fn gpus_of_several_machines_copy_past_the_job() {
+    let scene = Scene::new("linked");
+    let native = native(&scene);
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-plain"], &[FOUR]));
+    let (one, two) = (&servers[0], &servers[1]);
+    for (name, places) in [
+        ("tls", format!("{},{},{}", one.place(0), two.place(1), one.place(2))),
+        ("tcp", format!("{},{},{}", one.plain(0), two.plain(1), two.plain(2))),
+    ] {
+        // Copies go through the job until the places are connected.
+        let outcome = crossings(&scene, name, &places, 20_000, &[FAR]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert_eq!(mapped(&outcome.stderr), [0; 3]);
+        assert_eq!(outcome.stderr.matches("are connected for copies").count(), 3, "{}", outcome.stderr);
+        assert!(linked(&outcome.stderr) > 5, "{places}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("made through the job"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn gpus_that_may_not_connect_copy_through_the_job() {
+    let scene = Scene::new("apart");
+    let native = native(&scene);
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-target", "none"], &[FOUR]));
+    let places = format!("{},{},{}", servers[0].place(0), servers[1].place(1), servers[0].place(2));
+    let outcome = crossings(&scene, "two", &places, 0, &[FAR]).wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert_eq!((mapped(&outcome.stderr), linked(&outcome.stderr)), ([0; 3], 0));
+}
+
+#[test]
+fn gpus_that_copy_to_each_other_move_alone_and_together() {
+    let scene = Scene::new("moving");
+    let native = native(&scene);
+    let servers = [Server::start_with(&scene, "one", &[], &[FOUR]), Server::start_with(&scene, "two", &[], &[FOUR])];
+    let (one, two) = (&servers[0], &servers[1]);
+    let run = |pace: u32| {
+        let places = format!("{},{},{}", one.near(0), one.place(1), two.near(2));
+        let mut job = crossings(&scene, "moved", &places, pace, &[]);
+        job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+        // Not before there is something to give up; and what the move gives up is mapped again.
+        let mut seen = [0; 3];
+        let mut again = |job: &mut Job<'_>| {
+            let more = || mapped(&job.stderr()).iter().zip(&seen).all(|(now, before)| now > before);
+            wait_for(LIMIT, || more().then_some(())).ok_or("the job ended, or maps nothing")?;
+            seen = mapped(&job.stderr());
+            Ok::<_, String>(())
+        };
+        for (to, gpu) in [
+            (two.place(0), "0"),
+            ("local".to_owned(), "1"),
+            (one.near(2), "2"),
+            (format!("{},{},{}", one.place(3), two.near(1), "local"), "all"),
+        ] {
+            again(&mut job)?;
+            let report = job.migrate_with(&to, &["--gpu", gpu]).map_err(|e| e.to_string())?;
+            assert!(report.ok(), "GPU {gpu} to {to}: {}", report.reason());
+        }
+        again(&mut job)?;
+        assert_identical(&job.wait(LIMIT), &native);
+        Ok(())
+    };
+    let late = [40_000, 150_000, 500_000].into_iter().map_while(|pace| run(pace).err()).collect::<Vec<String>>();
+    assert!(late.len() < 3, "{late:?}");
+}
+
+#[test]
+fn a_lost_place_ends_the_copies_of_others() {
+    let scene = Scene::new("lost-peer");
+    let (one, mut two) = (Server::start_with(&scene, "one", &[], &[FOUR]), Server::start_with(&scene, "two", &[], &[FOUR]));
+    let places = format!("{},{},{}", one.near(0), two.near(1), one.place(2));
+    let job = crossings(&scene, "lost", &places, 50_000, &[]);
+    let all = wait_for(LIMIT, || mapped(&job.stderr()).iter().all(|n| *n > 0).then_some(()));
+    assert!(all.is_some(), "{}", job.stderr());
+    two.kill();
+    let outcome = job.wait(LIMIT);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("(46)"), "{}", outcome.stderr);
+}
