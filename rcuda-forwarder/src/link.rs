@@ -522,7 +522,7 @@ impl Link {
     /// time is treated as unusable.
     pub fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
         let bytes = request.encode().map_err(|_| LinkError::Answer)?;
-        let reply = self.request(frame::CONTROL, &[&bytes])?;
+        let reply = self.ask(frame::CONTROL, &[&bytes], Waiter::control())?;
         let (_, answer) = match request.limit() {
             None => reply.wait()?,
             Some(limit) => reply.wait_for(limit).ok_or(LinkError::Unanswered(limit))??,
@@ -538,7 +538,7 @@ impl Link {
         self.shared.common.ring.position()
     }
 
-    /// Number of outstanding answers.
+    /// Number of outstanding answers, without those to control requests.
     pub fn outstanding(&self) -> usize {
         self.shared.common.replies.outstanding()
     }

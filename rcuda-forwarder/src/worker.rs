@@ -66,6 +66,12 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const STDERR: i32 = 2;
 /// Maximum number of concurrent control requests, besides as many that end others.
 const REQUESTS: usize = 16;
+/// Maximum number of concurrent copies to and from other places: a job has at most 32 GPUs, with a link in each direction.
+const PEER_COPIES: usize = 64;
+/// Bytes of calls that wait in a helper before the job is slowed down: a helper has no limit of its own.
+const HELPER_QUEUE: u64 = 512 << 20;
+/// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
+const HELPER_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
@@ -130,10 +136,24 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
 pub fn helper_main() -> i32 {
     // The GPU's output goes to the job.
     orphan::shed(&[]);
+    raise_descriptors();
     // The arguments: the job's process id, for process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
     run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
+}
+
+/// Allows as many descriptors as the system does. A helper inherits the job's limit, which may be low, and a connection that cannot be
+/// received ends it.
+fn raise_descriptors() {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `now` is writable, and then read. If it fails, the limit stays.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) == 0 {
+            now.rlim_cur = now.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const now);
+        }
+    }
 }
 
 fn open(start: &Start) -> Result<Arc<executor::Executor>, String> {
@@ -247,6 +267,7 @@ fn prepare<P: Place>(
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
+        peer_copies: AtomicUsize::new(0),
         bulk: Default::default(),
     });
     Ok(Some((worker, calls)))
@@ -270,6 +291,8 @@ struct Worker<P: Place> {
     sticky: AtomicI32,
     /// Number of control requests in progress.
     requests: AtomicUsize,
+    /// Number of copies to and from other places in progress.
+    peer_copies: AtomicUsize,
     /// Whether large copies in each direction have connections.
     bulk: [AtomicBool; 2],
 }
@@ -378,6 +401,14 @@ impl<P: Place> Worker<P> {
     /// kernel. If none is applied while the job has to answer something, the answer lies behind this call.
     fn leave_for_later(&self, head: Head, body: &[u8]) -> Result<(), WorkerError> {
         let (mut left, mut since) = (self.late.left(), Instant::now());
+        while self.late.limit() == u64::MAX && self.late.bytes() > HELPER_QUEUE && !self.place.awaits_job() {
+            if self.late.left() != left {
+                (left, since) = (self.late.left(), Instant::now());
+            } else if since.elapsed() >= HELPER_PATIENCE {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         while !self.late.push(head, body) {
             std::thread::sleep(Duration::from_millis(1));
             if self.late.left() != left || !self.place.awaits_job() {
@@ -463,7 +494,8 @@ impl<P: Place> Worker<P> {
     /// Frees everything and exits; the client gets an answer when that is done.
     fn goodbye(&self, ticket: u64) -> ! {
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
-        if self.requests.load(Ordering::Acquire) == 0 && self.place.host_calls() == 0 {
+        let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
+        if requests == [0, 0] && self.place.host_calls() == 0 {
             self.completion.stop_while(|| self.place.clone().close());
         }
         self.pass_text_on();
@@ -514,22 +546,33 @@ impl<P: Place> Worker<P> {
         }
     }
 
+    /// What counts the requests of one kind in progress.
+    fn counter(&self, peer_copies: bool) -> &AtomicUsize {
+        if peer_copies { &self.peer_copies } else { &self.requests }
+    }
+
     /// Executes a control request, concurrently with the calls.
     fn request(self: &Arc<Self>, ticket: u64, body: &[u8]) -> Result<(), WorkerError> {
         let request = Control::decode(body).map_err(|_| WorkerError::Frame("a control request"))?;
+        // One for each link: they must not crowd out the requests of a move.
+        let is_peer_copy = matches!(request, Control::PeerOut { .. } | Control::PeerIn { .. });
         let refuse = |why: String| {
-            self.requests.fetch_sub(1, Ordering::AcqRel);
+            self.counter(is_peer_copy).fetch_sub(1, Ordering::AcqRel);
             self.reply(ticket, &ControlReply::Refused(Refused::Other(why)));
         };
-        let most = if matches!(request, Control::HangUp { .. } | Control::EndLink { .. }) { 2 * REQUESTS } else { REQUESTS };
-        if self.requests.fetch_add(1, Ordering::AcqRel) >= most {
+        let most = match request {
+            Control::PeerOut { .. } | Control::PeerIn { .. } => PEER_COPIES,
+            Control::HangUp { .. } | Control::EndLink { .. } => 2 * REQUESTS,
+            _ => REQUESTS,
+        };
+        if self.counter(is_peer_copy).fetch_add(1, Ordering::AcqRel) >= most {
             refuse("too many requests at one time".into());
             return Ok(());
         }
         let worker = self.clone();
         let body = move || {
             let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
-            worker.requests.fetch_sub(1, Ordering::AcqRel);
+            worker.counter(is_peer_copy).fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);
         };
         // The job's calls need no such thread.

@@ -96,6 +96,8 @@ impl Answers {
             desk.over = true;
             common.lose(&why);
             self.close();
+            // The program may free the memory as soon as it knows that the link is lost.
+            common.bulk.wait_unwritten();
             common.replies.fail_all();
         }
         self.left.store(!desk.over && !desk.inbox.is_empty(), Ordering::SeqCst);

@@ -289,6 +289,10 @@ impl Bulk {
     /// Gives memory of a copy to a connection, until [`Bulk::give_back`]. `None` if there is no such copy any more.
     fn lend(&self, head: &Head, to_device: bool) -> io::Result<Option<Lent>> {
         let mut t = lock(&self.table);
+        if t.is_shut {
+            // Bytes that had arrived before can still be read.
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let Some(e) = t.entries.get_mut(&head.token).filter(|e| !e.is_closed) else { return Ok(None) };
         let fits = head.offset.checked_add(head.bytes).is_some_and(|end| end <= e.bytes);
         let is_right = fits && head.bytes != 0 && e.to_device == to_device;
@@ -339,9 +343,12 @@ impl Bulk {
                 // SAFETY: as above; each byte is lent once.
                 unsafe { receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch) }
             };
+            if carried.is_ok() {
+                // Before anybody who waits for the copy goes on.
+                traffic::carried(operation(to_device), head.bytes);
+            }
             self.give_back(&head, to_device);
             carried?;
-            traffic::carried(operation(to_device), head.bytes);
             if !to_device {
                 (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
             }

@@ -49,6 +49,8 @@ pub(super) struct Waiter {
     pub(super) landing: Option<Landing>,
     /// The result is not awaited: an error is reported as the fault of a call with this id.
     pub(super) unread: Option<u16>,
+    /// Whether it is for the answer to a control request.
+    is_control: bool,
     /// Called with the answer, in place of a waiting thread.
     then: Mutex<Option<Then>>,
     here: AtomicBool,
@@ -67,6 +69,7 @@ impl Waiter {
         Waiter {
             landing,
             unread: None,
+            is_control: false,
             then: Mutex::new(None),
             here: AtomicBool::new(false),
             outcome: Mutex::new(None),
@@ -77,6 +80,11 @@ impl Waiter {
     /// For bytes of which only the arrival is awaited.
     pub(super) fn unread(id: u16, landing: Landing) -> Waiter {
         Waiter { unread: Some(id), ..Waiter::new(Some(landing)) }
+    }
+
+    /// For the answer to a control request: it brings no bytes of copies.
+    pub(super) fn control() -> Waiter {
+        Waiter { is_control: true, ..Waiter::new(None) }
     }
 
     pub(super) fn calling(then: Then) -> Waiter {
@@ -133,6 +141,8 @@ pub(super) struct Replies {
 #[derive(Debug, Default)]
 struct Table {
     waiters: HashMap<u64, Arc<Waiter>>,
+    /// How many of them wait for answers to control requests.
+    controls: usize,
     /// Why the link is lost.
     lost: Option<Lost>,
 }
@@ -144,8 +154,9 @@ impl Replies {
         if let Some(lost) = &t.lost {
             return Err(lost.clone());
         }
+        t.controls += usize::from(waiter.is_control);
         t.waiters.insert(ticket, waiter);
-        self.waiting.store(t.waiters.len(), Ordering::Release);
+        self.waiting.store(t.waiters.len() - t.controls, Ordering::Release);
         Ok(())
     }
 
@@ -158,9 +169,10 @@ impl Replies {
     /// Removes an answer; false if it was not registered, because it has arrived or cannot arrive.
     pub(super) fn forget(&self, ticket: u64) -> bool {
         let mut t = lock(&self.table);
-        let was_there = t.waiters.remove(&ticket).is_some();
-        self.waiting.store(t.waiters.len(), Ordering::Release);
-        was_there
+        let removed = t.waiters.remove(&ticket);
+        t.controls -= usize::from(removed.as_ref().is_some_and(|waiter| waiter.is_control));
+        self.waiting.store(t.waiters.len() - t.controls, Ordering::Release);
+        removed.is_some()
     }
 
     /// Marks the link as lost; the first reason is kept.
@@ -174,6 +186,7 @@ impl Replies {
         let (waiters, lost) = {
             let mut t = lock(&self.table);
             let lost = t.lost.get_or_insert_with(|| Lost { why: "the connection has ended".into() }).clone();
+            t.controls = 0;
             (std::mem::take(&mut t.waiters), lost)
         };
         self.is_lost.store(true, Ordering::Release);
@@ -190,6 +203,7 @@ impl Replies {
         self.is_lost.load(Ordering::Acquire)
     }
 
+    /// Number of outstanding answers, without those to control requests.
     pub(super) fn outstanding(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }

@@ -48,6 +48,11 @@ impl Late {
         self.limit
     }
 
+    /// Bytes in the queue and being applied.
+    pub(super) fn bytes(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Whether every call has been applied: only then may the reader apply one itself.
     pub(super) fn is_empty(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0

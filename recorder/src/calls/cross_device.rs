@@ -530,12 +530,16 @@ pub(crate) fn copy(
         crate::calls::copy::sending::copy_device(cx, device, true, rect, stream)?;
         return cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes()).map(drop);
     }
-    if let Some(crossing) = direct::submit(cx, (device, stream), (from, to), rect)? {
+    // What follows it must exist before it is submitted.
+    thread()?;
+    if let Some((crossing, submitted)) = direct::submit(cx, (device, stream), (from, to), rect)? {
+        // Also if this thread waits: it may have to wait at the gate afterwards, and a move must not wait for it.
+        follow(cx, (device, stream), crossing)?;
+        submitted?;
         if !wait && stream != LEGACY {
-            return follow(cx, (device, stream), crossing);
+            return Ok(());
         }
         cx.wait(device, id::STREAM_SYNC, &stream.to_le_bytes())?;
-        drop(crossing);
         return [device, from, to].into_iter().try_for_each(Device::check);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;

@@ -33,7 +33,10 @@ pub(crate) fn grow(cx: &CallContext, device: &'static Device, request: Request) 
         step = match step {
             Step::Done(found) => return Ok(found),
             Step::Map(chunk) => {
-                let result = map(cx, device, chunk);
+                let mut result = map(cx, device, chunk);
+                if result == Err(code::ERROR_OUT_OF_MEMORY) && imports::finish_unmapping() {
+                    result = map(cx, device, chunk);
+                }
                 growth.mapped(&mut device.memory_mut(), result)?
             }
             Step::Unmap(chunk) => {

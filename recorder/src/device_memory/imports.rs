@@ -10,12 +10,13 @@ use crate::device_memory::{mappings, peer};
 use crate::enter::CallContext;
 use crate::job::{Device, Moving, PutOff};
 use crate::objects::imports::{Imports, Source};
-use crate::place::Place;
+use crate::place::{Place, Waiting};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, PeerMap, id};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// By the device at whose place they are. Held for changes of the tables alone, never over a round trip.
 static IMPORTS: Mutex<BTreeMap<u32, Imports>> = Mutex::new(BTreeMap::new());
@@ -35,11 +36,31 @@ fn with<T>(user: u32, epoch: u64, change: impl FnOnce(&mut Imports) -> T) -> T {
     change(imports)
 }
 
+/// Answers to come from places that unmap imports, and some that have come.
+static UNMAPPING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+/// How long an allocation waits for such answers altogether: a place may be in a call that takes long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits until places have unmapped what they were told to: the memory is the owner's only then. Returns false if there was nothing.
+pub(crate) fn finish_unmapping() -> bool {
+    let (all, since) = (std::mem::take(&mut *lock(&UNMAPPING)), Instant::now());
+    let any = !all.is_empty();
+    for waiting in all {
+        // One that fails is of a lost place.
+        let _ = waiting.finish_within(PATIENCE.saturating_sub(since.elapsed()));
+    }
+    any
+}
+
 /// Unmaps imports at a place, whose addresses may then be used again.
 fn unmap(place: &Place, (user, epoch): (u32, u64), gone: Vec<Chunk>) {
     for mapping in gone {
         // It fails only if the place is lost. This must not return a pending error of the program.
-        let _ = place.send(id::PEER_UNMAP, &[&encode(&mapping)]);
+        if let Ok(waiting) = place.begin(id::PEER_UNMAP, &[&encode(&mapping)]) {
+            let mut all = lock(&UNMAPPING);
+            all.retain_mut(|w| !w.is_done());
+            all.push(waiting);
+        }
         with(user, epoch, |imports| imports.unmapped(mapping));
     }
 }

@@ -37,15 +37,19 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if r.rows != 1 || r.width < smallest {
         return Ok(false);
     }
-    let Some(link) = reach(cx, device, r.dst.device) else { return Ok(false) };
     let host = if r.dst.device { r.src } else { r.dst };
+    let pinned = blocks::is_pinned(host.address, r.width);
+    // Before connections are made that it would not use.
+    if !pinned && !cx.place(device).is_far() {
+        return Ok(false);
+    }
+    let Some(link) = reach(cx, device, r.dst.device) else { return Ok(false) };
     let range = host.address..host.address + r.width;
     // Changes of mirrored memory travel on the connection of the calls, and must keep their order with bytes that the program or the GPU
     // may look at meanwhile.
     if blocks::touches(range.clone()) && cx.place(device).has_apart() {
         return Ok(false);
     }
-    let pinned = blocks::is_pinned(host.address, r.width);
     let waits = until == Until::Done || !pinned;
     let late = r.dst.device
         && until == Until::Submitted
@@ -53,7 +57,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if late && !pinned {
         return Ok(false);
     }
-    if !link.transport().is_network() && !suits_shared_place(cx, device, &r, (pinned, late))? {
+    if !link.transport().is_network() && !suits_shared_place(cx, device, &r, late)? {
         return Ok(false);
     }
     if r.dst.device && !late {
@@ -74,10 +78,10 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     Ok(true)
 }
 
-/// Whether a copy at a place that shares pinned memory is made in this way: of registered memory, since pageable memory has ways of its own.
+/// Whether a copy of registered memory at a place that shares pinned memory is made in this way; pageable memory has ways of its own.
 /// If the bytes name memory that the place does not have, the place may have to stop sharing first: only a call can do that.
-fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, (pinned, late): (bool, bool)) -> Result<bool, Code> {
-    if !pinned || late && naming::any_unmapped() {
+fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, late: bool) -> Result<bool, Code> {
+    if late && naming::any_unmapped() {
         return Ok(false);
     }
     if r.dst.device && naming::any_unmapped() {

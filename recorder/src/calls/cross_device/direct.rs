@@ -7,7 +7,7 @@ use crate::calls::cross_device::count;
 use crate::device_memory::imports::{self, Uses};
 use crate::enter::CallContext;
 use crate::host_memory;
-use crate::job::Device;
+use crate::job::{Device, PutOff};
 use cuda_api::code::Code;
 
 /// Copies of at least so many bytes map the memory that they need; shorter ones use what is mapped.
@@ -38,13 +38,14 @@ impl Drop for Crossing {
     }
 }
 
-/// Submits a copy to the stream. Returns `None`, without having submitted anything, if the device cannot make it.
+/// Submits a copy to the stream; on an error parts of it may be under way. Returns `None`, without having submitted anything, if the device
+/// cannot make it.
 pub(super) fn submit(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
     (from, to): (&'static Device, &'static Device),
     rect: Rect,
-) -> Result<Option<Crossing>, Code> {
+) -> Result<Option<(Crossing, Result<(), Code>)>, Code> {
     if !host_memory::may_pass(cx, from, to) {
         return Ok(None);
     }
@@ -53,8 +54,10 @@ pub(super) fn submit(
     // Of what the job has found in the first place's memory.
     host_memory::note_found(cx)?;
     let crossing = Crossing::begin(uses, [device, from, to]);
-    parts.into_iter().try_for_each(|part| copy_device(cx, device, true, part, stream))?;
-    Ok(Some(crossing))
+    // An error of earlier work that is not told yet is no reason for half a copy.
+    let _later = PutOff::begin();
+    let submitted = parts.into_iter().try_for_each(|part| copy_device(cx, device, true, part, stream));
+    Ok(Some((crossing, submitted)))
 }
 
 /// The copy between addresses that the device's place can access.
