@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,11 +21,11 @@ impl Random {
 
     /// The next number below `limit`, which is above 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.draw() % limit
     }
 
     /// Another generator, whose numbers follow from those of this one.
     pub fn split(&mut self) -> Random {
-        Random(self.next())
+        Random(self.draw())
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 fn pattern(seed: u64, n: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
-    (0..n).map(|_| random.next() as u8).collect()
+    (0..n).map(|_| random.draw() as u8).collect()
 }
 
 /// Sends everything, as a program that knows sockets does.

@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn trouble_changes_no_byte_until_it_cuts() {
-        let data: Vec<u8> = (0..300_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         for cut in [None, Some(250_000)] {
             let proxy = Proxy::troubled(echo(), Trouble { cut, ..TROUBLE }).unwrap();
             let mut there = TcpStream::connect(proxy.address).unwrap();

@@ -7,7 +7,7 @@ const SEEDS: u64 = 800;
 
 /// A place with a few regions, of which some pages are the same at every place.
 fn place(random: &mut Random) -> Fake {
-    let seed = random.next() as u8;
+    let seed = random.draw() as u8;
     let place = Fake::new(&[
         (0x2000_0000_0000, 2 * PAGE as usize + 5000, Kind::Chunk, seed),
         (0x2000_1000_0000, PAGE as usize, Kind::Chunk, 9),

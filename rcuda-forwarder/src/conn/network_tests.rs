@@ -25,7 +25,7 @@ fn messages(seed: u64, most: u64) -> Vec<Vec<u8>> {
     (0..count)
         .map(|_| {
             let n = length(&mut random);
-            (0..n).map(|_| random.next() as u8).collect()
+            (0..n).map(|_| random.draw() as u8).collect()
         })
         .collect()
 }
@@ -114,7 +114,7 @@ fn read(conn: &Arc<Conn>, way: u64) -> (Vec<Vec<u8>>, io::Result<()>) {
 fn exchange(seed: u64, breaks: bool) {
     let mut network = Network::new(seed);
     let by = if network.random().below(2) == 0 { By::Plain } else { By::Tls };
-    let limit = if seed % 50 == 0 { 60_000 } else { 1000 };
+    let limit = if seed.is_multiple_of(50) { 60_000 } else { 1000 };
     let (a, b) = connect(&mut network, by, breaks.then_some(3 * limit));
     let ends = [Arc::new(a), Arc::new(b)];
     let sent = [messages(seed, limit), messages(!seed, limit)];

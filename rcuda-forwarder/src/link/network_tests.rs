@@ -73,7 +73,7 @@ fn call(link: &Link, mut random: Random, wrong: &AtomicUsize) -> bool {
     let (mut asked, mut is_lost) = (0, false);
     for _ in 0..CALLS {
         let most = if random.below(200) == 0 { 50_000 } else { 300 };
-        let body: Vec<u8> = (0..random.below(most)).map(|_| random.next() as u8).collect();
+        let body: Vec<u8> = (0..random.below(most)).map(|_| random.draw() as u8).collect();
         let parts = [&body[..body.len() / 2], &body[body.len() / 2..]];
         let expected = answer_to(&body);
         let checked = |answer: Result<(Code, Vec<u8>), Lost>, expected: (Code, Vec<u8>)| match answer {
