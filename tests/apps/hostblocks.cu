@@ -19,7 +19,7 @@ __global__ void bump(uint64_t *block, unsigned words, uint64_t salt, unsigned lo
 
 int main(int argc, char **argv) {
     app::App app(argc, argv);
-    const int rounds = app.pick(60, 1500), slots = app.pick(120, 700);
+    const int rounds = app.pick(60, 100), slots = app.pick(120, 700);
     std::vector<Block> blocks(slots);
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

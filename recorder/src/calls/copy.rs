@@ -103,12 +103,15 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) }
         }
         (false, true) => {
-            // A synchronous copy reads the bytes when everything before it in the stream is complete.
-            let pinned = r.src.is_pinned(&r)?;
-            let changes = stream_memory::waited_here()
-                || changes_later(cx, device, stream, r.src.address, r.src.span(r.width, r.rows)?)
-                || pinned && host_waiting::holds(cx, device, stream);
-            if until == Until::Done && changes {
+            // A synchronous copy reads the bytes when everything before it in the stream is complete, whatever memory they are in
+            // (docs/driver-facts.md, 5.4).
+            let bytes = r.src.span(r.width, r.rows)?;
+            let changes = || {
+                stream_memory::waited_here()
+                    || changes_later(cx, device, stream, r.src.address, bytes)
+                    || host_waiting::holds(cx, device, stream)
+            };
+            if until == Until::Done && changes() {
                 cx.settle_turn(device, stream)?;
             }
             let long = r.width.saturating_mul(r.rows) > SHORT;
