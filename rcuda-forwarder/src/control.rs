@@ -101,10 +101,7 @@ impl Control {
     /// Timeout of the answer, if it does not depend on the amount of data. The worker's own limits are shorter.
     pub(crate) fn limit(&self) -> Option<Duration> {
         match self {
-            Control::RoundSource { .. }
-            | Control::RoundTarget { .. }
-            | Control::PeerOut { .. }
-            | Control::PeerIn { .. } => None,
+            Control::RoundSource { .. } | Control::RoundTarget { .. } | Control::PeerOut { .. } | Control::PeerIn { .. } => None,
             Control::Drain { limit_ms } => Some(PROMPT + Duration::from_millis((*limit_ms).into())),
             _ => Some(PROMPT),
         }

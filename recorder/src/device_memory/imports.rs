@@ -133,8 +133,12 @@ fn import(cx: &CallContext, (user, owner): (&'static Device, &'static Device), o
     });
     let rc = made.err();
     match rc {
-        None => tracing::debug!(target: "memory", "{} bytes of GPU {} are mapped at GPU {} for copies", of.chunk.bytes, owner.index, user.index),
-        Some(rc) => tracing::debug!(target: "memory", "memory of GPU {} cannot be mapped at GPU {} for copies: {rc}", owner.index, user.index),
+        None => {
+            tracing::debug!(target: "memory", "{} bytes of GPU {} are mapped at GPU {} for copies", of.chunk.bytes, owner.index, user.index)
+        }
+        Some(rc) => {
+            tracing::debug!(target: "memory", "memory of GPU {} cannot be mapped at GPU {} for copies: {rc}", owner.index, user.index)
+        }
     }
     with(&mut |imports| match rc {
         None => {

@@ -3,8 +3,8 @@
 use super::mirror;
 use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::job::Device;
 use crate::host_memory::places::pin_everywhere;
+use crate::job::Device;
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, around, lands, meant};
 use crate::pinned::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, set, words_at};
 use crate::place::Place;

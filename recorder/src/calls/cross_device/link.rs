@@ -7,7 +7,6 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::random::random;
 use crate::base::spawn;
 use crate::calls::copy::rect::{End, Rect};
 use crate::connections;
@@ -16,6 +15,7 @@ use crate::enter::CallContext;
 use crate::job::Device;
 use crate::move_error::MoveError;
 use crate::place::Place;
+use crate::random::random;
 use cuda_api::code;
 use cuda_api::ops::{LANE, id};
 use memsync::Part;
