@@ -8,6 +8,7 @@
 use crate::base::encoding::encode;
 use crate::base::spawn;
 use crate::calls::copy::rect::{Rect, gather, scatter};
+use crate::calls::cross_device::concerned::count;
 use crate::device_memory::peer;
 use crate::enter::CallContext;
 use crate::host_memory;
@@ -17,13 +18,15 @@ use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, HOLD, LANE, StreamHold, id};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+mod concerned;
 mod direct;
 mod link;
+pub(crate) use concerned::{any, concerns};
 pub(crate) use link::leave;
 
 /// Poll intervals for what streams wait for.
@@ -183,16 +186,6 @@ struct Carry<L: Lane> {
 /// Number of pieces that are read at a time.
 const READ_AHEAD: usize = 2;
 
-/// Number of items by the devices that they concern.
-static CONCERNS: [AtomicUsize; 32] = [const { AtomicUsize::new(0) }; 32];
-/// Number of all items.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns whether work between this device and another is under way.
-pub(crate) fn concerns(device: &Device) -> bool {
-    CONCERNS[device.index as usize].load(Ordering::Acquire) != 0
-}
-
 /// Waits outside the gate until nothing concerns a device, so that its memory may be freed.
 pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
     if concerns(device) {
@@ -201,21 +194,6 @@ pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
                 std::thread::sleep(LONGEST);
             }
         });
-    }
-}
-
-/// Returns whether any stream is held.
-pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
-}
-
-fn count(devices: &[u32], begins: bool) {
-    for d in devices.iter().map(|d| &CONCERNS[*d as usize]).chain([&COUNT]) {
-        if begins {
-            d.fetch_add(1, Ordering::AcqRel)
-        } else {
-            d.fetch_sub(1, Ordering::AcqRel)
-        };
     }
 }
 

@@ -113,7 +113,9 @@ impl Imports {
             }
             false
         });
-        gone.iter().for_each(|chunk| drop(self.mapped.remove(&chunk.address)));
+        for chunk in &gone {
+            self.mapped.remove(&chunk.address);
+        }
         gone
     }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) use crate::pinned::PAGE;
 
 /// Gap between two blocks of the arena, so that an address just outside of one block is not in another.
 const GUARD: u64 = PAGE;

@@ -3,7 +3,7 @@
 //! The first small blocks get memory of their own, so that a program with few of them registers no more than it needs. Does no I/O: who maps
 //! and unmaps is [`crate::pinned::blocks`].
 
-use crate::pinned::blocks::PAGE;
+use crate::pinned::PAGE;
 use cuda_api::ops::Slab;
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 
 use crate::calls::copy::rect::{End, Rect};
 use crate::calls::copy::sending::copy_device;
-use crate::calls::cross_device::count;
+use crate::calls::cross_device::concerned::count;
 use crate::device_memory::imports::{self, Uses};
 use crate::enter::CallContext;
 use crate::host_memory;
