@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Modules of `tests/system` whose tests take turns: one in so many runs.
-const TURNS: [(&str, u64); 14] = [
+const TURNS: [(&str, u64); 15] = [
     ("apps", 3),
     ("cancel", 2),
     ("conformance", 2),
     ("coverage", 2),
+    ("crossings", 2),
     ("descriptors", 2),
     ("host_memory", 3),
     ("lost", 2),
