@@ -121,7 +121,9 @@ pub(super) fn leave_file(place: &Place) -> Result<(), MirrorError> {
     place.leave_file();
     let known: Vec<(&u64, &Block)> = blocks.iter().filter(|(at, b)| b.filed && place.has_pinned(**at)).collect();
     // All of them first: blocks of one slab are mapped together.
-    known.iter().for_each(|(at, _)| drop(place.unpin(**at)));
+    for (at, _) in &known {
+        place.unpin(**at);
+    }
     for (at, b) in known.into_iter().filter(|(_, b)| matches!(b.known, Known::Found | Known::Everywhere)) {
         b.pin(place, *at).map_err(|error| MirrorError::Pin { error, bytes: b.bytes })?;
     }

@@ -162,7 +162,7 @@ fn a_patient_move_keeps_its_copy_current_and_tries_again() {
         let actions = run_until(Protocol::new(1, max_downtime, true), |request| match request {
             Request::Joint(Joint::Quiesce(_)) if left > 0 => {
                 left -= 1;
-                Ok(Report::Busy { function: left % 2 == 0, why: 7 })
+                Ok(Report::Busy { function: left.is_multiple_of(2), why: 7 })
             }
             other => good(other),
         });
