@@ -86,7 +86,8 @@ fn breaks(way: Way) {
             assert_identical(&outcome, &native);
             continue;
         }
-        // No signal, no wrong output: an error of the program, and a line that says why.
+        // No signal, no result that is wrong: an error of the program, and a line that says why.
+        assert!(!outcome.stdout.contains("RESULT"), "seed {seed}, {most}: {outcome:?}");
         let words = words_of_mrcuda(&outcome);
         let says_why = |w: &&str| w.contains("lost") || w.contains("cannot");
         assert!(outcome.code.is_some() && words.iter().any(says_why), "seed {seed}, {most}: {outcome:?}");
