@@ -4,6 +4,8 @@
 
 #include <sys/mman.h>
 
+#include <thread>
+
 constexpr int CELLS = 64;
 constexpr size_t BYTES = CELLS * sizeof(unsigned);
 
@@ -15,6 +17,12 @@ __global__ void next(unsigned *cells, unsigned n) {
 // Adds what a table's rows hold to it.
 __global__ void follow(unsigned *sums, unsigned *const *table, int rows) {
     for (int r = 0; r < rows; r++) sums[threadIdx.x] += table[r][threadIdx.x];
+}
+
+// Waits until the host says so.
+__global__ void await(const volatile unsigned *flag, unsigned value) {
+    while (*flag != value) {
+    }
 }
 
 static void next_here(unsigned *cells, unsigned n) {
@@ -46,6 +54,17 @@ int main(int argc, char **argv) {
     CHECK(cudaMemcpy(table, rows, sizeof rows, cudaMemcpyHostToDevice));
     std::memset(pinned, 0, BYTES);
     std::memset(managed, 0, BYTES);
+    volatile unsigned *flag;
+    {
+        unsigned *at;
+        CHECK(cudaMallocHost(&at, sizeof *at));
+        flag = at;
+    }
+    *flag = 0;
+    constexpr size_t MOST = 100 << 10;
+    unsigned *wide;
+    CHECK(cudaMalloc(&wide, MOST));
+    std::vector<unsigned> source(MOST / sizeof(unsigned));
     cudaStream_t a, b;
     CHECK(cudaStreamCreate(&a));
     CHECK(cudaStreamCreate(&b));
@@ -100,6 +119,25 @@ int main(int argc, char **argv) {
         CHECK(cudaStreamSynchronize(b));
         for (int i = 0; i < CELLS; i++) of_sums[i] += of_own[i] + (n ^ i);
         report.expect_device("sums", sums, of_sums.data(), BYTES);
+        // A copy that waits reads pageable memory when its turn has come: behind a kernel that waits for another thread, which changes
+        // that memory first.
+        if (round % 4 == 0) {
+            const size_t bytes = round % 8 == 0 ? BYTES : MOST;
+            std::fill(source.begin(), source.end(), 1u);
+            await<<<1, 1, 0, round % 3 == 0 ? a : cudaStreamLegacy>>>(const_cast<unsigned *>(flag), n | 1);
+            CHECK_LAUNCH();
+            std::thread later([&] {
+                usleep(2000);
+                std::fill(source.begin(), source.end(), n);
+                __sync_synchronize();
+                *flag = n | 1;
+            });
+            CHECK(cudaMemcpy(wide, source.data(), bytes, cudaMemcpyHostToDevice));
+            later.join();
+            report.expect_device("pageable, copy behind a kernel that waits", wide, source.data(), bytes);
+            CHECK(cudaDeviceSynchronize());
+            *flag = 0;
+        }
         options.pace();
     }
     // All of it once more: moves may have come since.
@@ -117,6 +155,8 @@ int main(int argc, char **argv) {
     report.allocation("sums", sums, BYTES);
     for (unsigned *r : rows) CHECK(cudaHostUnregister(r));
     for (unsigned *c : cells) CHECK(cudaFree(c));
+    CHECK(cudaFreeHost(const_cast<unsigned *>(flag)));
+    CHECK(cudaFree(wide));
     CHECK(cudaFree(sums));
     CHECK(cudaFree(table));
     CHECK(cudaFree(managed));
