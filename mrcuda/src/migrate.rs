@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn times_have_units() {
         assert_eq!((time("200ms"), time("1.5s"), time("2min"), time("0s")), (Ok(200), Ok(1500), Ok(120_000), Ok(0)));
-        for bad in ["", "5", "s", "-1s", "1h", "infs", "NaNms", "1e20s"] {
+        assert_eq!((time("10m"), time("1.5h")), (Ok(600_000), Ok(5_400_000)));
+        for bad in ["", "5", "s", "h", "-1s", "1d", "infs", "NaNms", "1e20s"] {
             assert!(time(bad).is_err(), "{bad}");
         }
     }
