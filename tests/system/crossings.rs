@@ -101,7 +101,7 @@ fn gpus_that_copy_to_each_other_move_alone_and_together() {
     let (one, two) = (&servers[0], &servers[1]);
     let run = |pace: u32| {
         let places = format!("{},{},{}", one.near(0), one.place(1), two.near(2));
-        let mut job = crossings(&scene, "moved", &places, pace, &[]);
+        let mut job = crossings(&scene, "moved", &places, pace, &[SMALL]);
         job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         // Not before there is something to give up; and what the move gives up is made again.
         let mut seen = 0;
