@@ -34,7 +34,7 @@ pub(crate) fn between(args: &BetweenArgs) -> Result<(), String> {
     let (first, second) = (gpu.current_context()?, gpu.retain(1)?);
     let most = args.sizes.iter().copied().max().unwrap_or(0).max(FIRST);
     let pinned = gpu.pin(most)?;
-    // SAFETY: the driver has just given this many bytes, and nobody else has them.
+    // SAFETY: the driver has just given this many bytes, and nothing else refers to them.
     scramble(unsafe { std::slice::from_raw_parts_mut(pinned, most) });
     let (from, stream) = (gpu.allocate(most)?, gpu.stream()?);
     // SAFETY: as above; the wait is for the copy.

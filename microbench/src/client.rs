@@ -206,7 +206,7 @@ impl Client {
         }
         if pinned && self.pinned.1 < bytes {
             self.pinned = (self.gpu.pin(bytes)?, bytes);
-            // SAFETY: the driver has just given this many bytes, and nobody else has them.
+            // SAFETY: the driver has just given this many bytes, and nothing else refers to them.
             scramble(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, bytes) });
         }
         Ok(())

@@ -2,30 +2,49 @@
 
 use crate::{LIMIT, assert_identical};
 use tests::scene::wait_for;
-use tests::{Job, Linkage, Programs, Scene, Server};
+use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
-/// Runs `stuck` in one of its ways at `from`; a move to `to` while it is stuck, and more of them afterwards.
-fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&str]) {
-    let scene = Scene::new(way);
+/// Two servers, and the place that a test means by a name.
+struct Places([Server; 2]);
+
+impl Places {
+    fn new(scene: &Scene) -> Places {
+        Places(["one", "two"].map(|name| Server::start(scene, name)))
+    }
+
+    fn place(&self, name: &str) -> String {
+        match name {
+            "one" => self.0[0].place(0),
+            "two" => self.0[1].place(0),
+            "near" => self.0[0].near(0),
+            other => other.to_owned(),
+        }
+    }
+}
+
+/// Starts `stuck` in one of its ways at a place and waits until it is stuck. Also returns how it runs natively, and the file that lets it
+/// go on.
+fn stuck<'a>(scene: &'a Scene, places: &Places, way: &str, from: Option<&str>) -> (Job<'a>, Outcome, String) {
     let program = Programs::get().path(Linkage::Static, "stuck");
     let file = |name: &str| scene.path.join(name).display().to_string();
     let (open, go) = (file("open"), file("go"));
     std::fs::write(&open, "").unwrap();
-    let native = Job::native(&scene, "native", &program, &[way, &open]).wait(LIMIT);
+    let native = Job::native(scene, "native", &program, &[way, &open]).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
-
-    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let place = |name: &str| match name {
-        "one" => servers[0].place(0),
-        "two" => servers[1].place(0),
-        "near" => servers[0].near(0),
-        other => other.to_owned(),
-    };
-    let at = from.map(place);
+    let at = from.map(|name| places.place(name));
     let options: Vec<&str> = at.iter().flat_map(|place| ["--server", place]).collect();
-    let mut job = Job::start(&scene, "job", &options, &program, &[way, &go], &[]);
+    let mut job = Job::start(scene, "job", &options, &program, &[way, &go], &[]);
     let stuck = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "stuck") || !job.runs()).then_some(()));
     assert!(stuck.is_some() && job.runs(), "{}", job.stderr());
+    (job, native, go)
+}
+
+/// Runs `stuck` in one of its ways at `from`; a move to `to` while it is stuck, and more of them afterwards.
+fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&str]) {
+    let scene = Scene::new(way);
+    let places = Places::new(&scene);
+    let (mut job, native, go) = stuck(&scene, &places, way, from);
+    let place = |name: &str| places.place(name);
     let report = job.migrate(&place(away[0])).unwrap();
     assert!(!report.ok(), "{}", report.0);
     assert_eq!(report.code(), "not-idle", "{}", report.0);
@@ -87,22 +106,9 @@ fn a_stream_waits_for_a_value_that_the_host_writes_later_over_shared_memory() {
 /// A patient move of a program that waits for itself until a file appears: it succeeds then, and not before.
 fn moved_when_it_goes_on(way: &str, waits_for: &str, from: Option<&str>, to: &str) {
     let scene = Scene::new(&format!("patient-{way}"));
-    let program = Programs::get().path(Linkage::Static, "stuck");
-    let file = |name: &str| scene.path.join(name).display().to_string();
-    let (open, go) = (file("open"), file("go"));
-    std::fs::write(&open, "").unwrap();
-    let native = Job::native(&scene, "native", &program, &[way, &open]).wait(LIMIT);
-    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let place = |name: &str| match name {
-        "one" => servers[0].place(0),
-        "two" => servers[1].place(0),
-        other => other.to_owned(),
-    };
-    let at = from.map(place);
-    let options: Vec<&str> = at.iter().flat_map(|place| ["--server", place]).collect();
-    let mut job = Job::start(&scene, "job", &options, &program, &[way, &go], &[]);
-    let stuck = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == "stuck") || !job.runs()).then_some(()));
-    assert!(stuck.is_some() && job.runs(), "{}", job.stderr());
+    let places = Places::new(&scene);
+    let (mut job, native, go) = stuck(&scene, &places, way, from);
+    let place = |name: &str| places.place(name);
 
     let refused = job.migrate_with(&place(to), &["--wait", "500ms"]).unwrap();
     assert_eq!((refused.ok(), refused.code()), (false, "not-idle"), "{}", refused.0);

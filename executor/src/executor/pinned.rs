@@ -114,15 +114,15 @@ impl Executor {
     /// The driver's error; `NOT_SUPPORTED` if the GPU sees the memory at another address.
     pub fn pin_host(&self, at: u64, bytes: u64, flags: u32, slab: Slab) -> Result<(), Code> {
         if slab.bytes > 0 {
-            return self.pin_in_slab(at, Part { bytes, flags, from: From::Slab(slab.address) }, slab, None);
+            return self.pin_in_slab(at, (bytes, flags), slab, None);
         }
         self.register_host(at, Part { bytes, flags, from: From::Here })
     }
 
     /// Registers a block of a slab, and the slab with the first one; a worker maps it from the file.
-    fn pin_in_slab(&self, at: u64, part: Part, slab: Slab, file: Option<&OwnedFd>) -> Result<(), Code> {
-        let inside = at >= slab.address && at.checked_add(part.bytes).is_some_and(|end| end - slab.address <= slab.bytes);
-        if part.bytes == 0 || !inside {
+    fn pin_in_slab(&self, at: u64, (bytes, flags): (u64, u32), slab: Slab, file: Option<&OwnedFd>) -> Result<(), Code> {
+        let inside = at >= slab.address && at.checked_add(bytes).is_some_and(|end| end - slab.address <= slab.bytes);
+        if bytes == 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }
         // Held while it is registered: another thread's block of it has to wait for that.
@@ -144,7 +144,7 @@ impl Executor {
                 slabs.insert(slab.address, known);
             }
         }
-        lock(&self.pinned.parts).insert(at, part);
+        lock(&self.pinned.parts).insert(at, Part { bytes, flags, from: From::Slab(slab.address) });
         Ok(())
     }
 
@@ -190,18 +190,17 @@ impl Executor {
     /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
-        let current = self.make_current().is_ok();
-        match part.from {
-            // The slab ends with its last block in any case.
-            From::Slab(slab) => self.forget_block(slab, current),
-            _ if current => self.forget(at, part),
-            _ => {}
-        }
+        self.forget(at, part, self.make_current().is_ok());
     }
 
-    fn forget(&self, at: u64, part: Part) {
+    /// `current`: whether the context is there.
+    fn forget(&self, at: u64, part: Part, current: bool) {
         if let From::Slab(slab) = part.from {
-            return self.forget_block(slab, true);
+            // The slab ends with its last block in any case.
+            return self.forget_block(slab, current);
+        }
+        if !current {
+            return;
         }
         // Fails only if the context was destroyed, and the registration with it.
         let _ = self.gpu.unregister(at);
@@ -235,7 +234,7 @@ impl Executor {
             if slab.address % PAGE != 0 || slab.bytes % PAGE != 0 || !inside(slab.address, slab.bytes) {
                 return Err(code::ERROR_INVALID_VALUE);
             }
-            return self.pin_in_slab(address, Part { bytes, flags, from: From::Slab(slab.address) }, slab, Some(file));
+            return self.pin_in_slab(address, (bytes, flags), slab, Some(file));
         }
         if bytes == 0 || address % PAGE != 0 || !inside(address, bytes) {
             return Err(code::ERROR_INVALID_VALUE);
@@ -345,6 +344,6 @@ impl Executor {
     /// Unregisters everything; the context is current.
     pub(super) fn unpin_all(&self) {
         let parts = std::mem::take(&mut *lock(&self.pinned.parts));
-        parts.into_iter().for_each(|(at, part)| self.forget(at, part));
+        parts.into_iter().for_each(|(at, part)| self.forget(at, part, true));
     }
 }

@@ -56,7 +56,7 @@ pub(crate) enum Place {
 }
 
 /// All slabs, and the number of small blocks outside of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slabs {
     all: BTreeMap<u64, State>,
     alone: usize,
