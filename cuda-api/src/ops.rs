@@ -541,6 +541,10 @@ wire_struct! {
     }
 }
 
+/// In a launch of an instance, instead of the token of a [`GraphCall`]: the GPU makes the node's copy, from or to host memory of the job
+/// that the place has. For copies of one row between such memory and the device's.
+pub const DIRECT_COPY: u64 = u64::MAX;
+
 wire_struct! {
     /// A call by a node of an instance: a host function, or a copy from or to memory of the job.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

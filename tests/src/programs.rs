@@ -33,7 +33,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 54] = [
+pub const NAMES: [&str; 55] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -64,6 +64,7 @@ pub const NAMES: [&str; 54] = [
     "vmm",
     "storm",
     "graphhost",
+    "graphpinned",
     "arrays",
     "textures",
     "surfaces",

@@ -4,7 +4,7 @@ use crate::LIMIT;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyOut, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, Slab, id};
+use cuda_api::ops::{Chunk, CopyOut, DIRECT_COPY, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, Slab, id};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use rcuda_forwarder::{Credentials, JobHello, Link, Lost, Token, Trust};
@@ -111,11 +111,20 @@ fn copies_of_graphs_read_nothing_else() {
             Ok(code::ERROR_INVALID_VALUE),
             "{address:#x}"
         );
+        assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[instance, LEGACY, DIRECT_COPY]), Ok(code::ERROR_INVALID_VALUE), "{address:#x}");
     }
     // A copy to the host has no source here.
     let out = compose(Kind::GraphExec, 7, 7);
     assert_eq!(ask(&link, id::GRAPH_MAKE, &graph(out, end(2, OWN), end(work::HOST, program))), Ok(code::SUCCESS));
     assert_eq!(ask(&link, id::GRAPH_CALL, &call(out, 20, true)), Ok(code::ERROR_INVALID_VALUE));
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[out, LEGACY, DIRECT_COPY]), Ok(code::ERROR_INVALID_VALUE));
+    // With memory that the job has here the same launch is possible, until the memory has ended.
+    let pin = HostPin { address: HOST, bytes: 4096, flags: 0, apart: true, slab: Slab::default() };
+    assert_eq!(ask(&link, id::HOST_PIN, &pin), Ok(code::SUCCESS));
+    let sixth = compose(Kind::GraphExec, 6, 6);
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, DIRECT_COPY]), Ok(code::SUCCESS));
+    assert_eq!(ask(&link, id::HOST_UNPIN, &HOST), Ok(code::SUCCESS));
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, DIRECT_COPY]), Ok(code::ERROR_INVALID_VALUE));
     let instance = compose(Kind::GraphExec, 1, 1);
     let mut body = Vec::new();
     call(instance, 30, false).put(&mut body);

@@ -52,6 +52,30 @@ fn a_chain_through_every_kind_of_place() {
     assert!(helpers(pid).is_empty());
 }
 
+/// Copies of pinned memory in graphs, which the GPU makes by itself where the place shares that memory, from place to place.
+#[test]
+fn graphs_copy_pinned_memory_in_every_kind_of_place() {
+    let scene = Scene::new("graphpinned");
+    let program = Programs::get().path(Linkage::Static, "graphpinned");
+    let args = ["--steps", "96", "--pace", "40000"];
+    let native = Job::native(&scene, "native", &program, &["--steps", "96"]).wait(LIMIT);
+    assert!(native.ok(), "{native:?}");
+    let server = Server::start(&scene, "one");
+    for first in ["helper", &server.near(0)] {
+        let mut job = Job::start(&scene, "moved", &["--server", first], &program, &args, &[]);
+        job.wait_ready(LIMIT).unwrap();
+        for to in [&server.place(0), "helper", "local", &server.near(0), "local", "helper"]
+            .into_iter()
+            .skip(usize::from(first == "helper"))
+        {
+            std::thread::sleep(Duration::from_millis(250));
+            let report = job.migrate(to).unwrap();
+            assert!(report.ok(), "to {to}: {}", report.reason());
+        }
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+}
+
 #[test]
 fn a_process_in_which_addresses_differ_gets_a_helper() {
     let scene = Scene::new("differs");

@@ -33,6 +33,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
+        "graphpinned" => (96, 10000),
         "arrays" | "textures" | "surfaces" | "references" | "sparse" => (60, 20000),
         "rest" => (160, 6000),
         "graphmem" => (150, 8000),
@@ -124,6 +125,7 @@ programs! {
     storm_static: "storm", Static;
     graphhost_static: "graphhost", Static;
     graphhost_shared: "graphhost", Shared;
+    graphpinned_static: "graphpinned", Static;
     rest_static: "rest", Static;
     rest_shared: "rest", Shared;
     graphmem_static: "graphmem", Static;

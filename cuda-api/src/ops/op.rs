@@ -157,7 +157,7 @@ operations! {
     /// records.
     OVERTAKEN Overtaken = 0x0f85 nothing;
     /// Body: handle of an instance, encoded stream; then, if nodes of it call the job, a token (u64) for each of them
-    /// in order.
+    /// in order: 0 if the node does nothing in this launch, [`crate::ops::DIRECT_COPY`] if it needs no call.
     GRAPH_LAUNCH GraphLaunch = 0x0f86 nothing;
     /// Body: handle of an instance, encoded stream. Prepares the next launch.
     GRAPH_UPLOAD GraphUpload = 0x0f87 nothing;

@@ -1,6 +1,7 @@
 //! Graph instances: built node by node from what the job's process sends, since only that has the program's graphs.
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
+use super::state::copy_nodes::Form;
 use super::state::graphs::{Built, Calls, Home, Made, Node};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
@@ -49,7 +50,7 @@ impl Executor {
     }
 
     /// The context for the nodes.
-    fn graph_context(&self) -> u64 {
+    pub(super) fn graph_context(&self) -> u64 {
         self.context.load(std::sync::atomic::Ordering::Acquire) as u64
     }
 
@@ -273,7 +274,14 @@ impl Executor {
         self.gpu.destroy_graph(home.graph)
     }
 
-    fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
+    /// The driver's node that waits for the job, of a copy.
+    pub(super) fn wait_at(&self, instance: u64, at: At) -> Result<u64, Code> {
+        let wait = lock(&self.graphs).built.get(&instance).and_then(|b| b.waits.get(&at).copied());
+        wait.ok_or(code::ERROR_INVALID_VALUE)
+    }
+
+    /// The driver's instance, and a node of the graph from which it was instantiated.
+    pub(super) fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
         let live = self.bindings.live(Kind::GraphExec, instance)?;
         let graphs = lock(&self.graphs);
         let built = graphs.built.get(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
@@ -287,12 +295,7 @@ impl Executor {
         match (calls.at(op.at), &op.work) {
             // A host function is changed by the job alone.
             (_, Work::Host(_)) => Ok(()),
-            (Some(Node::Copy(calling)), Work::Copy(c)) => {
-                let Some((own, new)) = self.staged(calling, c)? else { return Ok(()) };
-                self.gpu.change_node(instance, node, &mut NodeParams::copy(&own, self.graph_context()))?;
-                calling.take(new);
-                Ok(())
-            }
+            (Some(Node::Copy(calling)), Work::Copy(c)) => self.change_copy(op.instance, op.at, calling, c),
             (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?),
         }
     }
@@ -308,9 +311,9 @@ impl Executor {
         // The job skips the calls of such a node in its launches. A wait for the job cannot be switched off, so it gets nothing to wait
         // for.
         if let Some(copy) = self.graph_calls(op.instance)?.copy_at(op.at) {
-            let wait = lock(&self.graphs).built.get(&op.instance).and_then(|b| b.waits.get(&op.at).copied());
-            let wait = wait.ok_or(code::ERROR_INVALID_VALUE)?;
-            self.gpu.change_node(instance, wait, &mut copy.params(self.graph_context(), op.on))?;
+            let wait = self.wait_at(op.instance, op.at)?;
+            let waits = op.on && *lock(&copy.form) == Form::Staged;
+            self.gpu.change_node(instance, wait, &mut copy.params(self.graph_context(), waits))?;
             if copy.is_all_call() {
                 return Ok(());
             }

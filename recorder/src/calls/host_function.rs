@@ -14,8 +14,9 @@ use crate::order::{captures, landing};
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
 use cuda_api::arg::Capture;
+use cuda_api::array::DEVICE;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{GraphCall, HostCall, id};
+use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Copy3, HOST, Work};
@@ -349,6 +350,16 @@ fn is_fixed(cx: &CallContext, device: &'static Device, stream: u64, node: &Graph
 }
 
 /// What a node of an instance does in one launch.
+enum Action {
+    /// Nothing that concerns this process.
+    Nothing,
+    /// The place's GPU makes its copy.
+    Direct,
+    /// It calls this process, or the place for it.
+    Call(NodeTask),
+}
+
+/// A node's call in one launch.
 struct NodeTask {
     task: Task,
     /// Whether the place itself reads what the copy needs.
@@ -372,6 +383,16 @@ fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
     }
     Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })
+}
+
+/// Returns whether the GPU can make a node's copy by itself: it is one row between the device and memory that the place shares with this
+/// process, and its bytes can refer to no memory that a place lacks.
+fn is_direct(cx: &CallContext, place: &Place, copy: &Copy3) -> bool {
+    let other = if copy.src.memory == HOST { &copy.dst } else { &copy.src };
+    (copy.rows, copy.depth, other.memory) == (1, 1, DEVICE)
+        && place.maps_file()
+        && crate::host_memory::all_have_all(cx)
+        && (rect::is_written_there(place, copy) || rect::is_read_there(place, copy))
 }
 
 /// A copy that is made when its node is reached.
@@ -408,19 +429,24 @@ pub(crate) fn launch_graph(
             (Work::Host(call), _) => {
                 // SAFETY: the program passed this function and its argument, to be called when the node runs.
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
-                Some(NodeTask::of(Task::Function { function, data: call.data as usize }))
+                Action::Call(NodeTask::of(Task::Function { function, data: call.data as usize }))
+            }
+            (Work::Copy(copy), Place::Remote { .. }) if node.on && is_direct(cx, place, copy) => {
+                rect::note_node(cx, copy)?;
+                Action::Direct
             }
             (Work::Copy(copy), Place::Remote { .. }) if node.on => {
                 let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || rect::pageable(copy);
-                Some(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
+                Action::Call(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
             }
-            _ => None,
+            _ => Action::Nothing,
         });
     }
     for (node, task) in nodes.iter().zip(tasks) {
         let token = match (task, place) {
-            (None, _) => 0,
-            (Some(NodeTask { task, own, sent }), Place::Remote { .. }) => {
+            (Action::Nothing, _) => 0,
+            (Action::Direct, _) => DIRECT_COPY,
+            (Action::Call(NodeTask { task, own, sent }), Place::Remote { .. }) => {
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
@@ -438,7 +464,7 @@ pub(crate) fn launch_graph(
                 };
                 device.record_error(write_out((device, stream), place, id::GRAPH_CALL, task, landed, body))?
             }
-            (Some(NodeTask { task, .. }), Place::Local { .. }) => {
+            (Action::Call(NodeTask { task, .. }), Place::Local { .. }) => {
                 let token = add(Call { task, stream, worker: None }, false);
                 given.push(token);
                 token
