@@ -542,7 +542,7 @@ wire_struct! {
 }
 
 /// In a launch of an instance, instead of the token of a [`GraphCall`]: the GPU makes the node's copy, from or to host memory of the job
-/// that the place has. For copies of one row between such memory and the device's.
+/// that the place has. Not for graphs with conditions.
 pub const DIRECT_COPY: u64 = u64::MAX;
 
 wire_struct! {

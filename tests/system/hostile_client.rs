@@ -123,7 +123,9 @@ fn copies_of_graphs_read_nothing_else() {
     assert_eq!(ask(&link, id::HOST_PIN, &pin), Ok(code::SUCCESS));
     let sixth = compose(Kind::GraphExec, 6, 6);
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, DIRECT_COPY]), Ok(code::SUCCESS));
+    assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, 77]), Ok(code::ERROR_INVALID_VALUE), "a token without a call");
     assert_eq!(ask(&link, id::HOST_UNPIN, &HOST), Ok(code::SUCCESS));
+    assert_eq!(ask(&link, id::GRAPH_CALL, &call(sixth, 40, true)), Ok(code::ERROR_INVALID_VALUE));
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, DIRECT_COPY]), Ok(code::ERROR_INVALID_VALUE));
     let instance = compose(Kind::GraphExec, 1, 1);
     let mut body = Vec::new();

@@ -1,17 +1,17 @@
 //! Graph instances: built node by node from what the job's process sends, since only that has the program's graphs.
 
 use super::checker::{AttributeWords, HostEnds, attribute_words};
-use super::state::copy_nodes::Form;
-use super::state::graphs::{Built, Calls, Home, Made, Node};
+use super::state::graphs::{Built, Calls, Home, Made, Node, Source};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
+use crate::pools::Recorded;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
-use cuda_api::work::{At, Attribute, Edge, HOST, Kernel, Spec, Work, attribute_id};
+use cuda_api::work::{At, Attribute, Copy3, Edge, HOST, Kernel, Spec, Work, attribute_id};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ impl Executor {
                 self.launches(k.function);
                 self.kernel_params(k)?
             }
-            Work::Copy(c) => NodeParams::copy(&self.check_copy(c, HostEnds::None)?, context),
+            // Host memory is left to the driver where the place has it.
+            Work::Copy(c) => NodeParams::copy(&self.check_copy(c, HostEnds::Pinned)?, context),
             Work::Fill(f) => self.check_fill(f).map(|()| NodeParams::fill(f, context))?,
             Work::Empty => NodeParams::empty(),
             Work::EventWait(e) => NodeParams::event(self.bindings.live(Kind::Event, *e)?, false),
@@ -50,7 +51,7 @@ impl Executor {
     }
 
     /// The context for the nodes.
-    pub(super) fn graph_context(&self) -> u64 {
+    fn graph_context(&self) -> u64 {
         self.context.load(std::sync::atomic::Ordering::Acquire) as u64
     }
 
@@ -66,6 +67,7 @@ impl Executor {
             nodes: FxHashMap::default(),
             waits: FxHashMap::default(),
             calls: calls.clone(),
+            source: None,
         };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
@@ -180,17 +182,23 @@ impl Executor {
         }
         op.spec.check().map_err(short)?;
         self.check_conditions(op.home, &op.spec)?;
-        let calls = self.calls_of(&op.spec)?;
+        // A graph with conditions is built once, so its copies have to be as any launch may need them.
+        let direct = |_: At, c: &Copy3| self.is_here() || op.home == 0 && !self.has_apart() && self.is_direct(c);
+        let calls = self.calls_of(&op.spec, &Calls::default(), direct)?;
         let often = op.spec.conditional();
         if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
             // The number of calls that such a node would make is known only when it runs.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        let built =
+        let mut built =
             if op.home == 0 { self.build_graph(&op.spec, 0, &calls) } else { self.build_home(op.home, &op.spec, &calls) }?;
         match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
             Ok(live) => {
                 self.bindings.bind(op.instance, live);
+                let copies = |spec: &Spec| spec.calls().any(|(_, work)| matches!(work, Work::Copy(_)));
+                if op.home == 0 && !self.is_here() && copies(&op.spec) {
+                    built.source = Some(Box::new(Source { spec: op.spec, flags: op.flags, off: FxHashSet::default() }));
+                }
                 lock(&self.graphs).built.insert(op.instance, built);
                 Ok(())
             }
@@ -220,8 +228,13 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built =
-            Built { graph: home.graph, nodes: FxHashMap::default(), waits: FxHashMap::default(), calls: calls.clone() };
+        let mut built = Built {
+            graph: home.graph,
+            nodes: FxHashMap::default(),
+            waits: FxHashMap::default(),
+            calls: calls.clone(),
+            source: None,
+        };
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(spec.clone(), built.clone());
         Ok(built)
@@ -274,14 +287,7 @@ impl Executor {
         self.gpu.destroy_graph(home.graph)
     }
 
-    /// The driver's node that waits for the job, of a copy.
-    pub(super) fn wait_at(&self, instance: u64, at: At) -> Result<u64, Code> {
-        let wait = lock(&self.graphs).built.get(&instance).and_then(|b| b.waits.get(&at).copied());
-        wait.ok_or(code::ERROR_INVALID_VALUE)
-    }
-
-    /// The driver's instance, and a node of the graph from which it was instantiated.
-    pub(super) fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
+    fn node_at(&self, instance: u64, at: At) -> Result<(u64, u64), Code> {
         let live = self.bindings.live(Kind::GraphExec, instance)?;
         let graphs = lock(&self.graphs);
         let built = graphs.built.get(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
@@ -294,10 +300,65 @@ impl Executor {
         let calls = self.graph_calls(op.instance)?;
         match (calls.at(op.at), &op.work) {
             // A host function is changed by the job alone.
-            (_, Work::Host(_)) => Ok(()),
-            (Some(Node::Copy(calling)), Work::Copy(c)) => self.change_copy(op.instance, op.at, calling, c),
-            (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?),
+            (_, Work::Host(_)) => return Ok(()),
+            (None, Work::Copy(c)) if !self.is_here() && c.calls() && !self.is_direct(c) => {
+                self.change_source(op.instance, op.at, op.work);
+                return self.rebuild(op.instance, |at, was| was && at != op.at);
+            }
+            (Some(Node::Copy(calling)), Work::Copy(c)) => {
+                let Some((own, new)) = self.staged(calling, c)? else { return Ok(()) };
+                self.gpu.change_node(instance, node, &mut NodeParams::copy(&own, self.graph_context()))?;
+                calling.take(new);
+            }
+            (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?)?,
         }
+        self.change_source(op.instance, op.at, op.work);
+        Ok(())
+    }
+
+    /// Notes a change of an instance that can be built again.
+    fn change_source(&self, instance: u64, at: At, work: Work<u32>) {
+        let mut graphs = lock(&self.graphs);
+        let source = graphs.built.get_mut(&instance).and_then(|b| b.source.as_mut());
+        let nodes = source.and_then(|s| s.spec.graphs.get_mut(at.graph as usize));
+        if let Some(node) = nodes.and_then(|nodes| nodes.get_mut(at.node as usize)) {
+            node.work = work;
+        }
+    }
+
+    /// Returns whether the driver can make a copy from or to the job's memory by itself: this place has that memory.
+    pub(super) fn is_direct(&self, c: &Copy3) -> bool {
+        (c.src.memory == HOST) != (c.dst.memory == HOST) && self.check_copy(c, HostEnds::Pinned).is_ok()
+    }
+
+    /// Builds an instance again, with another choice of the copies that the driver makes by itself; `direct` gets the present one. The next
+    /// launch is ordered behind those of the present one.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if the place does not have the memory of such a copy. On an error the instance is what it was.
+    pub(super) fn rebuild(&self, instance: u64, direct: impl Fn(At, bool) -> bool) -> Result<(), Code> {
+        let old = lock(&self.graphs).built.get(&instance).cloned().ok_or(code::ERROR_INVALID_HANDLE)?;
+        let source = old.source.as_ref().ok_or(code::ERROR_INVALID_VALUE)?;
+        let calls = self.calls_of(&source.spec, &old.calls, |at, _| direct(at, old.calls.at(at).is_none()))?;
+        let mut built = self.build_graph(&source.spec, 0, &calls)?;
+        let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
+            let off = source.off.iter().try_for_each(|at| self.switch_node(live, &built, *at, false));
+            off.map(|()| live).inspect_err(|_| {
+                // The first error is reported.
+                let _ = self.gpu.destroy_instance(live);
+            })
+        });
+        let live = made.inspect_err(|_| self.drop_built(&built))?;
+        *lock(&calls.before) = match old.calls.last() {
+            Some(last) => Some((last, old.calls.clone())),
+            None => lock(&old.calls.before).take(),
+        };
+        built.source = old.source.clone();
+        self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
+        self.bindings.bind(instance, live);
+        lock(&self.graphs).built.insert(instance, built);
+        self.drop_built(&old);
+        Ok(())
     }
 
     pub(super) fn graph_calls(&self, instance: u64) -> Result<Arc<Calls>, Code> {
@@ -307,18 +368,32 @@ impl Executor {
 
     pub(super) fn switch_graph(&self, mut body: &[u8]) -> Result<(), Code> {
         let op = GraphSwitch::get(&mut body).map_err(short)?;
-        let (instance, node) = self.node_at(op.instance, op.at)?;
+        let live = self.bindings.live(Kind::GraphExec, op.instance)?;
+        let mut graphs = lock(&self.graphs);
+        let built = graphs.built.get_mut(&op.instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.switch_node(live, built, op.at, op.on)?;
+        if let Some(source) = &mut built.source {
+            if op.on {
+                source.off.remove(&op.at)
+            } else {
+                source.off.insert(op.at)
+            };
+        }
+        Ok(())
+    }
+
+    fn switch_node(&self, live: u64, built: &Built, at: At, on: bool) -> Result<(), Code> {
+        let node = *built.nodes.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
         // The job skips the calls of such a node in its launches. A wait for the job cannot be switched off, so it gets nothing to wait
         // for.
-        if let Some(copy) = self.graph_calls(op.instance)?.copy_at(op.at) {
-            let wait = self.wait_at(op.instance, op.at)?;
-            let waits = op.on && *lock(&copy.form) == Form::Staged;
-            self.gpu.change_node(instance, wait, &mut copy.params(self.graph_context(), waits))?;
+        if let Some(copy) = built.calls.copy_at(at) {
+            let wait = *built.waits.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
+            self.gpu.change_node(live, wait, &mut copy.params(self.graph_context(), on))?;
             if copy.is_all_call() {
                 return Ok(());
             }
         }
-        self.gpu.switch_node(instance, node, op.on)
+        self.gpu.switch_node(live, node, on)
     }
 
     /// Launches an instance, or uploads it.
@@ -334,15 +409,18 @@ impl Executor {
     pub(super) fn end_graph(&self, instance: u64) -> Result<(), Code> {
         self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
         self.bindings.unbind(instance);
-        let mut graphs = lock(&self.graphs);
-        graphs.ended.retain(|(last, _)| last.is_ahead(&self.gpu));
-        let built = graphs.built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
-        if let Some(last) = built.calls.last().filter(|last| last.is_ahead(&self.gpu)) {
-            graphs.ended.push((last, built.calls.clone()));
-        }
-        drop(graphs);
+        let built = lock(&self.graphs).built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.keep_until_over(built.calls.last().map(|last| (last, built.calls.clone())));
+        self.keep_until_over(lock(&built.calls.before).take());
         self.drop_built(&built);
         Ok(())
+    }
+
+    /// Keeps what launches of an instance that has ended use, until the last of them is over.
+    pub(super) fn keep_until_over(&self, used: Option<(Arc<Recorded>, Arc<Calls>)>) {
+        let mut graphs = lock(&self.graphs);
+        graphs.ended.retain(|(last, _)| last.is_ahead(&self.gpu));
+        graphs.ended.extend(used.filter(|(last, _)| last.is_ahead(&self.gpu)));
     }
 
     /// Notes that the instances were destroyed with the context; the graphs from which they were instantiated are the driver's own

@@ -190,7 +190,6 @@ impl Executor {
     /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
-        self.pinned.ended.fetch_add(1, Ordering::Relaxed);
         self.forget(at, part, self.make_current().is_ok());
     }
 

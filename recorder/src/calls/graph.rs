@@ -362,6 +362,7 @@ impl Host for CallContext {
         *lock(&data.records) = records;
         *lock(&data.calls) = calls;
         data.may_wait.store(waits, Ordering::Relaxed);
+        data.can_be_rebuilt.store(home == 0, Ordering::Relaxed);
         Ok(instance)
     }
 
@@ -422,7 +423,7 @@ impl Host for CallContext {
             self.work_at(device, ops::id::GRAPH_LAUNCH, &[&body])
         } else {
             let alone = delay::is_no_delay(&data.launched, device, stream);
-            let launched = host_function::launch_graph(self, device, instance, (stream, alone), &calls);
+            let launched = host_function::launch_graph(self, device, instance, (stream, alone), data, &calls);
             delay::note_launch(&data.launched, device, stream, launched.as_ref().ok().and_then(Option::as_ref));
             launched
         };

@@ -9,12 +9,11 @@ use crate::calls::{cross_device, host_function, stream_memory};
 use crate::device_memory::shared_handles;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::objects::instances::GraphNode;
+use crate::objects::instances::{GraphNode, InstanceData};
 use crate::order::{captures, landing};
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
 use cuda_api::arg::Capture;
-use cuda_api::array::DEVICE;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
 use cuda_api::sys;
@@ -385,12 +384,10 @@ fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })
 }
 
-/// Returns whether the GPU can make a node's copy by itself: it is one row between the device and memory that the place shares with this
-/// process, and its bytes can refer to no memory that a place lacks.
+/// Returns whether the GPU can make a node's copy by itself: between the device and memory that the place shares with this process, if
+/// its bytes can refer to no memory that a place lacks.
 fn is_direct(cx: &CallContext, place: &Place, copy: &Copy3) -> bool {
-    let other = if copy.src.memory == HOST { &copy.dst } else { &copy.src };
-    (copy.rows, copy.depth, other.memory) == (1, 1, DEVICE)
-        && place.maps_file()
+    place.maps_file()
         && crate::host_memory::all_have_all(cx)
         && (rect::is_written_there(place, copy) || rect::is_read_there(place, copy))
 }
@@ -415,6 +412,7 @@ pub(crate) fn launch_graph(
     device: &'static Device,
     instance: u64,
     (stream, alone): (u64, bool),
+    data: &InstanceData,
     nodes: &[GraphNode],
 ) -> Result<Option<Range<u64>>, Code> {
     device.check()?;
@@ -431,7 +429,9 @@ pub(crate) fn launch_graph(
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
                 Action::Call(NodeTask::of(Task::Function { function, data: call.data as usize }))
             }
-            (Work::Copy(copy), Place::Remote { .. }) if node.on && is_direct(cx, place, copy) => {
+            (Work::Copy(copy), Place::Remote { .. })
+                if node.on && data.can_be_rebuilt.load(Ordering::Relaxed) && is_direct(cx, place, copy) =>
+            {
                 rect::note_node(cx, copy)?;
                 Action::Direct
             }

@@ -55,6 +55,8 @@ pub(crate) struct InstanceData {
     pub(crate) calls: Mutex<Vec<GraphNode>>,
     /// Whether it has had a kernel that may wait for the host.
     pub(crate) may_wait: AtomicBool,
+    /// Whether a place can build it again for another choice of the copies that its GPU makes by itself: it has no conditions.
+    pub(crate) can_be_rebuilt: AtomicBool,
     /// Its last launch, if any of its nodes call this process.
     pub(crate) launched: LastLaunch,
 }

@@ -23,21 +23,6 @@ pub(crate) struct CopyNode {
     /// Whether the bytes go from the GPU to the job.
     pub(crate) to_host: bool,
     pub(crate) words: OnceLock<Words>,
-    /// What the driver's nodes do from the next launch on.
-    pub(crate) form: Mutex<Form>,
-}
-
-/// The two forms of the driver's nodes of a copy.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The copy has staging memory at one end, and waits for the executor or the job.
-    #[default]
-    Staged,
-    /// The copy uses the job's memory by its address and waits for nothing. The number is that of [`PinnedMemory::ended`] when the
-    /// driver was told the address.
-    Direct(u64),
-    /// The driver has refused a part of a change.
-    Mixed,
 }
 
 /// Words of page-locked memory, which the instance owns.

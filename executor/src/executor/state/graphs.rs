@@ -7,7 +7,7 @@ use crate::gpu::graphs::NodeParams;
 use crate::pools::Recorded;
 use cuda_api::code;
 use cuda_api::lock::lock;
-use cuda_api::work::{At, HOST, Spec, Work};
+use cuda_api::work::{At, Copy3, HOST, Spec, Work};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -37,13 +37,15 @@ pub(crate) struct Turn {
     pub(crate) call: Option<Arc<Call>>,
 }
 
-/// The nodes of an instance that call the job, in the order in which a launch lists their tokens; none for a copy that the driver makes
-/// by itself.
+/// The nodes of an instance that may call the job, in the order in which a launch lists their tokens; none for a copy that the driver
+/// makes by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) nodes: Vec<(At, Option<Node>)>,
     /// The memory of their words.
-    pub(crate) _words: Option<Pinned>,
+    pub(crate) words: Vec<Arc<Pinned>>,
+    /// What this instance replaces, with its last launch, until the first launch of this one is ordered behind that.
+    pub(crate) before: Mutex<Option<(Arc<Recorded>, Arc<Calls>)>>,
     /// The last launch; locked during a launch, so that the queues are in the driver's order.
     pub(crate) last: Mutex<Option<Arc<Recorded>>>,
 }
@@ -69,17 +71,19 @@ impl Node {
 }
 
 impl Calls {
-    /// Creates the list of a graph's nodes that call the job; `here`: in the job's own process.
-    pub(crate) fn of(spec: &Spec, here: bool) -> Calls {
-        let node = |work: &Work<u32>| match work {
-            Work::Copy(_) if here => None,
+    /// Creates the list of a graph's nodes that call the job; `direct`: which copies the driver makes by itself. Nodes that remain as
+    /// they were are those of `earlier`, with what they do in launches under way.
+    pub(crate) fn of(spec: &Spec, earlier: &Calls, direct: impl Fn(At, &Copy3) -> bool) -> Calls {
+        let node = |at: At, work: &Work<u32>| match work {
+            Work::Copy(c) if direct(at, c) => None,
+            _ if earlier.at(at).is_some() => earlier.at(at).cloned(),
             Work::Copy(c) => Some(Node::Copy(Arc::new(CopyNode {
                 to_host: c.dst.memory == HOST && c.src.memory != HOST,
                 ..CopyNode::default()
             }))),
             _ => Some(Node::Function(Arc::default())),
         };
-        Calls { nodes: spec.calls().map(|(at, work)| (at, node(work))).collect(), ..Calls::default() }
+        Calls { nodes: spec.calls().map(|(at, work)| (at, node(at, work))).collect(), ..Calls::default() }
     }
 
     pub(crate) fn copies(&self) -> impl Iterator<Item = &Arc<CopyNode>> {
@@ -109,6 +113,17 @@ pub(crate) struct Built {
     /// For copies from and to the job: the nodes that wait for it.
     pub(crate) waits: FxHashMap<At, u64>,
     pub(crate) calls: Arc<Calls>,
+    /// What it can be built from again, in another process than the job's, if it has copies from or to the job's memory.
+    pub(crate) source: Option<Box<Source>>,
+}
+
+/// What an instance is at present.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) spec: Spec,
+    pub(crate) flags: u64,
+    /// Nodes that are switched off.
+    pub(crate) off: FxHashSet<At>,
 }
 
 /// A graph for which conditions were created: only this graph can have their nodes.

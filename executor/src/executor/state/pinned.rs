@@ -67,8 +67,6 @@ pub(crate) struct PinnedMemory {
     pub(crate) any_apart: AtomicBool,
     /// Whether the job has requested mirrored memory at an address that this process uses itself.
     pub(crate) collided: AtomicBool,
-    /// How often registered memory has ended: what a driver was told about an address may be wrong since then.
-    pub(crate) ended: AtomicU64,
 }
 
 impl PinnedMemory {
