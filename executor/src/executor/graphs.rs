@@ -331,15 +331,17 @@ impl Executor {
         (c.src.memory == HOST) != (c.dst.memory == HOST) && self.check_copy(c, HostEnds::Pinned).is_ok()
     }
 
-    /// Builds an instance again, with another choice of the copies that the driver makes by itself; `direct` gets the present one. The next
-    /// launch is ordered behind those of the present one.
+    /// Builds an instance again, with another choice of the copies that the driver makes by itself: `direct` gets the present one. Copies
+    /// whose memory the place does not have, or has no longer, are none of them. The next launch is ordered behind those of the present
+    /// instance.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if the place does not have the memory of such a copy. On an error the instance is what it was.
+    /// The driver's errors; the instance is then what it was.
     pub(super) fn rebuild(&self, instance: u64, direct: impl Fn(At, bool) -> bool) -> Result<(), Code> {
         let old = lock(&self.graphs).built.get(&instance).cloned().ok_or(code::ERROR_INVALID_HANDLE)?;
         let source = old.source.as_ref().ok_or(code::ERROR_INVALID_VALUE)?;
-        let calls = self.calls_of(&source.spec, &old.calls, |at, _| direct(at, old.calls.at(at).is_none()))?;
+        let still = |at: At, c: &Copy3| direct(at, old.calls.at(at).is_none()) && self.is_direct(c);
+        let calls = self.calls_of(&source.spec, &old.calls, still)?;
         let mut built = self.build_graph(&source.spec, 0, &calls)?;
         let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
             let off = source.off.iter().try_for_each(|at| self.switch_node(live, &built, *at, false));
