@@ -16,9 +16,16 @@
 use cuda_api::lock::lock;
 use faults::Faults;
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+mod file;
+
+use file::RegionFile;
+pub use file::{Mapped, Part};
 
 /// Regions of an area.
 pub const REGIONS: u32 = 4;
@@ -26,8 +33,8 @@ pub const REGIONS: u32 = 4;
 pub const AREAS: usize = 8;
 /// Commands of a stream that belong to one piece, and those that belong to the whole copy.
 const COMMANDS: [usize; 2] = [2, 2];
-/// Bytes behind the regions for the two words.
-const WORDS: usize = 4096;
+/// Bytes of an area for the two words, a page of their own: they are never shared with the job.
+pub const WORDS: usize = 4096;
 /// Distance of the words: the GPU writes one, the processors the other.
 const APART: usize = 64;
 
@@ -74,7 +81,7 @@ impl Sizes {
 
     /// Bytes of an area.
     pub fn area(&self) -> usize {
-        self.region * REGIONS as usize + WORDS
+        self.regions() + WORDS
     }
 }
 
@@ -83,24 +90,23 @@ impl Sizes {
 pub struct Room {
     at: usize,
     bytes: usize,
+    words: usize,
+    /// Where the regions lie in the file that the job maps too, if they do.
+    part: Option<Part>,
 }
 
 impl Room {
-    /// Takes over a mapping of whole pages, zero at first.
+    /// Takes over mappings of whole pages: of the regions, which may lie in a part of the job's file, and of [`WORDS`], zero at first.
     ///
     /// # Safety
-    /// It is the caller's own and nothing else unmaps it.
-    pub unsafe fn new(at: usize, bytes: usize) -> Room {
-        Room { at, bytes }
+    /// They are the caller's own and nothing else unmaps them.
+    pub unsafe fn new((at, bytes): (usize, usize), words: usize, part: Option<Part>) -> Room {
+        Room { at, bytes, words, part }
     }
 
-    /// Its address.
-    pub(crate) fn at(&self) -> usize {
-        self.at
-    }
-
-    fn words(&self) -> usize {
-        self.at + self.bytes - WORDS
+    /// The addresses of its mappings.
+    pub(crate) fn mappings(&self) -> [usize; 2] {
+        [self.at, self.words]
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
@@ -109,18 +115,20 @@ impl Room {
     }
 
     fn carried(&self) -> &AtomicU32 {
-        self.word(self.words())
+        self.word(self.words)
     }
 
     fn done(&self) -> &AtomicU32 {
-        self.word(self.words() + APART)
+        self.word(self.words + APART)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: the owner's mapping with this length; no segment refers to it.
-        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes) };
+        for (at, bytes) in [(self.at, self.bytes), (self.words, WORDS)] {
+            // SAFETY: the owner's mapping with this length; no segment refers to it.
+            unsafe { libc::munmap(at as *mut libc::c_void, bytes) };
+        }
     }
 }
 
@@ -273,6 +281,16 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where they lie in the file that the job maps too, if they do: then only the job's threads and the GPU use them.
+    pub fn in_file(&self) -> Option<u64> {
+        self.room.part.as_ref().map(|part| part.offset() + (self.at - self.room.at) as u64)
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.
@@ -321,6 +339,8 @@ struct State {
 pub struct Staging {
     sizes: Sizes,
     state: Mutex<State>,
+    /// The file of the job for the regions, where both can map one.
+    file: OnceLock<Arc<RegionFile>>,
     /// See [`Staging::awaits_bytes`].
     awaits_bytes: AtomicBool,
     /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
@@ -337,12 +357,27 @@ impl Staging {
     /// No areas, for copies that are divided in this way.
     pub fn new(sizes: Sizes) -> Staging {
         let changed = [Condvar::new(), Condvar::new()];
-        Staging { sizes, state: Mutex::default(), awaits_bytes: AtomicBool::new(false), changed }
+        Staging { sizes, state: Mutex::default(), file: OnceLock::new(), awaits_bytes: AtomicBool::new(false), changed }
     }
 
     /// Into what copies are divided.
     pub fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// From now on the regions of areas lie in this file of the job.
+    ///
+    /// # Errors
+    /// It could shrink or is too small, or there is one.
+    pub fn share(&self, file: OwnedFd) -> io::Result<()> {
+        let file = Arc::new(RegionFile::received(file, &self.sizes)?);
+        self.file.set(file).map_err(|_| io::Error::new(io::ErrorKind::AlreadyExists, "there is memory for large copies already"))
+    }
+
+    /// A part of the job's file for another area. None if there is no file, or if segments of areas that have ended use all of it: then
+    /// the regions lie elsewhere, and the bytes pass through the connections.
+    pub fn part(&self) -> Option<Part> {
+        self.file.get()?.take()
     }
 
     /// Number of areas.
@@ -365,10 +400,10 @@ impl Staging {
         !lock(&self.state).areas.iter_mut().any(|a| a.stream == stream || a.is_idle())
     }
 
-    /// Adds an area for a stream, of [`Sizes::area`] bytes. False if there are too many.
+    /// Adds an area for a stream, with [`Sizes::regions`] bytes of regions. False if there are too many.
     pub fn add(&self, room: Arc<Room>, stream: u64) -> bool {
         let mut s = lock(&self.state);
-        let fits = s.areas.len() < AREAS && room.bytes == self.sizes.area();
+        let fits = s.areas.len() < AREAS && room.bytes == self.sizes.regions();
         if fits {
             s.areas.push(Area::new(room, stream));
         }
@@ -385,7 +420,7 @@ impl Staging {
         let at = own.or_else(|| s.areas.iter_mut().position(Area::is_idle))?;
         let area = &mut s.areas[at];
         area.stream = stream;
-        let (carried, done) = (area.room.words() as u64, (area.room.words() + APART) as u64);
+        let (carried, done) = (area.room.words as u64, (area.room.words + APART) as u64);
         if late {
             // The end of the copy before must not be taken for the arrival at this one: one number belongs to what lies between.
             area.push(Piece { token, offset: 0, bytes: 0, to_device, behind: None, begun: 0, carried: 0 });

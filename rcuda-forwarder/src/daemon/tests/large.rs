@@ -250,10 +250,10 @@ fn a_worker_ends_with_one_of_these_connections() {
     let link = s.link(0);
     let ticket = [3; 32];
     link.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
-    assert!(link.control(&Control::Bulk { ticket, to_device: true }).is_err(), "they have not arrived");
+    assert!(link.control(&Control::Bulk { ticket, to_device: true, shared: false }).is_err(), "they have not arrived");
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
     link.control(&Control::Accept { ticket }).unwrap();
-    assert!(link.control(&Control::Bulk { ticket: [4; 32], to_device: true }).is_err(), "another ticket");
+    assert!(link.control(&Control::Bulk { ticket: [4; 32], to_device: true, shared: false }).is_err(), "another ticket");
     assert!(!link.has_bulk(false, 0), "none were wanted");
     drop(connections);
     let lost = || link.request(fake::ECHO, &[]).and_then(crate::link::Reply::wait).is_err();
@@ -263,7 +263,7 @@ fn a_worker_ends_with_one_of_these_connections() {
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
     link.control(&Control::Accept { ticket }).unwrap();
     drop(connections);
-    link.control(&Control::Bulk { ticket, to_device: false }).unwrap();
+    link.control(&Control::Bulk { ticket, to_device: false, shared: false }).unwrap();
     // The worker notices it when it uses the connection, at the latest.
     let mut bytes = vec![0; 1 << 20];
     let wanted = memory(&mut bytes, 0, STREAM, false);

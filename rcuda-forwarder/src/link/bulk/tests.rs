@@ -35,6 +35,11 @@ fn open() -> (Arc<Link>, Conn, Peer) {
     (link, answers, Peer { calls: Inbox::new(calls), out, ins })
 }
 
+/// Of bytes that travel over the connection.
+fn head(token: u64, offset: u64, bytes: u64) -> Head {
+    Head { token, offset, bytes, at: None }
+}
+
 impl Peer {
     /// The next copy that the job requests: its reply id and what it is.
     fn requested(&mut self) -> (u16, u64, Operation) {
@@ -45,7 +50,7 @@ impl Peer {
     }
 
     fn ask(&mut self, token: u64, offset: u64, bytes: u64) {
-        self.ins.write_all(&Head { token, offset, bytes }.bytes()).unwrap();
+        self.ins.write_all(&head(token, offset, bytes).bytes()).unwrap();
     }
 
     /// What the job sends for what was asked.
@@ -58,7 +63,7 @@ impl Peer {
     }
 
     fn send(&mut self, token: u64, offset: u64, bytes: &[u8]) {
-        let head = Head { token, offset, bytes: bytes.len() as u64 };
+        let head = self::head(token, offset, bytes.len() as u64);
         self.out.write_pieces(&[&head.bytes(), bytes]).unwrap();
     }
 
@@ -125,7 +130,7 @@ fn fill_stream(bulk: &Bulk, memory: &BulkMemory) -> Vec<u64> {
 
 /// A segment of a copy is carried.
 fn carry(bulk: &Bulk, token: u64, offset: u64) {
-    let head = Head { token, offset, bytes: 1 };
+    let head = self::head(token, offset, 1);
     bulk.lend(&head, true).unwrap().unwrap();
     bulk.give_back(&head, true);
 }
@@ -196,7 +201,7 @@ fn an_answer_waits_for_what_is_being_carried() {
     let (reply, copy) = request(&link, &memory(&mut bytes, false));
     let (_, ticket, op) = peer.requested();
     // A part of the bytes, and the answer too early.
-    peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 1 << 20 }.bytes()).unwrap();
+    peer.out.write_all(&head(op.token, 0, 1 << 20).bytes()).unwrap();
     peer.out.write_all(&[1; 1000]).unwrap();
     let until = Instant::now() + LONG;
     while lock(&link.shared.common.bulk.table).writers == 0 {
@@ -310,7 +315,7 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
             fill(&peer.ins, &mut [0; 5000]).unwrap();
             peer.ins.shutdown();
         } else {
-            peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 4 << 20 }.bytes()).unwrap();
+            peer.out.write_all(&head(op.token, 0, 4 << 20).bytes()).unwrap();
             peer.out.write_all(&[1; 5000]).unwrap();
             peer.out.shutdown();
         }
@@ -341,7 +346,7 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
         }),
         (true, |p, t| p.send(t, 0, &[1])),
         (false, |p, t| p.send(t, 60, &[1; 5])),
-        (false, |p, t| p.out.write_all(&Head { token: t, offset: 0, bytes: u64::MAX }.bytes()).unwrap()),
+        (false, |p, t| p.out.write_all(&head(t, 0, u64::MAX).bytes()).unwrap()),
         (false, |p, t| p.ask(t, 0, 1)),
     ];
     for (to_device, say) in cases {
