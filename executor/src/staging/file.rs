@@ -5,24 +5,12 @@
 //! there is trusted, and the file is sealed against shrinking, so that no access can fault. The words of an area are elsewhere, in memory
 //! of the worker alone.
 
-use super::{AREAS, REGIONS, Sizes};
+use super::sizes::{AREAS, Sizes};
 use crate::memory_file;
 use cuda_api::lock::lock;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-
-impl Sizes {
-    /// Bytes of the regions of an area.
-    pub fn regions(&self) -> usize {
-        self.region * REGIONS as usize
-    }
-
-    /// Bytes of a file for the regions of all areas.
-    pub fn file(&self) -> usize {
-        self.regions() * AREAS
-    }
-}
 
 /// The job's end: the whole file, mapped. Forked children do not inherit it.
 #[derive(Debug)]

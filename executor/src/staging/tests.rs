@@ -4,6 +4,7 @@
 
 use super::*;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
 
 const PAGE: usize = 4096;
 const SMALL: Sizes = Sizes { region: 2 * PAGE, piece: PAGE, segment: [PAGE, PAGE] };

@@ -108,3 +108,20 @@ fn forked_children_do_not_have_the_mapping() {
     }
     assert_eq!(status, 0);
 }
+
+/// A message is sent at once: one connection could take all segments before the job has copied the first.
+#[test]
+fn segments_in_shared_memory_go_first_to_connections_that_have_none() {
+    let (_job, file) = Mapped::create(&SIZES).unwrap();
+    let (apart, shared) = (Staging::new(SIZES), Staging::new(SIZES));
+    shared.share(file).unwrap();
+    for staging in [&apart, &shared] {
+        add_area(staging, 1);
+        staging.begin(1, 7, 4 * 4096, true, false).unwrap();
+        lock(&staging.state).waiting[1] = 1;
+    }
+    assert!(apart.try_next(true).is_some(), "bytes that are under way hold up a connection");
+    assert!(shared.try_next(true).is_none());
+    lock(&shared.state).waiting[1] = 0;
+    assert!(shared.try_next(true).is_some());
+}
