@@ -119,7 +119,6 @@ impl Area {
         if reached(self.first, self.begun[way]) {
             self.begun[way] = self.first;
         }
-        let (first, done) = (self.first, self.done());
         loop {
             let number = self.begun[way];
             let Some(piece) = self.get(number) else { return Err(false) };
@@ -127,14 +126,27 @@ impl Area {
                 self.begun[way] = number.wrapping_add(1);
                 continue;
             }
-            let ready = if to_device {
-                // The region is free when the piece before it in there has been forgotten.
-                number.wrapping_sub(first) < REGIONS && piece.behind.is_none_or(|behind| reached(done, behind))
-            } else {
-                reached(done, number.wrapping_add(1))
-            };
-            return if ready { Ok(number) } else { Err(true) };
+            return if self.is_ready(number) { Ok(number) } else { Err(true) };
         }
+    }
+
+    /// Whether connections may carry a piece now.
+    fn is_ready(&self, number: u32) -> bool {
+        let (before, done) = (number.wrapping_sub(self.first), self.done());
+        self.pieces.get(before as usize).is_some_and(|piece| match piece.to_device {
+            // The region is free when the piece before it in there has been forgotten.
+            true => before < REGIONS && piece.behind.is_none_or(|behind| reached(done, behind)),
+            false => reached(done, number.wrapping_add(1)),
+        })
+    }
+
+    /// The number of segments that could be taken now in a direction.
+    fn ready_segments(&mut self, to_device: bool, sizes: &Sizes) -> usize {
+        let Ok(next) = self.ready(to_device) else { return 0 };
+        let skip = next.wrapping_sub(self.first) as usize;
+        let numbered = self.pieces.iter().enumerate().skip(skip).map(|(i, p)| (self.first.wrapping_add(i as u32), p));
+        let those = numbered.filter(|(_, p)| p.to_device == to_device).take_while(|(number, _)| self.is_ready(*number));
+        those.map(|(_, p)| (p.bytes - p.begun).div_ceil(sizes.segment_of(p.bytes))).sum()
     }
 
     /// As [`Area::ready`]: the segment.
@@ -379,12 +391,22 @@ impl Staging {
     pub fn try_next(&self, to_device: bool) -> Option<Segment> {
         let (mut s, way) = (lock(&self.state), usize::from(to_device));
         if self.file.get().is_some() && s.waiting[way] > 0 {
-            if s.areas.iter_mut().any(|a| a.ready(to_device).is_ok()) {
-                self.changed[way].notify_one();
+            let ready = self.ready_segments(&mut s, to_device);
+            self.wake(ready.min(s.waiting[way]), way);
+            if ready <= s.waiting[way] {
+                return None;
             }
-            return None;
         }
         Staging::look(&mut s, to_device, &self.sizes).ok()
+    }
+
+    fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
+        s.areas.iter_mut().map(|a| a.ready_segments(to_device, &self.sizes)).sum()
+    }
+
+    /// Wakes so many connections that wait. All at once: one that wakes the next would come too late for most segments.
+    fn wake(&self, connections: usize, way: usize) {
+        (0..connections).for_each(|_| self.changed[way].notify_one());
     }
 
     /// Waits for the next segment in a direction.
@@ -395,8 +417,11 @@ impl Staging {
         loop {
             match Staging::look(&mut s, to_device, &self.sizes) {
                 Ok(segment) => {
-                    // There may be more, or another thread must wait for the GPU instead of this one.
-                    self.changed[way].notify_one();
+                    if s.waiting[way] > 0 {
+                        // There may be more, or another thread must wait for the GPU instead of this one.
+                        let ready = self.ready_segments(&mut s, to_device);
+                        self.wake(ready.clamp(1, s.waiting[way]), way);
+                    }
                     return segment;
                 }
                 Err(true) if !s.looking[way] => {
