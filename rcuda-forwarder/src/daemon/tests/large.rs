@@ -173,7 +173,7 @@ fn there_is_room_for_some_copies_at_a_time() {
     let link = s.link(0);
     open(&link);
     let mut bytes = pattern(100_000);
-    (0..AREAS as u64).for_each(|stream| kernel(&link, stream, 100_000));
+    (0..AREAS as u64).for_each(|stream| kernel(&link, stream, 1_000_000));
     let send = |bytes: &mut [u8], stream| {
         // SAFETY: the memory lives until all copies are over.
         unsafe { link.send_bulk(&memory(bytes, 0, stream, true), |rc| assert_eq!(rc, Ok((code::SUCCESS, false)))) }.unwrap()
