@@ -48,13 +48,14 @@ pub struct Bulk {
     pub wait: bool,
 }
 
-/// Looks at copied bytes; [`copy_memory`] says whether it has found anything.
+/// Looks at bytes; [`copy_memory`] and [`search_memory`] say whether it has found anything.
 pub type Look<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
-/// Bytes that a helping thread copies, and which piece of the copy they are.
+/// Bytes that a helping thread copies and looks at, and which piece of the copy they are.
 struct Task {
     from: u64,
-    to: u64,
+    /// None: they are only looked at.
+    to: Option<u64>,
     bytes: usize,
     look: Look<'static>,
     number: usize,
@@ -69,8 +70,10 @@ impl Task {
     unsafe fn carry_out(&self) -> bool {
         // SAFETY: as the caller says.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.from as *const u8, self.to as *mut u8, self.bytes);
-            (self.look)(std::slice::from_raw_parts(self.to as *const u8, self.bytes))
+            if let Some(to) = self.to {
+                std::ptr::copy_nonoverlapping(self.from as *const u8, to as *mut u8, self.bytes);
+            }
+            (self.look)(std::slice::from_raw_parts(self.to.unwrap_or(self.from) as *const u8, self.bytes))
         }
     }
 }
@@ -226,7 +229,7 @@ impl Run<'_> {
         let host = self.copy.host + skip;
         let (from, to) = if self.copy.to_device { (host, inside) } else { (inside, host) };
         self.handed.push((number, buffer));
-        self.copiers.hand_over(Task { from, to, bytes, look: &|_| false, number, done: self.tell.clone() });
+        self.copiers.hand_over(Task { from, to: Some(to), bytes, look: &|_| false, number, done: self.tell.clone() });
     }
 
     /// Gives a piece to the driver.
@@ -331,11 +334,31 @@ pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
 /// # Safety
 /// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile. The program's end has been [touched](touch).
 pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { share_out(from, Some(to), bytes, look, threads) }
+}
+
+/// Looks at bytes of the process's memory as [`copy_memory`] does.
+///
+/// # Safety
+/// Nobody writes to them meanwhile. They have been [touched](touch).
+pub unsafe fn search_memory(from: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { share_out(from, None, bytes, look, threads) }
+}
+
+/// Shares the work out among the threads, and does a part of it.
+///
+/// # Safety
+/// As for [`copy_memory`] or, without a destination, [`search_memory`].
+unsafe fn share_out(from: u64, to: Option<u64>, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
     let (tell, done) = channel();
     // SAFETY: the same reference, which all tasks have done with before this function returns.
     let look = unsafe { std::mem::transmute::<Look<'_>, Look<'static>>(look) };
-    let task =
-        |at: usize, bytes| Task { from: from + at as u64, to: to + at as u64, bytes, look, number: at, done: tell.clone() };
+    let task = |at: usize, bytes| {
+        let to = to.map(|to| to + at as u64);
+        Task { from: from + at as u64, to, bytes, look, number: at, done: tell.clone() }
+    };
     let copiers = Copiers::get(threads).filter(|_| bytes > PIECE);
     let ours = if copiers.is_some() { PIECE } else { bytes };
     let others = (ours..bytes).step_by(PIECE);
@@ -365,4 +388,30 @@ pub(crate) unsafe fn copy(gpu: &Gpu, pools: &Pools, copy: &Bulk, threads: Option
     let Ok(Some(first)) = run.buffer() else { return Ok(false) };
     run.free.push(first);
     run.all().map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Every byte is looked at once, by whichever thread, and one that is found is told.
+    #[test]
+    fn several_threads_search_all_bytes() {
+        let mut bytes = vec![0u8; 5 * PIECE + 24];
+        let ends = [0, PIECE - 1, PIECE, 3 * PIECE + 7, bytes.len() - 1];
+        for at in ends.map(Some).into_iter().chain([None]) {
+            at.into_iter().for_each(|at| bytes[at] = 1);
+            let (looked, from) = (AtomicUsize::new(0), bytes.as_ptr() as u64);
+            let look = |part: &[u8]| {
+                assert!((part.as_ptr() as u64 - from).is_multiple_of(8));
+                looked.fetch_add(part.len(), Ordering::Relaxed);
+                part.contains(&1)
+            };
+            // SAFETY: nobody writes to them meanwhile.
+            assert_eq!(unsafe { search_memory(from, bytes.len(), &look, Some(3)) }, at.is_some(), "{at:?}");
+            assert_eq!(looked.load(Ordering::Relaxed), bytes.len());
+            at.into_iter().for_each(|at| bytes[at] = 0);
+        }
+    }
 }

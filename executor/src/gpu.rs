@@ -7,7 +7,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{EventOffer, MemoryPart, STREAM_ATTRIBUTE_BYTES, StreamMemory, TensorMapTiled};
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 const _: () = assert!(size_of::<sys::CUstreamBatchMemOpParams>() == size_of::<[u64; 6]>());
@@ -298,15 +298,24 @@ impl Gpu {
     /// Page-locked host memory that the device can use at the same address. It is ordinary memory that is registered: the driver's own
     /// allocations would take addresses from the range where it places variables (docs/migration.md, "Preparing a place").
     pub(crate) fn pin(&self, bytes: usize) -> Result<usize, Code> {
+        self.pin_mapping(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, (-1, 0))
+    }
+
+    /// As [`Gpu::pin`]: memory of a file, from an offset on.
+    pub(crate) fn pin_file(&self, bytes: usize, file: BorrowedFd<'_>, offset: u64) -> Result<usize, Code> {
+        self.pin_mapping(bytes, libc::MAP_SHARED, (file.as_raw_fd(), offset as libc::off_t))
+    }
+
+    fn pin_mapping(&self, bytes: usize, kind: i32, (file, offset): (RawFd, libc::off_t)) -> Result<usize, Code> {
         /// More attempts than a program can have unmapped ranges in the meantime.
         const TRIES: usize = 64;
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE);
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, kind | libc::MAP_POPULATE);
         // Where a program has unregistered and unmapped memory, a driver that has not processed this yet refuses to register other
         // memory.
         let mut in_the_way = Vec::new();
         let pinned = loop {
-            // SAFETY: a fresh anonymous mapping at an address that the system chooses.
-            let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
+            // SAFETY: a fresh mapping at an address that the system chooses.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, file, offset) };
             if at == libc::MAP_FAILED {
                 break Err(code::ERROR_OUT_OF_MEMORY);
             }

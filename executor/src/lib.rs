@@ -5,6 +5,7 @@
 //! * [`batch`]: several calls in one message.
 //! * [`bulk`]: large copies of pageable memory by several threads.
 //! * [`staging`]: large copies whose bytes travel over connections of their own.
+//! * [`memory_file`]: memory that a job and its worker both map.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
@@ -16,6 +17,7 @@ mod executor;
 mod gpu;
 pub mod host_mirror;
 mod limits;
+pub mod memory_file;
 mod open;
 mod page_hash;
 mod pending;

@@ -14,115 +14,27 @@
 //! of several streams share the connections fairly. [docs/memory.md](../../docs/memory.md) describes the whole.
 
 use cuda_api::lock::lock;
-use faults::Faults;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Regions of an area.
-pub const REGIONS: u32 = 4;
-/// Maximum number of areas, and so of streams with such copies at one time.
-pub const AREAS: usize = 8;
-/// Commands of a stream that belong to one piece, and those that belong to the whole copy.
-const COMMANDS: [usize; 2] = [2, 2];
-/// Bytes behind the regions for the two words.
-const WORDS: usize = 4096;
-/// Distance of the words: the GPU writes one, the processors the other.
-const APART: usize = 64;
+mod file;
+mod room;
+mod sizes;
+
+use file::RegionFile;
+pub use file::{Mapped, Part};
+pub use room::Room;
+pub use sizes::{AREAS, REGIONS, Sizes, WORDS};
 
 /// How long a thread that waits for the GPU yields, and how long it then sleeps between two looks, at first and later.
 const YIELD: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(20);
 const LONG_NAP: Duration = Duration::from_micros(200);
 const WHILE: Duration = Duration::from_millis(5);
-
-/// Into what copies are divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
-    /// Bytes of a region: the largest piece.
-    pub region: usize,
-    /// Bytes of the smallest piece, unless the copy is smaller.
-    pub piece: usize,
-    /// Bytes of the smallest and the largest segment.
-    pub segment: [usize; 2],
-}
-
-impl Sizes {
-    /// The usual ones; small ones where a test asks for them.
-    pub fn of_process() -> Sizes {
-        match Faults::from_env().small_copies {
-            false => Sizes { region: 8 << 20, piece: 2 << 20, segment: [256 << 10, 1 << 20] },
-            true => Sizes { region: 64 << 10, piece: 4 << 10, segment: [4 << 10, 8 << 10] },
-        }
-    }
-
-    /// Bytes of the pieces of a copy.
-    fn pieces_of(&self, bytes: u64) -> u64 {
-        (bytes / u64::from(REGIONS)).next_multiple_of(4096).clamp(self.piece as u64, self.region as u64)
-    }
-
-    /// Number of commands in a stream for a copy of so many bytes.
-    pub fn commands(&self, bytes: u64) -> usize {
-        bytes.div_ceil(self.pieces_of(bytes)) as usize * COMMANDS[0] + COMMANDS[1]
-    }
-
-    /// Bytes of the segments of a piece.
-    fn segment_of(&self, piece: usize) -> usize {
-        (piece / 8).next_multiple_of(4096).clamp(self.segment[0], self.segment[1])
-    }
-
-    /// Bytes of an area.
-    pub fn area(&self) -> usize {
-        self.region * REGIONS as usize + WORDS
-    }
-}
-
-/// The memory of an area. It is unmapped when no segment uses it any more.
-#[derive(Debug)]
-pub struct Room {
-    at: usize,
-    bytes: usize,
-}
-
-impl Room {
-    /// Takes over a mapping of whole pages, zero at first.
-    ///
-    /// # Safety
-    /// It is the caller's own and nothing else unmaps it.
-    pub unsafe fn new(at: usize, bytes: usize) -> Room {
-        Room { at, bytes }
-    }
-
-    /// Its address.
-    pub(crate) fn at(&self) -> usize {
-        self.at
-    }
-
-    fn words(&self) -> usize {
-        self.at + self.bytes - WORDS
-    }
-
-    fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: an aligned word of this mapping, which lives as long as the reference; only atomics and the GPU access it.
-        unsafe { AtomicU32::from_ptr(at as *mut u32) }
-    }
-
-    fn carried(&self) -> &AtomicU32 {
-        self.word(self.words())
-    }
-
-    fn done(&self) -> &AtomicU32 {
-        self.word(self.words() + APART)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        // SAFETY: the owner's mapping with this length; no segment refers to it.
-        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes) };
-    }
-}
 
 /// What the connections have of a piece.
 #[derive(Debug)]
@@ -197,17 +109,16 @@ impl Area {
 
     /// Address of the region of a piece.
     fn region(&self, number: u32, sizes: &Sizes) -> usize {
-        self.room.at + (number % REGIONS) as usize * sizes.region
+        self.room.at() + (number % REGIONS) as usize * sizes.region
     }
 
-    /// The next segment in a direction, or whether there will be one when the GPU has got further.
-    fn take(&mut self, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
+    /// The piece with the next segment in a direction, or whether there will be one when the GPU has got further.
+    fn ready(&mut self, to_device: bool) -> Result<u32, bool> {
         self.settle();
         let way = usize::from(to_device);
         if reached(self.first, self.begun[way]) {
             self.begun[way] = self.first;
         }
-        let (first, done) = (self.first, self.done());
         loop {
             let number = self.begun[way];
             let Some(piece) = self.get(number) else { return Err(false) };
@@ -215,22 +126,39 @@ impl Area {
                 self.begun[way] = number.wrapping_add(1);
                 continue;
             }
-            let ready = if to_device {
-                // The region is free when the piece before it in there has been forgotten.
-                number.wrapping_sub(first) < REGIONS && piece.behind.is_none_or(|behind| reached(done, behind))
-            } else {
-                reached(done, number.wrapping_add(1))
-            };
-            if !ready {
-                return Err(true);
-            }
-            let (token, begun) = (piece.token, piece.begun);
-            let bytes = sizes.segment_of(piece.bytes).min(piece.bytes - begun);
-            let offset = piece.offset + begun as u64;
-            piece.begun += bytes;
-            let at = self.region(number, sizes) + begun;
-            return Ok(Segment { token, offset, bytes, at, number, room: self.room.clone() });
+            return if self.is_ready(number) { Ok(number) } else { Err(true) };
         }
+    }
+
+    /// Whether connections may carry a piece now.
+    fn is_ready(&self, number: u32) -> bool {
+        let (before, done) = (number.wrapping_sub(self.first), self.done());
+        self.pieces.get(before as usize).is_some_and(|piece| match piece.to_device {
+            // The region is free when the piece before it in there has been forgotten.
+            true => before < REGIONS && piece.behind.is_none_or(|behind| reached(done, behind)),
+            false => reached(done, number.wrapping_add(1)),
+        })
+    }
+
+    /// The number of segments that could be taken now in a direction.
+    fn ready_segments(&mut self, to_device: bool, sizes: &Sizes) -> usize {
+        let Ok(next) = self.ready(to_device) else { return 0 };
+        let skip = next.wrapping_sub(self.first) as usize;
+        let numbered = self.pieces.iter().enumerate().skip(skip).map(|(i, p)| (self.first.wrapping_add(i as u32), p));
+        let those = numbered.filter(|(_, p)| p.to_device == to_device).take_while(|(number, _)| self.is_ready(*number));
+        those.map(|(_, p)| (p.bytes - p.begun).div_ceil(sizes.segment_of(p.bytes))).sum()
+    }
+
+    /// As [`Area::ready`]: the segment.
+    fn take(&mut self, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
+        let number = self.ready(to_device)?;
+        let region = self.region(number, sizes);
+        let piece = self.get(number).ok_or(false)?;
+        let begun = piece.begun;
+        let bytes = sizes.segment_of(piece.bytes).min(piece.bytes - begun);
+        piece.begun += bytes;
+        let (token, offset) = (piece.token, piece.offset + begun as u64);
+        Ok(Segment { token, offset, bytes, at: region + begun, number, room: self.room.clone() })
     }
 
     /// Adds a piece; returns its number.
@@ -273,6 +201,16 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where they lie in the file that the job maps too, if they do: then only the job's threads and the GPU use them.
+    pub fn in_file(&self) -> Option<u64> {
+        self.room.part().map(|part| part.offset() + (self.at - self.room.at()) as u64)
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.
@@ -314,6 +252,8 @@ struct State {
     /// In each direction, the area whose turn it is, and whether a thread waits for the GPU.
     turn: [usize; 2],
     looking: [bool; 2],
+    /// In each direction, the number of other connections that wait for a segment.
+    waiting: [usize; 2],
 }
 
 /// All areas of a place.
@@ -321,6 +261,8 @@ struct State {
 pub struct Staging {
     sizes: Sizes,
     state: Mutex<State>,
+    /// The file of the job for the regions, where both can map one.
+    file: OnceLock<Arc<RegionFile>>,
     /// See [`Staging::awaits_bytes`].
     awaits_bytes: AtomicBool,
     /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
@@ -337,12 +279,27 @@ impl Staging {
     /// No areas, for copies that are divided in this way.
     pub fn new(sizes: Sizes) -> Staging {
         let changed = [Condvar::new(), Condvar::new()];
-        Staging { sizes, state: Mutex::default(), awaits_bytes: AtomicBool::new(false), changed }
+        Staging { sizes, state: Mutex::default(), file: OnceLock::new(), awaits_bytes: AtomicBool::new(false), changed }
     }
 
     /// Into what copies are divided.
     pub fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// From now on the regions of areas lie in this file of the job.
+    ///
+    /// # Errors
+    /// It could shrink or is too small, or there is one.
+    pub fn share(&self, file: OwnedFd) -> io::Result<()> {
+        let file = Arc::new(RegionFile::received(file, &self.sizes)?);
+        self.file.set(file).map_err(|_| io::Error::new(io::ErrorKind::AlreadyExists, "there is memory for large copies already"))
+    }
+
+    /// A part of the job's file for another area. None if there is no file, or if segments of areas that have ended use all of it: then
+    /// the regions lie elsewhere, and the bytes pass through the connections.
+    pub fn part(&self) -> Option<Part> {
+        self.file.get()?.take()
     }
 
     /// Number of areas.
@@ -365,10 +322,10 @@ impl Staging {
         !lock(&self.state).areas.iter_mut().any(|a| a.stream == stream || a.is_idle())
     }
 
-    /// Adds an area for a stream, of [`Sizes::area`] bytes. False if there are too many.
+    /// Adds an area for a stream, with [`Sizes::regions`] bytes of regions. False if there are too many.
     pub fn add(&self, room: Arc<Room>, stream: u64) -> bool {
         let mut s = lock(&self.state);
-        let fits = s.areas.len() < AREAS && room.bytes == self.sizes.area();
+        let fits = s.areas.len() < AREAS && room.bytes() == self.sizes.regions();
         if fits {
             s.areas.push(Area::new(room, stream));
         }
@@ -385,7 +342,7 @@ impl Staging {
         let at = own.or_else(|| s.areas.iter_mut().position(Area::is_idle))?;
         let area = &mut s.areas[at];
         area.stream = stream;
-        let (carried, done) = (area.room.words() as u64, (area.room.words() + APART) as u64);
+        let [carried, done] = area.room.words();
         if late {
             // The end of the copy before must not be taken for the arrival at this one: one number belongs to what lies between.
             area.push(Piece { token, offset: 0, bytes: 0, to_device, behind: None, begun: 0, carried: 0 });
@@ -428,9 +385,28 @@ impl Staging {
         Err(waits)
     }
 
-    /// The next segment in a direction, if one is ready.
+    /// The next segment in a direction for a connection that has one already, if one is ready. In shared memory a message is sent at once,
+    /// and a connection could take all segments before the job's thread at its other end has copied the first: those that have none come
+    /// first.
     pub fn try_next(&self, to_device: bool) -> Option<Segment> {
-        Staging::look(&mut lock(&self.state), to_device, &self.sizes).ok()
+        let (mut s, way) = (lock(&self.state), usize::from(to_device));
+        if self.file.get().is_some() && s.waiting[way] > 0 {
+            let ready = self.ready_segments(&mut s, to_device);
+            self.wake(ready.min(s.waiting[way]), way);
+            if ready <= s.waiting[way] {
+                return None;
+            }
+        }
+        Staging::look(&mut s, to_device, &self.sizes).ok()
+    }
+
+    fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
+        s.areas.iter_mut().map(|a| a.ready_segments(to_device, &self.sizes)).sum()
+    }
+
+    /// Wakes so many connections that wait. All at once: one that wakes the next would come too late for most segments.
+    fn wake(&self, connections: usize, way: usize) {
+        (0..connections).for_each(|_| self.changed[way].notify_one());
     }
 
     /// Waits for the next segment in a direction.
@@ -441,8 +417,11 @@ impl Staging {
         loop {
             match Staging::look(&mut s, to_device, &self.sizes) {
                 Ok(segment) => {
-                    // There may be more, or another thread must wait for the GPU instead of this one.
-                    self.changed[way].notify_one();
+                    if s.waiting[way] > 0 {
+                        // There may be more, or another thread must wait for the GPU instead of this one.
+                        let ready = self.ready_segments(&mut s, to_device);
+                        self.wake(ready.clamp(1, s.waiting[way]), way);
+                    }
                     return segment;
                 }
                 Err(true) if !s.looking[way] => {
@@ -460,8 +439,11 @@ impl Staging {
         }
     }
 
-    fn wait<'a>(&self, s: MutexGuard<'a, State>, way: usize) -> MutexGuard<'a, State> {
-        self.changed[way].wait(s).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, mut s: MutexGuard<'a, State>, way: usize) -> MutexGuard<'a, State> {
+        s.waiting[way] += 1;
+        let mut s = self.changed[way].wait(s).unwrap_or_else(PoisonError::into_inner);
+        s.waiting[way] -= 1;
+        s
     }
 
     /// A connection has carried a segment: its bytes have been received, or have arrived.

@@ -7,7 +7,9 @@ use crate::conn::Conn;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes of a message of the worker.
-pub(crate) const HEAD: usize = 24;
+pub(crate) const HEAD: usize = 32;
+/// [`Head::at`]: the bytes travel over the connection.
+const IN_LINE: u64 = u64::MAX;
 /// Bytes of an answer of the job.
 pub(crate) const ANSWER: usize = 8;
 
@@ -20,12 +22,14 @@ pub(crate) struct Head {
     pub(crate) offset: u64,
     /// Their number.
     pub(crate) bytes: u64,
+    /// Where they lie, or are to lie, in the file that both map; `None`: they travel over this connection.
+    pub(crate) at: Option<u64>,
 }
 
 impl Head {
     pub(crate) fn bytes(&self) -> [u8; HEAD] {
         let mut all = [0; HEAD];
-        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes]) {
+        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes, self.at.unwrap_or(IN_LINE)]) {
             *to = word.to_le_bytes();
         }
         all
@@ -33,7 +37,7 @@ impl Head {
 
     pub(crate) fn read(all: &[u8; HEAD]) -> Head {
         let word = |i: usize| u64::from_le_bytes(all.as_chunks::<8>().0[i]);
-        Head { token: word(0), offset: word(1), bytes: word(2) }
+        Head { token: word(0), offset: word(1), bytes: word(2), at: Some(word(3)).filter(|at| *at != IN_LINE) }
     }
 }
 

@@ -58,6 +58,8 @@ pub enum Control {
         ticket: [u8; 32],
         /// For copies to the device, not for those to the host.
         to_device: bool,
+        /// The job has sent a file on the first of them, in which the regions of staging areas are to lie.
+        shared: bool,
     },
     /// Have at least this many staging areas for large copies.
     Areas {

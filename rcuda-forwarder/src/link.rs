@@ -171,6 +171,8 @@ pub struct Link {
     peer: Peer,
     /// Whether there are connections for large copies in each direction, once that is known.
     bulk: [OnceLock<bool>; 2],
+    /// Held while they are made: one direction brings the worker the file for both.
+    opening: Mutex<()>,
 }
 
 /// First and longest pause before retrying a server that is busy, or that closed the connection during the greeting.
@@ -324,8 +326,8 @@ impl Link {
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
         let shared = Arc::new(Shared { common, transport: carrier });
-        let (tickets, bulk) = (AtomicU64::new(1), Default::default());
-        let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk });
+        let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
+        let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
         let (theirs, warm) = (shared.clone(), shared.clone());
         threads::spawn(other, move || theirs.transport.send_all(&theirs.common))?;
         // On failure the first calls are only slower.
@@ -430,11 +432,17 @@ impl Link {
 
     fn open_bulk(&self, to_device: bool, connections: u32) -> Result<(), LinkError> {
         let failed = |source| self.peer.failed(source);
+        let _one_at_a_time = lock(&self.opening);
+        // Without the file the bytes travel over the connections.
+        let file = if self.transport.is_network() { None } else { self.shared.common.bulk.share() };
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
             let opened = self.peer.connect(&ticket, connections)?;
             self.control(&Control::Accept { ticket })?;
-            self.control(&Control::Bulk { ticket, to_device })?;
+            if let (Some(file), Some(first)) = (&file, opened.first()) {
+                first.send_descriptors(file.as_fd(), None).map_err(failed)?;
+            }
+            self.control(&Control::Bulk { ticket, to_device, shared: file.is_some() })?;
             Ok(opened)
         });
         match opened {

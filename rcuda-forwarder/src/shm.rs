@@ -6,8 +6,9 @@
 //! are masked.
 
 use crate::sync::{AtomicU32, AtomicU64};
+use executor::memory_file;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of the ring of calls.
 pub const RING: usize = 2 << 20;
@@ -91,7 +92,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Creates private memory: a ring of `ring` bytes (a power of two) and no pipes.
     pub(crate) fn private(ring: usize) -> io::Result<Memory> {
-        let fd = create(WORDS + ring, c"mrcuda-ring")?;
+        let fd = memory_file::create(WORDS + ring, c"mrcuda-ring", 0)?;
         Memory::map(fd.as_fd(), ring, 0)
     }
 
@@ -101,25 +102,14 @@ impl Memory {
     }
 
     fn shared_of(ring: usize, pipe: usize) -> io::Result<(Memory, OwnedFd)> {
-        let fd = create(WORDS + ring + 2 * pipe, c"mrcuda-connection")?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: plain system call on a descriptor of ours.
-        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = memory_file::create(WORDS + ring + 2 * pipe, c"mrcuda-connection", memory_file::SIZE)?;
         Ok((Memory::map(fd.as_fd(), ring, pipe)?, fd))
     }
 
     /// Maps memory that the other side has created. It must have the right size and be sealed against shrinking: an
     /// access beyond its end would kill this process.
     pub(crate) fn received(fd: BorrowedFd<'_>) -> io::Result<Memory> {
-        // SAFETY: plain system call; what is no memfd has no seals.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        // SAFETY: all-zero is a valid stat, which the call fills.
-        let mut about: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: `about` is writable.
-        let known = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut about) } == 0;
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || !known || about.st_size != (WORDS + RING + 2 * PIPE) as i64 {
+        if memory_file::fixed_size(fd) != Some((WORDS + RING + 2 * PIPE) as u64) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the shared memory is not what it should be"));
         }
         Memory::map(fd, RING, PIPE)
@@ -213,27 +203,6 @@ impl Drop for Memory {
     }
 }
 
-fn create(bytes: usize, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, owned by nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes one `rlimit`, to memory that is one.
-    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && (bytes as u64) > limit.rlim_cur {
-        // A larger size would not only fail: it would kill the job with SIGXFSZ.
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    }
-    // SAFETY: plain system call on a descriptor of ours.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(fd)
-}
-
 #[cfg(test)]
 impl Memory {
     /// Small memory for tests.
@@ -281,7 +250,7 @@ mod tests {
     #[test]
     fn memory_that_could_shrink_or_has_another_size_is_refused() {
         let right = WORDS + RING + 2 * PIPE;
-        let unsealed = create(right, c"test").unwrap();
+        let unsealed = memory_file::create(right, c"test", 0).unwrap();
         assert!(Memory::received(unsealed.as_fd()).is_err());
         let other = Memory::shared_of(RING, 2 * PIPE).unwrap().1;
         assert!(Memory::received(other.as_fd()).is_err());

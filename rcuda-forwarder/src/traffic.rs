@@ -16,6 +16,8 @@ pub struct Traffic {
     pub waits: u64,
     /// Bytes of large copies that connections of their own have carried.
     pub carried: u64,
+    /// Bytes of large copies that passed through memory which the worker maps too.
+    pub mapped: u64,
 }
 
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
@@ -52,6 +54,6 @@ pub(crate) fn waited(id: u16) {
 }
 
 #[inline]
-pub(crate) fn carried(id: u16, bytes: u64) {
-    count(id, |t| t.carried += bytes);
+pub(crate) fn carried(id: u16, bytes: u64, mapped: bool) {
+    count(id, |t| *(if mapped { &mut t.mapped } else { &mut t.carried }) += bytes);
 }

@@ -586,7 +586,7 @@ impl<P: Place> Worker<P> {
     fn carry_out(self: &Arc<Self>, request: Control) -> Result<ControlReply, Refused> {
         let limit_ms = match request {
             Control::Drain { limit_ms } => limit_ms,
-            Control::Bulk { ticket, to_device } => return self.open_bulk(&ticket, to_device),
+            Control::Bulk { ticket, to_device, shared } => return self.open_bulk(&ticket, to_device, shared),
             Control::Areas { at_least } => return self.provide_areas(at_least),
             other => return self.attendant.carry_out(other),
         };
@@ -607,9 +607,12 @@ impl<P: Place> Worker<P> {
     }
 
     /// Starts the threads of connections for large copies in one direction.
-    fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool) -> Result<ControlReply, Refused> {
-        self.provide_areas(1)?;
+    fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool, shared: bool) -> Result<ControlReply, Refused> {
         let connections = self.attendant.stripes().take(ticket)?;
+        if let Some(first) = connections.first().filter(|_| shared) {
+            bulk::receive_file(first, self.place.staging(), Instant::now() + SETUP).map_err(|e| Refused::Other(e.to_string()))?;
+        }
+        self.provide_areas(1)?;
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }

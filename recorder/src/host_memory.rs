@@ -29,7 +29,7 @@ pub(crate) mod places;
 mod staging;
 pub(crate) mod system_atomics;
 
-pub(crate) use named::{all_have_all, may_pass, note_all, note_copied, note_found, note_mapped, note_words};
+pub(crate) use named::{all_have_all, may_pass, note_all, note_copied, note_found, note_many, note_mapped, note_words};
 
 pub(crate) use staging::{HALF, Slots, give_slots, take_slots};
 

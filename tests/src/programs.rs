@@ -91,11 +91,25 @@ pub const NAMES: [&str; 55] = [
     "pageable",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`,
-/// `unheard` and `reloads` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes`
+/// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes`
 /// counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; [`LITMUS`] prints what order
 /// it has seen.
-const SPECIAL: [&str; 13] =
-    ["assertion", "stuck", "endings", "late", "unheard", "freed", "ipc", "handles", "reloads", "room", "scopes", "trips", LITMUS];
+const SPECIAL: [&str; 14] = [
+    "assertion",
+    "stuck",
+    "endings",
+    "late",
+    "unheard",
+    "freed",
+    "ipc",
+    "handles",
+    "reloads",
+    "regions",
+    "room",
+    "scopes",
+    "trips",
+    LITMUS,
+];
 /// The program that tries in which order host and GPU see each other's writes (docs/consistency.md).
 pub const LITMUS: &str = "litmus";
 /// Programs that are also linked with the runtime of CUDA 12.9.

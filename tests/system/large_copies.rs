@@ -57,13 +57,25 @@ fn they_have_as_many_connections_as_the_setting_says() {
     assert!(!outcome.ok() && outcome.stderr.contains("MRCUDA_BULK_CONNECTIONS"), "{outcome:?}");
 }
 
-/// Bytes of large copies to the device and to the host that connections of their own have carried, by the log of a job that has ended.
-fn carried(log: &Path) -> [u64; 2] {
+/// How bytes of large copies have travelled.
+#[derive(Clone, Copy)]
+enum By {
+    Connections,
+    SharedMemory,
+}
+
+/// Bytes of large copies to the device and to the host that have travelled in a way, by the log of a job that has ended.
+fn carried(log: &Path, by: By) -> [u64; 2] {
     let text = std::fs::read_to_string(log).unwrap();
+    let words = match by {
+        By::Connections => " bytes over connections of their own",
+        By::SharedMemory => " bytes through shared memory",
+    };
     ["BulkIn", "BulkOut"].map(|name| {
-        // `exit: sent NAME: N calls, N bytes, N answers waited for, N bytes over connections of their own`
-        let figures = text.lines().find_map(|l| l.split_once(&format!("exit: sent {name}: "))?.1.rsplit_once(", "));
-        figures.map_or(0, |(_, last)| last.split(' ').next().unwrap().parse().unwrap())
+        let figures = text.lines().find_map(|l| l.split_once(&format!("exit: sent {name}: ")));
+        figures.map_or(0, |(_, all)| {
+            all.split(", ").find_map(|part| part.strip_suffix(words)).expect("what the log counts").parse().unwrap()
+        })
     })
 }
 
@@ -78,7 +90,8 @@ fn registered(scene: &Scene, program: &Path) -> (impl Fn(&'static str) -> [&'sta
 /// Rounds and bytes of the app `registered` in its small size.
 const REGISTERED: (u64, u64) = (24, 256 << 10);
 
-/// Copies of registered memory use the connections at servers and helpers alike, if the setting allows any.
+/// Copies of registered memory use the connections at servers and helpers alike, if the setting allows any. On the job's machine no byte
+/// passes through a socket.
 #[test]
 fn copies_of_registered_memory_have_connections_at_helpers_too() {
     let scene = Scene::new("large-carried");
@@ -92,10 +105,13 @@ fn copies_of_registered_memory_have_connections_at_helpers_too() {
             let outcome = Job::start(&scene, name, &["--server", &place], &program, &args("0"), &env).wait(LIMIT);
             assert!(outcome.ok() && outcome.stdout == native.stdout, "{name} {connections}: {outcome:?}");
             assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
-            let (carried, all) = (carried(&log), REGISTERED.0 * REGISTERED.1);
+            let all = REGISTERED.0 * REGISTERED.1;
+            let [sent, shared] = [By::Connections, By::SharedMemory].map(|by| carried(&log, by));
+            let (used, unused) = if name == "tcp" { (sent, shared) } else { (shared, sent) };
+            assert_eq!(unused, [0; 2], "{name}");
             match connections {
-                "0" => assert_eq!(carried, [0; 2], "{name}"),
-                _ => assert!(carried.iter().all(|bytes| *bytes >= all), "{name}: {carried:?} of {all}"),
+                "0" => assert_eq!(used, [0; 2], "{name}"),
+                _ => assert!(used.iter().all(|bytes| *bytes >= all), "{name}: {used:?} of {all}"),
             }
         }
     }
@@ -117,7 +133,46 @@ fn copies_of_registered_memory_move_with_their_job() {
     assert!(outcome.ok() && outcome.stdout == native.stdout, "{outcome:?}");
     assert!(succeeded > 0, "no move succeeded");
     // Before it first moved, it was at a helper.
-    assert!(carried(&log).iter().all(|bytes| *bytes > 0), "{:?}", carried(&log));
+    let shared = carried(&log, By::SharedMemory);
+    assert!(shared.iter().all(|bytes| *bytes > 0), "{shared:?}");
+}
+
+/// Threads and streams with copies of random sizes, while their job moves between all kinds of places.
+#[test]
+fn copies_of_random_sizes_move_between_shared_memory_and_networks() {
+    let scene = Scene::new("large-regions");
+    let args = |pace| ["--steps", "40", "--pace", pace];
+    let native = native(&scene, "regions", &args("0"));
+    let server = server(&scene, "one");
+    let places = [server.near(0), server.place(0), "helper".to_owned(), server.near(0), "local".to_owned()];
+    let program = Programs::get().path(Linkage::Static, "regions");
+    for place in &places[..3] {
+        let outcome = Job::start(&scene, "stays", &["--server", place], &program, &args("0"), &[SMALL]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+    }
+    let log = scene.path.join("moved.log");
+    let env = [SMALL, ("MRCUDA_LOG", &log.display().to_string())];
+    let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("50000"), &env);
+    let succeeded = move_until_its_end(&mut job, &places, 0, &mut Random::new(15), 100);
+    assert_identical(&job.wait(LIMIT), &native);
+    assert!(succeeded > 0, "no move succeeded");
+    let shared = carried(&log, By::SharedMemory);
+    assert!(shared.iter().all(|bytes| *bytes > 0), "{shared:?}");
+}
+
+/// A part of the memory of a copy is taken away while the copy stands in its stream. No thread of ours may fault: the copy fails, and the
+/// program and its place go on.
+#[test]
+fn memory_that_goes_while_it_is_copied_fails_the_copy_alone() {
+    let scene = Scene::new("large-gone");
+    let server = server(&scene, "one");
+    let program = Programs::get().path(Linkage::Static, "regions");
+    for way in ["in", "out", "in-protected", "out-protected"] {
+        for place in ["helper".to_owned(), server.near(0)] {
+            let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &[SMALL]).wait(LIMIT);
+            assert!(outcome.ok() && outcome.stdout == "the copy ends with 1\nRESULT ok\n", "{way} {place}: {outcome:?}");
+        }
+    }
 }
 
 /// A server that keeps no host memory for a job has no staging areas: the copies travel with the calls.

@@ -9,6 +9,7 @@ use super::state::pinned::{From, Part, SlabPart, inside};
 use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
 use crate::limits::{MOST_PINNED, tell_once};
+use crate::memory_file;
 use crate::steer::RESERVED_END;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -17,7 +18,7 @@ use cuda_api::wire::Wire;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 const PAGE: u64 = 4096;
@@ -98,9 +99,7 @@ impl Executor {
     /// # Errors
     /// `InvalidData` if it is not a memory file, or one that could shrink.
     pub fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {
-        // SAFETY: plain system call; a file that is not a memfd has no seals.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || self.pinned.file.set(file).is_err() {
+        if memory_file::fixed_size(file.as_fd()).is_none() || self.pinned.file.set(file).is_err() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the job's pinned memory is not what it should be"));
         }
         Ok(())

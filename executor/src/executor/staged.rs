@@ -2,7 +2,7 @@
 
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use crate::staging::{Room, Staging, Word};
+use crate::staging::{Room, Staging, WORDS, Word};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy, MemoryPart, StreamMemory};
@@ -47,16 +47,27 @@ impl Executor {
         if own.load(Ordering::Relaxed).saturating_add(bytes as u64) > limit {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        let at = self.gpu.pin(bytes)?;
-        // SAFETY: a fresh mapping, zero at first; `end_staging` only unregisters it.
-        let room = Arc::new(unsafe { Room::new(at, bytes) });
-        if !self.staging.add(room, stream) {
-            // Fails only if the context was destroyed.
-            let _ = self.gpu.unregister(at as u64);
+        let (part, regions) = (self.staging.part(), self.staging.sizes().regions());
+        let at = match &part {
+            Some(part) => self.gpu.pin_file(regions, part.file(), part.offset())?,
+            None => self.gpu.pin(regions)?,
+        };
+        let words = self.gpu.pin(WORDS).inspect_err(|_| self.gpu.unpin(at, regions))?;
+        // SAFETY: fresh mappings, the words zero at first; `end_staging` only unregisters them.
+        let room = Arc::new(unsafe { Room::new((at, regions), words, part) });
+        if !self.staging.add(room.clone(), stream) {
+            self.unregister_room(&room);
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         own.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn unregister_room(&self, room: &Room) {
+        for at in room.mappings() {
+            // Fails only if the context was destroyed.
+            let _ = self.gpu.unregister(at as u64);
+        }
     }
 
     fn words(&self, (stream, live): (u64, u64), words: &[Word]) -> Result<(), Code> {
@@ -103,8 +114,7 @@ impl Executor {
     pub(super) fn end_staging(&self) {
         for room in self.staging.end() {
             self.pinned.own.fetch_sub(self.staging.sizes().area() as u64, Ordering::Relaxed);
-            // Fails only if the context was destroyed.
-            let _ = self.gpu.unregister(room.at() as u64);
+            self.unregister_room(&room);
         }
     }
 }

@@ -4,17 +4,22 @@
 
 use super::*;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
 
 const PAGE: usize = 4096;
 const SMALL: Sizes = Sizes { region: 2 * PAGE, piece: PAGE, segment: [PAGE, PAGE] };
 
-fn room(sizes: Sizes) -> Arc<Room> {
+fn map(bytes: usize) -> usize {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a fresh mapping at an address that the system chooses.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), sizes.area(), prot, flags, -1, 0) };
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: the mapping just created.
-    Arc::new(unsafe { Room::new(at as usize, sizes.area()) })
+    at as usize
+}
+
+fn room(sizes: Sizes) -> Arc<Room> {
+    // SAFETY: fresh mappings.
+    Arc::new(unsafe { Room::new((map(sizes.regions()), sizes.regions()), map(WORDS), None) })
 }
 
 #[derive(Debug, Clone, Copy)]

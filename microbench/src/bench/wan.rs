@@ -40,14 +40,14 @@ fn least(all: &[f64]) -> f64 {
     all.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Sums the lines `exit: sent NAME: N calls, N bytes, N answers waited for, N bytes over connections of their own`
-/// of a log.
+/// Sums the lines `exit: sent NAME: N calls, N bytes, N answers waited for, N bytes over connections of their own, N bytes through
+/// shared memory` of a log.
 fn sent(log: &str) -> Sent {
     let mut sum = Sent::default();
     for figures in log.lines().filter_map(|l| l.split_once("exit: sent ")?.1.split_once(": ")) {
         let numbers: Vec<f64> = figures.1.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-        // The last one: bytes that travelled on other connections of the same link.
-        if let [_, bytes, waits, others] = numbers[..] {
+        // The last but one: bytes that travelled on other connections of the same link.
+        if let [_, bytes, waits, others, _] = numbers[..] {
             sum = Sent { waits: sum.waits + waits, bytes: sum.bytes + bytes + others };
         }
     }
@@ -196,8 +196,10 @@ mod tests {
 
     #[test]
     fn logs_say_what_was_sent() {
-        let log = "x exit: sent Launch: 10 calls, 630 bytes, 0 answers waited for, 0 bytes over connections of their own\nother\n\
-                   y exit: sent CopyOut: 8 calls, 320 bytes, 8 answers waited for, 50 bytes over connections of their own\n";
+        let log = "x exit: sent Launch: 10 calls, 630 bytes, 0 answers waited for, 0 bytes over connections of their own, \
+                   0 bytes through shared memory\nother\n\
+                   y exit: sent CopyOut: 8 calls, 320 bytes, 8 answers waited for, 50 bytes over connections of their own, \
+                   9 bytes through shared memory\n";
         assert_eq!(sent(log), Sent { waits: 8.0, bytes: 1000.0 });
         assert_eq!(sent(""), Sent::default());
     }

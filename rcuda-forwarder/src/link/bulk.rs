@@ -9,13 +9,16 @@ use crate::conn::Conn;
 use crate::sync::lock;
 use crate::traffic;
 use cuda_api::ops::id;
-use executor::staging::{AREAS, Sizes};
+use executor::staging::{AREAS, Mapped, Sizes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+mod own;
 
 /// Maximum number of commands of one stream that belong to such copies. A driver takes a thousand, and then waits.
 const COMMANDS: usize = 512;
@@ -154,11 +157,13 @@ pub(super) struct Bulk {
     changed: Condvar,
     /// See [`PATIENCE`].
     patience: Duration,
+    /// The file for the regions of the worker's staging areas, where the worker maps it too.
+    regions: OnceLock<Mapped>,
 }
 
 impl Default for Bulk {
     fn default() -> Bulk {
-        Bulk { table: Mutex::default(), changed: Condvar::new(), patience: PATIENCE }
+        Bulk { table: Mutex::default(), changed: Condvar::new(), patience: PATIENCE, regions: OnceLock::new() }
     }
 }
 
@@ -268,6 +273,25 @@ impl Bulk {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Makes the file for the regions. Returns its descriptor for the worker, once; `None` also if there can be none.
+    pub(super) fn share(&self) -> Option<OwnedFd> {
+        if self.regions.get().is_some() || !own::are_possible() {
+            return None;
+        }
+        let made = Mapped::create(&Sizes::of_process());
+        let (mapped, file) = made
+            .inspect_err(|why| tracing::info!(target: "place", "large copies share no memory: {why}"))
+            .ok()?;
+        self.regions.set(mapped).ok().map(|()| file)
+    }
+
+    /// The memory in which bytes lie, or are to lie, if they do not travel over the connection.
+    fn region(&self, head: &Head) -> io::Result<Option<*mut u8>> {
+        let Some(at) = head.at else { return Ok(None) };
+        let found = self.regions.get().and_then(|regions| regions.at(at, head.bytes));
+        found.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "bytes outside of the shared memory"))
+    }
+
     /// Adds connections, unless the link is lost.
     pub(super) fn add(&self, connections: &[Arc<Conn>]) {
         let mut t = lock(&self.table);
@@ -325,8 +349,9 @@ impl Bulk {
             let mut bytes = [0; HEAD];
             fill(conn, &mut bytes)?;
             let head = Head::read(&bytes);
+            let region = self.region(&head)?;
             let Some(lent) = self.lend(&head, to_device)? else {
-                if !to_device {
+                if !to_device && region.is_none() {
                     discard(conn, head.bytes, &mut scratch)?;
                 }
                 let answer = if to_device { 0 } else { head.bytes };
@@ -336,20 +361,22 @@ impl Bulk {
             if let Some(before_sent) = &lent.before_sent {
                 before_sent(head.offset..head.offset + head.bytes);
             }
-            let carried = if to_device {
-                // SAFETY: the memory of a copy that waits until this connection has given it back.
-                unsafe { send(conn, lent.host as *const u8, head.bytes, &lent.end) }
-            } else {
-                // SAFETY: as above; each byte is lent once.
-                unsafe { receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch) }
+            // SAFETY: the memory of a copy that waits until this connection has given it back; each byte is lent once. A region is inside the
+            // mapping, to which there are no references.
+            let carried = unsafe {
+                match region {
+                    Some(region) => exchange(region, &lent, head.bytes as usize, to_device),
+                    None if to_device => send(conn, lent.host as *const u8, head.bytes, &lent.end),
+                    None => receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch),
+                }
             };
             if carried.is_ok() {
                 // Before anybody who waits for the copy goes on.
-                traffic::carried(operation(to_device), head.bytes);
+                traffic::carried(operation(to_device), head.bytes, region.is_some());
             }
             self.give_back(&head, to_device);
             carried?;
-            if !to_device {
+            if !to_device || region.is_some() {
                 (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
             }
         }
@@ -375,6 +402,29 @@ fn discard(conn: &Conn, mut bytes: u64, scratch: &mut Vec<u8>) -> io::Result<()>
         let n = bytes.min(SCRATCH as u64);
         fill(conn, &mut scratch[..n as usize])?;
         bytes -= n;
+    }
+    Ok(())
+}
+
+/// Copies between a region and the program's memory; zeros instead of bytes that cannot be read.
+///
+/// # Safety
+/// Nothing but the program refers to its memory. The region has so many bytes; there are no references to them.
+unsafe fn exchange(region: *mut u8, lent: &Lent, bytes: usize, to_device: bool) -> io::Result<()> {
+    // SAFETY: as the caller says.
+    let done = unsafe {
+        if to_device {
+            own::read(lent.host as *const u8, region, bytes)?
+        } else {
+            own::write(region, lent.host as *mut u8, bytes)?
+        }
+    };
+    if done < bytes {
+        lent.end.is_bad.store(true, Ordering::Release);
+        if to_device {
+            // SAFETY: the rest of the region.
+            unsafe { region.add(done).write_bytes(0, bytes - done) };
+        }
     }
     Ok(())
 }

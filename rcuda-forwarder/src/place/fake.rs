@@ -9,11 +9,11 @@ use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use executor::DeviceInfo;
 use executor::host_mirror::Line;
-use executor::staging::{Room, Sizes, Staging, Step, Word};
+use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
 use memsync::{Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -112,6 +112,18 @@ fn number(mut body: &[u8]) -> Result<u64, Code> {
 /// Small areas, so that copies of the tests have many pieces.
 pub(crate) const SIZES: Sizes = Sizes { region: 64 << 10, piece: 16 << 10, segment: [4 << 10, 8 << 10] };
 
+/// Memory for an area, in the job's file if there is one.
+fn map(bytes: usize, part: Option<&staging::Part>) -> Result<usize, Code> {
+    let (kind, file, offset) = match part {
+        Some(part) => (libc::MAP_SHARED, part.file().as_raw_fd(), part.offset()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+    };
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address that the system chooses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, kind, file, offset as libc::off_t) };
+    if at == libc::MAP_FAILED { Err(code::ERROR_OUT_OF_MEMORY) } else { Ok(at as usize) }
+}
+
 /// Carries out an operation of a stream on a word.
 fn word(word: Word) {
     // SAFETY: a word of a staging area, which lives as long as the process.
@@ -162,9 +174,10 @@ impl Fake {
         if ((self.staging.areas() + 1) * bytes) as u64 > self.pinned {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        let memory = vec![0u64; bytes / 8].leak();
-        // SAFETY: leaked memory, which no area unmaps: those of this place live as long as the process.
-        let room = unsafe { Room::new(memory.as_ptr() as usize, bytes) };
+        let part = self.staging.part();
+        let regions = map(self.staging.sizes().regions(), part.as_ref())?;
+        // SAFETY: mappings of this place.
+        let room = unsafe { Room::new((regions, self.staging.sizes().regions()), map(WORDS, None)?, part) };
         if self.staging.add(Arc::new(room), stream) { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) }
     }
 

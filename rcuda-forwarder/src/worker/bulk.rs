@@ -6,6 +6,7 @@ use crate::limits::JOB_UNACKNOWLEDGED;
 use executor::staging::{Segment, Staging};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
+use std::time::Instant;
 
 /// Number of segments that are asked for at a time, so that the next one follows at once.
 const ASKED: usize = 2;
@@ -17,8 +18,16 @@ pub(super) fn prepare(conn: &Conn) -> io::Result<()> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)
 }
 
+/// Receives the job's file for the regions.
+pub(super) fn receive_file(conn: &Conn, staging: &Staging, deadline: Instant) -> io::Result<()> {
+    match conn.receive_descriptors(deadline)? {
+        (file, None) => staging.share(file),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "one descriptor was expected")),
+    }
+}
+
 fn head(segment: &Segment) -> [u8; HEAD] {
-    Head { token: segment.token, offset: segment.offset, bytes: segment.bytes().len() as u64 }.bytes()
+    Head { token: segment.token, offset: segment.offset, bytes: segment.len() as u64, at: segment.in_file() }.bytes()
 }
 
 fn answer(conn: &Conn) -> io::Result<u64> {
@@ -31,7 +40,7 @@ fn nonsense() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "an answer of another size")
 }
 
-/// Asks for the bytes of copies to the device and receives them directly into the staging areas. Returns when the connection fails.
+/// Asks for the bytes of copies to the device and receives them directly into the staging areas, unless the job has put them there. Returns when the connection fails.
 pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
     let mut asked: VecDeque<Segment> = VecDeque::new();
     loop {
@@ -45,14 +54,15 @@ pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
         match answer(conn)? {
             // The copy has failed, and the job has given up its memory.
             0 => {}
-            n if n == segment.bytes().len() as u64 => fill(conn, segment.bytes_mut())?,
-            _ => return Err(nonsense()),
+            n if n != segment.len() as u64 => return Err(nonsense()),
+            _ if segment.in_file().is_some() => {}
+            _ => fill(conn, segment.bytes_mut())?,
         }
         staging.over(&segment);
     }
 }
 
-/// Sends the bytes of copies to the host. Returns when the connection fails.
+/// Sends the bytes of copies to the host, or says where the job finds them. Returns when the connection fails.
 pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
     let mut sent: VecDeque<Segment> = VecDeque::new();
     loop {
@@ -62,12 +72,13 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
             _ => staging.try_next(false),
         };
         if let Some(segment) = next {
-            conn.write_pieces(&[&head(&segment), segment.bytes()])?;
+            let bytes = if segment.in_file().is_some() { &[][..] } else { segment.bytes() };
+            conn.write_pieces(&[&head(&segment), bytes])?;
             sent.push_back(segment);
             continue;
         }
         let Some(segment) = sent.pop_front() else { continue };
-        if answer(conn)? != segment.bytes().len() as u64 {
+        if answer(conn)? != segment.len() as u64 {
             return Err(nonsense());
         }
         staging.over(&segment);

@@ -119,10 +119,11 @@ fn end() {
     }
     for (id, t) in rcuda_forwarder::traffic() {
         let name = calls::name(id).map_or_else(|| format!("{id:#06x}"), str::to_owned);
-        let rcuda_forwarder::Traffic { calls, bytes, waits, carried } = t;
+        let rcuda_forwarder::Traffic { calls, bytes, waits, carried, mapped } = t;
         tracing::debug!(
             target: "job",
-            "exit: sent {name}: {calls} calls, {bytes} bytes, {waits} answers waited for, {carried} bytes over connections of their own"
+            "exit: sent {name}: {calls} calls, {bytes} bytes, {waits} answers waited for, {carried} bytes over connections of their own, \
+             {mapped} bytes through shared memory"
         );
     }
     coverage::write_report();

@@ -6,9 +6,10 @@ use crate::enter::CallContext;
 use crate::host_memory::places::pin_everywhere;
 use crate::job::Device;
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, around, lands, meant};
-use crate::pinned::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, set, words_at};
+use crate::pinned::naming::{FOUND, UNFILED, any_unmapped, lies_in, may_be_named_at, may_name, set, words_at};
 use crate::place::Place;
 use cuda_api::code::Code;
+use executor::bulk::search_memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -79,6 +80,15 @@ pub(crate) fn may_pass(cx: &CallContext, from: &'static Device, to: &'static Dev
 /// As [`note_words`], for bytes that are copied to a device address: words are aligned to 8 bytes there.
 pub(crate) fn note_copied(cx: &CallContext, to: u64, bytes: &[u8]) -> Result<(), Code> {
     if any_unmapped() && may_be_named_at(to, bytes) { note_words(cx, words_at(to, bytes)) } else { Ok(()) }
+}
+
+/// As [`note_copied`], for many bytes: several threads search them, where there are any.
+pub(crate) fn note_many(cx: &CallContext, to: u64, bytes: &[u8], threads: Option<usize>) -> Result<(), Code> {
+    let (words, lands) = (words_at(to, bytes), lands());
+    // One thread would need longer than all the others for the copy itself. The parts that they search begin at words.
+    // SAFETY: bytes that live as long as this call.
+    let may_be_named = || unsafe { search_memory(words.as_ptr() as u64, words.len(), &|part| may_name(part, &lands), threads) };
+    if any_unmapped() && may_be_named() { note_words(cx, words) } else { Ok(()) }
 }
 
 /// Notes that the GPU uses the pinned memory at an address by that address. On return all places have it, whichever call requested this

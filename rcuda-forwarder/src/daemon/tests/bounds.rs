@@ -311,7 +311,7 @@ fn a_request_for_which_there_is_no_thread_is_refused() {
         Control::RoundSource { ticket },
         Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true },
         Control::Drain { limit_ms: 0 },
-        Control::Bulk { ticket, to_device: true },
+        Control::Bulk { ticket, to_device: true, shared: false },
         Control::Areas { at_least: 1 },
         Control::PeerOut { ticket, number: 1, parts: vec![memsync::Part { address: 0, pitch: 0, width: 1, rows: 1 }] },
         Control::PeerIn { ticket, number: 1, parts: vec![memsync::Part { address: 0, pitch: 0, width: 1, rows: 1 }] },

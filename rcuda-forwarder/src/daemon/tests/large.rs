@@ -41,7 +41,22 @@ fn random(state: &mut u64, below: u64) -> u64 {
 #[test]
 fn threads_and_streams_copy_bytes_at_any_offset() {
     let s = Scene::new();
-    let link = s.link(0);
+    copy_at_any_offset(s.link(0));
+}
+
+/// The same through memory that both processes map.
+#[test]
+fn threads_and_streams_copy_bytes_through_shared_memory() {
+    let s = Scene::new();
+    copy_at_any_offset(near(&s));
+}
+
+/// A link that shares memory with its worker.
+fn near(s: &Scene) -> Arc<Link> {
+    Link::connect(&s.unix(0), None, &hello(), None).unwrap()
+}
+
+fn copy_at_any_offset(link: Arc<Link>) {
     open(&link);
     thread::scope(|scope| {
         for number in 0..6u64 {
@@ -158,7 +173,7 @@ fn there_is_room_for_some_copies_at_a_time() {
     let link = s.link(0);
     open(&link);
     let mut bytes = pattern(100_000);
-    (0..AREAS as u64).for_each(|stream| kernel(&link, stream, 100_000));
+    (0..AREAS as u64).for_each(|stream| kernel(&link, stream, 1_000_000));
     let send = |bytes: &mut [u8], stream| {
         // SAFETY: the memory lives until all copies are over.
         unsafe { link.send_bulk(&memory(bytes, 0, stream, true), |rc| assert_eq!(rc, Ok((code::SUCCESS, false)))) }.unwrap()
@@ -250,10 +265,10 @@ fn a_worker_ends_with_one_of_these_connections() {
     let link = s.link(0);
     let ticket = [3; 32];
     link.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
-    assert!(link.control(&Control::Bulk { ticket, to_device: true }).is_err(), "they have not arrived");
+    assert!(link.control(&Control::Bulk { ticket, to_device: true, shared: false }).is_err(), "they have not arrived");
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
     link.control(&Control::Accept { ticket }).unwrap();
-    assert!(link.control(&Control::Bulk { ticket: [4; 32], to_device: true }).is_err(), "another ticket");
+    assert!(link.control(&Control::Bulk { ticket: [4; 32], to_device: true, shared: false }).is_err(), "another ticket");
     assert!(!link.has_bulk(false, 0), "none were wanted");
     drop(connections);
     let lost = || link.request(fake::ECHO, &[]).and_then(crate::link::Reply::wait).is_err();
@@ -263,7 +278,7 @@ fn a_worker_ends_with_one_of_these_connections() {
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
     link.control(&Control::Accept { ticket }).unwrap();
     drop(connections);
-    link.control(&Control::Bulk { ticket, to_device: false }).unwrap();
+    link.control(&Control::Bulk { ticket, to_device: false, shared: false }).unwrap();
     // The worker notices it when it uses the connection, at the latest.
     let mut bytes = vec![0; 1 << 20];
     let wanted = memory(&mut bytes, 0, STREAM, false);
@@ -272,4 +287,33 @@ fn a_worker_ends_with_one_of_these_connections() {
     assert!(reply.wait().is_err());
     copy.finish();
     assert!(lost());
+}
+
+#[test]
+fn a_worker_takes_no_file_whose_memory_may_go() {
+    use executor::memory_file::{SIZE, create};
+    let s = Scene::new();
+    let whole = fake::SIZES.file();
+    let cases = [
+        (true, Some(create(whole, c"test", 0).unwrap()), "not what it should be"),
+        (true, Some(create(whole - 1, c"test", SIZE).unwrap()), "not what it should be"),
+        (true, Some(std::fs::File::open("/dev/zero").unwrap().into()), "not what it should be"),
+        (true, None, "descriptors were expected"),
+        (false, None, "descriptors were expected"),
+    ];
+    for (number, (is_near, file, why)) in (1..).zip(cases) {
+        let (link, at) = if is_near { (near(&s), s.unix(0)) } else { (s.link(0), s.at(0)) };
+        let ticket = [number; 32];
+        link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
+        let connections = bulk_connect(&at, &ticket, 1).unwrap();
+        link.control(&Control::Accept { ticket }).unwrap();
+        match file {
+            Some(file) => connections[0].send_descriptors(file.as_fd(), None).unwrap(),
+            None => connections[0].write_pieces(&[&[0]]).unwrap(),
+        }
+        let refused = link.control(&Control::Bulk { ticket, to_device: true, shared: true }).unwrap_err().to_string();
+        assert!(refused.contains(why), "{number}: {refused}");
+        assert_eq!(link.request(fake::ECHO, &[b"on"]).unwrap().wait().unwrap().0, code::SUCCESS);
+        link.close();
+    }
 }

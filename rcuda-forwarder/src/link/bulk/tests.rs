@@ -35,6 +35,11 @@ fn open() -> (Arc<Link>, Conn, Peer) {
     (link, answers, Peer { calls: Inbox::new(calls), out, ins })
 }
 
+/// Of bytes that travel over the connection.
+fn head(token: u64, offset: u64, bytes: u64) -> Head {
+    Head { token, offset, bytes, at: None }
+}
+
 impl Peer {
     /// The next copy that the job requests: its reply id and what it is.
     fn requested(&mut self) -> (u16, u64, Operation) {
@@ -45,7 +50,7 @@ impl Peer {
     }
 
     fn ask(&mut self, token: u64, offset: u64, bytes: u64) {
-        self.ins.write_all(&Head { token, offset, bytes }.bytes()).unwrap();
+        self.ins.write_all(&head(token, offset, bytes).bytes()).unwrap();
     }
 
     /// What the job sends for what was asked.
@@ -58,7 +63,7 @@ impl Peer {
     }
 
     fn send(&mut self, token: u64, offset: u64, bytes: &[u8]) {
-        let head = Head { token, offset, bytes: bytes.len() as u64 };
+        let head = self::head(token, offset, bytes.len() as u64);
         self.out.write_pieces(&[&head.bytes(), bytes]).unwrap();
     }
 
@@ -125,7 +130,7 @@ fn fill_stream(bulk: &Bulk, memory: &BulkMemory) -> Vec<u64> {
 
 /// A segment of a copy is carried.
 fn carry(bulk: &Bulk, token: u64, offset: u64) {
-    let head = Head { token, offset, bytes: 1 };
+    let head = self::head(token, offset, 1);
     bulk.lend(&head, true).unwrap().unwrap();
     bulk.give_back(&head, true);
 }
@@ -196,7 +201,7 @@ fn an_answer_waits_for_what_is_being_carried() {
     let (reply, copy) = request(&link, &memory(&mut bytes, false));
     let (_, ticket, op) = peer.requested();
     // A part of the bytes, and the answer too early.
-    peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 1 << 20 }.bytes()).unwrap();
+    peer.out.write_all(&head(op.token, 0, 1 << 20).bytes()).unwrap();
     peer.out.write_all(&[1; 1000]).unwrap();
     let until = Instant::now() + LONG;
     while lock(&link.shared.common.bulk.table).writers == 0 {
@@ -310,7 +315,7 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
             fill(&peer.ins, &mut [0; 5000]).unwrap();
             peer.ins.shutdown();
         } else {
-            peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 4 << 20 }.bytes()).unwrap();
+            peer.out.write_all(&head(op.token, 0, 4 << 20).bytes()).unwrap();
             peer.out.write_all(&[1; 5000]).unwrap();
             peer.out.shutdown();
         }
@@ -341,7 +346,7 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
         }),
         (true, |p, t| p.send(t, 0, &[1])),
         (false, |p, t| p.send(t, 60, &[1; 5])),
-        (false, |p, t| p.out.write_all(&Head { token: t, offset: 0, bytes: u64::MAX }.bytes()).unwrap()),
+        (false, |p, t| p.out.write_all(&head(t, 0, u64::MAX).bytes()).unwrap()),
         (false, |p, t| p.ask(t, 0, 1)),
     ];
     for (to_device, say) in cases {
@@ -353,5 +358,136 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
         assert!(reply.wait().unwrap_err().why.contains("outside of the copy"));
         copy.finish();
         assert_eq!(host, [GUARD; 96]);
+    }
+}
+
+/// Of bytes that lie in the shared memory.
+fn head_at(token: u64, offset: u64, bytes: u64, at: u64) -> Head {
+    Head { token, offset, bytes, at: Some(at) }
+}
+
+/// Bytes of the shared memory.
+fn region(link: &Link, at: u64, bytes: usize) -> &mut [u8] {
+    let at = link.shared.common.bulk.regions.get().unwrap().at(at, bytes as u64).unwrap();
+    // SAFETY: bytes of the mapping, which the link uses only when the test says so.
+    unsafe { std::slice::from_raw_parts_mut(at, bytes) }
+}
+
+#[test]
+fn bytes_in_shared_memory_pass_no_connection() {
+    let (link, mut calls, mut peer) = open();
+    let file = link.shared.common.bulk.share();
+    assert!(file.is_some() && link.shared.common.bulk.share().is_none(), "the worker gets it once");
+    let mut from: Vec<u8> = (0..100).collect();
+    let (reply, copy) = request(&link, &memory(&mut from, true));
+    let (_, ticket, op) = peer.requested();
+    let answered = |conn: &Conn| {
+        let mut n = [0; 8];
+        fill(conn, &mut n).unwrap();
+        u64::from_le_bytes(n)
+    };
+    for head in [head_at(op.token, 60, 30, 5000), head(op.token, 90, 10), head_at(op.token, 0, 60, 70_000)] {
+        peer.ins.write_all(&head.bytes()).unwrap();
+    }
+    assert_eq!(answered(&peer.ins), 30);
+    assert_eq!(peer.asked(), from[90..], "the others may travel over the connection");
+    assert_eq!(answered(&peer.ins), 60);
+    assert_eq!((&*region(&link, 5000, 30), &*region(&link, 70_000, 60)), (&from[60..90], &from[..60]));
+    assert_eq!((region(&link, 4999, 1)[0], region(&link, 5030, 1)[0]), (0, 0));
+    answer(&mut calls, code::SUCCESS, ticket);
+    reply.wait().unwrap();
+    assert!(!copy.finish());
+
+    let mut to = [GUARD; 100];
+    let (reply, copy) = request(&link, &memory(&mut to[10..90], false));
+    let (_, ticket, op) = peer.requested();
+    region(&link, 9000, 50).fill(3);
+    peer.out.write_all(&head_at(op.token, 30, 50, 9000).bytes()).unwrap();
+    peer.send(op.token, 0, &[4; 30]);
+    assert_eq!((peer.taken(), peer.taken()), (50, 30));
+    answer(&mut calls, code::SUCCESS, ticket);
+    reply.wait().unwrap();
+    assert!(!copy.finish());
+    peer.out.write_all(&head_at(op.token, 0, 80, 9000).bytes()).unwrap();
+    assert_eq!(peer.taken(), 80, "the copy has ended: its memory is not written");
+    peer.ins.write_all(&head_at(op.token, 0, 80, 9000).bytes()).unwrap();
+    assert_eq!(answered(&peer.ins), 0);
+    assert_eq!(
+        (&to[..10], &to[10..40], &to[40..90], &to[90..]),
+        (&[GUARD; 10][..], &[4; 30][..], &[3; 50][..], &[GUARD; 10][..])
+    );
+}
+
+#[test]
+fn heads_outside_of_the_shared_memory_lose_the_worker() {
+    let end = Sizes::of_process().file() as u64;
+    for (shared, at) in [(true, end), (true, end - 63), (true, u64::MAX - 1), (true, u64::MAX - 63), (false, 0)] {
+        for to_device in [true, false] {
+            let (link, _calls, mut peer) = open();
+            let _file = shared.then(|| link.shared.common.bulk.share().unwrap());
+            let mut host = [GUARD; 96];
+            let (reply, copy) = request(&link, &memory(&mut host[16..80], to_device));
+            let (_, _, op) = peer.requested();
+            let conn = if to_device { &mut peer.ins } else { &mut peer.out };
+            conn.write_all(&head_at(op.token, 0, 64, at).bytes()).unwrap();
+            let lost = reply.wait().unwrap_err();
+            assert!(lost.why.contains("outside of the shared memory"), "{lost}");
+            copy.finish();
+            assert_eq!(host, [GUARD; 96]);
+        }
+    }
+}
+
+/// The checks of copies hold for shared memory too.
+#[test]
+fn nonsense_in_shared_memory_loses_the_worker() {
+    for (to_device, offset, bytes) in [(true, 1, 64), (false, 60, 5), (true, 0, 0), (false, u64::MAX, 2)] {
+        let (link, _calls, mut peer) = open();
+        let _file = link.shared.common.bulk.share().unwrap();
+        let mut host = [GUARD; 96];
+        let (reply, copy) = request(&link, &memory(&mut host[16..80], to_device));
+        let (_, _, op) = peer.requested();
+        let conn = if to_device { &mut peer.ins } else { &mut peer.out };
+        conn.write_all(&head_at(op.token, offset, bytes, 0).bytes()).unwrap();
+        assert!(reply.wait().unwrap_err().why.contains("outside of the copy"));
+        copy.finish();
+        assert_eq!((host, &*region(&link, 0, 128)), ([GUARD; 96], &[0; 128][..]));
+    }
+}
+
+/// As the kernel does for the memory of a socket's user: the copy fails, and nothing faults.
+#[test]
+fn memory_that_cannot_be_accessed_makes_a_copy_through_shared_memory_fail() {
+    const PAGE: usize = 4096;
+    for to_device in [true, false] {
+        let (link, mut calls, mut peer) = open();
+        let _file = link.shared.common.bulk.share().unwrap();
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping at an address that the system chooses, of which the second page is taken away.
+        let at = unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), 2 * PAGE, prot, flags, -1, 0).cast::<u8>();
+            at.write_bytes(5, PAGE);
+            assert_eq!(libc::munmap(at.add(PAGE).cast(), PAGE), 0);
+            at
+        };
+        region(&link, 0, 2 * PAGE).fill(6);
+        let bytes = 2 * PAGE as u64;
+        let memory = BulkMemory { host: at, device: 1 << 30, bytes, stream: 9, to_device, late: false, before_sent: None };
+        let (reply, copy) = request(&link, &memory);
+        let (_, ticket, op) = peer.requested();
+        let conn = if to_device { &mut peer.ins } else { &mut peer.out };
+        conn.write_all(&head_at(op.token, 0, bytes, 0).bytes()).unwrap();
+        let mut n = [0; 8];
+        fill(conn, &mut n).unwrap();
+        assert_eq!(u64::from_le_bytes(n), bytes);
+        answer(&mut calls, code::SUCCESS, ticket);
+        reply.wait().unwrap();
+        assert!(copy.finish(), "it was accessed");
+        if to_device {
+            assert!(region(&link, 0, PAGE).iter().all(|b| *b == 5) && region(&link, PAGE as u64, PAGE).iter().all(|b| *b == 0));
+        } else {
+            // SAFETY: the first page.
+            assert!(unsafe { std::slice::from_raw_parts(at, PAGE) }.iter().all(|b| *b == 6));
+        }
     }
 }

@@ -85,9 +85,13 @@ fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, late:
         return Ok(false);
     }
     if r.dst.device && naming::any_unmapped() {
-        // SAFETY: registered memory, which the program keeps during the call.
-        let bytes = unsafe { std::slice::from_raw_parts(r.src.address as *const u8, r.width as usize) };
-        host_memory::note_copied(cx, r.dst.address, bytes)?;
+        // SAFETY: registered memory, which the program says that it keeps during the call. If it does not, this thread finds out, and not
+        // one of ours.
+        let bytes = unsafe {
+            touch(r.src.address, r.width as usize, false);
+            std::slice::from_raw_parts(r.src.address as *const u8, r.width as usize)
+        };
+        host_memory::note_many(cx, r.dst.address, bytes, config::get().ok().and_then(|c| c.copy_threads))?;
         return Ok(!cx.place(device).has_apart());
     }
     Ok(true)
