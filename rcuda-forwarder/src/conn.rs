@@ -2,6 +2,7 @@
 //! greeting may be carried by RDMA.
 
 use crate::byte_stream::ByteStream;
+use crate::carried::Carried;
 use crate::carrier::{Carrier, Plain};
 use crate::endpoint::Endpoint;
 use crate::pipe::Spin;
@@ -109,7 +110,18 @@ impl Conn {
 
     /// Sets a limit for reads: after that time without data they fail with `WouldBlock`.
     pub(crate) fn limit_silence(&self, limit: Duration) -> io::Result<()> {
+        self.rdma.get().into_iter().for_each(|rdma| rdma.limit_silence(limit));
         self.stream.limit_silence(limit)
+    }
+
+    /// How its bytes travel.
+    pub(crate) fn carried(&self) -> Carried {
+        match (self.rdma.get(), self.records.get()) {
+            (Some(_), _) => Carried::RDMA,
+            (None, Some(_)) => Carried::TLS,
+            (None, None) if self.is_tcp() => Carried::TCP,
+            (None, None) => Carried::UNIX,
+        }
     }
 
     pub(crate) fn is_tcp(&self) -> bool {

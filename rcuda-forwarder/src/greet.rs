@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 11;
+pub(crate) const PROTOCOL: u32 = 12;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -80,6 +80,8 @@ pub(crate) enum Opening {
     Bulk {
         /// Digest of the ticket.
         name: [u8; 32],
+        /// RDMA is to carry it, if possible.
+        rdma: bool,
     },
 }
 
@@ -99,7 +101,7 @@ impl Opening {
                 rdma.put(&mut out);
                 hello.put(&mut out);
             }
-            Opening::Bulk { name } => name.put(&mut out),
+            Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
         }
         out
     }
@@ -108,7 +110,7 @@ impl Opening {
         let src = &mut body;
         let opening = match role {
             1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
-            2 => Opening::Bulk { name: Wire::get(src)? },
+            2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             _ => return Err(Short),
         };
         match &opening {
@@ -567,7 +569,7 @@ mod tests {
         let (here, there) = meet(job(7), [1; 32], [1; 32]);
         here.unwrap();
         assert_eq!(there.unwrap(), job(7));
-        let bulk = Opening::Bulk { name: ticket_name(&[5; 32]) };
+        let bulk = Opening::Bulk { name: ticket_name(&[5; 32]), rdma: true };
         let (here, there) = meet(bulk.clone(), ticket_key(&[5; 32]), ticket_key(&[5; 32]));
         here.unwrap();
         assert_eq!(there.unwrap(), bulk);

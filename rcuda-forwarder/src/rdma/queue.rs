@@ -53,6 +53,9 @@ pub(crate) enum Done {
 
 /// A connected queue pair with its two rings of registered memory.
 pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
+    /// Bytes of each of the two memories.
+    fn ring(&self) -> usize;
+
     /// The memory whose bytes our writes take.
     fn outgoing(&self) -> *mut u8;
 

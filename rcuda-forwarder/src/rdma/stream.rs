@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Bytes of each ring.
-pub(crate) const RING: usize = 1 << 20;
 /// Maximum number of messages with bytes that have no credit.
 const MESSAGES: usize = 256;
 /// Maximum number of credits that an end which does not poll has not received. The bytes and messages without credit allow for four each.
@@ -67,6 +65,8 @@ struct Reading {
 #[derive(Debug)]
 pub(crate) struct Stream {
     queue: Box<dyn Queue>,
+    /// Bytes of each ring.
+    ring: usize,
     writing: Mutex<Writing>,
     reading: Mutex<Reading>,
     /// Held while completions are taken.
@@ -90,13 +90,17 @@ pub(crate) struct Stream {
     sleepers: AtomicU32,
     /// Changes whenever a thread has taken completions, and when the leader leaves.
     bell: AtomicU32,
+    /// How long a waiting read waits.
+    silence: OnceLock<Duration>,
 }
 
 impl Stream {
     /// Creates this end over a connected queue pair, for which [`DEPTH`] receives were posted.
     pub(crate) fn new(queue: Box<dyn Queue>) -> Stream {
         Stream {
+            ring: queue.ring(),
             queue,
+            silence: OnceLock::new(),
             writing: Mutex::new(Writing { copied: 0, ends: VecDeque::with_capacity(MESSAGES + 1) }),
             reading: Mutex::default(),
             polling: Mutex::default(),
@@ -179,7 +183,7 @@ impl Stream {
             self.credited.store(credited, Ordering::SeqCst);
         } else {
             let arrived = self.arrived.load(Ordering::SeqCst) + bytes;
-            if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > RING as u64 {
+            if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > self.ring as u64 {
                 return Err("the other end has written bytes for which there was no room".into());
             }
             // A reader that sees these bytes may miss the message, which only delays its credit.
@@ -253,6 +257,16 @@ impl Stream {
         self.arrived.load(Ordering::SeqCst) != self.read.load(Ordering::SeqCst)
     }
 
+    /// Sets a limit for waiting reads: after that time without data they fail with `WouldBlock`. It is set once.
+    pub(crate) fn limit_silence(&self, limit: Duration) {
+        let _ = self.silence.set(limit);
+    }
+
+    /// See [`Stream::limit_silence`].
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        self.silence.get().copied()
+    }
+
     /// Waits until there is something to read, including the end; false on timeout.
     pub(crate) fn wait_readable(&self, socket: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
         self.wait(socket, limit, &|| self.has_arrived())
@@ -275,11 +289,11 @@ impl Stream {
             0 => return Err(io::ErrorKind::WouldBlock.into()),
             _ => {}
         }
-        let n = to.len().min(usize::try_from(there).unwrap_or(RING));
+        let n = to.len().min(usize::try_from(there).unwrap_or(self.ring));
         let mut done = 0;
         while done < n {
-            let at = reading.position as usize % RING;
-            let some = (n - done).min(RING - at);
+            let at = reading.position as usize % self.ring;
+            let some = (n - done).min(self.ring - at);
             // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
             // bytes are copied.
             unsafe { std::ptr::copy_nonoverlapping(self.queue.incoming().add(at), to[done..].as_mut_ptr(), some) };
@@ -296,7 +310,7 @@ impl Stream {
         let messages = self.messages.load(Ordering::SeqCst);
         let is_empty = self.arrived.load(Ordering::SeqCst) == reading.position;
         let bytes = reading.position - reading.told;
-        if bytes < RING as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
+        if bytes < self.ring as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
             return;
         }
         // If it cannot be sent, the stream has ended, and what has arrived can still be read.
@@ -306,6 +320,22 @@ impl Stream {
                 reading.messages = messages;
             }
         }
+    }
+
+    /// Fills `to` before `deadline`, without a look at the connection of the greeting, on which the setup may still send something.
+    pub(crate) fn read_exact_apart(&self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !to.is_empty() {
+            match self.try_read(to) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => to = &mut to[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// Posts a write. Waits only for the network, if too many are under way.
@@ -329,7 +359,7 @@ impl Stream {
         while writing.ends.front().is_some_and(|end| *end <= credited) {
             writing.ends.pop_front();
         }
-        if writing.ends.len() < MESSAGES { RING as u64 - (writing.copied - credited) } else { 0 }
+        if writing.ends.len() < MESSAGES { self.ring as u64 - (writing.copied - credited) } else { 0 }
     }
 
     fn wait_for_room(&self, socket: BorrowedFd<'_>, writing: &mut Writing) -> io::Result<()> {
@@ -337,7 +367,7 @@ impl Stream {
         let is_full = writing.ends.len() >= MESSAGES;
         let met = || {
             let credited = self.credited.load(Ordering::SeqCst);
-            if is_full { first.is_none_or(|end| end <= credited) } else { copied - credited < RING as u64 }
+            if is_full { first.is_none_or(|end| end <= credited) } else { copied - credited < self.ring as u64 }
         };
         let spun = Spin::new().until(|| {
             self.pump(false);
@@ -356,7 +386,7 @@ impl Stream {
         }
         writing.ends.push_back(writing.copied);
         self.posted.store(writing.copied, Ordering::SeqCst);
-        self.post(from as usize % RING, bytes as usize, bytes as u32)
+        self.post(from as usize % self.ring, bytes as usize, bytes as u32)
     }
 
     /// Writes several pieces in order.
@@ -374,15 +404,15 @@ impl Stream {
                     self.wait_for_room(socket, &mut writing)?;
                     continue;
                 }
-                let at = writing.copied as usize % RING;
+                let at = writing.copied as usize % self.ring;
                 let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
-                let n = rest.len().min(RING - at).min(room.min(STEP - waiting) as usize);
+                let n = rest.len().min(self.ring - at).min(room.min(STEP - waiting) as usize);
                 // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
                 unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.queue.outgoing().add(at), n) };
                 writing.copied += n as u64;
                 rest = &rest[n..];
                 // A message does not continue at the start of the ring.
-                if waiting + n as u64 == STEP || at + n == RING {
+                if waiting + n as u64 == STEP || at + n == self.ring {
                     self.flush(&mut writing)?;
                 }
             }
@@ -401,7 +431,8 @@ impl Stream {
     pub(crate) fn wait_arrived(&self, limit: Duration) {
         let began = Instant::now();
         while self.under_way.load(Ordering::SeqCst) != 0 && !self.is_ended() && began.elapsed() < limit {
-            self.pump(true);
+            // Not surely: the thread that takes completions may have panicked, and be the one that waits here.
+            self.pump(false);
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -1,7 +1,7 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
 use super::queue::{Done, Parameters, Prepared, Queue, gid_of};
-use super::stream::{DEPTH, RING};
+use super::stream::DEPTH;
 use crate::fork::NotInherited;
 use crate::token::random;
 use ibverbs_sys as ibv;
@@ -15,8 +15,11 @@ use std::ptr::{null, null_mut};
 const TIMEOUT: u8 = 17;
 /// and how often a packet is sent again.
 const RETRIES: u8 = 7;
-/// How long to wait before a write for which there was no receive is repeated: 0.64 ms. The limits of the stream prevent that.
-const NOT_READY: u8 = 12;
+/// How long to wait before a write for which there was no receive is repeated: 10.24 ms. The limits of the stream prevent that, so an
+/// end that causes it does not keep to them,
+const NOT_READY: u8 = 20;
+/// and this is how often such a write is repeated. 7 would mean forever.
+const NOT_READY_RETRIES: u8 = 6;
 /// Maximum number of addresses of a device.
 const GIDS: usize = 1024;
 /// Size of the largest packets, as the verbs encode it: 4096 bytes.
@@ -26,29 +29,30 @@ const MTU: u32 = 5;
 #[derive(Debug)]
 struct Region {
     base: *mut u8,
+    bytes: usize,
     mr: *mut ibv::ibv_mr,
 }
 
 impl Region {
     /// # Safety
     /// The protection domain exists, and longer than the region.
-    unsafe fn new(pd: *mut ibv::ibv_pd, access: ibv::ibv_access_flags) -> io::Result<Region> {
+    unsafe fn new(pd: *mut ibv::ibv_pd, bytes: usize, access: ibv::ibv_access_flags) -> io::Result<Region> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: fresh memory at an address that the kernel chooses.
-        let base = unsafe { libc::mmap(null_mut(), RING, prot, flags, -1, 0) };
+        let base = unsafe { libc::mmap(null_mut(), bytes, prot, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut region = Region { base: base.cast(), mr: null_mut() };
+        let mut region = Region { base: base.cast(), bytes, mr: null_mut() };
         // SAFETY: our mapping. What a device writes must not become a child's copy.
-        if unsafe { libc::madvise(base, RING, libc::MADV_DONTFORK) } != 0 {
+        if unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the caller keeps the domain; the memory is mapped until the region is dropped.
-        region.mr = unsafe { ibv::ibv_reg_mr(pd, base, RING, access.0 as c_int) };
+        region.mr = unsafe { ibv::ibv_reg_mr(pd, base, bytes, access.0 as c_int) };
         if region.mr.is_null() {
             let why = io::Error::last_os_error();
-            return Err(io::Error::new(why.kind(), format!("cannot register {RING} bytes of memory (ulimit -l): {why}")));
+            return Err(io::Error::new(why.kind(), format!("cannot register {bytes} bytes of memory (ulimit -l): {why}")));
         }
         Ok(region)
     }
@@ -66,7 +70,7 @@ impl Drop for Region {
             if !self.mr.is_null() {
                 ibv::ibv_dereg_mr(self.mr);
             }
-            libc::munmap(self.base.cast(), RING);
+            libc::munmap(self.base.cast(), self.bytes);
         }
     }
 }
@@ -117,6 +121,7 @@ pub(super) struct Pair {
     objects: Objects,
     outgoing: *mut u8,
     incoming: *mut u8,
+    ring: usize,
     local_key: u32,
     ours: Parameters,
     /// The port, and the index of its address.
@@ -212,8 +217,8 @@ fn find(address: IpAddr) -> io::Result<Port> {
 }
 
 impl Pair {
-    /// Makes a queue pair at the device with this address, with all receives posted.
-    pub(super) fn new(address: IpAddr) -> io::Result<Pair> {
+    /// Makes a queue pair at the device with this address, with rings of so many bytes and all receives posted.
+    pub(super) fn new(address: IpAddr, ring: usize) -> io::Result<Pair> {
         let port = find(address)?;
         let mut o = Objects {
             context: port.context,
@@ -239,8 +244,8 @@ impl Pair {
             o.receives = made("completion queue", ibv::ibv_create_cq(o.context, depth, null_mut(), o.channel, 0))?;
             o.writes = made("completion queue", ibv::ibv_create_cq(o.context, depth, null_mut(), null_mut(), 0))?;
             let local = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-            o.outgoing = Some(Region::new(o.pd, local)?);
-            o.incoming = Some(Region::new(o.pd, local | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE)?);
+            o.outgoing = Some(Region::new(o.pd, ring, local)?);
+            o.incoming = Some(Region::new(o.pd, ring, local | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE)?);
             let mut wanted = ibv::ibv_qp_init_attr {
                 send_cq: o.writes,
                 recv_cq: o.receives,
@@ -270,7 +275,7 @@ impl Pair {
         };
         let (outgoing, incoming, local_key) = (out.base, into.base, out.keys().0);
         let (port, gid_index) = (port.number, port.gid_index);
-        let pair = Pair { objects: o, outgoing, incoming, local_key, ours, port, gid_index, theirs: None };
+        let pair = Pair { objects: o, outgoing, incoming, ring, local_key, ours, port, gid_index, theirs: None };
         use ibv::ibv_qp_attr_mask as m;
         let mut attributes = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_INIT,
@@ -343,7 +348,7 @@ impl Prepared for Pair {
             sq_psn: self.ours.first,
             timeout: TIMEOUT,
             retry_cnt: RETRIES,
-            rnr_retry: RETRIES,
+            rnr_retry: NOT_READY_RETRIES,
             max_rd_atomic: 0,
             ..Default::default()
         };
@@ -354,6 +359,10 @@ impl Prepared for Pair {
 }
 
 impl Queue for Pair {
+    fn ring(&self) -> usize {
+        self.ring
+    }
+
     fn outgoing(&self) -> *mut u8 {
         self.outgoing
     }
