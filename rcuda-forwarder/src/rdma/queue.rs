@@ -33,7 +33,7 @@ pub(super) fn gid_of(address: IpAddr) -> [u8; 16] {
 }
 
 /// A queue pair that is not connected yet.
-pub(crate) trait Prepared {
+pub(crate) trait Prepared: Send {
     /// What the other end has to know.
     fn parameters(&self) -> Parameters;
 

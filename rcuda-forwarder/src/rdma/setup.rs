@@ -189,6 +189,124 @@ fn connect_with(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rdma::DATA_RING;
+    use crate::rdma::stream::tests::{Nature, Unconnected, unconnected};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn tcp() -> [Conn; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [Conn::new(listener.accept().unwrap().0.into()), Conn::new(client.into())]
+    }
+
+    type Pairs = [io::Result<Box<dyn Prepared>>; 2];
+
+    /// Sets RDMA up between a server and a client, with what each of them has prepared.
+    fn set_up([server, client]: &[Conn; 2], [theirs, ours]: Pairs) -> [Result<(), NoRdma>; 2] {
+        thread::scope(|s| {
+            let accepted = s.spawn(|| accept_with(server, Instant::now() + LONG, theirs));
+            let connected = connect_with(client, Instant::now() + LONG, || ours);
+            [accepted.join().unwrap(), connected]
+        })
+    }
+
+    /// What is written at one end arrives at the other, in both directions.
+    fn works([server, client]: &[Conn; 2]) {
+        for (from, to) in [(server, client), (client, server)] {
+            from.write_pieces(&[b"to", b"gether"]).unwrap();
+            let mut got = [0; 8];
+            to.read_exact_by(&mut got, Instant::now() + LONG).unwrap();
+            assert_eq!(&got, b"together");
+        }
+    }
+
+    /// Both ends at a network of this nature; `change` may spoil one of them.
+    fn ends(nature: Nature, change: impl FnOnce(&mut [Box<Unconnected>; 2])) -> (Pairs, impl Drop) {
+        let (mut pairs, carrier) = unconnected(nature, gid_of("127.0.0.1".parse().unwrap()));
+        change(&mut pairs);
+        (pairs.map(|pair| Ok(pair as Box<dyn Prepared>)), carrier)
+    }
+
+    #[test]
+    fn after_a_setup_rdma_carries_the_connection() {
+        for seed in 1..4 {
+            let conns = tcp();
+            let (pairs, _carrier) = ends(Nature::good(seed, DATA_RING), |_| {});
+            let done = set_up(&conns, pairs);
+            assert!(done.iter().all(Result::is_ok), "{done:?}");
+            assert!(conns.iter().all(|c| c.carried().to_string() == "rdma"));
+            works(&conns);
+        }
+    }
+
+    /// Whatever fails: both ends know it, and use the connection without RDMA.
+    #[test]
+    fn a_setup_that_fails_leaves_a_connection_that_works() {
+        let good = Nature::good(5, DATA_RING);
+        let at = |delivers, is_silent| Nature { delivers, is_silent, ..good };
+        type Spoil = fn(&mut Pairs);
+        let none: Spoil = |_| {};
+        let missing = |end: usize| move |pairs: &mut Pairs| pairs[end] = Err(io::Error::other("no device"));
+        let cases: Vec<(&str, Nature, Option<usize>, Box<dyn FnOnce(&mut Pairs) + Send>)> = vec![
+            ("RDMA at the server: no device", good, None, Box::new(missing(0))),
+            ("RDMA at the client: no device", good, None, Box::new(missing(1))),
+            ("RDMA at the server: it cannot be connected", good, Some(0), Box::new(none)),
+            ("RDMA at the client: it cannot be connected", good, Some(1), Box::new(none)),
+            // Who waits learns of a failure; with silence only the limit helps.
+            ("the queue pair has failed", at([0, 0], false), None, Box::new(none)),
+            ("the queue pair has failed", at([1, 0], false), None, Box::new(none)),
+            ("RDMA at the client: no packets arrive", at([0, 1], true), None, Box::new(none)),
+            ("RDMA at the server: no packets arrive", at([1, 0], true), None, Box::new(none)),
+        ];
+        thread::scope(|s| {
+            for (why, nature, refuses, spoil) in cases {
+                s.spawn(move || {
+                    let conns = tcp();
+                    let (mut pairs, _carrier) = ends(nature, |pairs| {
+                        refuses.into_iter().for_each(|end| pairs[end].refuses = true);
+                    });
+                    spoil(&mut pairs);
+                    for end in set_up(&conns, pairs) {
+                        assert!(matches!(&end, Err(NoRdma::Unavailable(said)) if said.contains(why)), "{why}: {end:?}");
+                    }
+                    assert!(conns.iter().all(|c| c.carried().to_string() == "tcp"));
+                    works(&conns);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn an_end_that_does_not_want_rdma_keeps_the_connection() {
+        let [server, client] = tcp();
+        decline(&server, "no").unwrap();
+        let (pairs, _carrier) = ends(Nature::good(6, DATA_RING), |_| {});
+        let [_, ours] = pairs;
+        let said = connect_with(&client, Instant::now() + LONG, || ours);
+        assert!(matches!(&said, Err(NoRdma::Unavailable(why)) if why == "no"), "{said:?}");
+        works(&[server, client]);
+    }
+
+    /// Nothing is known of the other end then, so the connection is of no use.
+    #[test]
+    fn a_connection_that_ends_in_a_setup_has_failed() {
+        let of_client = written(&Parameters { gid: gid_of("127.0.0.1".parse().unwrap()), number: 1, first: 0, address: 0, key: 0, mtu: 0 });
+        for said in [vec![], vec![&of_client[..]], vec![&of_client[..], &[]]] {
+            let [server, client] = tcp();
+            let (pairs, _carrier) = ends(Nature::good(7, DATA_RING), |_| {});
+            let [theirs, _] = pairs;
+            for body in said {
+                greet::answer(&client, Ok(body)).unwrap();
+            }
+            client.shutdown();
+            let end = accept_with(&server, Instant::now() + LONG, theirs);
+            assert!(matches!(end, Err(NoRdma::Failed(_))), "{end:?}");
+            assert_ne!(server.carried().to_string(), "rdma");
+        }
+    }
 
     #[test]
     fn a_queue_pair_of_another_machine_is_refused() {

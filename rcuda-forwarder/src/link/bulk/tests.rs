@@ -7,6 +7,8 @@ use super::*;
 use crate::conn::pair;
 use crate::frame::{AnswerHead, HEAD as FRAME, Head as Frame};
 use crate::inbox::Inbox;
+use crate::rdma::DATA_RING;
+use crate::rdma::stream::tests::{Nature, connections};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy as Operation, id};
 use cuda_api::wire::Wire;
@@ -23,10 +25,16 @@ struct Peer {
 }
 
 fn open() -> (Arc<Link>, Conn, Peer) {
+    open_over([pair(), pair()])
+}
+
+/// As [`open`]; each connection in the given way.
+fn open_over(pairs: [(Conn, Conn); 2]) -> (Arc<Link>, Conn, Peer) {
     let (link, calls) = linked(LONG);
     let answers = Conn::new(calls.socket().unwrap().try_clone_to_owned().unwrap());
-    let mut ends = [true, false].map(|to_device| {
-        let (ours, theirs) = pair();
+    let mut pairs = pairs.into_iter().zip([true, false]);
+    let mut ends = [(); 2].map(|()| {
+        let ((ours, theirs), to_device) = pairs.next().unwrap();
         start(&link.shared, vec![Arc::new(ours)], to_device).unwrap();
         theirs.limit_silence(LONG).unwrap();
         Some(theirs)
@@ -114,6 +122,80 @@ fn the_worker_decides_what_is_carried_when() {
         (&to[..10], &to[10..40], &to[40..90], &to[90..]),
         (&[GUARD; 10][..], &[4; 30][..], &[3; 50][..], &[GUARD; 10][..])
     );
+}
+
+/// A worker over RDMA that carries a whole copy in segments; what it has received of one to the device.
+fn carry_all(peer: &mut Peer, op: &Operation, to_device: bool, sent: &[u8]) -> io::Result<Vec<u8>> {
+    let mut got = vec![0; op.bytes as usize];
+    // As the worker: the next segment is asked for before the bytes of the first one have arrived.
+    let starts: Vec<u64> = (0..op.bytes).step_by(SEGMENT as usize).collect();
+    let head = |offset: u64| Head { token: op.token, offset, bytes: SEGMENT.min(op.bytes - offset) };
+    for offset in starts.iter().copied() {
+        let (head, at) = (head(offset), offset as usize);
+        let range = at..at + head.bytes as usize;
+        let mut n = [0; 8];
+        if to_device {
+            (&peer.ins).write_all(&head.bytes())?;
+            fill(&peer.ins, &mut n)?;
+            assert_eq!(u64::from_le_bytes(n), head.bytes);
+            fill(&peer.ins, &mut got[range])?;
+        } else {
+            peer.out.write_pieces(&[&head.bytes(), &sent[range]])?;
+            fill(&peer.out, &mut n)?;
+            assert_eq!(u64::from_le_bytes(n), head.bytes);
+        }
+    }
+    Ok(got)
+}
+
+const SEGMENT: u64 = 900_000;
+
+/// Each of the writes of a large copy may be the one that fails.
+#[test]
+fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
+    let pattern: Vec<u8> = (0..6_000_000u32).map(|i| (i >> 6) as u8 ^ i as u8).collect();
+    for to_device in [true, false] {
+        let mut made = 0;
+        for (seed, writes) in (0..100).step_by(6).chain([usize::MAX]).enumerate() {
+            let good = Nature::good(seed as u64 + 1, DATA_RING);
+            let (a, b, _carrier) = connections(Nature { delivers: [writes; 2], ..good });
+            let (c, d, _other) = connections(good);
+            let (link, mut calls, mut peer) = open_over(if to_device { [(a, b), (c, d)] } else { [(c, d), (a, b)] });
+            let mut host = vec![GUARD; pattern.len() + 128];
+            let inside = 64..64 + pattern.len();
+            if to_device {
+                host[inside.clone()].copy_from_slice(&pattern);
+            }
+            let (reply, copy) = request(&link, &memory(&mut host[inside.clone()], to_device));
+            let (_, ticket, op) = peer.requested();
+            let carried = carry_all(&mut peer, &op, to_device, &pattern);
+            match &carried {
+                Ok(got) => {
+                    answer(&mut calls, code::SUCCESS, ticket);
+                    // A write after the last one that matters may still have failed.
+                    let answered = reply.wait().is_ok();
+                    assert!(answered || writes != usize::MAX);
+                    assert!(!to_device || *got == pattern);
+                    made += 1;
+                }
+                Err(_) => {
+                    assert_ne!(writes, usize::MAX);
+                    let lost = reply.wait().unwrap_err();
+                    assert!(lost.why.contains("large copies"), "{lost}");
+                }
+            }
+            copy.finish();
+            assert!(copy.over().load(Ordering::Acquire));
+            assert!(host[..64].iter().chain(&host[inside.end..]).all(|b| *b == GUARD));
+            if carried.is_ok() {
+                assert!(host[inside] == pattern, "{writes} writes");
+            } else if !to_device {
+                // What has arrived is right, and the rest is as it was.
+                assert!(host[inside].iter().zip(&pattern).all(|(is, was)| is == was || *is == GUARD));
+            }
+        }
+        assert!((1..17).contains(&made), "{made} of 18 copies were made");
+    }
 }
 
 /// Copies of one stream, as many as it takes, and one more.
