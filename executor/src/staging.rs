@@ -273,6 +273,11 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// The regions of its area: what keeps them mapped, their address and their bytes. The words behind them are not among these.
+    pub fn regions(&self) -> (Arc<Room>, usize, usize) {
+        (self.room.clone(), self.room.at, self.room.bytes - WORDS)
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.

@@ -4,10 +4,11 @@
 //! order of these messages.
 
 use crate::conn::Conn;
+use crate::rdma::queue::Memory;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes of a message of the worker.
-pub(crate) const HEAD: usize = 24;
+pub(crate) const HEAD: usize = 40;
 /// Bytes of an answer of the job.
 pub(crate) const ANSWER: usize = 8;
 
@@ -20,12 +21,15 @@ pub(crate) struct Head {
     pub(crate) offset: u64,
     /// Their number.
     pub(crate) bytes: u64,
+    /// Of bytes that it wants over RDMA: the memory to which they are written. It skips them in the stream.
+    pub(crate) slot: Option<Memory>,
 }
 
 impl Head {
     pub(crate) fn bytes(&self) -> [u8; HEAD] {
+        let (address, key) = self.slot.map_or((0, 0), |slot| (slot.address, u64::from(slot.key)));
         let mut all = [0; HEAD];
-        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes]) {
+        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes, address, key]) {
             *to = word.to_le_bytes();
         }
         all
@@ -33,7 +37,8 @@ impl Head {
 
     pub(crate) fn read(all: &[u8; HEAD]) -> Head {
         let word = |i: usize| u64::from_le_bytes(all.as_chunks::<8>().0[i]);
-        Head { token: word(0), offset: word(1), bytes: word(2) }
+        let slot = (word(3) != 0).then(|| Memory { address: word(3), key: word(4) as u32 });
+        Head { token: word(0), offset: word(1), bytes: word(2), slot }
     }
 }
 

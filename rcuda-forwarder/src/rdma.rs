@@ -4,7 +4,7 @@
 //! The network card writes to the memory of the two processes without encryption, so both ends must have said that they want that: the
 //! client with `rdma://`, the server with `--allow-plain`.
 
-mod queue;
+pub(crate) mod queue;
 pub(crate) mod setup;
 pub(crate) mod stream;
 #[cfg(feature = "rdma")]

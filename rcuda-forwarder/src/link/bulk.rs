@@ -6,6 +6,7 @@
 
 use crate::bulk::{HEAD, Head, fill};
 use crate::conn::Conn;
+use crate::rdma::queue::Memory;
 use crate::sync::lock;
 use crate::traffic;
 use cuda_api::ops::id;
@@ -336,8 +337,11 @@ impl Bulk {
             if let Some(before_sent) = &lent.before_sent {
                 before_sent(head.offset..head.offset + head.bytes);
             }
-            let carried = if to_device {
+            let carried = if let (true, Some(slot)) = (to_device, head.slot) {
                 // SAFETY: the memory of a copy that waits until this connection has given it back.
+                unsafe { send_to(conn, lent.host as *const u8, head.bytes, slot) }
+            } else if to_device {
+                // SAFETY: as above.
                 unsafe { send(conn, lent.host as *const u8, head.bytes, &lent.end) }
             } else {
                 // SAFETY: as above; each byte is lent once.
@@ -404,6 +408,18 @@ unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Resul
         }
     }
     Ok(())
+}
+
+/// As [`send`], over RDMA to the memory that the worker has named.
+///
+/// # Safety
+/// As for [`send`]. This thread itself reads the bytes.
+unsafe fn send_to(conn: &Conn, from: *const u8, bytes: u64, slot: Memory) -> io::Result<()> {
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a place for bytes outside of the copy's connection");
+    let rdma = conn.rdma().ok_or_else(nonsense)?;
+    (&mut &*conn).write_all(&bytes.to_le_bytes())?;
+    // SAFETY: as the caller says.
+    rdma.write_to(conn.socket()?, unsafe { std::slice::from_raw_parts(from, bytes as usize) }, slot)
 }
 
 /// Receives bytes into the program's memory, as far as they can be written.

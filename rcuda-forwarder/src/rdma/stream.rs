@@ -11,7 +11,7 @@
 //! The other end may write to our ring at any time and send any number: bytes are copied out before they are used, and numbers are
 //! checked.
 
-use super::queue::{Done, Queue};
+use super::queue::{Done, Keys, Memory, Owner, Queue, Side, Write};
 use crate::futex;
 use crate::pipe::Spin;
 use crate::sync::{AtomicU32, lock};
@@ -45,7 +45,7 @@ const SHORT: u64 = 64;
 /// What is written: positions, which only increase.
 #[derive(Debug, Default)]
 struct Writing {
-    /// Bytes that are in our copy of the ring.
+    /// Bytes of the stream so far.
     copied: u64,
     /// Ends of the messages without credit.
     ends: VecDeque<u64>,
@@ -274,6 +274,21 @@ impl Stream {
 
     /// Reads what has arrived; `WouldBlock` if there is nothing. What arrived before the end is read first.
     pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        let most = to.len();
+        self.take(most, |done, from| {
+            // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
+            // bytes are copied.
+            unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to[done..].as_mut_ptr(), from.len()) };
+        })
+    }
+
+    /// As [`Stream::try_read`], of at most so many bytes that the other end has written to other memory.
+    pub(crate) fn try_skip(&self, most: usize) -> io::Result<usize> {
+        self.take(most, |_, _| {})
+    }
+
+    /// Gives each piece of the ring that was read to `copy`, with the number of bytes before it.
+    fn take(&self, most: usize, mut copy: impl FnMut(usize, *const [u8])) -> io::Result<usize> {
         let mut reading = lock(&self.reading);
         let mut there = self.arrived.load(Ordering::SeqCst) - reading.position;
         if there == 0 {
@@ -289,14 +304,13 @@ impl Stream {
             0 => return Err(io::ErrorKind::WouldBlock.into()),
             _ => {}
         }
-        let n = to.len().min(usize::try_from(there).unwrap_or(self.ring));
+        let n = most.min(usize::try_from(there).unwrap_or(self.ring));
         let mut done = 0;
         while done < n {
             let at = reading.position as usize % self.ring;
             let some = (n - done).min(self.ring - at);
-            // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
-            // bytes are copied.
-            unsafe { std::ptr::copy_nonoverlapping(self.queue.incoming().add(at), to[done..].as_mut_ptr(), some) };
+            // SAFETY: inside the ring.
+            copy(done, std::ptr::slice_from_raw_parts(unsafe { self.queue.incoming().add(at) }, some));
             reading.position += some as u64;
             done += some;
         }
@@ -314,7 +328,8 @@ impl Stream {
             return;
         }
         // If it cannot be sent, the stream has ended, and what has arrived can still be read.
-        if self.post(0, 0, CREDIT | bytes as u32).is_ok() {
+        let credit = Write { from: Side::Ring(0), to: Side::Ring(0), bytes: 0, number: CREDIT | bytes as u32 };
+        if self.post(&credit).is_ok() {
             reading.told = reading.position;
             if is_empty {
                 reading.messages = messages;
@@ -339,7 +354,7 @@ impl Stream {
     }
 
     /// Posts a write. Waits only for the network, if too many are under way.
-    fn post(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+    fn post(&self, write: &Write) -> io::Result<()> {
         let free = |n: usize| (n < DEPTH).then_some(n + 1);
         while self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
             self.pump(false);
@@ -350,7 +365,7 @@ impl Stream {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
-        self.queue.post_write(offset, bytes, number).inspect_err(|e| self.fail(e.to_string()))
+        self.queue.post_write(write).inspect_err(|e| self.fail(e.to_string()))
     }
 
     /// Bytes that can be copied to the ring, if another message may be sent.
@@ -377,16 +392,36 @@ impl Stream {
         if met() { Ok(()) } else { Err(self.ended()) }
     }
 
-    /// Posts a write for what is copied.
-    fn flush(&self, writing: &mut Writing) -> io::Result<()> {
-        let from = self.posted.load(Ordering::SeqCst);
-        let bytes = writing.copied - from;
+    /// Posts a write for what has been added to the stream since the last one.
+    fn flush(&self, writing: &mut Writing, sides: Option<(Side, Side)>) -> io::Result<()> {
+        let at = self.posted.load(Ordering::SeqCst);
+        let bytes = writing.copied - at;
         if bytes == 0 {
             return Ok(());
         }
+        let ring = Side::Ring(at as usize % self.ring);
+        let (from, to) = sides.unwrap_or((ring, ring));
         writing.ends.push_back(writing.copied);
         self.posted.store(writing.copied, Ordering::SeqCst);
-        self.post(from as usize % self.ring, bytes as usize, bytes as u32)
+        self.post(&Write { from, to, bytes: bytes as usize, number: bytes as u32 })
+    }
+
+    /// Where in the ring the next bytes go, and how many of so many can go there now, behind those that are waiting: no message continues
+    /// at the start of the ring.
+    fn next(&self, socket: BorrowedFd<'_>, writing: &mut Writing, bytes: usize) -> io::Result<(usize, usize)> {
+        loop {
+            if self.is_ended() {
+                return Err(self.ended());
+            }
+            let room = self.room(writing);
+            if room > 0 {
+                let at = writing.copied as usize % self.ring;
+                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
+                return Ok((at, bytes.min(self.ring - at).min(room.min(STEP - waiting) as usize)));
+            }
+            self.flush(writing, None)?;
+            self.wait_for_room(socket, writing)?;
+        }
     }
 
     /// Writes several pieces in order.
@@ -395,29 +430,57 @@ impl Stream {
         for piece in pieces {
             let mut rest = *piece;
             while !rest.is_empty() {
-                if self.is_ended() {
-                    return Err(self.ended());
-                }
-                let room = self.room(&mut writing);
-                if room == 0 {
-                    self.flush(&mut writing)?;
-                    self.wait_for_room(socket, &mut writing)?;
-                    continue;
-                }
-                let at = writing.copied as usize % self.ring;
-                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
-                let n = rest.len().min(self.ring - at).min(room.min(STEP - waiting) as usize);
-                // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
-                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.queue.outgoing().add(at), n) };
+                let (at, n) = self.next(socket, &mut writing, rest.len())?;
+                self.copy(&rest[..n], at);
                 writing.copied += n as u64;
                 rest = &rest[n..];
-                // A message does not continue at the start of the ring.
-                if waiting + n as u64 == STEP || at + n == self.ring {
-                    self.flush(&mut writing)?;
+                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
+                if waiting == STEP || at + n == self.ring {
+                    self.flush(&mut writing, None)?;
                 }
             }
         }
-        self.flush(&mut writing)
+        self.flush(&mut writing, None)
+    }
+
+    /// Copies bytes to our copy of the ring.
+    fn copy(&self, from: &[u8], at: usize) {
+        // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.queue.outgoing().add(at), from.len()) };
+    }
+
+    /// As [`Stream::write`], but the bytes arrive in other memory of the other end, which [skips](Stream::try_skip) them in the stream.
+    pub(crate) fn write_to(&self, socket: BorrowedFd<'_>, mut rest: &[u8], mut to: Memory) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        self.flush(&mut writing, None)?;
+        while !rest.is_empty() {
+            let (at, n) = self.next(socket, &mut writing, rest.len())?;
+            self.copy(&rest[..n], at);
+            writing.copied += n as u64;
+            self.flush(&mut writing, Some((Side::Ring(at), Side::Other(to))))?;
+            (rest, to) = (&rest[n..], to.at(n as u64));
+        }
+        Ok(())
+    }
+
+    /// As [`Stream::write`], of registered memory, which is not copied: it must stay as it is until the other end has said that it has
+    /// the bytes.
+    pub(crate) fn write_from(&self, socket: BorrowedFd<'_>, mut from: Memory, bytes: usize) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        self.flush(&mut writing, None)?;
+        let mut left = bytes;
+        while left > 0 {
+            let (at, n) = self.next(socket, &mut writing, left)?;
+            writing.copied += n as u64;
+            self.flush(&mut writing, Some((Side::Other(from), Side::Ring(at))))?;
+            (left, from) = (left - n, from.at(n as u64));
+        }
+        Ok(())
+    }
+
+    /// Registers memory to which the other end may write, and from which [`Stream::write_from`] does.
+    pub(crate) fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        self.queue.register(at, bytes, owner)
     }
 
     /// Whether a short message can be written without a wait.

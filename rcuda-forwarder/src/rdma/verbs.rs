@@ -1,8 +1,9 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
-use super::queue::{Done, Parameters, Prepared, Queue, gid_of};
+use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused, gid_of};
 use super::stream::DEPTH;
 use crate::fork::NotInherited;
+use crate::sync::lock;
 use crate::token::random;
 use ibverbs_sys as ibv;
 use std::ffi::{CStr, c_int};
@@ -10,6 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 
 /// Time for an acknowledgement, as 4.096 µs times a power of two: 0.5 s,
 const TIMEOUT: u8 = 17;
@@ -75,8 +77,18 @@ impl Drop for Region {
     }
 }
 
-/// The objects of the device, as far as they were made; destroyed in the order of dependence.
+/// Other memory that was registered. Its owner is dropped afterwards.
 #[derive(Debug)]
+struct Lent(*mut ibv::ibv_mr);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: registered, and deregistered once. If the queue pair exists, a write to this memory fails from now on.
+        unsafe { ibv::ibv_dereg_mr(self.0) };
+    }
+}
+
+/// The objects of the device, as far as they were made; destroyed in the order of dependence.
 struct Objects {
     context: *mut ibv::ibv_context,
     channel: *mut ibv::ibv_comp_channel,
@@ -86,6 +98,7 @@ struct Objects {
     qp: *mut ibv::ibv_qp,
     outgoing: Option<Region>,
     incoming: Option<Region>,
+    lent: Mutex<Vec<(Lent, Owner)>>,
     /// Its descriptors, which children must not keep.
     not_inherited: Vec<NotInherited>,
 }
@@ -99,6 +112,7 @@ impl Drop for Objects {
                 ibv::ibv_destroy_qp(self.qp);
             }
             (self.outgoing, self.incoming) = (None, None);
+            lock(&self.lent).clear();
             for cq in [self.receives, self.writes] {
                 if !cq.is_null() {
                     ibv::ibv_destroy_cq(cq);
@@ -112,6 +126,12 @@ impl Drop for Objects {
             }
             ibv::ibv_close_device(self.context);
         }
+    }
+}
+
+impl std::fmt::Debug for Objects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Objects").field("qp", &self.qp).finish_non_exhaustive()
     }
 }
 
@@ -229,6 +249,7 @@ impl Pair {
             qp: null_mut(),
             outgoing: None,
             incoming: None,
+            lent: Mutex::default(),
             not_inherited: Vec::new(),
         };
         // SAFETY: each function gets objects that exist; `o` keeps the results in an order in which they can be destroyed.
@@ -371,9 +392,29 @@ impl Queue for Pair {
         self.incoming
     }
 
-    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+        // SAFETY: the domain exists, and the owner keeps the memory mapped until it is deregistered.
+        let mr = unsafe { ibv::ibv_reg_mr(self.objects.pd, at as *mut libc::c_void, bytes, access.0 as c_int) };
+        let made = Lent(made("registering memory (ulimit -l)", mr)?);
+        // SAFETY: just registered.
+        let keys = unsafe { Keys { ours: (*mr).lkey, theirs: (*mr).rkey } };
+        let mut lent = lock(&self.objects.lent);
+        forget_unused(&mut lent);
+        lent.push((made, owner));
+        Ok(keys)
+    }
+
+    fn post_write(&self, write: &Write) -> io::Result<()> {
         let theirs = self.theirs.ok_or(io::ErrorKind::NotConnected)?;
-        let mut piece = ibv::ibv_sge { addr: self.outgoing as u64 + offset as u64, length: bytes as u32, lkey: self.local_key };
+        let (bytes, number) = (write.bytes, write.number);
+        let side = |side, ring| match side {
+            Side::Ring(offset) => Memory::at(ring, offset as u64),
+            Side::Other(memory) => memory,
+        };
+        let from = side(write.from, Memory { address: self.outgoing as u64, key: self.local_key });
+        let to = side(write.to, Memory { address: theirs.address, key: theirs.key });
+        let mut piece = ibv::ibv_sge { addr: from.address, length: bytes as u32, lkey: from.key };
         let mut request = ibv::ibv_send_wr {
             wr_id: 0,
             next: null_mut(),
@@ -384,8 +425,8 @@ impl Queue for Pair {
             __bindgen_anon_1: ibv::ibv_send_wr__bindgen_ty_1 { imm_data: number.to_be() },
             wr: ibv::ibv_send_wr__bindgen_ty_2 {
                 rdma: ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-                    remote_addr: theirs.address.wrapping_add(offset as u64),
-                    rkey: theirs.key,
+                    remote_addr: to.address,
+                    rkey: to.key,
                 },
             },
             qp_type: Default::default(),

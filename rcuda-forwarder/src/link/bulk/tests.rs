@@ -8,10 +8,12 @@ use crate::conn::pair;
 use crate::frame::{AnswerHead, HEAD as FRAME, Head as Frame};
 use crate::inbox::Inbox;
 use crate::rdma::DATA_RING;
+use crate::rdma::queue::Memory;
 use crate::rdma::stream::tests::{Nature, connections};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy as Operation, id};
 use cuda_api::wire::Wire;
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -53,7 +55,7 @@ impl Peer {
     }
 
     fn ask(&mut self, token: u64, offset: u64, bytes: u64) {
-        self.ins.write_all(&Head { token, offset, bytes }.bytes()).unwrap();
+        self.ins.write_all(&Head { token, offset, bytes, slot: None }.bytes()).unwrap();
     }
 
     /// What the job sends for what was asked.
@@ -66,7 +68,7 @@ impl Peer {
     }
 
     fn send(&mut self, token: u64, offset: u64, bytes: &[u8]) {
-        let head = Head { token, offset, bytes: bytes.len() as u64 };
+        let head = Head { token, offset, bytes: bytes.len() as u64, slot: None };
         self.out.write_pieces(&[&head.bytes(), bytes]).unwrap();
     }
 
@@ -125,11 +127,16 @@ fn the_worker_decides_what_is_carried_when() {
 }
 
 /// A worker over RDMA that carries a whole copy in segments; what it has received of one to the device.
-fn carry_all(peer: &mut Peer, op: &Operation, to_device: bool, sent: &[u8]) -> io::Result<Vec<u8>> {
+/// `direct`: its bytes go to memory that the worker has registered.
+fn carry_all(peer: &mut Peer, op: &Operation, (to_device, direct): (bool, bool), sent: &[u8]) -> io::Result<Vec<u8>> {
     let mut got = vec![0; op.bytes as usize];
+    let area: Arc<Vec<AtomicU8>> = Arc::new(got.iter().map(|_| AtomicU8::new(0)).collect());
+    let address = area.as_ptr() as u64;
+    let keys = if direct { Some(peer.ins.rdma().unwrap().register(address as usize, area.len(), area.clone())?) } else { None };
+    let slot = |offset: u64| keys.map(|keys| Memory { address: address + offset, key: keys.theirs });
     // As the worker: the next segment is asked for before the bytes of the first one have arrived.
     let starts: Vec<u64> = (0..op.bytes).step_by(SEGMENT as usize).collect();
-    let head = |offset: u64| Head { token: op.token, offset, bytes: SEGMENT.min(op.bytes - offset) };
+    let head = |offset: u64| Head { token: op.token, offset, bytes: SEGMENT.min(op.bytes - offset), slot: slot(offset) };
     for offset in starts.iter().copied() {
         let (head, at) = (head(offset), offset as usize);
         let range = at..at + head.bytes as usize;
@@ -138,7 +145,12 @@ fn carry_all(peer: &mut Peer, op: &Operation, to_device: bool, sent: &[u8]) -> i
             (&peer.ins).write_all(&head.bytes())?;
             fill(&peer.ins, &mut n)?;
             assert_eq!(u64::from_le_bytes(n), head.bytes);
-            fill(&peer.ins, &mut got[range])?;
+            if direct {
+                peer.ins.skip(range.len())?;
+                got[range.clone()].iter_mut().zip(&area[range]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+            } else {
+                fill(&peer.ins, &mut got[range])?;
+            }
         } else {
             peer.out.write_pieces(&[&head.bytes(), &sent[range]])?;
             fill(&peer.out, &mut n)?;
@@ -154,7 +166,7 @@ const SEGMENT: u64 = 900_000;
 #[test]
 fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
     let pattern: Vec<u8> = (0..6_000_000u32).map(|i| (i >> 6) as u8 ^ i as u8).collect();
-    for to_device in [true, false] {
+    for (to_device, direct) in [(true, false), (true, true), (false, false)] {
         let mut made = 0;
         for (seed, writes) in (0..100).step_by(6).chain([usize::MAX]).enumerate() {
             let good = Nature::good(seed as u64 + 1, DATA_RING);
@@ -168,7 +180,7 @@ fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
             }
             let (reply, copy) = request(&link, &memory(&mut host[inside.clone()], to_device));
             let (_, ticket, op) = peer.requested();
-            let carried = carry_all(&mut peer, &op, to_device, &pattern);
+            let carried = carry_all(&mut peer, &op, (to_device, direct), &pattern);
             match &carried {
                 Ok(got) => {
                     answer(&mut calls, code::SUCCESS, ticket);
@@ -207,7 +219,7 @@ fn fill_stream(bulk: &Bulk, memory: &BulkMemory) -> Vec<u64> {
 
 /// A segment of a copy is carried.
 fn carry(bulk: &Bulk, token: u64, offset: u64) {
-    let head = Head { token, offset, bytes: 1 };
+    let head = Head { token, offset, bytes: 1, slot: None };
     bulk.lend(&head, true).unwrap().unwrap();
     bulk.give_back(&head, true);
 }
@@ -278,7 +290,7 @@ fn an_answer_waits_for_what_is_being_carried() {
     let (reply, copy) = request(&link, &memory(&mut bytes, false));
     let (_, ticket, op) = peer.requested();
     // A part of the bytes, and the answer too early.
-    peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 1 << 20 }.bytes()).unwrap();
+    peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 1 << 20, slot: None }.bytes()).unwrap();
     peer.out.write_all(&[1; 1000]).unwrap();
     let until = Instant::now() + LONG;
     while lock(&link.shared.common.bulk.table).writers == 0 {
@@ -392,7 +404,7 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
             fill(&peer.ins, &mut [0; 5000]).unwrap();
             peer.ins.shutdown();
         } else {
-            peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 4 << 20 }.bytes()).unwrap();
+            peer.out.write_all(&Head { token: op.token, offset: 0, bytes: 4 << 20, slot: None }.bytes()).unwrap();
             peer.out.write_all(&[1; 5000]).unwrap();
             peer.out.shutdown();
         }
@@ -407,10 +419,15 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
 #[test]
 fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
     type Say = fn(&mut Peer, u64);
-    let cases: [(bool, Say); 9] = [
+    let cases: [(bool, Say); 10] = [
         (true, |p, t| p.ask(t, 1, 64)),
         (true, |p, t| p.ask(t, u64::MAX, 2)),
         (true, |p, t| p.ask(t, 0, 0)),
+        // No such connection carries RDMA.
+        (true, |p, t| {
+            let slot = Some(Memory { address: 4096, key: 1 });
+            p.ins.write_all(&Head { token: t, offset: 0, bytes: 64, slot }.bytes()).unwrap();
+        }),
         (true, |p, t| {
             p.ask(t, 0, 64);
             assert_eq!(p.asked().len(), 64);
@@ -423,7 +440,7 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
         }),
         (true, |p, t| p.send(t, 0, &[1])),
         (false, |p, t| p.send(t, 60, &[1; 5])),
-        (false, |p, t| p.out.write_all(&Head { token: t, offset: 0, bytes: u64::MAX }.bytes()).unwrap()),
+        (false, |p, t| p.out.write_all(&Head { token: t, offset: 0, bytes: u64::MAX, slot: None }.bytes()).unwrap()),
         (false, |p, t| p.ask(t, 0, 1)),
     ];
     for (to_device, say) in cases {

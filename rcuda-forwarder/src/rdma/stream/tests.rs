@@ -3,13 +3,13 @@
 
 use super::*;
 use crate::conn::{Conn, pair};
-use crate::rdma::queue::{Done, Parameters, Prepared, Queue};
+use crate::rdma::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused};
 use crate::rdma::{CALL_RING as RING, DATA_RING};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::thread;
 
 /// Numbers that follow from a seed.
@@ -28,20 +28,12 @@ impl Random {
     }
 }
 
-/// A write that was posted.
-#[derive(Debug, Clone, Copy)]
-struct Posted {
-    offset: usize,
-    bytes: usize,
-    number: u32,
-}
-
 /// One end as the network sees it.
 #[derive(Debug)]
 struct End {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<Write>,
     /// Writes that have arrived, whose completion was not reported.
     unreported: usize,
     receives: usize,
@@ -50,9 +42,27 @@ struct End {
     failed: bool,
     most_under_way: usize,
     event: Arc<EventFd>,
+    /// Memory that was registered, with its key.
+    lent: Vec<((u32, usize, usize), Owner)>,
+    keys: u32,
 }
 
 impl End {
+    /// The address of bytes that a write may take or change.
+    fn side(&mut self, side: Side, bytes: usize, outgoing: bool, theirs: bool) -> *mut u8 {
+        match side {
+            Side::Ring(offset) => {
+                let ring = if outgoing { &mut self.outgoing } else { &mut self.incoming };
+                ring[offset..offset + bytes].as_mut_ptr()
+            }
+            Side::Other(Memory { address, key }) => {
+                let (at, key) = (address as usize, key - u32::from(theirs));
+                assert!(self.lent.iter().any(|((k, from, n), _)| *k == key && *from <= at && at + bytes <= from + n), "not registered");
+                at as *mut u8
+            }
+        }
+    }
+
     fn new(ring: usize) -> End {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
         End {
@@ -66,6 +76,8 @@ impl End {
             failed: false,
             most_under_way: 0,
             event: Arc::new(event),
+            lent: Vec::new(),
+            keys: 10,
         }
     }
 
@@ -128,13 +140,22 @@ impl Queue for Fake {
     fn incoming(&self) -> *const u8 {
         self.incoming as *const u8
     }
-    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+    fn post_write(&self, write: &Write) -> io::Result<()> {
         let end = &mut self.network.lock().unwrap()[self.end];
-        assert!(offset + bytes <= end.outgoing.len(), "a write beyond the ring");
-        end.posted.push_back(Posted { offset, bytes, number });
+        end.side(write.from, write.bytes, true, false);
+        end.posted.push_back(*write);
         end.most_under_way = end.most_under_way.max(end.posted.len() + end.unreported);
         assert!(end.most_under_way <= DEPTH, "more writes than the queue has room for");
         Ok(())
+    }
+    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        let end = &mut self.network.lock().unwrap()[self.end];
+        let key = end.keys;
+        end.keys += 2;
+        forget_unused(&mut end.lent);
+        end.lent.push(((key, at, bytes), owner));
+        // Each is good for its own end only.
+        Ok(Keys { ours: key, theirs: key + 1 })
     }
     fn post_receive(&self) -> io::Result<()> {
         self.network.lock().unwrap()[self.end].receives += 1;
@@ -296,8 +317,9 @@ fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2], is_sil
         }
         left[from] -= 1;
         end.posted.pop_front();
-        let range = posted.offset..posted.offset + posted.bytes;
-        other.incoming[range.clone()].copy_from_slice(&end.outgoing[range]);
+        let (from, to) = (end.side(posted.from, posted.bytes, true, false), other.side(posted.to, posted.bytes, false, true));
+        // SAFETY: memory of a ring, or of a test that keeps it: it was registered.
+        unsafe { std::ptr::copy(from, to, posted.bytes) };
         end.unreported += 1;
         other.received(posted.number);
     }
@@ -549,4 +571,74 @@ fn who_waits_for_the_last_words_does_not_wait_for_a_thread_that_takes_completion
     });
     tells.recv_timeout(Duration::from_secs(60)).unwrap();
     assert_eq!(stream.under_way.load(Ordering::SeqCst), 1);
+}
+
+/// Each in turn: through the rings, to memory of the other end, from memory of this one.
+#[test]
+fn bytes_that_go_directly_keep_their_place_in_the_stream() {
+    for (seed, ring) in [(1, RING), (2, RING), (3, DATA_RING)] {
+        let world = World::of(Nature::good(seed, ring));
+        let data: Arc<Vec<u8>> = Arc::new((0..9_000_000u32).map(|i| (i >> 5) as u8 ^ i as u8).collect());
+        let landed: Arc<Vec<AtomicU8>> = Arc::new(data.iter().map(|_| AtomicU8::new(0)).collect());
+        let ours = world.streams[0].register(data.as_ptr() as usize, data.len(), data.clone()).unwrap();
+        let theirs = world.streams[1].register(landed.as_ptr() as usize, landed.len(), landed.clone()).unwrap();
+        let parts = {
+            let (mut random, mut at, mut parts) = (Random::new(seed), 0, Vec::new());
+            while at < data.len() {
+                let n = length(&mut random).max(1).min(data.len() - at);
+                parts.push((at, n, random.below(3)));
+                at += n;
+            }
+            parts
+        };
+        let mut got = vec![0; data.len()];
+        thread::scope(|s| {
+            s.spawn(|| {
+                let socket = world.sockets[0].socket().unwrap();
+                for (at, n, way) in parts.iter().copied() {
+                    let memory = |address: usize, key| Memory { address: (address + at) as u64, key };
+                    match way {
+                        0 => world.streams[0].write(socket, &[&data[at..at + n]]),
+                        1 => world.streams[0].write_to(socket, &data[at..at + n], memory(landed.as_ptr() as usize, theirs.theirs)),
+                        _ => world.streams[0].write_from(socket, memory(data.as_ptr() as usize, ours.ours), n),
+                    }
+                    .unwrap();
+                }
+            });
+            for (at, n, way) in parts.iter().copied() {
+                let mut done = 0;
+                while done < n {
+                    let taken = match way {
+                        1 => world.streams[1].try_skip(n - done),
+                        _ => world.streams[1].try_read(&mut got[at + done..at + n]),
+                    };
+                    match taken {
+                        Ok(n) => done += n,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            let socket = world.sockets[1].socket().unwrap();
+                            world.streams[1].wait_readable(socket, Duration::from_secs(60)).unwrap();
+                        }
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                if way == 1 {
+                    got[at..at + n].iter_mut().zip(&landed[at..]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                }
+            }
+        });
+        assert!(got == *data, "seed {seed}");
+    }
+}
+
+#[test]
+fn memory_that_nobody_keeps_is_forgotten_when_other_memory_is_registered() {
+    let world = World::new(11, FOREVER);
+    let memory: Vec<Arc<[u8; 64]>> = (0..3).map(|_| Arc::new([0; 64])).collect();
+    let kept = memory.iter().map(Arc::downgrade).collect::<Vec<_>>();
+    let register = |m: &Arc<[u8; 64]>| world.streams[0].register(m.as_ptr() as usize, 64, m.clone()).unwrap();
+    let _ = [register(&memory[0]), register(&memory[1])];
+    let [_, second, third] = <[_; 3]>::try_from(memory).unwrap();
+    assert!(kept[0].upgrade().is_some());
+    register(&third);
+    assert!(kept[0].upgrade().is_none() && Arc::strong_count(&second) == 2);
 }
