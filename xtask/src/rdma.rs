@@ -55,7 +55,7 @@ const PROGRAMS: [&str; 14] = [
 ];
 
 /// Those of a quick run.
-const QUICK_PROGRAMS: [&str; 3] = ["vecadd", "pinned", "pageable"];
+const QUICK_PROGRAMS: [&str; 2] = ["vecadd", "pinned"];
 
 /// Kernel modules of the guest; those that they need come with them.
 const MODULES: &str = "virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic ib_uverbs rdma_rxe";
