@@ -133,7 +133,7 @@ move() {
     case $1 in *-here) here=0 back=$bytes;; *) here=$bytes back=0;; esac
     [ "$3" = rdma ] && result=$(went $here $back "$before")
     if [ $code = 0 ] && [ "$by" = $3 ] && [ "$bytes" -ge 18000000 ]; then row $1 $began "$result"
-    else row $1 $began "exit status $code, $bytes bytes by $by: $(said m.e)"; fi
+    else row $1 $began "exit status $code, $bytes bytes by $by: $(grep -o '"reason":"[^"]*"' m.o | head -n 1) $(said m.e)"; fi
 }
 mill moving rdma://$NEAR/0
 move data-of-a-move-there rdma://$PLACE/0 rdma
@@ -150,8 +150,8 @@ broken() {
     timeout 250 $BIN/mrcuda migrate $(about pid) --to rdma://$PLACE/0 --json > m.o 2> m.e; code=$?
     now=$(rounds moving)
     wait_rounds moving $((now + 2))
-    if [ $code != 0 ] && grep -q '"connect":' m.o && ! grep -q '"precopy":' m.o && [ $(rounds moving) -gt $now ] && [ "$(about place)" = "rdma://$NEAR/0" ]; then row $1 $began ok
-    else row $1 $began "exit status $code, at $(about place), $before, $now and then $(rounds moving) rounds: $(tr '\n' ' ' < m.o | cut -c 1-600) $(said m.e)"; fi
+    if [ $code != 0 ] && grep -q '"reason":"precopy: ' m.o && [ $(rounds moving) -gt $now ] && [ "$(about place)" = "rdma://$NEAR/0" ]; then row $1 $began ok
+    else row $1 $began "exit status $code, at $(about place), $before, $now and then $(rounds moving) rounds: $(grep -o '"reason":"[^"]*"' m.o | head -n 1) $(said m.e)"; fi
 }
 broken worker-killed-in-a-moves-data "$KILL"
 broken link-cut-in-a-moves-data "$CUT"
