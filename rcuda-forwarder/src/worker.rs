@@ -532,7 +532,9 @@ impl<P: Place> Worker<P> {
         loop {
             match self.channel.receive() {
                 Ok(Some((Message::Expecting(ticket), None))) => self.attendant.stripes().known(&ticket),
-                Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => self.welcome(ticket, Conn::handed_over(fd, session), rdma),
+                Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
+                    self.welcome(ticket, Conn::handed_over(fd, session), rdma)
+                }
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
                 Ok(None) => leave(0, &self.conn),
                 _ => {

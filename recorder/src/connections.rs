@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn data_of_an_encrypted_place_stays_encrypted() {
-        for (place, may) in [("rdma://a:1", true), ("unix:/run/a", true), ("a:1", false), ("tls://a:1", false), ("plain://a:1", false)] {
+        for (place, may) in
+            [("rdma://a:1", true), ("unix:/run/a", true), ("a:1", false), ("tls://a:1", false), ("plain://a:1", false)]
+        {
             assert_eq!(may_use_rdma(&place.parse().unwrap()), may, "{place}");
         }
     }

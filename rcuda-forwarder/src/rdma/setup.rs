@@ -131,7 +131,11 @@ impl Setup<'_> {
             io::ErrorKind::TimedOut => io::Error::new(e.kind(), "no packets arrive from the other end"),
             _ => e,
         })?;
-        if said == PROBE { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, "the other end has sent something else")) }
+        if said == PROBE {
+            Ok(())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the other end has sent something else"))
+        }
     }
 }
 
@@ -166,11 +170,7 @@ pub(crate) fn connect(conn: &Conn, ring: usize, deadline: Instant) -> Result<(),
     connect_with(conn, deadline, || prepare_for(conn, ring))
 }
 
-fn connect_with(
-    conn: &Conn,
-    deadline: Instant,
-    prepare: impl FnOnce() -> io::Result<Box<dyn Prepared>>,
-) -> Result<(), NoRdma> {
+fn connect_with(conn: &Conn, deadline: Instant, prepare: impl FnOnce() -> io::Result<Box<dyn Prepared>>) -> Result<(), NoRdma> {
     let setup = Setup { conn, name: "client", deadline };
     let theirs = setup.hear()?;
     let pair = setup.tried(prepare())?;
@@ -293,7 +293,8 @@ mod tests {
     /// Nothing is known of the other end then, so the connection is of no use.
     #[test]
     fn a_connection_that_ends_in_a_setup_has_failed() {
-        let of_client = written(&Parameters { gid: gid_of("127.0.0.1".parse().unwrap()), number: 1, first: 0, address: 0, key: 0, mtu: 0 });
+        let of_client =
+            written(&Parameters { gid: gid_of("127.0.0.1".parse().unwrap()), number: 1, first: 0, address: 0, key: 0, mtu: 0 });
         for said in [vec![], vec![&of_client[..]], vec![&of_client[..], &[]]] {
             let [server, client] = tcp();
             let (pairs, _carrier) = ends(Nature::good(7, DATA_RING), |_| {});

@@ -424,10 +424,7 @@ impl Queue for Pair {
             send_flags: 0,
             __bindgen_anon_1: ibv::ibv_send_wr__bindgen_ty_1 { imm_data: number.to_be() },
             wr: ibv::ibv_send_wr__bindgen_ty_2 {
-                rdma: ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-                    remote_addr: to.address,
-                    rkey: to.key,
-                },
+                rdma: ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: to.address, rkey: to.key },
             },
             qp_type: Default::default(),
             __bindgen_anon_2: Default::default(),

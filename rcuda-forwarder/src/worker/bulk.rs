@@ -194,9 +194,11 @@ mod tests {
                 let due = std::cell::RefCell::new(begin(&place, BYTES, to_device));
                 let staging = place.clone();
                 // It waits for the next copy without a look at the connection, until the process ends.
-                std::thread::spawn(move || {
-                    if to_device { receive(&ours, staging.staging()) } else { send(&ours, staging.staging()) }
-                });
+                std::thread::spawn(
+                    move || {
+                        if to_device { receive(&ours, staging.staging()) } else { send(&ours, staging.staging()) }
+                    },
+                );
                 let done = serve(&theirs, &mut host, to_device);
                 assert_eq!(done.is_ok(), writes == usize::MAX, "{writes}: {done:?}");
                 if let Ok(direct) = done {

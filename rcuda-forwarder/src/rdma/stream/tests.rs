@@ -57,7 +57,10 @@ impl End {
             }
             Side::Other(Memory { address, key }) => {
                 let (at, key) = (address as usize, key - u32::from(theirs));
-                assert!(self.lent.iter().any(|((k, from, n), _)| *k == key && *from <= at && at + bytes <= from + n), "not registered");
+                assert!(
+                    self.lent.iter().any(|((k, from, n), _)| *k == key && *from <= at && at + bytes <= from + n),
+                    "not registered"
+                );
                 at as *mut u8
             }
         }
@@ -599,7 +602,9 @@ fn bytes_that_go_directly_keep_their_place_in_the_stream() {
                     let memory = |address: usize, key| Memory { address: (address + at) as u64, key };
                     match way {
                         0 => world.streams[0].write(socket, &[&data[at..at + n]]),
-                        1 => world.streams[0].write_to(socket, &data[at..at + n], memory(landed.as_ptr() as usize, theirs.theirs)),
+                        1 => {
+                            world.streams[0].write_to(socket, &data[at..at + n], memory(landed.as_ptr() as usize, theirs.theirs))
+                        }
                         _ => world.streams[0].write_from(socket, memory(data.as_ptr() as usize, ours.ours), n),
                     }
                     .unwrap();
