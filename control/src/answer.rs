@@ -44,8 +44,12 @@ pub struct Device {
     pub total_bytes: u64,
     /// The place where its calls execute now.
     pub place: String,
-    /// How calls reach the place: `tcp`, `shm` or `in-process`.
+    /// How calls reach the place: `tls`, `tcp`, `rdma`, `shm` or `in-process`.
     pub transport: String,
+    /// How the bytes of large copies travel: `rdma`, `tls`, `tcp` or `unix`, several joined by `+`; empty if there was none yet, or if they
+    /// travel with the calls.
+    #[serde(default)]
+    pub large_copies: String,
     /// The time at which it arrived at this place.
     pub since_unix_ms: u64,
     /// Its state with respect to moves.
@@ -130,7 +134,7 @@ pub struct Move {
     pub from: String,
     /// The target, as it was requested.
     pub to: String,
-    /// How calls reach the target, separated by commas: `tcp`, `shm` or `in-process`.
+    /// How calls reach the target, separated by commas: `tls`, `tcp`, `rdma`, `shm` or `in-process`.
     pub transport: String,
     /// The time of the request.
     pub at_unix_ms: u64,
@@ -193,8 +197,10 @@ pub struct Leg {
     pub from: String,
     /// The target place, with the GPU that was chosen.
     pub to: String,
-    /// How calls reach the target: `tcp`, `shm` or `in-process`; empty until it is open.
+    /// How calls reach the target: `tls`, `tcp`, `rdma`, `shm` or `in-process`; empty until it is open.
     pub transport: String,
+    /// How memory travels from source to target: `rdma`, `tls`, `tcp` or `unix`, several joined by `+`; empty until they are connected.
+    pub data: String,
     /// The place that was chosen first and why it could not be used; a helper is used instead.
     pub instead: Option<String>,
     /// Why memory was copied over connections although descriptors were possible in principle.

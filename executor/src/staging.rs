@@ -211,6 +211,11 @@ impl Segment {
         self.room.part().map(|part| part.offset() + (self.at - self.room.at()) as u64)
     }
 
+    /// The regions of its area: what keeps them mapped, their address and their bytes. The words are not among these.
+    pub fn regions(&self) -> (Arc<Room>, usize, usize) {
+        (self.room.clone(), self.room.at(), self.room.bytes())
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.

@@ -55,7 +55,7 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
                 job.program.clone(),
                 device.device.to_string(),
                 device.place.clone(),
-                device.transport.clone(),
+                carried(device),
                 ago(device.since_unix_ms),
                 state(job, device),
                 device.name.clone(),
@@ -67,6 +67,13 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     }
     say(&table.render());
     Ok(())
+}
+
+/// How calls travel, and the bytes of large copies if they travel otherwise than one expects.
+fn carried(device: &Device) -> String {
+    let Device { transport, large_copies, .. } = device;
+    let is_usual = large_copies.is_empty() || large_copies == transport || transport == "shm";
+    if is_usual { transport.clone() } else { format!("{transport}, large copies {large_copies}") }
 }
 
 fn state(job: &Job, device: &Device) -> String {

@@ -27,9 +27,9 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// Who accepts the connections of other places to this one.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// The daemon, which must know their ticket; with the targets that the server allows, and who sends the worker
-    /// there.
-    Daemon(Arc<Channel>, Targets, Sender),
+    /// The daemon, which must know their ticket; with the targets that the server allows, who sends the worker there, and
+    /// whether connections need not be encrypted.
+    Daemon(Arc<Channel>, Targets, Sender, bool),
     /// The job: other processes cannot connect to this place.
     Job,
 }
@@ -54,6 +54,15 @@ impl<P: Place> Attendant<P> {
     /// The data connections of this place.
     pub(crate) fn stripes(&self) -> &Stripes {
         &self.stripes
+    }
+
+    /// Whether data connections need not be encrypted, as far as this end is concerned.
+    pub(crate) fn may_be_plain(&self) -> bool {
+        match &self.reach {
+            Reach::Daemon(.., plain) => *plain,
+            // The job has named the other end.
+            Reach::Job => true,
+        }
     }
 
     /// Executes a request; the error is the reason for a refusal.
@@ -84,7 +93,7 @@ impl<P: Place> Attendant<P> {
                     }
                 }
             }
-            Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(|()| ControlReply::Ok),
+            Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(ControlReply::Connected),
             Control::RoundSource { ticket } => {
                 self.stripes.with(&ticket, |s| self.place.round_source(s)).map(ControlReply::Round)
             }
@@ -126,7 +135,8 @@ impl<P: Place> Attendant<P> {
     /// nothing about the network: it gets the same error after the same time, whatever is at the target. The log has
     /// the reason.
     fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
-        let Reach::Daemon(_, targets, sender @ Sender::At(_)) = &self.reach else {
+        let endpoint = &Endpoint { rdma: endpoint.rdma && self.may_be_plain(), ..endpoint.clone() };
+        let Reach::Daemon(_, targets, sender @ Sender::At(_), _) = &self.reach else {
             return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| Refused::Unreachable(e.to_string()));
         };
         let began = Instant::now();
@@ -136,7 +146,7 @@ impl<P: Place> Attendant<P> {
             denied.set(denied.get() || !allowed);
             allowed
         };
-        link::bulk_connect_if(endpoint, ticket, stripes, &allowed).map_err(|why| {
+        link::bulk_connect_if(endpoint, ticket, stripes, (&allowed, &|why| complain(&why))).map_err(|why| {
             if denied.get() && targets::is_literal(&endpoint.host) {
                 return Refused::Unreachable(targets::not_allowed(to));
             }

@@ -4,14 +4,28 @@
 //! order of these messages.
 
 use crate::conn::Conn;
+use crate::rdma::queue::Memory;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes of a message of the worker.
-pub(crate) const HEAD: usize = 32;
-/// [`Head::at`]: the bytes travel over the connection.
-const IN_LINE: u64 = u64::MAX;
+pub(crate) const HEAD: usize = 40;
+/// [`Via`] as a number.
+const BY_CONNECTION: u32 = 0;
+const BY_FILE: u32 = 1;
+const BY_RDMA: u32 = 2;
 /// Bytes of an answer of the job.
 pub(crate) const ANSWER: usize = 8;
+
+/// How bytes of a copy travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// Over the connection of the message.
+    Connection,
+    /// They lie, or are to lie, at this place of the file that both map.
+    File(u64),
+    /// For a copy to the device: they are to be written to this memory over RDMA. The worker skips them in the stream.
+    Rdma(Memory),
+}
 
 /// A message of the worker: bytes of a copy that it wants, or that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,22 +36,39 @@ pub(crate) struct Head {
     pub(crate) offset: u64,
     /// Their number.
     pub(crate) bytes: u64,
-    /// Where they lie, or are to lie, in the file that both map; `None`: they travel over this connection.
-    pub(crate) at: Option<u64>,
+    /// How they travel.
+    pub(crate) via: Via,
 }
 
 impl Head {
     pub(crate) fn bytes(&self) -> [u8; HEAD] {
+        let (kind, place, key) = match self.via {
+            Via::Connection => (BY_CONNECTION, 0, 0),
+            Via::File(at) => (BY_FILE, at, 0),
+            Via::Rdma(slot) => (BY_RDMA, slot.address, slot.key),
+        };
         let mut all = [0; HEAD];
-        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes, self.at.unwrap_or(IN_LINE)]) {
+        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([
+            self.token,
+            self.offset,
+            self.bytes,
+            place,
+            u64::from(kind) | u64::from(key) << 32,
+        ]) {
             *to = word.to_le_bytes();
         }
         all
     }
 
-    pub(crate) fn read(all: &[u8; HEAD]) -> Head {
+    pub(crate) fn read(all: &[u8; HEAD]) -> io::Result<Head> {
         let word = |i: usize| u64::from_le_bytes(all.as_chunks::<8>().0[i]);
-        Head { token: word(0), offset: word(1), bytes: word(2), at: Some(word(3)).filter(|at| *at != IN_LINE) }
+        let via = match (word(4) as u32, (word(4) >> 32) as u32) {
+            (BY_CONNECTION, 0) if word(3) == 0 => Via::Connection,
+            (BY_FILE, 0) => Via::File(word(3)),
+            (BY_RDMA, key) => Via::Rdma(Memory { address: word(3), key }),
+            _ => return Err(io::Error::new(ErrorKind::InvalidData, "bytes that travel in no known way")),
+        };
+        Ok(Head { token: word(0), offset: word(1), bytes: word(2), via })
     }
 }
 

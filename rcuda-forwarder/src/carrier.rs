@@ -96,9 +96,14 @@ impl Carrier for Stream {
     fn read(&self, stream: &dyn ByteStream, to: &mut [u8], wait: bool) -> io::Result<usize> {
         loop {
             match self.try_read(to) {
-                Err(e) if e.kind() == ErrorKind::WouldBlock && wait => self.wait_readable(stream.socket()?, ONE_SLEEP)?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock && wait => {
+                    let limit = self.silence();
+                    if !self.wait_readable(stream.socket()?, limit.unwrap_or(ONE_SLEEP))? && limit.is_some() {
+                        return Err(e);
+                    }
+                }
                 read => return read,
-            };
+            }
         }
     }
 

@@ -34,6 +34,8 @@ wire_struct! {
         pub(crate) limits: WorkerLimits,
         /// The targets to which it may connect, in the syntax of [`crate::Target`].
         pub(crate) targets: Vec<String>,
+        /// Connections need not be encrypted.
+        pub(crate) plain: bool,
     }
 }
 
@@ -50,8 +52,8 @@ pub(crate) enum Message {
     Expect([u8; 32], u32),
     /// Daemon: the ticket is known now.
     Expecting([u8; 32]),
-    /// Daemon: a connection with this ticket, and what protects it; its peer waits for an answer.
-    Bulk([u8; 32], Option<Session>),
+    /// Daemon: a connection with this ticket, what protects it, and whether RDMA is to carry it; its peer waits for an answer.
+    Bulk([u8; 32], Option<Session>, bool),
     /// Job: one end of a connection with this ticket.
     Joined([u8; 32]),
     /// Worker: accept no more connections with this ticket.
@@ -69,7 +71,7 @@ impl Message {
             Message::Job(hello, session, rdma) => (3u8, (hello.clone(), (session.clone(), *rdma))).put(&mut out),
             Message::Expect(ticket, n) => (4u8, (*ticket, *n)).put(&mut out),
             Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
-            Message::Bulk(ticket, session) => (6u8, (*ticket, session.clone())).put(&mut out),
+            Message::Bulk(ticket, session, rdma) => (6u8, (*ticket, (session.clone(), *rdma))).put(&mut out),
             Message::Forget(ticket) => (7u8, *ticket).put(&mut out),
             Message::Taken => 8u8.put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
@@ -85,7 +87,7 @@ impl Message {
             3 => Message::Job(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             4 => Message::Expect(Wire::get(src)?, Wire::get(src)?),
             5 => Message::Expecting(Wire::get(src)?),
-            6 => Message::Bulk(Wire::get(src)?, Wire::get(src)?),
+            6 => Message::Bulk(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             7 => Message::Forget(Wire::get(src)?),
             8 => Message::Taken,
             9 => Message::Joined(Wire::get(src)?),
@@ -231,6 +233,7 @@ mod tests {
                 virtual_device: 2,
                 limits: WorkerLimits::of_machine(),
                 targets: vec!["any".into()],
+                plain: true,
             }),
             Message::Ready("no".into()),
             Message::Job(hello.clone(), None, true),
@@ -245,7 +248,7 @@ mod tests {
             assert_eq!(b.receive().unwrap().unwrap().0, m);
         }
         let (x, mut y) = conn::pair();
-        a.send(&Message::Bulk([4; 32], Some(session)), Some(x.socket().unwrap())).unwrap();
+        a.send(&Message::Bulk([4; 32], Some(session), true), Some(x.socket().unwrap())).unwrap();
         drop(x);
         let (_, fd) = b.receive().unwrap().unwrap();
         Conn::new(fd.unwrap()).write_all(b"through").unwrap();

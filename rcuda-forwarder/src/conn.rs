@@ -2,6 +2,7 @@
 //! greeting may be carried by RDMA.
 
 use crate::byte_stream::ByteStream;
+use crate::carried::Carried;
 use crate::carrier::{Carrier, Plain};
 use crate::endpoint::Endpoint;
 use crate::pipe::Spin;
@@ -14,6 +15,9 @@ use std::net::{IpAddr, Shutdown};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+/// Time limit for one sleep of a wait without a limit.
+const SLEEP: Duration = Duration::from_secs(60);
 
 /// A connection. Reading and writing raise no SIGPIPE; two threads may do them concurrently.
 #[derive(Debug)]
@@ -109,7 +113,37 @@ impl Conn {
 
     /// Sets a limit for reads: after that time without data they fail with `WouldBlock`.
     pub(crate) fn limit_silence(&self, limit: Duration) -> io::Result<()> {
+        self.rdma.get().into_iter().for_each(|rdma| rdma.limit_silence(limit));
         self.stream.limit_silence(limit)
+    }
+
+    /// The RDMA stream that carries it, if one does.
+    pub(crate) fn rdma(&self) -> Option<&Stream> {
+        self.rdma.get()
+    }
+
+    /// Waits until the peer has written so many bytes of the RDMA stream to other memory, however long it is silent.
+    pub(crate) fn skip(&self, mut bytes: usize) -> io::Result<()> {
+        let rdma = self.rdma().ok_or(io::ErrorKind::Unsupported)?;
+        while bytes > 0 {
+            match rdma.try_skip(bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => bytes -= n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => drop(rdma.wait_readable(self.socket()?, SLEEP)?),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// How its bytes travel.
+    pub(crate) fn carried(&self) -> Carried {
+        match (self.rdma.get(), self.records.get()) {
+            (Some(_), _) => Carried::RDMA,
+            (None, Some(_)) => Carried::TLS,
+            (None, None) if self.is_tcp() => Carried::TCP,
+            (None, None) => Carried::UNIX,
+        }
     }
 
     pub(crate) fn is_tcp(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Requests that concern a place as a whole; they are answered while calls continue (docs/formats.md, "Control").
 
+use crate::carried::Carried;
 use rkyv::ser::allocator::Arena;
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize, rancor};
@@ -139,6 +140,8 @@ pub enum ControlReply {
     },
     /// Success.
     Ok,
+    /// All connections are there; how their bytes travel.
+    Connected(Carried),
     /// The round has ended.
     Round(memsync::Round),
     /// The result of waiting for the GPU.
@@ -250,6 +253,7 @@ mod tests {
         };
         vec![
             ControlReply::Ok,
+            ControlReply::Connected(Carried::RDMA.and(Carried::TLS)),
             ControlReply::Round(round),
             ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
             ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),

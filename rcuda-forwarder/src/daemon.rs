@@ -208,7 +208,7 @@ impl Daemon {
             token,
             tls,
             allow_plain: o.allow_plain,
-            pool: Pool::new(command, o.driver.clone(), gpus, limits, Targets::new(&o.targets), log),
+            pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
             warming: Mutex::default(),
@@ -337,7 +337,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             )),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
             Opening::Job { .. } => Ok(secret),
-            Opening::Bulk { name } => state.ticket_key(name),
+            Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
@@ -359,7 +359,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             format!("a job at {peer} was refused: {why}")
         }),
         // The worker answers when it has the connection.
-        Opening::Bulk { name } => state.bulk(&name, conn).map_err(|why| {
+        Opening::Bulk { name, rdma } => state.bulk(&name, conn, rdma).map_err(|why| {
             let _ = greet::answer(conn, Err(&why));
             format!("a copy from {peer} was refused: {why}")
         }),
@@ -515,7 +515,7 @@ impl State {
 
     /// Hands a connection that has proved its ticket to the worker. A ticket is valid for the number of connections
     /// requested.
-    fn bulk(&self, name: &[u8; 32], conn: &Conn) -> Result<(), String> {
+    fn bulk(&self, name: &[u8; 32], conn: &Conn, rdma: bool) -> Result<(), String> {
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
         let session = conn.session().map_err(|e| e.to_string())?;
         let (secret, worker) = {
@@ -529,7 +529,7 @@ impl State {
             found
         };
         let worker = worker.ok_or("its worker has ended")?;
-        conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session), Some(fd))).map_err(|e| e.to_string())
+        conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session, rdma), Some(fd))).map_err(|e| e.to_string())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Fuzz targets for what the network may send to a server, a client to its worker, and a server to a client.
 
+use crate::carried::Carried;
 use crate::certificate::Certificate;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
@@ -36,7 +37,7 @@ fn greetings_of_clients() {
         let body = opening.body();
         [&[opening.role()][..], &[9; 32], &(body.len() as u32).to_le_bytes(), &body, &[5; 32]].concat()
     };
-    let seeds = [said(&job), said(&Opening::Bulk { name: [3; 32] }), preamble(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    let seeds = [said(&job), said(&Opening::Bulk { name: [3; 32], rdma: true }), preamble(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
     fuzz::run("greetings-of-clients", seeds, LIMIT, |input| {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
@@ -63,7 +64,7 @@ fn greetings_of_servers() {
         answer(3, b"wrong token"),
         b"SSH-2.0-OpenSSH".to_vec(),
     ];
-    let opening = Opening::Bulk { name: [3; 32] };
+    let opening = Opening::Bulk { name: [3; 32], rdma: true };
     fuzz::run("greetings-of-servers", seeds, LIMIT, |input| {
         let limits = Limits { silence: LONG, end: Instant::now() + LONG };
         for said in [input, &[&preamble(), input].concat()] {
@@ -182,6 +183,7 @@ fn answers_to_control_requests() {
     let global = GlobalInfo { module: 1, name: "a counter of some length".into(), address: 2, bytes: 3 };
     let seeds = [
         ControlReply::Ok,
+        ControlReply::Connected(Carried::TLS),
         ControlReply::FreeBytes(7),
         ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
         ControlReply::Drained { idle: false, was_busy: true, waits_for: "a kernel".into() },

@@ -80,6 +80,8 @@ pub(crate) enum Opening {
     Bulk {
         /// Digest of the ticket.
         name: [u8; 32],
+        /// RDMA is to carry it, if possible.
+        rdma: bool,
     },
 }
 
@@ -99,7 +101,7 @@ impl Opening {
                 rdma.put(&mut out);
                 hello.put(&mut out);
             }
-            Opening::Bulk { name } => name.put(&mut out),
+            Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
         }
         out
     }
@@ -107,8 +109,8 @@ impl Opening {
     pub(crate) fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
         let src = &mut body;
         let opening = match role {
-            1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
-            2 => Opening::Bulk { name: Wire::get(src)? },
+            1 => Opening::Job { gpu: Wire::get(src)?, rdma: yes_or_no(src)?, hello: Wire::get(src)? },
+            2 => Opening::Bulk { name: Wire::get(src)?, rdma: yes_or_no(src)? },
             _ => return Err(Short),
         };
         match &opening {
@@ -116,6 +118,15 @@ impl Opening {
             _ if src.is_empty() => Ok(opening),
             _ => Err(Short),
         }
+    }
+}
+
+/// Reads 0 or 1.
+fn yes_or_no(src: &mut &[u8]) -> Result<bool, Short> {
+    match u8::get(src)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Short),
     }
 }
 
@@ -567,7 +578,7 @@ mod tests {
         let (here, there) = meet(job(7), [1; 32], [1; 32]);
         here.unwrap();
         assert_eq!(there.unwrap(), job(7));
-        let bulk = Opening::Bulk { name: ticket_name(&[5; 32]) };
+        let bulk = Opening::Bulk { name: ticket_name(&[5; 32]), rdma: true };
         let (here, there) = meet(bulk.clone(), ticket_key(&[5; 32]), ticket_key(&[5; 32]));
         here.unwrap();
         assert_eq!(there.unwrap(), bulk);

@@ -46,7 +46,8 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
     let (virtual_device, limits) = (hello.virtual_device, WorkerLimits::NONE);
-    channel.send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device, limits, targets: Vec::new() }), None)?;
+    channel
+        .send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device, limits, targets: Vec::new(), plain: true }), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(why), None)) if why.is_empty() => {}
         Some((Message::Ready(why), None)) => return Err(other(why)),

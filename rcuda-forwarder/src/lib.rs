@@ -12,6 +12,7 @@
 mod attendant;
 mod bulk;
 mod byte_stream;
+mod carried;
 mod carrier;
 mod certificate;
 mod channel;
@@ -50,6 +51,7 @@ mod traffic;
 mod worker;
 
 pub use attendant::InProcess;
+pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};

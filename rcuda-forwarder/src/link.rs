@@ -4,6 +4,7 @@
 //! answers. A worker on the same machine maps the ring as shared memory and drains it itself; answers return through
 //! shared memory as well. Only [`Reply::wait`], [`Link::control`] and a full ring wait for the worker.
 
+use crate::carried::Carried;
 use crate::channel::Channel;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
@@ -13,7 +14,8 @@ use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
-use crate::rdma::setup;
+use crate::rdma::setup::{self, NoRdma};
+use crate::rdma::{CALL_RING, DATA_RING};
 use crate::ring::{self, PushError, Ring};
 use crate::socket::Address;
 use crate::sync::lock;
@@ -169,8 +171,8 @@ pub struct Link {
     transport: Transport,
     tickets: AtomicU64,
     peer: Peer,
-    /// Whether there are connections for large copies in each direction, once that is known.
-    bulk: [OnceLock<bool>; 2],
+    /// How the bytes of large copies travel in each direction, once that is known, and if they have connections.
+    bulk: [OnceLock<Option<Carried>>; 2],
     /// Held while they are made: one direction brings the worker the file for both.
     opening: Mutex<()>,
 }
@@ -185,6 +187,9 @@ const HANG_UPS: u32 = 24;
 /// Total time limit for a data connection and its greeting. A move that fails is retried later, and a client that asks
 /// a server to connect somewhere gets the result after this time, whatever is at the target.
 const BULK: Duration = Duration::from_secs(5);
+
+/// Additional time limit for RDMA to carry a data connection: longer than the probes of both ends.
+pub(crate) const RDMA: Duration = Duration::from_secs(10);
 
 /// Time limits for connecting and greeting.
 struct Opened {
@@ -283,7 +288,8 @@ impl Link {
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
-            setup::connect(&conn, Instant::now() + patience.greeting).map_err(|why| refused(to, &why))?;
+            let set_up = setup::connect(&conn, CALL_RING, Instant::now() + patience.greeting);
+            set_up.map_err(|why| refused(to, &why.into()))?;
         }
         let transport = Transport::of(to);
         let failed = |source| LinkError::Setup { to: to.clone(), source };
@@ -419,18 +425,26 @@ impl Link {
     /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
     /// if they cannot be made, or if `connections` is 0.
     pub fn has_bulk(&self, to_device: bool, connections: u32) -> bool {
-        *self.bulk[usize::from(to_device)].get_or_init(|| {
-            connections != 0
-                && self
-                    .open_bulk(to_device, connections)
-                    .inspect_err(|why| {
-                        tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
-                    })
-                    .is_ok()
-        })
+        let known = self.bulk[usize::from(to_device)].get_or_init(|| {
+            if connections == 0 {
+                return None;
+            }
+            let opened = self.open_bulk(to_device, connections);
+            match &opened {
+                Ok(by) => tracing::debug!(target: "place", "large copies use {connections} connections by {by}"),
+                Err(why) => tracing::info!(target: "place", "large copies use the connection of the calls: {why}"),
+            }
+            opened.ok()
+        });
+        known.is_some()
     }
 
-    fn open_bulk(&self, to_device: bool, connections: u32) -> Result<(), LinkError> {
+    /// How the bytes of large copies travel; nothing until there was one.
+    pub fn bulk_carried(&self) -> Carried {
+        self.bulk.iter().filter_map(|by| *by.get()?).fold(Carried::default(), Carried::and)
+    }
+
+    fn open_bulk(&self, to_device: bool, connections: u32) -> Result<Carried, LinkError> {
         let failed = |source| self.peer.failed(source);
         let _one_at_a_time = lock(&self.opening);
         // Without the file the bytes travel over the connections.
@@ -447,9 +461,11 @@ impl Link {
         });
         match opened {
             Ok(opened) => {
+                let carried = opened.iter().fold(Carried::default(), |all, conn| all.and(conn.carried()));
                 let connections = opened.into_iter().map(Arc::new).collect();
                 // Without its threads the connections would only hold up the copies.
-                bulk_copy::start(&self.shared, connections, to_device).map_err(failed).inspect_err(|_| self.abandon())
+                let started = bulk_copy::start(&self.shared, connections, to_device);
+                started.map(|()| carried).map_err(failed).inspect_err(|_| self.abandon())
             }
             Err(why) => {
                 // A lost worker has forgotten it.
@@ -667,21 +683,34 @@ pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// Opens `stripes` connections to the place that expects `ticket`, one after the other: both ends number them in this
 /// order.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
-    bulk_connect_if(to, ticket, stripes, &|_| true)
+    let log = |why: &str| tracing::info!(target: "place", "{why}");
+    bulk_connect_if(to, ticket, stripes, (&|_| true, &log))
 }
 
-/// As [`bulk_connect`], but only to addresses that `allowed` accepts.
+/// As [`bulk_connect`], but only to addresses that `allowed` accepts, and with a log of its own.
 pub(crate) fn bulk_connect_if(
     to: &Endpoint,
     ticket: &[u8; 32],
     stripes: u32,
-    allowed: &dyn Fn(Address<'_>) -> bool,
+    (allowed, log): (&dyn Fn(Address<'_>) -> bool, &dyn Fn(&str)),
 ) -> Result<Vec<Conn>, LinkError> {
-    let opening = Opening::Bulk { name: greet::ticket_name(ticket) };
+    let name = greet::ticket_name(ticket);
     let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });
     let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
+    // After the first one that cannot have it, no other one tries.
+    let mut rdma = to.rdma;
     let stripe = |_| {
-        let conn = open(to, &opening, (&key, protection), &limit, allowed)?;
+        let conn = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, allowed)?;
+        if rdma {
+            match setup::connect(&conn, DATA_RING, Instant::now() + RDMA) {
+                Ok(()) => {}
+                Err(NoRdma::Unavailable(why)) => {
+                    log(&format!("the data connections to {to} are not carried by RDMA: {why}"));
+                    rdma = false;
+                }
+                Err(NoRdma::Failed(why)) => return Err(refused(to, &why)),
+            }
+        }
         greet::read_answer(&conn, Instant::now() + BULK).map_err(|why| refused(to, &why))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)

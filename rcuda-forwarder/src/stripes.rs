@@ -1,5 +1,6 @@
 //! Data connections between places, by ticket.
 
+use crate::carried::Carried;
 use crate::conn::Conn;
 use crate::control::Refused;
 use crate::sync::lock;
@@ -126,11 +127,13 @@ impl Stripes {
             .map_err(|late| late.unwrap_or_else(|| Refused::Other("the server does not answer its worker".into())))
     }
 
-    /// Waits until all connections of a ticket have arrived.
-    pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<(), Refused> {
+    /// Waits until all connections of a ticket have arrived. Returns how their bytes travel.
+    pub(crate) fn wait_here(&self, ticket: &[u8; 32]) -> Result<Carried, Refused> {
         self.wait(ticket, COME, |b| b.conns.len() == b.expected).map_err(|late| {
             late.unwrap_or_else(|| Refused::Unreachable(format!("the other place has not connected within {COME:?}")))
-        })
+        })?;
+        let carried = |b: &Bundle| b.conns.iter().fold(Carried::default(), |all, conn| all.and(conn.carried()));
+        lock(&self.table).get(ticket).map(carried).ok_or(Refused::UnknownTicket)
     }
 
     /// `Err(None)`: timeout.
@@ -214,7 +217,7 @@ mod tests {
         s.arrived(&t, b);
         s.arrived(&t, c);
         assert_eq!(std::io::Read::read(&mut z, &mut [0]).unwrap(), 0, "the third was closed");
-        s.wait_here(&t).unwrap();
+        assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
         assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
         assert_eq!(s.with(&t, |_| Err::<(), _>(Refused::Other("broken".into()))), Err(Refused::Other("broken".into())));
         assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");

@@ -13,12 +13,12 @@ use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{
     ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled,
 };
-use crate::greet;
+use crate::greet::{self, GreetError};
 use crate::helper;
 use crate::inbox::Inbox;
 use crate::orphan;
 use crate::place::{Outcome, Place};
-use crate::rdma::setup;
+use crate::rdma::{CALL_RING, setup};
 use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
@@ -41,6 +41,7 @@ use transport::Answers;
 
 mod bulk;
 mod completion;
+mod data;
 mod host_mirror;
 mod late;
 mod text;
@@ -50,8 +51,8 @@ mod transport;
 pub(crate) const PROBE: &str = "--probe";
 /// Heartbeat interval.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-/// Time limit for a client to send the memory of the connection, or the parameters of its queue pair.
-const SETUP: Duration = Duration::from_secs(5);
+/// Time limit for a client to send the memory of the connection, or to set up RDMA.
+const SETUP: Duration = Duration::from_secs(10);
 /// Larger buffers for long bodies are not kept.
 const KEEP: usize = 64 << 20;
 /// Poll interval for late calls.
@@ -178,8 +179,14 @@ fn count_gpus(driver: &Path) -> Result<i32, String> {
     }
 }
 
-/// Ends the process at once: exit handlers of a driver would wait for running kernels.
-fn leave(status: i32) -> ! {
+/// Ends the process as soon as the last messages to the client have left it: exit handlers of a driver would wait for running kernels.
+fn leave(status: i32, client: &Conn) -> ! {
+    client.wait_written(LAST_WORDS);
+    abandon(status)
+}
+
+/// Ends the process at once: there is no client any more.
+fn abandon(status: i32) -> ! {
     // SAFETY: ends the process; nothing is touched after it.
     unsafe { libc::_exit(status) }
 }
@@ -193,8 +200,7 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
             if let Err(why) = &r {
                 complain(why);
             }
-            worker.conn.wait_written(LAST_WORDS);
-            leave(i32::from(r.is_err()))
+            leave(i32::from(r.is_err()), &worker.conn)
         }
         Err(why) => {
             complain(&why);
@@ -211,7 +217,7 @@ pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn)
     let sender = conn.ip_peer().map_or(Sender::SameUser, Sender::At);
     // The daemon has parsed them before; a list that cannot be parsed allows nothing.
     let targets = Targets::read(&start.targets).unwrap_or_else(|_| Targets::new(&[Target::None]));
-    Reach::Daemon(channel, targets, sender)
+    Reach::Daemon(channel, targets, sender, start.plain)
 }
 
 /// A worker with its client, and the source of the calls.
@@ -251,7 +257,8 @@ fn prepare<P: Place>(
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     if rdma {
-        setup::accept(&conn, Instant::now() + SETUP).map_err(WorkerError::Client)?;
+        let set_up = setup::accept(&conn, CALL_RING, Instant::now() + SETUP);
+        set_up.map_err(|why| WorkerError::Client(io::Error::other(GreetError::from(why).to_string())))?;
     }
     let conn = Arc::new(conn);
     let (calls, out) = transport::open(&conn, &*place, Instant::now() + SETUP).map_err(WorkerError::Client)?;
@@ -301,9 +308,10 @@ impl<P: Place> Worker<P> {
     /// Serves until the client has disconnected.
     fn serve(self: &Arc<Self>, calls: Box<dyn Ahead>) -> Result<(), WorkerError> {
         // After a panic the process must not continue: the client detects the end of the connection.
+        let conn = self.conn.clone();
         std::panic::set_hook(Box::new(move |info| {
             complain(info);
-            leave(101);
+            leave(101, &conn);
         }));
         let start = |name, body: fn(&Arc<Worker<P>>)| {
             let worker = self.clone();
@@ -321,7 +329,7 @@ impl<P: Place> Worker<P> {
                 applied
             });
             complain(&why);
-            leave(1);
+            leave(1, &w.conn);
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
@@ -483,7 +491,7 @@ impl<P: Place> Worker<P> {
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {
         if out.write_pieces(pieces).is_err() {
-            leave(0);
+            abandon(0);
         }
     }
 
@@ -500,15 +508,14 @@ impl<P: Place> Worker<P> {
         }
         self.pass_text_on();
         self.tell(code::SUCCESS, ticket, &[]);
-        self.conn.wait_written(LAST_WORDS);
-        leave(0);
+        leave(0, &self.conn);
     }
 
     /// Sends heartbeats; ends the process when the client has disconnected, whatever the other threads wait for.
     fn beat(&self) {
         loop {
             if self.conn.wait_gone(HEARTBEAT_EVERY) {
-                leave(0);
+                abandon(0);
             }
             // A client that does not read must not block this thread; while another message is being written, that
             // serves as the heartbeat.
@@ -521,16 +528,18 @@ impl<P: Place> Worker<P> {
     }
 
     /// Receives messages of the daemon; without a daemon the worker ends.
-    fn listen(&self) {
+    fn listen(self: &Arc<Self>) {
         loop {
             match self.channel.receive() {
                 Ok(Some((Message::Expecting(ticket), None))) => self.attendant.stripes().known(&ticket),
-                Ok(Some((Message::Bulk(ticket, session), Some(fd)))) => self.welcome(&ticket, Conn::handed_over(fd, session)),
+                Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
+                    self.welcome(ticket, Conn::handed_over(fd, session), rdma)
+                }
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
-                Ok(None) => leave(0),
+                Ok(None) => leave(0, &self.conn),
                 _ => {
                     complain(&WorkerError::Order);
-                    leave(1);
+                    leave(1, &self.conn);
                 }
             }
         }
@@ -538,9 +547,23 @@ impl<P: Place> Worker<P> {
 
     /// Answers the peer of a data connection. It makes its next one only then, so both ends number them in the same
     /// order.
-    fn welcome(&self, ticket: &[u8; 32], conn: io::Result<Conn>) {
+    fn welcome(self: &Arc<Self>, ticket: [u8; 32], conn: io::Result<Conn>, rdma: bool) {
         // Without an answer, the peer learns that the connection has ended.
         let Ok(conn) = conn else { return };
+        if !rdma {
+            return self.admit(&ticket, conn);
+        }
+        // Apart: the peer may be slow, and the daemon's next message must not wait for it.
+        let worker = self.clone();
+        let set_up = move || {
+            if data::carry_by_rdma(&conn, worker.attendant.may_be_plain()) {
+                worker.admit(&ticket, conn);
+            }
+        };
+        threads::spawn("rdma", set_up).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
+    }
+
+    fn admit(&self, ticket: &[u8; 32], conn: Conn) {
         if greet::answer(&conn, Ok(&[])).is_ok() {
             self.attendant.stripes().arrived(ticket, conn);
         }
@@ -645,7 +668,7 @@ impl<P: Place> Worker<P> {
         if !self.conn.wait_gone(BULK_END) {
             carried.unwrap_or_else(|why| complain(&format!("a connection for large copies has failed: {why}")));
         }
-        leave(1);
+        leave(1, &self.conn);
     }
 
     fn reply(&self, ticket: u64, reply: &ControlReply) {

@@ -2,14 +2,14 @@
 
 use crate::move_error::MoveError;
 use crate::place::Place;
-use rcuda_forwarder::Control;
+use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint};
 use std::os::unix::net::UnixStream;
 
 /// Number of connections between two places.
 const STRIPES: u32 = 4;
 
-/// Connects two places under a ticket. After an error one of them may still expect connections.
-pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<(), MoveError> {
+/// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.
+pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, MoveError> {
     let expect = Control::Expect { ticket, stripes: STRIPES };
     // The place that can be reached listens; a Unix socket can be reached from its own machine only.
     let mut ends = [(places[1], places[0]), (places[0], places[1])];
@@ -17,7 +17,11 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<(), MoveE
     let (listens, connects) = ends[0];
     listens.control(&expect)?;
     match listens.address() {
-        Some(at) => drop(connects.control(&Control::Connect { to: at.to_string(), ticket, stripes: STRIPES })?),
+        Some(at) => {
+            let rdma = at.rdma && connects.address().is_none_or(may_use_rdma);
+            let to = Endpoint { rdma, ..at.clone() }.to_string();
+            drop(connects.control(&Control::Connect { to, ticket, stripes: STRIPES })?);
+        }
         None => {
             // Both places are on this machine and belong to this job, which creates the connections for them.
             connects.control(&expect)?;
@@ -29,6 +33,27 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<(), MoveE
             connects.control(&Control::Accept { ticket })?;
         }
     }
-    listens.control(&Control::Accept { ticket })?;
-    Ok(())
+    match listens.control(&Control::Accept { ticket })? {
+        ControlReply::Connected(carried) => Ok(carried),
+        odd => Err(MoveError::unexpected(&odd)),
+    }
+}
+
+/// Whether the data of this place may travel over RDMA, which is not encrypted: the user has said so, or it is on the job's machine.
+fn may_use_rdma(place: &Endpoint) -> bool {
+    place.rdma || place.unix_path().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_an_encrypted_place_stays_encrypted() {
+        for (place, may) in
+            [("rdma://a:1", true), ("unix:/run/a", true), ("a:1", false), ("tls://a:1", false), ("plain://a:1", false)]
+        {
+            assert_eq!(may_use_rdma(&place.parse().unwrap()), may, "{place}");
+        }
+    }
 }

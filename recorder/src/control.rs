@@ -309,6 +309,7 @@ fn list(job: &'static Job) -> ::control::Job {
             uuid: crate::base::encoding::hex(&d.info.uuid),
             capability: format!("{}.{}", d.info.capability[0], d.info.capability[1]),
             total_bytes: d.info.total_bytes,
+            large_copies: at.large_copies(),
             place: at.place,
             transport: at.transport.to_owned(),
             since_unix_ms: at.since_unix_ms,

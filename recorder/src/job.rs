@@ -17,10 +17,11 @@ use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use executor::DeviceInfo;
+use rcuda_forwarder::Link;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLockReadGuard, Weak};
 use std::time::Instant;
 
 pub(crate) mod array_lookup;
@@ -105,6 +106,8 @@ pub(crate) struct Whereabouts {
     pub(crate) transport: &'static str,
     /// Start of the device's time there, in milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
+    /// The link to the place.
+    link: Weak<Link>,
 }
 
 impl Whereabouts {
@@ -113,7 +116,13 @@ impl Whereabouts {
             place: place.spec().to_string(),
             transport: place.transport(),
             since_unix_ms: crate::base::clock::unix_ms(),
+            link: place.link().map(Arc::downgrade).unwrap_or_default(),
         }
+    }
+
+    /// How the bytes of large copies travel, see [`Link::bulk_carried`].
+    pub(crate) fn large_copies(&self) -> String {
+        self.link.upgrade().map(|link| link.bulk_carried().to_string()).unwrap_or_default()
     }
 }
 

@@ -412,6 +412,14 @@ impl Place {
         }
     }
 
+    /// The link to a worker, if the place is one.
+    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
+        match self {
+            Place::Remote { link, .. } => Some(link),
+            Place::Local { .. } => None,
+        }
+    }
+
     /// The worker with its host memory, if the place is a worker.
     fn worker(&self) -> Option<Worker<'_>> {
         match self {

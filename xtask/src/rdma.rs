@@ -28,6 +28,9 @@ pub(crate) struct RdmaArgs {
     /// All test programs
     #[arg(long)]
     all: bool,
+    /// Fewer programs, and only the moves and failures that concern large amounts of data
+    #[arg(long, conflicts_with = "all")]
+    quick: bool,
     /// Maximum time for the machines in seconds
     #[arg(long, default_value_t = 1200)]
     limit: u32,
@@ -50,6 +53,9 @@ const PROGRAMS: [&str; 14] = [
     "pageable",
     "storm",
 ];
+
+/// Those of a quick run.
+const QUICK_PROGRAMS: [&str; 2] = ["vecadd", "pinned"];
 
 /// Kernel modules of the guest; those that they need come with them.
 const MODULES: &str = "virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic ib_uverbs rdma_rxe";
@@ -167,6 +173,7 @@ END
 fn script(args: &RdmaArgs, target: &Path) -> String {
     let names = match (args.all, args.programs.is_empty()) {
         (true, _) => ::tests::programs::NAMES.join(" "),
+        (false, true) if args.quick => QUICK_PROGRAMS.join(" "),
         (false, true) => PROGRAMS.join(" "),
         (false, false) => args.programs.join(" "),
     };
@@ -174,6 +181,7 @@ fn script(args: &RdmaArgs, target: &Path) -> String {
     let (bin, programs) = (target.join("release"), target.join("programs").join("static"));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "BIN='{}'\nPROGRAMS='{}'\nNAMES='{names}'", bin.display(), programs.display());
+    let _ = writeln!(text, "QUICK='{}'", if args.quick { "yes" } else { "" });
     text + include_str!("rdma-guest.sh")
 }
 

@@ -283,6 +283,8 @@ pub(super) struct Pool {
     ending: Arc<AtomicBool>,
     limits: Limits,
     targets: Targets,
+    /// Connections need not be encrypted.
+    plain: bool,
     log: fn(&str),
 }
 
@@ -292,7 +294,7 @@ impl Pool {
         driver: PathBuf,
         gpus: Vec<u32>,
         limits: Limits,
-        targets: Targets,
+        (targets, plain): (Targets, bool),
         log: fn(&str),
     ) -> Pool {
         Pool {
@@ -304,6 +306,7 @@ impl Pool {
             ending: Arc::default(),
             limits,
             targets,
+            plain,
             log,
         }
     }
@@ -383,6 +386,7 @@ impl Pool {
             virtual_device: worker.profile.virtual_device,
             limits: self.limits.of_worker,
             targets: self.targets.texts(),
+            plain: self.plain,
         };
         match worker.send(&Message::Start(start), None).map_err(failed) {
             Ok(()) => Ok(worker),

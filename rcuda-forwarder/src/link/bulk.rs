@@ -4,8 +4,9 @@
 //! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
 //! not make a thread use memory that the program has got back ([`Bulk::wait_unused`]).
 
-use crate::bulk::{HEAD, Head, fill};
+use crate::bulk::{HEAD, Head, Via, fill};
 use crate::conn::Conn;
+use crate::rdma::queue::Memory;
 use crate::sync::lock;
 use crate::traffic;
 use cuda_api::ops::id;
@@ -279,15 +280,14 @@ impl Bulk {
             return None;
         }
         let made = Mapped::create(&Sizes::of_process());
-        let (mapped, file) = made
-            .inspect_err(|why| tracing::info!(target: "place", "large copies share no memory: {why}"))
-            .ok()?;
+        let (mapped, file) =
+            made.inspect_err(|why| tracing::info!(target: "place", "large copies share no memory: {why}")).ok()?;
         self.regions.set(mapped).ok().map(|()| file)
     }
 
     /// The memory in which bytes lie, or are to lie, if they do not travel over the connection.
     fn region(&self, head: &Head) -> io::Result<Option<*mut u8>> {
-        let Some(at) = head.at else { return Ok(None) };
+        let Via::File(at) = head.via else { return Ok(None) };
         let found = self.regions.get().and_then(|regions| regions.at(at, head.bytes));
         found.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "bytes outside of the shared memory"))
     }
@@ -348,7 +348,7 @@ impl Bulk {
         loop {
             let mut bytes = [0; HEAD];
             fill(conn, &mut bytes)?;
-            let head = Head::read(&bytes);
+            let head = Head::read(&bytes)?;
             let region = self.region(&head)?;
             let Some(lent) = self.lend(&head, to_device)? else {
                 if !to_device && region.is_none() {
@@ -364,10 +364,11 @@ impl Bulk {
             // SAFETY: the memory of a copy that waits until this connection has given it back; each byte is lent once. A region is inside the
             // mapping, to which there are no references.
             let carried = unsafe {
-                match region {
-                    Some(region) => exchange(region, &lent, head.bytes as usize, to_device),
-                    None if to_device => send(conn, lent.host as *const u8, head.bytes, &lent.end),
-                    None => receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch),
+                match (region, head.via) {
+                    (Some(region), _) => exchange(region, &lent, head.bytes as usize, to_device),
+                    (None, Via::Rdma(slot)) if to_device => send_to(conn, lent.host as *const u8, head.bytes, slot),
+                    (None, _) if to_device => send(conn, lent.host as *const u8, head.bytes, &lent.end),
+                    (None, _) => receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch),
                 }
             };
             if carried.is_ok() {
@@ -454,6 +455,18 @@ unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Resul
         }
     }
     Ok(())
+}
+
+/// As [`send`], over RDMA to the memory that the worker has named.
+///
+/// # Safety
+/// As for [`send`]. This thread itself reads the bytes.
+unsafe fn send_to(conn: &Conn, from: *const u8, bytes: u64, slot: Memory) -> io::Result<()> {
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a place for bytes outside of the copy's connection");
+    let rdma = conn.rdma().ok_or_else(nonsense)?;
+    (&mut &*conn).write_all(&bytes.to_le_bytes())?;
+    // SAFETY: as the caller says.
+    rdma.write_to(conn.socket()?, unsafe { std::slice::from_raw_parts(from, bytes as usize) }, slot)
 }
 
 /// Receives bytes into the program's memory, as far as they can be written.

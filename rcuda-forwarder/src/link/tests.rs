@@ -5,6 +5,7 @@ use crate::conn::pair;
 use crate::frame::{AnswerHead, CHANGES, HEAD, HEARTBEAT, Head, TEXT};
 use crate::inbox::Inbox;
 use crate::pipe::{Closed, Writer};
+use crate::rdma::stream::tests::{Nature, connections};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
 use std::io::Write;
@@ -71,7 +72,7 @@ fn answers_find_their_callers_in_any_order() {
 
 #[test]
 fn over_rdma_calls_and_answers_are_the_same() {
-    let (ours, mut peer, carrier) = crate::rdma::stream::tests::connections(9);
+    let (ours, mut peer, carrier) = connections(Nature::good(9, CALL_RING));
     let link = Link::start(ours, server(), info(), Patience::default(), Transport::Rdma, None).unwrap();
     assert_eq!(link.transport(), Transport::Rdma);
     // Less than the ring: this thread reads it only when all of it is on its way.

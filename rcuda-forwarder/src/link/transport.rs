@@ -12,7 +12,7 @@ pub enum Transport {
     Tls,
     /// A TCP connection without encryption.
     Tcp,
-    /// RDMA, without encryption. Large copies and moves use TLS connections.
+    /// RDMA, without encryption.
     Rdma,
     /// Memory shared with a worker on the same machine.
     Shm,
@@ -37,8 +37,8 @@ impl Transport {
         }
     }
 
-    /// Whether the connections of large copies are encrypted.
-    pub fn encrypts_large_copies(self) -> bool {
+    /// Whether threads of the job, and not only its kernel, read and write the memory of large copies: they encrypt, or fill a ring.
+    pub fn handles_large_copies(self) -> bool {
         matches!(self, Transport::Tls | Transport::Rdma)
     }
 }

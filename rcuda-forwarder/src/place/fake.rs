@@ -100,6 +100,11 @@ impl Fake {
         }))
     }
 
+    /// The first bytes of its memory.
+    pub(crate) fn first(&self, bytes: usize) -> Vec<u8> {
+        lock(&self.memory)[..bytes].to_vec()
+    }
+
     fn due(&self, stream: u64) -> Instant {
         lock(&self.streams).get(&stream).copied().unwrap_or_else(Instant::now)
     }
@@ -131,8 +136,13 @@ fn word(word: Word) {
     match word {
         Word::Write(address, value) => at(address).store(value, Ordering::Release),
         Word::Wait(address, value) => {
-            while (at(address).load(Ordering::Acquire).wrapping_sub(value) as i32) < 0 {
-                std::thread::yield_now();
+            for looks in 0.. {
+                match looks {
+                    _ if (at(address).load(Ordering::Acquire).wrapping_sub(value) as i32) >= 0 => break,
+                    ..1000 => std::thread::yield_now(),
+                    // The copy may never go on.
+                    _ => std::thread::sleep(Duration::from_micros(100)),
+                }
             }
         }
     }

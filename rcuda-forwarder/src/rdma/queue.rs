@@ -4,6 +4,7 @@ use cuda_api::wire_struct;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 wire_struct! {
     /// What one end tells the other about its queue pair.
@@ -32,8 +33,46 @@ pub(super) fn gid_of(address: IpAddr) -> [u8; 16] {
     }
 }
 
+/// Registered memory, of this end or the other, from this address on. What a key does not allow fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) address: u64,
+    pub(crate) key: u32,
+}
+
+impl Memory {
+    /// What lies so many bytes further.
+    pub(crate) fn at(self, offset: u64) -> Memory {
+        Memory { address: self.address.wrapping_add(offset), ..self }
+    }
+}
+
+/// The keys of registered memory: for this end's own writes, and for those of the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) ours: u32,
+    pub(crate) theirs: u32,
+}
+
+/// One end of a write: an offset in the memory of the ring, or other memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Ring(usize),
+    Other(Memory),
+}
+
+/// A write: so many bytes from this end's outgoing or other memory, to the other end's incoming or other memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) from: Side,
+    pub(crate) to: Side,
+    pub(crate) bytes: usize,
+    /// What the other end receives with it.
+    pub(crate) number: u32,
+}
+
 /// A queue pair that is not connected yet.
-pub(crate) trait Prepared {
+pub(crate) trait Prepared: Send {
     /// What the other end has to know.
     fn parameters(&self) -> Parameters;
 
@@ -51,17 +90,32 @@ pub(crate) enum Done {
     Received(u32),
 }
 
+/// What keeps memory mapped.
+pub(crate) type Owner = Arc<dyn std::any::Any + Send + Sync>;
+
+/// Forgets registrations whose memory nobody else keeps: nothing is on its way there any more.
+#[cfg_attr(not(any(test, feature = "rdma")), expect(dead_code, reason = "without RDMA there are no queue pairs"))]
+pub(crate) fn forget_unused<T>(lent: &mut Vec<(T, Owner)>) {
+    lent.retain(|(_, owner)| Arc::strong_count(owner) > 1);
+}
+
 /// A connected queue pair with its two rings of registered memory.
 pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
+    /// Bytes of each of the two memories.
+    fn ring(&self) -> usize;
+
     /// The memory whose bytes our writes take.
     fn outgoing(&self) -> *mut u8;
 
     /// The memory to which the other end writes.
     fn incoming(&self) -> *const u8;
 
-    /// Writes bytes of the outgoing memory to the same offset of the other end's incoming memory, with a number. Such writes arrive in
-    /// order. Each uses one receive of the other end.
-    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()>;
+    /// Writes, with a number. Writes arrive in order. Each uses one receive of the other end.
+    fn post_write(&self, write: &Write) -> io::Result<()>;
+
+    /// Registers memory, and keeps its owner, at least until memory is registered when nobody else keeps it. Children of this process
+    /// do not have it.
+    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys>;
 
     /// Lets the other end write once more.
     fn post_receive(&self) -> io::Result<()>;

@@ -11,7 +11,7 @@
 //! The other end may write to our ring at any time and send any number: bytes are copied out before they are used, and numbers are
 //! checked.
 
-use super::queue::{Done, Queue};
+use super::queue::{Done, Keys, Memory, Owner, Queue, Side, Write};
 use crate::futex;
 use crate::pipe::Spin;
 use crate::sync::{AtomicU32, lock};
@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Bytes of each ring.
-pub(crate) const RING: usize = 1 << 20;
 /// Maximum number of messages with bytes that have no credit.
 const MESSAGES: usize = 256;
 /// Maximum number of credits that an end which does not poll has not received. The bytes and messages without credit allow for four each.
@@ -47,7 +45,7 @@ const SHORT: u64 = 64;
 /// What is written: positions, which only increase.
 #[derive(Debug, Default)]
 struct Writing {
-    /// Bytes that are in our copy of the ring.
+    /// Bytes of the stream so far.
     copied: u64,
     /// Ends of the messages without credit.
     ends: VecDeque<u64>,
@@ -67,6 +65,8 @@ struct Reading {
 #[derive(Debug)]
 pub(crate) struct Stream {
     queue: Box<dyn Queue>,
+    /// Bytes of each ring.
+    ring: usize,
     writing: Mutex<Writing>,
     reading: Mutex<Reading>,
     /// Held while completions are taken.
@@ -90,13 +90,17 @@ pub(crate) struct Stream {
     sleepers: AtomicU32,
     /// Changes whenever a thread has taken completions, and when the leader leaves.
     bell: AtomicU32,
+    /// How long a waiting read waits.
+    silence: OnceLock<Duration>,
 }
 
 impl Stream {
     /// Creates this end over a connected queue pair, for which [`DEPTH`] receives were posted.
     pub(crate) fn new(queue: Box<dyn Queue>) -> Stream {
         Stream {
+            ring: queue.ring(),
             queue,
+            silence: OnceLock::new(),
             writing: Mutex::new(Writing { copied: 0, ends: VecDeque::with_capacity(MESSAGES + 1) }),
             reading: Mutex::default(),
             polling: Mutex::default(),
@@ -179,7 +183,7 @@ impl Stream {
             self.credited.store(credited, Ordering::SeqCst);
         } else {
             let arrived = self.arrived.load(Ordering::SeqCst) + bytes;
-            if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > RING as u64 {
+            if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > self.ring as u64 {
                 return Err("the other end has written bytes for which there was no room".into());
             }
             // A reader that sees these bytes may miss the message, which only delays its credit.
@@ -253,6 +257,16 @@ impl Stream {
         self.arrived.load(Ordering::SeqCst) != self.read.load(Ordering::SeqCst)
     }
 
+    /// Sets a limit for waiting reads: after that time without data they fail with `WouldBlock`. It is set once.
+    pub(crate) fn limit_silence(&self, limit: Duration) {
+        let _ = self.silence.set(limit);
+    }
+
+    /// See [`Stream::limit_silence`].
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        self.silence.get().copied()
+    }
+
     /// Waits until there is something to read, including the end; false on timeout.
     pub(crate) fn wait_readable(&self, socket: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
         self.wait(socket, limit, &|| self.has_arrived())
@@ -260,6 +274,21 @@ impl Stream {
 
     /// Reads what has arrived; `WouldBlock` if there is nothing. What arrived before the end is read first.
     pub(crate) fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        let most = to.len();
+        self.take(most, |done, from| {
+            // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
+            // bytes are copied.
+            unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to[done..].as_mut_ptr(), from.len()) };
+        })
+    }
+
+    /// As [`Stream::try_read`], of at most so many bytes that the other end has written to other memory.
+    pub(crate) fn try_skip(&self, most: usize) -> io::Result<usize> {
+        self.take(most, |_, _| {})
+    }
+
+    /// Gives each piece of the ring that was read to `copy`, with the number of bytes before it.
+    fn take(&self, most: usize, mut copy: impl FnMut(usize, *const [u8])) -> io::Result<usize> {
         let mut reading = lock(&self.reading);
         let mut there = self.arrived.load(Ordering::SeqCst) - reading.position;
         if there == 0 {
@@ -275,14 +304,13 @@ impl Stream {
             0 => return Err(io::ErrorKind::WouldBlock.into()),
             _ => {}
         }
-        let n = to.len().min(usize::try_from(there).unwrap_or(RING));
+        let n = most.min(usize::try_from(there).unwrap_or(self.ring));
         let mut done = 0;
         while done < n {
-            let at = reading.position as usize % RING;
-            let some = (n - done).min(RING - at);
-            // SAFETY: inside the ring. The other end should leave these bytes alone until they have credit; if it does not, other
-            // bytes are copied.
-            unsafe { std::ptr::copy_nonoverlapping(self.queue.incoming().add(at), to[done..].as_mut_ptr(), some) };
+            let at = reading.position as usize % self.ring;
+            let some = (n - done).min(self.ring - at);
+            // SAFETY: inside the ring.
+            copy(done, std::ptr::slice_from_raw_parts(unsafe { self.queue.incoming().add(at) }, some));
             reading.position += some as u64;
             done += some;
         }
@@ -296,11 +324,12 @@ impl Stream {
         let messages = self.messages.load(Ordering::SeqCst);
         let is_empty = self.arrived.load(Ordering::SeqCst) == reading.position;
         let bytes = reading.position - reading.told;
-        if bytes < RING as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
+        if bytes < self.ring as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
             return;
         }
         // If it cannot be sent, the stream has ended, and what has arrived can still be read.
-        if self.post(0, 0, CREDIT | bytes as u32).is_ok() {
+        let credit = Write { from: Side::Ring(0), to: Side::Ring(0), bytes: 0, number: CREDIT | bytes as u32 };
+        if self.post(&credit).is_ok() {
             reading.told = reading.position;
             if is_empty {
                 reading.messages = messages;
@@ -308,8 +337,24 @@ impl Stream {
         }
     }
 
+    /// Fills `to` before `deadline`, without a look at the connection of the greeting, on which the setup may still send something.
+    pub(crate) fn read_exact_apart(&self, mut to: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !to.is_empty() {
+            match self.try_read(to) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => to = &mut to[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     /// Posts a write. Waits only for the network, if too many are under way.
-    fn post(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+    fn post(&self, write: &Write) -> io::Result<()> {
         let free = |n: usize| (n < DEPTH).then_some(n + 1);
         while self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
             self.pump(false);
@@ -320,7 +365,7 @@ impl Stream {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
-        self.queue.post_write(offset, bytes, number).inspect_err(|e| self.fail(e.to_string()))
+        self.queue.post_write(write).inspect_err(|e| self.fail(e.to_string()))
     }
 
     /// Bytes that can be copied to the ring, if another message may be sent.
@@ -329,7 +374,7 @@ impl Stream {
         while writing.ends.front().is_some_and(|end| *end <= credited) {
             writing.ends.pop_front();
         }
-        if writing.ends.len() < MESSAGES { RING as u64 - (writing.copied - credited) } else { 0 }
+        if writing.ends.len() < MESSAGES { self.ring as u64 - (writing.copied - credited) } else { 0 }
     }
 
     fn wait_for_room(&self, socket: BorrowedFd<'_>, writing: &mut Writing) -> io::Result<()> {
@@ -337,7 +382,7 @@ impl Stream {
         let is_full = writing.ends.len() >= MESSAGES;
         let met = || {
             let credited = self.credited.load(Ordering::SeqCst);
-            if is_full { first.is_none_or(|end| end <= credited) } else { copied - credited < RING as u64 }
+            if is_full { first.is_none_or(|end| end <= credited) } else { copied - credited < self.ring as u64 }
         };
         let spun = Spin::new().until(|| {
             self.pump(false);
@@ -347,16 +392,36 @@ impl Stream {
         if met() { Ok(()) } else { Err(self.ended()) }
     }
 
-    /// Posts a write for what is copied.
-    fn flush(&self, writing: &mut Writing) -> io::Result<()> {
-        let from = self.posted.load(Ordering::SeqCst);
-        let bytes = writing.copied - from;
+    /// Posts a write for what has been added to the stream since the last one.
+    fn flush(&self, writing: &mut Writing, sides: Option<(Side, Side)>) -> io::Result<()> {
+        let at = self.posted.load(Ordering::SeqCst);
+        let bytes = writing.copied - at;
         if bytes == 0 {
             return Ok(());
         }
+        let ring = Side::Ring(at as usize % self.ring);
+        let (from, to) = sides.unwrap_or((ring, ring));
         writing.ends.push_back(writing.copied);
         self.posted.store(writing.copied, Ordering::SeqCst);
-        self.post(from as usize % RING, bytes as usize, bytes as u32)
+        self.post(&Write { from, to, bytes: bytes as usize, number: bytes as u32 })
+    }
+
+    /// Where in the ring the next bytes go, and how many of so many can go there now, behind those that are waiting: no message continues
+    /// at the start of the ring.
+    fn next(&self, socket: BorrowedFd<'_>, writing: &mut Writing, bytes: usize) -> io::Result<(usize, usize)> {
+        loop {
+            if self.is_ended() {
+                return Err(self.ended());
+            }
+            let room = self.room(writing);
+            if room > 0 {
+                let at = writing.copied as usize % self.ring;
+                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
+                return Ok((at, bytes.min(self.ring - at).min(room.min(STEP - waiting) as usize)));
+            }
+            self.flush(writing, None)?;
+            self.wait_for_room(socket, writing)?;
+        }
     }
 
     /// Writes several pieces in order.
@@ -365,29 +430,57 @@ impl Stream {
         for piece in pieces {
             let mut rest = *piece;
             while !rest.is_empty() {
-                if self.is_ended() {
-                    return Err(self.ended());
-                }
-                let room = self.room(&mut writing);
-                if room == 0 {
-                    self.flush(&mut writing)?;
-                    self.wait_for_room(socket, &mut writing)?;
-                    continue;
-                }
-                let at = writing.copied as usize % RING;
-                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
-                let n = rest.len().min(RING - at).min(room.min(STEP - waiting) as usize);
-                // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
-                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.queue.outgoing().add(at), n) };
+                let (at, n) = self.next(socket, &mut writing, rest.len())?;
+                self.copy(&rest[..n], at);
                 writing.copied += n as u64;
                 rest = &rest[n..];
-                // A message does not continue at the start of the ring.
-                if waiting + n as u64 == STEP || at + n == RING {
-                    self.flush(&mut writing)?;
+                let waiting = writing.copied - self.posted.load(Ordering::SeqCst);
+                if waiting == STEP || at + n == self.ring {
+                    self.flush(&mut writing, None)?;
                 }
             }
         }
-        self.flush(&mut writing)
+        self.flush(&mut writing, None)
+    }
+
+    /// Copies bytes to our copy of the ring.
+    fn copy(&self, from: &[u8], at: usize) {
+        // SAFETY: inside our copy of the ring, at bytes that the other end has read, so that no write of ours uses them.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.queue.outgoing().add(at), from.len()) };
+    }
+
+    /// As [`Stream::write`], but the bytes arrive in other memory of the other end, which [skips](Stream::try_skip) them in the stream.
+    pub(crate) fn write_to(&self, socket: BorrowedFd<'_>, mut rest: &[u8], mut to: Memory) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        self.flush(&mut writing, None)?;
+        while !rest.is_empty() {
+            let (at, n) = self.next(socket, &mut writing, rest.len())?;
+            self.copy(&rest[..n], at);
+            writing.copied += n as u64;
+            self.flush(&mut writing, Some((Side::Ring(at), Side::Other(to))))?;
+            (rest, to) = (&rest[n..], to.at(n as u64));
+        }
+        Ok(())
+    }
+
+    /// As [`Stream::write`], of registered memory, which is not copied: it must stay as it is until the other end has said that it has
+    /// the bytes.
+    pub(crate) fn write_from(&self, socket: BorrowedFd<'_>, mut from: Memory, bytes: usize) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        self.flush(&mut writing, None)?;
+        let mut left = bytes;
+        while left > 0 {
+            let (at, n) = self.next(socket, &mut writing, left)?;
+            writing.copied += n as u64;
+            self.flush(&mut writing, Some((Side::Other(from), Side::Ring(at))))?;
+            (left, from) = (left - n, from.at(n as u64));
+        }
+        Ok(())
+    }
+
+    /// Registers memory to which the other end may write, and from which [`Stream::write_from`] does.
+    pub(crate) fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        self.queue.register(at, bytes, owner)
     }
 
     /// Whether a short message can be written without a wait.
@@ -401,7 +494,8 @@ impl Stream {
     pub(crate) fn wait_arrived(&self, limit: Duration) {
         let began = Instant::now();
         while self.under_way.load(Ordering::SeqCst) != 0 && !self.is_ended() && began.elapsed() < limit {
-            self.pump(true);
+            // Not surely: the thread that takes completions may have panicked, and be the one that waits here.
+            self.pump(false);
             std::thread::sleep(POLL_INTERVAL);
         }
     }

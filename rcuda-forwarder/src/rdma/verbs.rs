@@ -1,8 +1,9 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
-use super::queue::{Done, Parameters, Prepared, Queue, gid_of};
-use super::stream::{DEPTH, RING};
+use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused, gid_of};
+use super::stream::DEPTH;
 use crate::fork::NotInherited;
+use crate::sync::lock;
 use crate::token::random;
 use ibverbs_sys as ibv;
 use std::ffi::{CStr, c_int};
@@ -10,13 +11,17 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 
 /// Time for an acknowledgement, as 4.096 µs times a power of two: 0.5 s,
 const TIMEOUT: u8 = 17;
 /// and how often a packet is sent again.
 const RETRIES: u8 = 7;
-/// How long to wait before a write for which there was no receive is repeated: 0.64 ms. The limits of the stream prevent that.
-const NOT_READY: u8 = 12;
+/// How long to wait before a write for which there was no receive is repeated: 10.24 ms. The limits of the stream prevent that, so an
+/// end that causes it does not keep to them,
+const NOT_READY: u8 = 20;
+/// and this is how often such a write is repeated. 7 would mean forever.
+const NOT_READY_RETRIES: u8 = 6;
 /// Maximum number of addresses of a device.
 const GIDS: usize = 1024;
 /// Size of the largest packets, as the verbs encode it: 4096 bytes.
@@ -26,29 +31,30 @@ const MTU: u32 = 5;
 #[derive(Debug)]
 struct Region {
     base: *mut u8,
+    bytes: usize,
     mr: *mut ibv::ibv_mr,
 }
 
 impl Region {
     /// # Safety
     /// The protection domain exists, and longer than the region.
-    unsafe fn new(pd: *mut ibv::ibv_pd, access: ibv::ibv_access_flags) -> io::Result<Region> {
+    unsafe fn new(pd: *mut ibv::ibv_pd, bytes: usize, access: ibv::ibv_access_flags) -> io::Result<Region> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: fresh memory at an address that the kernel chooses.
-        let base = unsafe { libc::mmap(null_mut(), RING, prot, flags, -1, 0) };
+        let base = unsafe { libc::mmap(null_mut(), bytes, prot, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut region = Region { base: base.cast(), mr: null_mut() };
+        let mut region = Region { base: base.cast(), bytes, mr: null_mut() };
         // SAFETY: our mapping. What a device writes must not become a child's copy.
-        if unsafe { libc::madvise(base, RING, libc::MADV_DONTFORK) } != 0 {
+        if unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the caller keeps the domain; the memory is mapped until the region is dropped.
-        region.mr = unsafe { ibv::ibv_reg_mr(pd, base, RING, access.0 as c_int) };
+        region.mr = unsafe { ibv::ibv_reg_mr(pd, base, bytes, access.0 as c_int) };
         if region.mr.is_null() {
             let why = io::Error::last_os_error();
-            return Err(io::Error::new(why.kind(), format!("cannot register {RING} bytes of memory (ulimit -l): {why}")));
+            return Err(io::Error::new(why.kind(), format!("cannot register {bytes} bytes of memory (ulimit -l): {why}")));
         }
         Ok(region)
     }
@@ -66,13 +72,23 @@ impl Drop for Region {
             if !self.mr.is_null() {
                 ibv::ibv_dereg_mr(self.mr);
             }
-            libc::munmap(self.base.cast(), RING);
+            libc::munmap(self.base.cast(), self.bytes);
         }
     }
 }
 
-/// The objects of the device, as far as they were made; destroyed in the order of dependence.
+/// Other memory that was registered. Its owner is dropped afterwards.
 #[derive(Debug)]
+struct Lent(*mut ibv::ibv_mr);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: registered, and deregistered once. If the queue pair exists, a write to this memory fails from now on.
+        unsafe { ibv::ibv_dereg_mr(self.0) };
+    }
+}
+
+/// The objects of the device, as far as they were made; destroyed in the order of dependence.
 struct Objects {
     context: *mut ibv::ibv_context,
     channel: *mut ibv::ibv_comp_channel,
@@ -82,6 +98,7 @@ struct Objects {
     qp: *mut ibv::ibv_qp,
     outgoing: Option<Region>,
     incoming: Option<Region>,
+    lent: Mutex<Vec<(Lent, Owner)>>,
     /// Its descriptors, which children must not keep.
     not_inherited: Vec<NotInherited>,
 }
@@ -95,6 +112,7 @@ impl Drop for Objects {
                 ibv::ibv_destroy_qp(self.qp);
             }
             (self.outgoing, self.incoming) = (None, None);
+            lock(&self.lent).clear();
             for cq in [self.receives, self.writes] {
                 if !cq.is_null() {
                     ibv::ibv_destroy_cq(cq);
@@ -111,12 +129,19 @@ impl Drop for Objects {
     }
 }
 
+impl std::fmt::Debug for Objects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Objects").field("qp", &self.qp).finish_non_exhaustive()
+    }
+}
+
 /// A queue pair with its memory.
 #[derive(Debug)]
 pub(super) struct Pair {
     objects: Objects,
     outgoing: *mut u8,
     incoming: *mut u8,
+    ring: usize,
     local_key: u32,
     ours: Parameters,
     /// The port, and the index of its address.
@@ -212,8 +237,8 @@ fn find(address: IpAddr) -> io::Result<Port> {
 }
 
 impl Pair {
-    /// Makes a queue pair at the device with this address, with all receives posted.
-    pub(super) fn new(address: IpAddr) -> io::Result<Pair> {
+    /// Makes a queue pair at the device with this address, with rings of so many bytes and all receives posted.
+    pub(super) fn new(address: IpAddr, ring: usize) -> io::Result<Pair> {
         let port = find(address)?;
         let mut o = Objects {
             context: port.context,
@@ -224,6 +249,7 @@ impl Pair {
             qp: null_mut(),
             outgoing: None,
             incoming: None,
+            lent: Mutex::default(),
             not_inherited: Vec::new(),
         };
         // SAFETY: each function gets objects that exist; `o` keeps the results in an order in which they can be destroyed.
@@ -239,8 +265,8 @@ impl Pair {
             o.receives = made("completion queue", ibv::ibv_create_cq(o.context, depth, null_mut(), o.channel, 0))?;
             o.writes = made("completion queue", ibv::ibv_create_cq(o.context, depth, null_mut(), null_mut(), 0))?;
             let local = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-            o.outgoing = Some(Region::new(o.pd, local)?);
-            o.incoming = Some(Region::new(o.pd, local | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE)?);
+            o.outgoing = Some(Region::new(o.pd, ring, local)?);
+            o.incoming = Some(Region::new(o.pd, ring, local | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE)?);
             let mut wanted = ibv::ibv_qp_init_attr {
                 send_cq: o.writes,
                 recv_cq: o.receives,
@@ -270,7 +296,7 @@ impl Pair {
         };
         let (outgoing, incoming, local_key) = (out.base, into.base, out.keys().0);
         let (port, gid_index) = (port.number, port.gid_index);
-        let pair = Pair { objects: o, outgoing, incoming, local_key, ours, port, gid_index, theirs: None };
+        let pair = Pair { objects: o, outgoing, incoming, ring, local_key, ours, port, gid_index, theirs: None };
         use ibv::ibv_qp_attr_mask as m;
         let mut attributes = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_INIT,
@@ -343,7 +369,7 @@ impl Prepared for Pair {
             sq_psn: self.ours.first,
             timeout: TIMEOUT,
             retry_cnt: RETRIES,
-            rnr_retry: RETRIES,
+            rnr_retry: NOT_READY_RETRIES,
             max_rd_atomic: 0,
             ..Default::default()
         };
@@ -354,6 +380,10 @@ impl Prepared for Pair {
 }
 
 impl Queue for Pair {
+    fn ring(&self) -> usize {
+        self.ring
+    }
+
     fn outgoing(&self) -> *mut u8 {
         self.outgoing
     }
@@ -362,9 +392,29 @@ impl Queue for Pair {
         self.incoming
     }
 
-    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
+    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+        // SAFETY: the domain exists, and the owner keeps the memory mapped until it is deregistered.
+        let mr = unsafe { ibv::ibv_reg_mr(self.objects.pd, at as *mut libc::c_void, bytes, access.0 as c_int) };
+        let made = Lent(made("registering memory (ulimit -l)", mr)?);
+        // SAFETY: just registered.
+        let keys = unsafe { Keys { ours: (*mr).lkey, theirs: (*mr).rkey } };
+        let mut lent = lock(&self.objects.lent);
+        forget_unused(&mut lent);
+        lent.push((made, owner));
+        Ok(keys)
+    }
+
+    fn post_write(&self, write: &Write) -> io::Result<()> {
         let theirs = self.theirs.ok_or(io::ErrorKind::NotConnected)?;
-        let mut piece = ibv::ibv_sge { addr: self.outgoing as u64 + offset as u64, length: bytes as u32, lkey: self.local_key };
+        let (bytes, number) = (write.bytes, write.number);
+        let side = |side, ring| match side {
+            Side::Ring(offset) => Memory::at(ring, offset as u64),
+            Side::Other(memory) => memory,
+        };
+        let from = side(write.from, Memory { address: self.outgoing as u64, key: self.local_key });
+        let to = side(write.to, Memory { address: theirs.address, key: theirs.key });
+        let mut piece = ibv::ibv_sge { addr: from.address, length: bytes as u32, lkey: from.key };
         let mut request = ibv::ibv_send_wr {
             wr_id: 0,
             next: null_mut(),
@@ -374,10 +424,7 @@ impl Queue for Pair {
             send_flags: 0,
             __bindgen_anon_1: ibv::ibv_send_wr__bindgen_ty_1 { imm_data: number.to_be() },
             wr: ibv::ibv_send_wr__bindgen_ty_2 {
-                rdma: ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-                    remote_addr: theirs.address.wrapping_add(offset as u64),
-                    rkey: theirs.key,
-                },
+                rdma: ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: to.address, rkey: to.key },
             },
             qp_type: Default::default(),
             __bindgen_anon_2: Default::default(),

@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::random::random;
 use faults::Faults;
 use memsync::{Round, Verify};
-use rcuda_forwarder::{Control, ControlReply};
+use rcuda_forwarder::{Carried, Control, ControlReply};
 use std::time::{Duration, Instant};
 
 /// How long a place may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
@@ -42,14 +42,20 @@ pub(super) struct Wires {
     source: Place,
     target: Place,
     ticket: [u8; 32],
+    carried: Carried,
 }
 
 impl Wires {
     pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<Wires, MoveError> {
         let ticket = random()?;
-        let wires = Wires { device, source: source.clone(), target: target.clone(), ticket };
-        connections::connect([source, target], ticket)?;
+        let mut wires = Wires { device, source: source.clone(), target: target.clone(), ticket, carried: Carried::default() };
+        wires.carried = connections::connect([source, target], ticket)?;
         Ok(wires)
+    }
+
+    /// How bytes travel.
+    pub(super) fn carried(&self) -> Carried {
+        self.carried
     }
 
     /// Returns a function that closes the connections from another thread: a round on them then fails at once.

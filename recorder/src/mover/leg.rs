@@ -253,6 +253,7 @@ impl<'a> Leg<'a> {
         self.phase("connect", |leg| {
             faults::at(Point::Wires);
             let wires = Wires::connect(leg.device, &leg.source, leg.target()?)?;
+            leg.told.data = wires.carried().to_string();
             leg.task.on_stop(leg.device.index, wires.cutter())?;
             leg.wires = Some(wires);
             Ok(())

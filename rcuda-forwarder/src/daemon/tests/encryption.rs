@@ -1,6 +1,7 @@
 //! Tests of connections on which somebody listens, or changes what passes.
 
 use super::*;
+use crate::carried::Carried;
 use crate::certificate::Certificate;
 use crate::handshake;
 use std::net::Shutdown;
@@ -272,6 +273,27 @@ fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket(
     assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
     link.control(&Control::Accept { ticket }).unwrap();
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// There is no device here, or this build has none: data connections that want RDMA stay encrypted, and all of them are there.
+#[test]
+fn data_connections_without_rdma_are_encrypted_ones() {
+    for allow_plain in [true, false] {
+        let (s, t) = (Scene::new(), Scene::with(vec![0, 1], |o| o.allow_plain = allow_plain));
+        let (source, target) = (s.link(0), t.link(1));
+        let to = endpoint("rdma://", t.daemon.address.unwrap());
+        let ticket = [0x5d; 32];
+        target.control(&Control::Expect { ticket, stripes: 3 }).unwrap();
+        let opened = bulk_connect(&to, &ticket, 1).unwrap();
+        assert_eq!(opened[0].carried(), Carried::TLS);
+        // A worker whose server wants encryption does not ask for RDMA, whatever the job says.
+        source.control(&Control::Connect { to: to.to_string(), ticket, stripes: 2 }).unwrap();
+        let ControlReply::Connected(by) = target.control(&Control::Accept { ticket }).unwrap() else { panic!() };
+        assert_eq!(by.to_string(), "tls");
+        let tried = format!("worker {}: a data connection", pid(&target));
+        assert!(!allow_plain || logged(|l| l.starts_with(&tried) && l.contains("not carried by RDMA: RDMA at the server: ")));
+        assert_eq!(lock(&LOG).iter().filter(|l| l.starts_with(&tried)).count(), usize::from(allow_plain));
+    }
 }
 
 #[test]

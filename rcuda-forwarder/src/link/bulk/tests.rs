@@ -7,9 +7,13 @@ use super::*;
 use crate::conn::pair;
 use crate::frame::{AnswerHead, HEAD as FRAME, Head as Frame};
 use crate::inbox::Inbox;
+use crate::rdma::DATA_RING;
+use crate::rdma::queue::Memory;
+use crate::rdma::stream::tests::{Nature, connections};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy as Operation, id};
 use cuda_api::wire::Wire;
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -23,10 +27,16 @@ struct Peer {
 }
 
 fn open() -> (Arc<Link>, Conn, Peer) {
+    open_over([pair(), pair()])
+}
+
+/// As [`open`]; each connection in the given way.
+fn open_over(pairs: [(Conn, Conn); 2]) -> (Arc<Link>, Conn, Peer) {
     let (link, calls) = linked(LONG);
     let answers = Conn::new(calls.socket().unwrap().try_clone_to_owned().unwrap());
-    let mut ends = [true, false].map(|to_device| {
-        let (ours, theirs) = pair();
+    let mut pairs = pairs.into_iter().zip([true, false]);
+    let mut ends = [(); 2].map(|()| {
+        let ((ours, theirs), to_device) = pairs.next().unwrap();
         start(&link.shared, vec![Arc::new(ours)], to_device).unwrap();
         theirs.limit_silence(LONG).unwrap();
         Some(theirs)
@@ -37,7 +47,7 @@ fn open() -> (Arc<Link>, Conn, Peer) {
 
 /// Of bytes that travel over the connection.
 fn head(token: u64, offset: u64, bytes: u64) -> Head {
-    Head { token, offset, bytes, at: None }
+    Head { token, offset, bytes, via: Via::Connection }
 }
 
 impl Peer {
@@ -119,6 +129,91 @@ fn the_worker_decides_what_is_carried_when() {
         (&to[..10], &to[10..40], &to[40..90], &to[90..]),
         (&[GUARD; 10][..], &[4; 30][..], &[3; 50][..], &[GUARD; 10][..])
     );
+}
+
+/// A worker over RDMA that carries a whole copy in segments; what it has received of one to the device.
+/// `direct`: its bytes go to memory that the worker has registered.
+fn carry_all(peer: &mut Peer, op: &Operation, (to_device, direct): (bool, bool), sent: &[u8]) -> io::Result<Vec<u8>> {
+    let mut got = vec![0; op.bytes as usize];
+    let area: Arc<Vec<AtomicU8>> = Arc::new(got.iter().map(|_| AtomicU8::new(0)).collect());
+    let address = area.as_ptr() as u64;
+    let keys = if direct { Some(peer.ins.rdma().unwrap().register(address as usize, area.len(), area.clone())?) } else { None };
+    let via =
+        |offset: u64| keys.map_or(Via::Connection, |keys| Via::Rdma(Memory { address: address + offset, key: keys.theirs }));
+    // As the worker: the next segment is asked for before the bytes of the first one have arrived.
+    let starts: Vec<u64> = (0..op.bytes).step_by(SEGMENT as usize).collect();
+    let head = |offset: u64| Head { token: op.token, offset, bytes: SEGMENT.min(op.bytes - offset), via: via(offset) };
+    for offset in starts.iter().copied() {
+        let (head, at) = (head(offset), offset as usize);
+        let range = at..at + head.bytes as usize;
+        let mut n = [0; 8];
+        if to_device {
+            (&peer.ins).write_all(&head.bytes())?;
+            fill(&peer.ins, &mut n)?;
+            assert_eq!(u64::from_le_bytes(n), head.bytes);
+            if direct {
+                peer.ins.skip(range.len())?;
+                got[range.clone()].iter_mut().zip(&area[range]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+            } else {
+                fill(&peer.ins, &mut got[range])?;
+            }
+        } else {
+            peer.out.write_pieces(&[&head.bytes(), &sent[range]])?;
+            fill(&peer.out, &mut n)?;
+            assert_eq!(u64::from_le_bytes(n), head.bytes);
+        }
+    }
+    Ok(got)
+}
+
+const SEGMENT: u64 = 900_000;
+
+/// Each of the writes of a large copy may be the one that fails.
+#[test]
+fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
+    let pattern: Vec<u8> = (0..6_000_000u32).map(|i| (i >> 6) as u8 ^ i as u8).collect();
+    for (to_device, direct) in [(true, false), (true, true), (false, false)] {
+        let mut made = 0;
+        for (seed, writes) in (0..100).step_by(6).chain([usize::MAX]).enumerate() {
+            let good = Nature::good(seed as u64 + 1, DATA_RING);
+            let (a, b, _carrier) = connections(Nature { delivers: [writes; 2], ..good });
+            let (c, d, _other) = connections(good);
+            let (link, mut calls, mut peer) = open_over(if to_device { [(a, b), (c, d)] } else { [(c, d), (a, b)] });
+            let mut host = vec![GUARD; pattern.len() + 128];
+            let inside = 64..64 + pattern.len();
+            if to_device {
+                host[inside.clone()].copy_from_slice(&pattern);
+            }
+            let (reply, copy) = request(&link, &memory(&mut host[inside.clone()], to_device));
+            let (_, ticket, op) = peer.requested();
+            let carried = carry_all(&mut peer, &op, (to_device, direct), &pattern);
+            match &carried {
+                Ok(got) => {
+                    answer(&mut calls, code::SUCCESS, ticket);
+                    // A write after the last one that matters may still have failed.
+                    let answered = reply.wait().is_ok();
+                    assert!(answered || writes != usize::MAX);
+                    assert!(!to_device || *got == pattern);
+                    made += 1;
+                }
+                Err(_) => {
+                    assert_ne!(writes, usize::MAX);
+                    let lost = reply.wait().unwrap_err();
+                    assert!(lost.why.contains("large copies"), "{lost}");
+                }
+            }
+            copy.finish();
+            assert!(copy.over().load(Ordering::Acquire));
+            assert!(host[..64].iter().chain(&host[inside.end..]).all(|b| *b == GUARD));
+            if carried.is_ok() {
+                assert!(host[inside] == pattern, "{writes} writes");
+            } else if !to_device {
+                // What has arrived is right, and the rest is as it was.
+                assert!(host[inside].iter().zip(&pattern).all(|(is, was)| is == was || *is == GUARD));
+            }
+        }
+        assert!((1..17).contains(&made), "{made} of 18 copies were made");
+    }
 }
 
 /// Copies of one stream, as many as it takes, and one more.
@@ -330,10 +425,15 @@ fn a_connection_that_ends_in_the_middle_loses_the_worker() {
 #[test]
 fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
     type Say = fn(&mut Peer, u64);
-    let cases: [(bool, Say); 9] = [
+    let cases: [(bool, Say); 10] = [
         (true, |p, t| p.ask(t, 1, 64)),
         (true, |p, t| p.ask(t, u64::MAX, 2)),
         (true, |p, t| p.ask(t, 0, 0)),
+        // No such connection carries RDMA.
+        (true, |p, t| {
+            let via = Via::Rdma(Memory { address: 4096, key: 1 });
+            p.ins.write_all(&Head { token: t, offset: 0, bytes: 64, via }.bytes()).unwrap();
+        }),
         (true, |p, t| {
             p.ask(t, 0, 64);
             assert_eq!(p.asked().len(), 64);
@@ -363,7 +463,7 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
 
 /// Of bytes that lie in the shared memory.
 fn head_at(token: u64, offset: u64, bytes: u64, at: u64) -> Head {
-    Head { token, offset, bytes, at: Some(at) }
+    Head { token, offset, bytes, via: Via::File(at) }
 }
 
 /// Bytes of the shared memory.

@@ -3,12 +3,13 @@
 
 use super::*;
 use crate::conn::{Conn, pair};
-use crate::rdma::queue::{Done, Queue};
+use crate::rdma::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused};
+use crate::rdma::{CALL_RING as RING, DATA_RING};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::thread;
 
 /// Numbers that follow from a seed.
@@ -27,20 +28,12 @@ impl Random {
     }
 }
 
-/// A write that was posted.
-#[derive(Debug, Clone, Copy)]
-struct Posted {
-    offset: usize,
-    bytes: usize,
-    number: u32,
-}
-
 /// One end as the network sees it.
 #[derive(Debug)]
 struct End {
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<Write>,
     /// Writes that have arrived, whose completion was not reported.
     unreported: usize,
     receives: usize,
@@ -49,14 +42,35 @@ struct End {
     failed: bool,
     most_under_way: usize,
     event: Arc<EventFd>,
+    /// Memory that was registered, with its key.
+    lent: Vec<((u32, usize, usize), Owner)>,
+    keys: u32,
 }
 
 impl End {
-    fn new() -> End {
+    /// The address of bytes that a write may take or change.
+    fn side(&mut self, side: Side, bytes: usize, outgoing: bool, theirs: bool) -> *mut u8 {
+        match side {
+            Side::Ring(offset) => {
+                let ring = if outgoing { &mut self.outgoing } else { &mut self.incoming };
+                ring[offset..offset + bytes].as_mut_ptr()
+            }
+            Side::Other(Memory { address, key }) => {
+                let (at, key) = (address as usize, key - u32::from(theirs));
+                assert!(
+                    self.lent.iter().any(|((k, from, n), _)| *k == key && *from <= at && at + bytes <= from + n),
+                    "not registered"
+                );
+                at as *mut u8
+            }
+        }
+    }
+
+    fn new(ring: usize) -> End {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
         End {
-            outgoing: vec![0; RING],
-            incoming: vec![0; RING],
+            outgoing: vec![0; ring],
+            incoming: vec![0; ring],
             posted: VecDeque::new(),
             unreported: 0,
             receives: DEPTH,
@@ -65,6 +79,8 @@ impl End {
             failed: false,
             most_under_way: 0,
             event: Arc::new(event),
+            lent: Vec::new(),
+            keys: 10,
         }
     }
 
@@ -75,6 +91,24 @@ impl End {
         if std::mem::take(&mut self.armed) {
             self.event.write(1).unwrap();
         }
+    }
+}
+
+/// What a network does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nature {
+    pub(crate) seed: u64,
+    pub(crate) ring: usize,
+    /// How many writes of each end it delivers.
+    pub(crate) delivers: [usize; 2],
+    /// The others are lost without a word; otherwise the first of them is a failure of both ends.
+    pub(crate) is_silent: bool,
+}
+
+impl Nature {
+    /// Delivers everything.
+    pub(crate) fn good(seed: u64, ring: usize) -> Nature {
+        Nature { seed, ring, delivers: [FOREVER; 2], is_silent: false }
     }
 }
 
@@ -90,20 +124,41 @@ struct Fake {
     event: Arc<EventFd>,
 }
 
+impl Fake {
+    fn new(network: &Network, end: usize) -> Fake {
+        let mut ends = network.lock().unwrap();
+        let (outgoing, incoming) = (ends[end].outgoing.as_mut_ptr() as usize, ends[end].incoming.as_mut_ptr() as usize);
+        let event = ends[end].event.clone();
+        Fake { network: network.clone(), end, outgoing, incoming, event }
+    }
+}
+
 impl Queue for Fake {
+    fn ring(&self) -> usize {
+        self.network.lock().unwrap()[self.end].incoming.len()
+    }
     fn outgoing(&self) -> *mut u8 {
         self.outgoing as *mut u8
     }
     fn incoming(&self) -> *const u8 {
         self.incoming as *const u8
     }
-    fn post_write(&self, offset: usize, bytes: usize, number: u32) -> io::Result<()> {
-        assert!(offset + bytes <= RING, "a write beyond the ring");
+    fn post_write(&self, write: &Write) -> io::Result<()> {
         let end = &mut self.network.lock().unwrap()[self.end];
-        end.posted.push_back(Posted { offset, bytes, number });
+        end.side(write.from, write.bytes, true, false);
+        end.posted.push_back(*write);
         end.most_under_way = end.most_under_way.max(end.posted.len() + end.unreported);
         assert!(end.most_under_way <= DEPTH, "more writes than the queue has room for");
         Ok(())
+    }
+    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+        let end = &mut self.network.lock().unwrap()[self.end];
+        let key = end.keys;
+        end.keys += 2;
+        forget_unused(&mut end.lent);
+        end.lent.push(((key, at, bytes), owner));
+        // Each is good for its own end only.
+        Ok(Keys { ours: key, theirs: key + 1 })
     }
     fn post_receive(&self) -> io::Result<()> {
         self.network.lock().unwrap()[self.end].receives += 1;
@@ -135,26 +190,49 @@ pub(crate) struct Carrier {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// A network that delivers `limit` writes in each direction, and then fails, and the streams at its ends.
-fn network(seed: u64, limit: usize) -> (Network, [Stream; 2], Carrier) {
-    let network: Network = Arc::new(Mutex::new([End::new(), End::new()]));
-    let stream = |end: usize| {
-        let mut ends = network.lock().unwrap();
-        let (outgoing, incoming) = (ends[end].outgoing.as_mut_ptr() as usize, ends[end].incoming.as_mut_ptr() as usize);
-        let event = ends[end].event.clone();
-        Stream::new(Box::new(Fake { network: network.clone(), end, outgoing, incoming, event }))
-    };
-    let streams = [stream(0), stream(1)];
+/// A network, and the thread that carries.
+fn network(nature: Nature) -> (Network, Carrier) {
+    let network: Network = Arc::new(Mutex::new([End::new(nature.ring), End::new(nature.ring)]));
     let stop = Arc::new(AtomicBool::new(false));
     let (theirs, stopped) = (network.clone(), stop.clone());
     let thread = thread::spawn(move || {
-        let (mut random, mut left) = (Random::new(seed), [limit; 2]);
+        let (mut random, mut left) = (Random::new(nature.seed), nature.delivers);
         while !stopped.load(Ordering::SeqCst) {
-            carry(&mut theirs.lock().unwrap(), &mut random, &mut left);
+            carry(&mut theirs.lock().unwrap(), &mut random, &mut left, nature.is_silent);
             thread::yield_now();
         }
     });
-    (network, streams, Carrier { stop, thread: Some(thread) })
+    (network, Carrier { stop, thread: Some(thread) })
+}
+
+fn streams(network: &Network) -> [Stream; 2] {
+    [0, 1].map(|end| Stream::new(Box::new(Fake::new(network, end))))
+}
+
+/// An end of a network as the setup of a connection has it at first.
+#[derive(Debug)]
+pub(crate) struct Unconnected {
+    queue: Fake,
+    gid: [u8; 16],
+    /// It cannot be connected.
+    pub(crate) refuses: bool,
+}
+
+impl Prepared for Unconnected {
+    fn parameters(&self) -> Parameters {
+        Parameters { gid: self.gid, number: self.queue.end as u32, first: 1, address: 2, key: 3, mtu: 4 }
+    }
+
+    fn connect(self: Box<Self>, other: &Parameters) -> io::Result<Box<dyn Queue>> {
+        assert_eq!(other.number, 1 - self.queue.end as u32);
+        if self.refuses { Err(io::Error::other("it cannot be connected")) } else { Ok(Box::new(self.queue)) }
+    }
+}
+
+/// The ends of a network for a setup, at this address.
+pub(crate) fn unconnected(nature: Nature, gid: [u8; 16]) -> ([Box<Unconnected>; 2], Carrier) {
+    let (network, carrier) = network(nature);
+    ([0, 1].map(|end| Box::new(Unconnected { queue: Fake::new(&network, end), gid, refuses: false })), carrier)
 }
 
 impl Drop for Carrier {
@@ -168,8 +246,9 @@ impl Drop for Carrier {
 }
 
 /// Two connections that such streams carry.
-pub(crate) fn connections(seed: u64) -> (Conn, Conn, Carrier) {
-    let (_, [left, right], carrier) = network(seed, FOREVER);
+pub(crate) fn connections(nature: Nature) -> (Conn, Conn, Carrier) {
+    let (network, carrier) = network(nature);
+    let [left, right] = streams(&network);
     let (a, b) = pair();
     a.carry_by(left);
     b.carry_by(right);
@@ -186,8 +265,13 @@ struct World {
 
 impl World {
     fn new(seed: u64, limit: usize) -> World {
-        let (network, streams, _carrier) = network(seed, limit);
+        World::of(Nature { delivers: [limit; 2], ..Nature::good(seed, RING) })
+    }
+
+    fn of(nature: Nature) -> World {
+        let (network, _carrier) = network(nature);
         let (a, b) = pair();
+        let streams = streams(&network);
         World { network, streams: streams.map(Arc::new), sockets: [Arc::new(a), Arc::new(b)], _carrier }
     }
 
@@ -213,7 +297,7 @@ fn read(stream: &Stream, socket: &Conn, to: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Delivers some writes and reports some completions.
-fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2]) {
+fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2], is_silent: bool) {
     let from = random.below(2) as usize;
     for _ in 0..random.below(40) {
         let [a, b] = &mut *ends;
@@ -224,6 +308,9 @@ fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2]) {
             continue;
         }
         let Some(posted) = end.posted.front().copied() else { continue };
+        if left[from] == 0 && is_silent {
+            return;
+        }
         if left[from] == 0 {
             for end in [end, other] {
                 end.failed = true;
@@ -233,8 +320,9 @@ fn carry(ends: &mut [End; 2], random: &mut Random, left: &mut [usize; 2]) {
         }
         left[from] -= 1;
         end.posted.pop_front();
-        let range = posted.offset..posted.offset + posted.bytes;
-        other.incoming[range.clone()].copy_from_slice(&end.outgoing[range]);
+        let (from, to) = (end.side(posted.from, posted.bytes, true, false), other.side(posted.to, posted.bytes, false, true));
+        // SAFETY: memory of a ring, or of a test that keeps it: it was registered.
+        unsafe { std::ptr::copy(from, to, posted.bytes) };
         end.unreported += 1;
         other.received(posted.number);
     }
@@ -253,8 +341,8 @@ fn length(random: &mut Random) -> usize {
 
 #[test]
 fn bytes_arrive_in_order_in_both_directions_whatever_the_sizes() {
-    for seed in 1..5 {
-        let world = World::new(seed, FOREVER);
+    for (seed, ring) in [(1, RING), (2, RING), (3, DATA_RING), (4, DATA_RING)] {
+        let world = World::of(Nature::good(seed, ring));
         let data: [Vec<u8>; 2] = [3, 7].map(|k: u64| (0..12_000_000u64).map(|i| ((i * k) >> 3) as u8 ^ i as u8).collect());
         thread::scope(|s| {
             for end in 0..2 {
@@ -378,8 +466,8 @@ fn a_reader_that_sleeps_is_woken_by_the_end_of_the_socket() {
 
 #[test]
 fn a_stream_that_is_cut_gives_a_prefix_and_then_an_error() {
-    for limit in [0, 1, 5, 40] {
-        let world = World::new(5, limit);
+    for (limit, ring) in [(0, RING), (1, RING), (5, RING), (40, RING), (3, DATA_RING), (50, DATA_RING)] {
+        let world = World::of(Nature { delivers: [limit; 2], ..Nature::good(5, ring) });
         let data: Vec<u8> = (0..8_000_000u32).map(|i| (i >> 4) as u8).collect();
         thread::scope(|s| {
             s.spawn(|| {
@@ -405,7 +493,7 @@ fn a_stream_that_is_cut_gives_a_prefix_and_then_an_error() {
 
 #[test]
 fn a_connection_that_a_stream_carries_is_used_as_a_socket() {
-    let (a, b, _carrier) = connections(8);
+    let (a, b, _carrier) = connections(Nature::good(8, RING));
     assert!(b.ready(PollFlags::POLLIN, Duration::ZERO).unwrap().is_empty());
     assert_eq!(a.ready(PollFlags::POLLOUT, Duration::ZERO).unwrap(), PollFlags::POLLOUT);
     a.write_pieces(&[b"to", b"", b"gether"]).unwrap();
@@ -455,4 +543,107 @@ fn all_who_wait_are_woken() {
         let now = world.streams[1].wait_readable(world.sockets[1].socket().unwrap(), Duration::ZERO).unwrap();
         assert!(!now, "there is nothing any more");
     });
+}
+
+#[test]
+fn a_waiting_read_ends_after_the_limit_of_silence_and_not_before() {
+    let (a, b, _carrier) = connections(Nature::good(9, DATA_RING));
+    let limit = Duration::from_millis(200);
+    b.limit_silence(limit).unwrap();
+    let began = Instant::now();
+    assert_eq!((&mut &b).read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(began.elapsed() >= limit);
+    a.write_pieces(&[b"late"]).unwrap();
+    let mut got = [0; 4];
+    b.read_exact_by(&mut got, Instant::now() + Duration::from_secs(60)).unwrap();
+    assert_eq!(&got, b"late");
+}
+
+/// The thread that takes completions may be the one that ends the process, in a panic.
+#[test]
+fn who_waits_for_the_last_words_does_not_wait_for_a_thread_that_takes_completions() {
+    let world = World::of(Nature { delivers: [0; 2], is_silent: true, ..Nature::good(10, RING) });
+    world.write(0, &[b"last words"]).unwrap();
+    let stream = world.streams[0].clone();
+    let _taking = lock(&stream.polling);
+    let (told, tells) = std::sync::mpsc::channel();
+    let waiting = stream.clone();
+    thread::spawn(move || {
+        waiting.wait_arrived(Duration::from_millis(100));
+        told.send(()).unwrap();
+    });
+    tells.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(stream.under_way.load(Ordering::SeqCst), 1);
+}
+
+/// Each in turn: through the rings, to memory of the other end, from memory of this one.
+#[test]
+fn bytes_that_go_directly_keep_their_place_in_the_stream() {
+    for (seed, ring) in [(1, RING), (2, RING), (3, DATA_RING)] {
+        let world = World::of(Nature::good(seed, ring));
+        let data: Arc<Vec<u8>> = Arc::new((0..9_000_000u32).map(|i| (i >> 5) as u8 ^ i as u8).collect());
+        let landed: Arc<Vec<AtomicU8>> = Arc::new(data.iter().map(|_| AtomicU8::new(0)).collect());
+        let ours = world.streams[0].register(data.as_ptr() as usize, data.len(), data.clone()).unwrap();
+        let theirs = world.streams[1].register(landed.as_ptr() as usize, landed.len(), landed.clone()).unwrap();
+        let parts = {
+            let (mut random, mut at, mut parts) = (Random::new(seed), 0, Vec::new());
+            while at < data.len() {
+                let n = length(&mut random).max(1).min(data.len() - at);
+                parts.push((at, n, random.below(3)));
+                at += n;
+            }
+            parts
+        };
+        let mut got = vec![0; data.len()];
+        thread::scope(|s| {
+            s.spawn(|| {
+                let socket = world.sockets[0].socket().unwrap();
+                for (at, n, way) in parts.iter().copied() {
+                    let memory = |address: usize, key| Memory { address: (address + at) as u64, key };
+                    match way {
+                        0 => world.streams[0].write(socket, &[&data[at..at + n]]),
+                        1 => {
+                            world.streams[0].write_to(socket, &data[at..at + n], memory(landed.as_ptr() as usize, theirs.theirs))
+                        }
+                        _ => world.streams[0].write_from(socket, memory(data.as_ptr() as usize, ours.ours), n),
+                    }
+                    .unwrap();
+                }
+            });
+            for (at, n, way) in parts.iter().copied() {
+                let mut done = 0;
+                while done < n {
+                    let taken = match way {
+                        1 => world.streams[1].try_skip(n - done),
+                        _ => world.streams[1].try_read(&mut got[at + done..at + n]),
+                    };
+                    match taken {
+                        Ok(n) => done += n,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            let socket = world.sockets[1].socket().unwrap();
+                            world.streams[1].wait_readable(socket, Duration::from_secs(60)).unwrap();
+                        }
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                if way == 1 {
+                    got[at..at + n].iter_mut().zip(&landed[at..]).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+                }
+            }
+        });
+        assert!(got == *data, "seed {seed}");
+    }
+}
+
+#[test]
+fn memory_that_nobody_keeps_is_forgotten_when_other_memory_is_registered() {
+    let world = World::new(11, FOREVER);
+    let memory: Vec<Arc<[u8; 64]>> = (0..3).map(|_| Arc::new([0; 64])).collect();
+    let kept = memory.iter().map(Arc::downgrade).collect::<Vec<_>>();
+    let register = |m: &Arc<[u8; 64]>| world.streams[0].register(m.as_ptr() as usize, 64, m.clone()).unwrap();
+    let _ = [register(&memory[0]), register(&memory[1])];
+    let [_, second, third] = <[_; 3]>::try_from(memory).unwrap();
+    assert!(kept[0].upgrade().is_some());
+    register(&third);
+    assert!(kept[0].upgrade().is_none() && Arc::strong_count(&second) == 2);
 }

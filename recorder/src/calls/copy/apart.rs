@@ -65,9 +65,9 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     } else {
         landing::before_other_copy(cx, device, stream)?;
     }
-    // Another thread searches the bytes, or encrypts or decrypts them, and must not meet a bad pointer of the program. Over a plain
-    // connection only the kernel uses the pointer.
-    if !pinned && (link.transport().encrypts_large_copies() || r.dst.device && naming::any_unmapped()) {
+    // Another thread searches the bytes, encrypts or decrypts them, or copies them for RDMA, and must not meet a bad pointer of the
+    // program. Over a plain connection only the kernel uses the pointer.
+    if !pinned && (link.transport().handles_large_copies() || r.dst.device && naming::any_unmapped()) {
         // SAFETY: the program says that it has these bytes.
         unsafe { touch(host.address, r.width as usize, !r.dst.device) };
     }

@@ -181,18 +181,18 @@ fn attend(pair: Pair, epochs: (u64, u64), places: &[Place; 2]) {
     let between = format!("GPU {} and GPU {}", pair.0, pair.1);
     let (sender, jobs) = channel();
     let opened = random().and_then(|ticket| {
-        let connected = connections::connect([&places[0], &places[1]], ticket).and_then(|()| finish_copies(places));
-        connected.map(|()| ticket).inspect_err(|_| end(places, ticket))
+        let connected = connections::connect([&places[0], &places[1]], ticket).and_then(|by| finish_copies(places).map(|()| by));
+        connected.map(|by| (ticket, by)).inspect_err(|_| end(places, ticket))
     });
-    let ticket = match opened {
-        Ok(ticket) => ticket,
+    let (ticket, by) = match opened {
+        Ok(opened) => opened,
         Err(why) => {
             tracing::debug!(target: "job", "no connection for copies between {between}: {why}");
             set(pair, epochs, State::Failed(Instant::now()));
             return;
         }
     };
-    tracing::debug!(target: "job", "{between} are connected for copies");
+    tracing::debug!(target: "job", "{between} are connected for copies by {by}");
     // If one of them has moved meanwhile, the sender is dropped, and nothing will come.
     set(pair, epochs, State::Open(sender));
     carry_all(&jobs, ticket, places, || set(pair, epochs, State::Failed(Instant::now())));
