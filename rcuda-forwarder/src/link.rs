@@ -687,12 +687,15 @@ pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Ve
     bulk_connect_if(to, ticket, stripes, (&|_| true, &log))
 }
 
+/// Decides to which addresses a place may connect.
+type Allowed<'a> = &'a dyn Fn(Address<'_>) -> bool;
+
 /// As [`bulk_connect`], but only to addresses that `allowed` accepts, and with a log of its own.
 pub(crate) fn bulk_connect_if(
     to: &Endpoint,
     ticket: &[u8; 32],
     stripes: u32,
-    (allowed, log): (&dyn Fn(Address<'_>) -> bool, &dyn Fn(&str)),
+    (allowed, log): (Allowed<'_>, &dyn Fn(&str)),
 ) -> Result<Vec<Conn>, LinkError> {
     let name = greet::ticket_name(ticket);
     let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });

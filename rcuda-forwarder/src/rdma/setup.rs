@@ -250,7 +250,8 @@ mod tests {
         type Spoil = fn(&mut Pairs);
         let none: Spoil = |_| {};
         let missing = |end: usize| move |pairs: &mut Pairs| pairs[end] = Err(io::Error::other("no device"));
-        let cases: Vec<(&str, Nature, Option<usize>, Box<dyn FnOnce(&mut Pairs) + Send>)> = vec![
+        type Case = (&'static str, Nature, Option<usize>, Box<dyn FnOnce(&mut Pairs) + Send>);
+        let cases: Vec<Case> = vec![
             ("RDMA at the server: no device", good, None, Box::new(missing(0))),
             ("RDMA at the client: no device", good, None, Box::new(missing(1))),
             ("RDMA at the server: it cannot be connected", good, Some(0), Box::new(none)),
