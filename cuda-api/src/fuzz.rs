@@ -139,7 +139,7 @@ fn bodies_of_calls() {
     let node = |work, after: &[u32]| SpecNode { work, after: after.iter().map(|n| (*n, edge)).collect() };
     let inner = vec![node(Work::Empty, &[]), node(Work::MemOps(vec![[1, 2, 3, 4, 5, 6]]), &[0])];
     let whole = vec![node(Work::Kernel(kernel.clone()), &[]), node(Work::Child(1), &[0]), node(Work::EventWait(9), &[0, 1])];
-    let graph = GraphMake { instance: 1, flags: 0, home: 0, spec: Spec { graphs: vec![whole, inner] } };
+    let graph = GraphMake { instance: 1, flags: 0, home: 0, direct: false, spec: Spec { graphs: vec![whole, inner] } };
     let change = GraphChange { instance: 1, at: At { graph: 0, node: 1 }, work: Work::Kernel(kernel) };
     let part = LinkInput { kind: 1, name: b"a.ptx".to_vec(), options: vec![(1, 2)], data: vec![3; 40] };
     let link = Link { options: vec![(7, 8)], inputs: vec![part.clone(), part], complete: true };

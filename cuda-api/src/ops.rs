@@ -508,6 +508,8 @@ wire_struct! {
         pub flags: u64,
         /// The name under which its conditions were created; 0: it has none.
         pub home: u64,
+        /// Whether the job would launch it with [`DIRECT_COPY`] now: a hint, since any launch may need something else.
+        pub direct: bool,
         /// The graph.
         pub spec: Spec,
     }

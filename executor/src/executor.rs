@@ -20,6 +20,7 @@ mod modules;
 mod own;
 mod peers;
 mod pinned;
+mod rebuild;
 mod references;
 mod rows;
 mod staged;

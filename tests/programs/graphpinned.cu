@@ -1,5 +1,6 @@
 // A graph that copies pinned memory to the device and back, launched while other host memory comes and goes: its nodes are changed,
-// switched off, and used again with new memory at old addresses; for a while the GPU uses registered memory by its address.
+// switched off, and used again with new memory at old addresses; for a while the GPU uses registered memory by its address. The memory
+// of a fill ends while its node is off.
 #include "program.cuh"
 
 constexpr int WORDS = 512;
@@ -28,8 +29,11 @@ int main(int argc, char **argv) {
     std::memset(back, 0, 1 << 20);
     std::vector<uint64_t> pages(8192), wanted(WORDS), there(WORDS), seen(WORDS);
 
+    uint64_t *extra[2];
+    for (uint64_t *&p : extra) CHECK(cudaMalloc(&p, BYTES));
+
     cudaGraph_t graph;
-    cudaGraphNode_t load, run, store;
+    cudaGraphNode_t load, run, store, fill;
     CHECK(cudaGraphCreate(&graph, 0));
     CHECK(cudaGraphAddMemcpyNode1D(&load, graph, nullptr, 0, in, from[0], BYTES, cudaMemcpyHostToDevice));
     uint64_t salt = 5;
@@ -40,6 +44,9 @@ int main(int argc, char **argv) {
     params.kernelParams = args;
     CHECK(cudaGraphAddKernelNode(&run, graph, &load, 1, &params));
     CHECK(cudaGraphAddMemcpyNode1D(&store, graph, &run, 1, back, state, BYTES, cudaMemcpyDeviceToHost));
+    cudaMemsetParams filled = {};
+    filled.dst = extra[0], filled.elementSize = 4, filled.width = BYTES / 4, filled.height = 1, filled.value = 9;
+    CHECK(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &filled));
     cudaGraphExec_t exec;
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
 
@@ -53,6 +60,15 @@ int main(int argc, char **argv) {
         } else if (round % 3 == 2) {
             source = 0;
             CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, load, in, from[0], BYTES, cudaMemcpyHostToDevice));
+        }
+        if (round == 4) {
+            CHECK(cudaGraphNodeSetEnabled(exec, fill, 0));
+            CHECK(cudaFree(extra[0]));
+        } else if (round == 40) {
+            filled.dst = extra[1];
+            CHECK(cudaGraphExecMemsetNodeSetParams(exec, fill, &filled));
+        } else if (round == 50) {
+            CHECK(cudaGraphNodeSetEnabled(exec, fill, 1));
         }
         if (round % 7 == 5) {
             // The block that no node uses now; the new one may lie at its address, with other pages.
@@ -91,6 +107,7 @@ int main(int argc, char **argv) {
     }
     report.expect_device("state", state, wanted.data(), BYTES);
     report.expect_device("in", in, there.data(), BYTES);
+    if (options.steps > 50) report.expect_device("filled", extra[1], std::vector<unsigned>(BYTES / 4, 9).data(), BYTES);
     report.allocation("state", state, BYTES);
     report.line("host", "back", back, BYTES);
     if (registered) CHECK(cudaHostUnregister(pages.data()));
@@ -99,6 +116,7 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamDestroy(stream));
     for (uint64_t *p : from) CHECK(cudaFreeHost(p));
     CHECK(cudaFreeHost(back));
-    for (uint64_t *p : {state, in}) CHECK(cudaFree(p));
+    for (uint64_t *p : {state, in, extra[1]}) CHECK(cudaFree(p));
+    if (options.steps <= 4) CHECK(cudaFree(extra[0]));
     return report.finish();
 }

@@ -22,24 +22,23 @@ use cuda_api::work::{At, Copy3, CopyEnd, HOST, Spec};
 use std::sync::Arc;
 
 /// Maximum size of one copy in bytes: it is sent in one message.
-const LARGEST: u64 = 1 << 29;
+pub(super) const LARGEST: u64 = 1 << 29;
 
 impl Executor {
     /// Creates the calling nodes of a graph, with their words; the arguments are those of [`Calls::of`].
     pub(super) fn calls_of(&self, spec: &Spec, earlier: &Calls, direct: impl Fn(At, &Copy3) -> bool) -> Result<Arc<Calls>, Code> {
-        let mut calls = Calls::of(spec, earlier, direct);
-        calls.words.extend(earlier.words.iter().cloned());
+        let calls = Calls::of(spec, earlier, direct);
         let count = calls.copies().filter(|node| node.words.get().is_none()).count();
         if count > 0 {
             let mut page = self.pinned((count * WORDS).next_multiple_of(4096))?;
             page.bytes_mut().fill(0);
-            let mut at = page.bytes().as_ptr() as usize;
+            let (mut at, page) = (page.bytes().as_ptr() as usize, Arc::new(page));
             for node in calls.copies() {
                 if node.words.set(Words { reached: at, go: at + 4, idle: at + 8 }).is_ok() {
+                    let _ = node.page.set(page.clone());
                     at += WORDS;
                 }
             }
-            calls.words.push(Arc::new(page));
         }
         Ok(Arc::new(calls))
     }
@@ -64,7 +63,8 @@ impl Executor {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let mut calls = self.graph_calls(op.instance)?;
         if calls.nodes.iter().any(|(at, node)| *at == op.at && node.is_none()) {
-            self.rebuild(op.instance, |at, was| was && at != op.at)?;
+            // The others that a launch needs so come one after the other, and the rest with the launch.
+            self.rebuild(op.instance, |_, _| false)?;
             calls = self.graph_calls(op.instance)?;
         }
         let copy = match calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)? {
@@ -92,13 +92,26 @@ impl Executor {
         Ok(Some(pending))
     }
 
-    /// Launches an instance that makes calls.
+    /// Launches an instance that may make calls.
     pub(super) fn launch_calling(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
+        self.launch_with_calls(life, instance, stream, tokens).inspect_err(|rc| {
+            // What was announced for this launch will not happen.
+            for token in tokens.as_chunks::<8>().0 {
+                if let Ok(call) = self.hosts.of_graph(u64::from_le_bytes(*token)) {
+                    call.launched(Err(*rc));
+                }
+            }
+        })
+    }
+
+    fn launch_with_calls(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
         let mut calls = self.graph_calls(instance)?;
-        let wanted = |number: usize| tokens.get(8 * number..8 * number + 8) == Some(&DIRECT_COPY.to_le_bytes());
-        let copies = || calls.nodes.iter().enumerate().filter(|(_, (_, node))| matches!(node, Some(Node::Copy(_))));
-        let fresh: Vec<At> = copies().filter(|(number, _)| wanted(*number)).map(|(_, (at, _))| *at).collect();
-        if !fresh.is_empty() {
+        let tokens_of = || calls.nodes.iter().zip(tokens.as_chunks::<8>().0);
+        let is_direct = |node: &Option<Node>, token: &[u8; 8]| {
+            matches!(node, Some(Node::Copy(_))) && u64::from_le_bytes(*token) == DIRECT_COPY
+        };
+        let fresh: Vec<At> = tokens_of().filter(|((_, node), token)| is_direct(node, token)).map(|((at, _), _)| *at).collect();
+        if !fresh.is_empty() || self.is_out_of_date(instance) {
             self.rebuild(instance, |at, was| was || fresh.contains(&at))?;
             calls = self.graph_calls(instance)?;
         }

@@ -12,12 +12,12 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use cuda_api::work::{At, Attribute, Copy3, Edge, HOST, Kernel, Spec, Work, attribute_id};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a separate call does this.
-const UPLOAD: u64 = 2;
+pub(super) const UPLOAD: u64 = 2;
 
 impl Executor {
     fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
@@ -60,15 +60,10 @@ impl Executor {
         self.hosts.runs_here()
     }
 
-    /// Builds one graph of a spec with its inner graphs; on failure nothing remains.
-    fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>) -> Result<Built, Code> {
-        let mut built = Built {
-            graph: self.gpu.new_graph()?,
-            nodes: FxHashMap::default(),
-            waits: FxHashMap::default(),
-            calls: calls.clone(),
-            source: None,
-        };
+    /// Builds one graph of a spec with its inner graphs; on failure nothing remains. Nodes that will be off and cannot be made, because
+    /// what they use has gone, are empty ones.
+    pub(super) fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>, off: &FxHashSet<At>) -> Result<Built, Code> {
+        let mut built = Built { graph: self.gpu.new_graph()?, calls: calls.clone(), off: off.clone(), ..Built::default() };
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -86,38 +81,16 @@ impl Executor {
         let mut own = Vec::with_capacity(nodes.len());
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };
-            if let Some(calling) = built.calls.clone().at(at) {
-                own.push(self.add_calling(graph, built, at, &node.work, calling, &mut edges)?);
-                continue;
-            }
-            let attributes = match &node.work {
-                Work::Kernel(k) => self.attributes_of(k)?,
-                _ => Vec::new(),
-            };
-            let made = match &node.work {
-                Work::Child(inner) => {
-                    let child = self.build_graph(spec, *inner, &built.calls)?;
-                    let added = self.gpu.add_node(graph, &mut NodeParams::child(child.graph));
-                    let copied = added.and_then(|made| {
-                        let copy = self.gpu.child_graph(made)?;
-                        self.copied(spec, *inner, copy, &child, built).map(|()| made)
-                    });
-                    self.gpu.destroy_graph(child.graph)?;
-                    copied?
+            let made = match self.fill_node(spec, graph, built, at, &node.work, &mut edges) {
+                Err(_) if built.off.contains(&at) && !matches!(node.work, Work::Child(_)) => {
+                    built.stale.insert(at);
+                    let empty = self.gpu.add_node(graph, &mut NodeParams::empty())?;
+                    built.nodes.insert(at, empty);
+                    (empty, empty)
                 }
-                Work::Conditional(c) => {
-                    let context = self.graph_context();
-                    let (made, bodies) = self.gpu.add_conditional(graph, c, context)?;
-                    for (inner, body) in c.bodies.iter().zip(bodies) {
-                        self.fill_graph(spec, *inner, body, built)?;
-                    }
-                    made
-                }
-                work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
+                made => made?,
             };
-            attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value))?;
-            built.nodes.insert(at, made);
-            own.push((made, made));
+            own.push(made);
         }
         for (node, (to, _)) in nodes.iter().zip(&own) {
             for (before, edge) in &node.after {
@@ -125,6 +98,50 @@ impl Executor {
             }
         }
         if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(graph, &edges) }
+    }
+
+    /// Adds a node; returns its first and last driver node.
+    fn fill_node(
+        &self,
+        spec: &Spec,
+        graph: u64,
+        built: &mut Built,
+        at: At,
+        work: &Work<u32>,
+        edges: &mut Vec<(u64, u64, Edge)>,
+    ) -> Result<(u64, u64), Code> {
+        if let Some(calling) = built.calls.clone().at(at) {
+            return self.add_calling(graph, built, at, work, calling, edges);
+        }
+        let attributes = match work {
+            Work::Kernel(k) => self.attributes_of(k)?,
+            _ => Vec::new(),
+        };
+        let made = match work {
+            Work::Child(inner) => {
+                let child = self.build_graph(spec, *inner, &built.calls, &built.off)?;
+                let added = self.gpu.add_node(graph, &mut NodeParams::child(child.graph));
+                let copied = added.and_then(|made| {
+                    let copy = self.gpu.child_graph(made)?;
+                    self.copied(spec, *inner, copy, &child, built).map(|()| made)
+                });
+                self.gpu.destroy_graph(child.graph)?;
+                built.stale.extend(&child.stale);
+                copied?
+            }
+            Work::Conditional(c) => {
+                let context = self.graph_context();
+                let (made, bodies) = self.gpu.add_conditional(graph, c, context)?;
+                for (inner, body) in c.bodies.iter().zip(bodies) {
+                    self.fill_graph(spec, *inner, body, built)?;
+                }
+                made
+            }
+            work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
+        };
+        attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value))?;
+        built.nodes.insert(at, made);
+        Ok((made, made))
     }
 
     /// Adds a node that calls the job: the call, and for a copy the driver's copy before or behind it.
@@ -183,21 +200,25 @@ impl Executor {
         op.spec.check().map_err(short)?;
         self.check_conditions(op.home, &op.spec)?;
         // A graph with conditions is built once, so its copies have to be as any launch may need them.
-        let direct = |_: At, c: &Copy3| self.is_here() || op.home == 0 && !self.has_apart() && self.is_direct(c);
+        let direct = |_: At, c: &Copy3| self.is_here() || op.home == 0 && op.direct && self.is_direct(c);
         let calls = self.calls_of(&op.spec, &Calls::default(), direct)?;
         let often = op.spec.conditional();
         if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
             // The number of calls that such a node would make is known only when it runs.
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        let mut built =
-            if op.home == 0 { self.build_graph(&op.spec, 0, &calls) } else { self.build_home(op.home, &op.spec, &calls) }?;
+        let mut built = if op.home == 0 {
+            self.build_graph(&op.spec, 0, &calls, &FxHashSet::default())
+        } else {
+            self.build_home(op.home, &op.spec, &calls)
+        }?;
         match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
             Ok(live) => {
                 self.bindings.bind(op.instance, live);
                 let copies = |spec: &Spec| spec.calls().any(|(_, work)| matches!(work, Work::Copy(_)));
                 if op.home == 0 && !self.is_here() && copies(&op.spec) {
-                    built.source = Some(Box::new(Source { spec: op.spec, flags: op.flags, off: FxHashSet::default() }));
+                    built.source = Some(Box::new(Source { spec: op.spec, flags: op.flags }));
+                    self.note_registrations(&mut built);
                 }
                 lock(&self.graphs).built.insert(op.instance, built);
                 Ok(())
@@ -228,20 +249,14 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built = Built {
-            graph: home.graph,
-            nodes: FxHashMap::default(),
-            waits: FxHashMap::default(),
-            calls: calls.clone(),
-            source: None,
-        };
+        let mut built = Built { graph: home.graph, calls: calls.clone(), ..Built::default() };
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(spec.clone(), built.clone());
         Ok(built)
     }
 
     /// Destroys the graph of an instance, unless conditions need it.
-    fn drop_built(&self, built: &Built) {
+    pub(super) fn drop_built(&self, built: &Built) {
         if !lock(&self.graphs).homes.values().any(|h| h.graph == built.graph) {
             // Fails only if the context was destroyed, and the graph with it.
             let _ = self.gpu.destroy_graph(built.graph);
@@ -298,13 +313,12 @@ impl Executor {
         let op = GraphChange::get(&mut body).map_err(short)?;
         let (instance, node) = self.node_at(op.instance, op.at)?;
         let calls = self.graph_calls(op.instance)?;
+        if self.changes_when_built(&calls, &op)? {
+            return Ok(());
+        }
         match (calls.at(op.at), &op.work) {
             // A host function is changed by the job alone.
             (_, Work::Host(_)) => return Ok(()),
-            (None, Work::Copy(c)) if !self.is_here() && c.calls() && !self.is_direct(c) => {
-                self.change_source(op.instance, op.at, op.work);
-                return self.rebuild(op.instance, |at, was| was && at != op.at);
-            }
             (Some(Node::Copy(calling)), Work::Copy(c)) => {
                 let Some((own, new)) = self.staged(calling, c)? else { return Ok(()) };
                 self.gpu.change_node(instance, node, &mut NodeParams::copy(&own, self.graph_context()))?;
@@ -312,54 +326,7 @@ impl Executor {
             }
             (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?)?,
         }
-        self.change_source(op.instance, op.at, op.work);
-        Ok(())
-    }
-
-    /// Notes a change of an instance that can be built again.
-    fn change_source(&self, instance: u64, at: At, work: Work<u32>) {
-        let mut graphs = lock(&self.graphs);
-        let source = graphs.built.get_mut(&instance).and_then(|b| b.source.as_mut());
-        let nodes = source.and_then(|s| s.spec.graphs.get_mut(at.graph as usize));
-        if let Some(node) = nodes.and_then(|nodes| nodes.get_mut(at.node as usize)) {
-            node.work = work;
-        }
-    }
-
-    /// Returns whether the driver can make a copy from or to the job's memory by itself: this place has that memory.
-    pub(super) fn is_direct(&self, c: &Copy3) -> bool {
-        (c.src.memory == HOST) != (c.dst.memory == HOST) && self.check_copy(c, HostEnds::Pinned).is_ok()
-    }
-
-    /// Builds an instance again, with another choice of the copies that the driver makes by itself: `direct` gets the present one. Copies
-    /// whose memory the place does not have, or has no longer, are none of them. The next launch is ordered behind those of the present
-    /// instance.
-    ///
-    /// # Errors
-    /// The driver's errors; the instance is then what it was.
-    pub(super) fn rebuild(&self, instance: u64, direct: impl Fn(At, bool) -> bool) -> Result<(), Code> {
-        let old = lock(&self.graphs).built.get(&instance).cloned().ok_or(code::ERROR_INVALID_HANDLE)?;
-        let source = old.source.as_ref().ok_or(code::ERROR_INVALID_VALUE)?;
-        let still = |at: At, c: &Copy3| direct(at, old.calls.at(at).is_none()) && self.is_direct(c);
-        let calls = self.calls_of(&source.spec, &old.calls, still)?;
-        let mut built = self.build_graph(&source.spec, 0, &calls)?;
-        let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
-            let off = source.off.iter().try_for_each(|at| self.switch_node(live, &built, *at, false));
-            off.map(|()| live).inspect_err(|_| {
-                // The first error is reported.
-                let _ = self.gpu.destroy_instance(live);
-            })
-        });
-        let live = made.inspect_err(|_| self.drop_built(&built))?;
-        *lock(&calls.before) = match old.calls.last() {
-            Some(last) => Some((last, old.calls.clone())),
-            None => lock(&old.calls.before).take(),
-        };
-        built.source = old.source.clone();
-        self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
-        self.bindings.bind(instance, live);
-        lock(&self.graphs).built.insert(instance, built);
-        self.drop_built(&old);
+        self.change_source(op.instance, op.at, op.work, false);
         Ok(())
     }
 
@@ -373,18 +340,24 @@ impl Executor {
         let live = self.bindings.live(Kind::GraphExec, op.instance)?;
         let mut graphs = lock(&self.graphs);
         let built = graphs.built.get_mut(&op.instance).ok_or(code::ERROR_INVALID_HANDLE)?;
-        self.switch_node(live, built, op.at, op.on)?;
-        if let Some(source) = &mut built.source {
+        let is_stale = built.stale.contains(&op.at);
+        // A node that could not be made is off, and not in the driver's graph.
+        if !is_stale || !op.on && !built.off.contains(&op.at) {
+            self.switch_node(live, built, op.at, op.on)?;
+        }
+        if built.source.is_some() {
             if op.on {
-                source.off.remove(&op.at)
+                built.off.remove(&op.at)
             } else {
-                source.off.insert(op.at)
+                built.off.insert(op.at)
             };
         }
-        Ok(())
+        drop(graphs);
+        // It needs what it is to be switched on with.
+        if is_stale && op.on { self.rebuild(op.instance, |_, was| was) } else { Ok(()) }
     }
 
-    fn switch_node(&self, live: u64, built: &Built, at: At, on: bool) -> Result<(), Code> {
+    pub(super) fn switch_node(&self, live: u64, built: &Built, at: At, on: bool) -> Result<(), Code> {
         let node = *built.nodes.get(&at).ok_or(code::ERROR_INVALID_VALUE)?;
         // The job skips the calls of such a node in its launches. A wait for the job cannot be switched off, so it gets nothing to wait
         // for.
@@ -401,7 +374,7 @@ impl Executor {
     /// Launches an instance, or uploads it.
     pub(super) fn launch_graph(&self, life: &ContextState, mut body: &[u8], upload: bool) -> Result<(), Code> {
         let (instance, stream) = <(u64, u64)>::get(&mut body).map_err(short)?;
-        if !body.is_empty() {
+        if !upload && (!body.is_empty() || !self.graph_calls(instance)?.nodes.is_empty()) {
             return self.launch_calling(life, instance, stream, body);
         }
         let (instance, stream) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);

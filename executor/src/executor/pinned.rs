@@ -115,7 +115,7 @@ impl Executor {
         if slab.bytes > 0 {
             return self.pin_in_slab(at, (bytes, flags), slab, None);
         }
-        self.register_host(at, Part { bytes, flags, from: From::Here })
+        self.register_host(at, bytes, flags, From::Here)
     }
 
     /// Registers a block of a slab, and the slab with the first one; a worker maps it from the file.
@@ -137,13 +137,14 @@ impl Executor {
                 if let Some(file) = file {
                     map(file, slab.address, slab.bytes)?;
                 }
-                let known = SlabPart { bytes: slab.bytes, number: slab.number, blocks: 1, mapped: file.is_some() };
-                self.register(slab.address, slab.bytes, 0)
+                let registration = self
+                    .register(slab.address, slab.bytes, 0)
                     .inspect_err(|_| file.into_iter().for_each(|_| unmap(slab.address, slab.bytes)))?;
+                let known = SlabPart { bytes: slab.bytes, number: slab.number, blocks: 1, mapped: file.is_some(), registration };
                 slabs.insert(slab.address, known);
             }
         }
-        lock(&self.pinned.parts).insert(at, Part { bytes, flags, from: From::Slab(slab.address) });
+        lock(&self.pinned.parts).insert(at, Part { bytes, flags, from: From::Slab(slab.address), registration: 0 });
         Ok(())
     }
 
@@ -166,29 +167,41 @@ impl Executor {
         }
     }
 
-    fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
+    /// Returns the number of the registration.
+    fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<u64, Code> {
         self.make_current()?;
         self.gpu.register(at, bytes, flags)?;
         if self.gpu.device_pointer(at) == Ok(at) {
-            return Ok(());
+            return Ok(self.pinned.registrations.fetch_add(1, Ordering::Relaxed));
         }
         // The refusal is reported.
         let _ = self.gpu.unregister(at);
         Err(code::ERROR_NOT_SUPPORTED)
     }
 
-    fn register_host(&self, at: u64, part: Part) -> Result<(), Code> {
-        self.register(at, part.bytes, part.flags)?;
-        lock(&self.pinned.parts).insert(at, part);
-        if part.from == From::Apart {
-            self.pinned.own.fetch_add(pages(at, part.bytes).1, Ordering::Relaxed);
+    fn register_host(&self, at: u64, bytes: u64, flags: u32, from: From) -> Result<(), Code> {
+        let registration = self.register(at, bytes, flags)?;
+        lock(&self.pinned.parts).insert(at, Part { bytes, flags, from, registration });
+        if from == From::Apart {
+            self.pinned.own.fetch_add(pages(at, bytes).1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The registration to which an address belongs; a driver may have noted more about an address than the address.
+    pub(super) fn registration(&self, address: u64) -> Option<u64> {
+        let part =
+            lock(&self.pinned.parts).range(..=address).next_back().filter(|(at, p)| address - **at < p.bytes).map(|(_, p)| *p)?;
+        match part.from {
+            From::Slab(slab) => lock(&self.pinned.slabs).get(&slab).map(|s| s.registration),
+            _ => Some(part.registration),
+        }
     }
 
     /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
+        self.pinned.ended.fetch_add(1, Ordering::Relaxed);
         self.forget(at, part, self.make_current().is_ok());
     }
 
@@ -239,7 +252,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         map(file, address, bytes)?;
-        self.register_host(address, Part { bytes, flags, from: From::File }).inspect_err(|_| unmap(address, bytes))
+        self.register_host(address, bytes, flags, From::File).inspect_err(|_| unmap(address, bytes))
     }
 
     /// Allocates a mirrored copy, replacing an earlier one at this address. It is in the range of pinned memory, or at an address of
@@ -275,7 +288,7 @@ impl Executor {
                 self.pinned.collided.store(true, Ordering::Release);
             }
         })?;
-        self.register_host(address, Part { bytes, flags, from: From::Apart }).inspect_err(|_| unmap(address, bytes))?;
+        self.register_host(address, bytes, flags, From::Apart).inspect_err(|_| unmap(address, bytes))?;
         let mut apart = lock(&self.pinned.apart);
         // SAFETY: mapped above; `forget` removes it from the list before it unmaps it.
         let added = unsafe { apart.twins.add(start, len) };

@@ -351,7 +351,8 @@ impl Host for CallContext {
             |(at, work): (At, &Work<u32>)| GraphNode { at, work: work.clone(), on: true, unhindered: spec.is_unhindered(at) };
         let calls = spec.calls().map(node).collect();
         let mut body = Vec::new();
-        Wire::put(&GraphMake { instance, flags, home, spec }, &mut body);
+        let direct = host_function::copies_are_direct(self, self.place(device));
+        Wire::put(&GraphMake { instance, flags, home, direct, spec }, &mut body);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
         let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
         let edges = Edges { creates: [instance].into(), ends: None, uses };

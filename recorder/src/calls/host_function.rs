@@ -384,12 +384,15 @@ fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })
 }
 
-/// Returns whether the GPU can make a node's copy by itself: between the device and memory that the place shares with this process, if
-/// its bytes can refer to no memory that a place lacks.
+/// Returns whether the GPU can make a graph's copies of memory that the place shares with this process by itself: their bytes can refer to
+/// no memory that a place lacks.
+pub(crate) fn copies_are_direct(cx: &CallContext, place: &Place) -> bool {
+    place.maps_file() && crate::host_memory::all_have_all(cx)
+}
+
+/// Returns whether the GPU can make a node's copy by itself.
 fn is_direct(cx: &CallContext, place: &Place, copy: &Copy3) -> bool {
-    place.maps_file()
-        && crate::host_memory::all_have_all(cx)
-        && (rect::is_written_there(place, copy) || rect::is_read_there(place, copy))
+    copies_are_direct(cx, place) && (rect::is_written_there(place, copy) || rect::is_read_there(place, copy))
 }
 
 /// A copy that is made when its node is reached.

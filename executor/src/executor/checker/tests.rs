@@ -111,7 +111,7 @@ impl Job {
         let shape = Shape { width: 64, height: 4, depth: 0, format: 0x20, channels: 1, flags: 0 };
         must(id::ARRAY_MAKE, body(&ArrayMake { handle: handle(Kind::Array), window: WINDOWS, shape, levels: vec![] }, &[]));
         let spec = graph([copy(device(memory), device(memory + 4096)), fill_node(memory), words(memory, 2)]);
-        must(id::GRAPH_MAKE, body(&GraphMake { instance: handle(Kind::GraphExec), flags: 0, home: 0, spec }, &[]));
+        must(id::GRAPH_MAKE, body(&GraphMake { instance: handle(Kind::GraphExec), flags: 0, home: 0, direct: false, spec }, &[]));
         Job { exec, memory, image: hash, _turn: turn }
     }
 
@@ -289,7 +289,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
             .into_iter()
             .map(|(work, free)| {
                 let instance = compose(Kind::GraphExec, 1, 99);
-                (body(&GraphMake { instance, flags: 0, home: 0, spec: graph([work]) }, &[]), free)
+                (body(&GraphMake { instance, flags: 0, home: 0, direct: false, spec: graph([work]) }, &[]), free)
             })
             .collect(),
         id::GRAPH_CHANGE => works(at, own)

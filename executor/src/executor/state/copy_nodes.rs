@@ -23,6 +23,8 @@ pub(crate) struct CopyNode {
     /// Whether the bytes go from the GPU to the job.
     pub(crate) to_host: bool,
     pub(crate) words: OnceLock<Words>,
+    /// The memory of the words, which nodes of one graph share.
+    pub(crate) page: OnceLock<Arc<Pinned>>,
 }
 
 /// Words of page-locked memory, which the instance owns.

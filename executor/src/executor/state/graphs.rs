@@ -1,6 +1,5 @@
 //! The instances of graphs of a place, and their nodes that call the job.
 
-use super::buffers::Pinned;
 use super::copy_nodes::CopyNode;
 use super::host_calls::Call;
 use crate::gpu::graphs::NodeParams;
@@ -42,8 +41,6 @@ pub(crate) struct Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) nodes: Vec<(At, Option<Node>)>,
-    /// The memory of their words.
-    pub(crate) words: Vec<Arc<Pinned>>,
     /// What this instance replaces, with its last launch, until the first launch of this one is ordered behind that.
     pub(crate) before: Mutex<Option<(Arc<Recorded>, Arc<Calls>)>>,
     /// The last launch; locked during a launch, so that the queues are in the driver's order.
@@ -106,7 +103,7 @@ impl Calls {
 }
 
 /// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Built {
     pub(crate) graph: u64,
     pub(crate) nodes: FxHashMap<At, u64>,
@@ -115,6 +112,14 @@ pub(crate) struct Built {
     pub(crate) calls: Arc<Calls>,
     /// What it can be built from again, in another process than the job's, if it has copies from or to the job's memory.
     pub(crate) source: Option<Box<Source>>,
+    /// Nodes that are switched off, if it can be built again.
+    pub(crate) off: FxHashSet<At>,
+    /// Nodes that have to be built again before they are used: a copy that has changed, or a node that was off and could not be made.
+    pub(crate) stale: FxHashSet<At>,
+    /// For copies that the driver makes by itself: the registration of the job's memory, as the driver has been told.
+    pub(crate) registrations: FxHashMap<At, u64>,
+    /// [`PinnedMemory::ended`] when these were the present ones.
+    pub(crate) ended: u64,
 }
 
 /// What an instance is at present.
@@ -122,8 +127,6 @@ pub(crate) struct Built {
 pub(crate) struct Source {
     pub(crate) spec: Spec,
     pub(crate) flags: u64,
-    /// Nodes that are switched off.
-    pub(crate) off: FxHashSet<At>,
 }
 
 /// A graph for which conditions were created: only this graph can have their nodes.

@@ -16,6 +16,8 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
     pub(crate) flags: u32,
     pub(crate) from: From,
+    /// Number of its registration with the driver, if it does not belong to a slab.
+    pub(crate) registration: u64,
 }
 
 /// Where its memory comes from.
@@ -40,6 +42,8 @@ pub(crate) struct SlabPart {
     pub(crate) blocks: u32,
     /// Whether it was mapped from the file.
     pub(crate) mapped: bool,
+    /// Number of its registration with the driver.
+    pub(crate) registration: u64,
 }
 
 /// The executor's copies of mirrored memory.
@@ -67,6 +71,10 @@ pub(crate) struct PinnedMemory {
     pub(crate) any_apart: AtomicBool,
     /// Whether the job has requested mirrored memory at an address that this process uses itself.
     pub(crate) collided: AtomicBool,
+    /// How many registrations there were.
+    pub(crate) registrations: AtomicU64,
+    /// How many blocks have ended.
+    pub(crate) ended: AtomicU64,
 }
 
 impl PinnedMemory {

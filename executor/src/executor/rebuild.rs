@@ -1,0 +1,135 @@
+//! Instances that are built again, because a launch needs another choice of the copies that the driver makes by itself.
+//!
+//! In the job's process the driver makes all copies of graphs. In a worker it makes those from and to pinned memory that the worker has,
+//! unless the job must see their bytes. What a launch needs may change from one launch to the next, and the two kinds of node differ, so
+//! the graph is kept with all its changes (docs/execution.md, "Nodes that call the job").
+
+use super::Executor;
+use super::checker::HostEnds;
+use super::graph_calls::LARGEST;
+use super::graphs::UPLOAD;
+use super::state::graphs::{Built, Calls};
+use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
+use cuda_api::lock::lock;
+use cuda_api::ops::GraphChange;
+use cuda_api::work::{At, Copy3, HOST, Work};
+use std::sync::atomic::Ordering;
+
+/// The address of a copy's end in the job's memory.
+fn host_address(c: &Copy3) -> u64 {
+    if c.src.memory == HOST { c.src.host } else { c.dst.host }
+}
+
+impl Executor {
+    /// Returns whether the driver can make a copy from or to the job's memory by itself: this place has that memory.
+    pub(super) fn is_direct(&self, c: &Copy3) -> bool {
+        (c.src.memory == HOST) != (c.dst.memory == HOST)
+            && c.bytes().is_some_and(|n| n <= LARGEST)
+            && self.check_copy(c, HostEnds::Pinned).is_ok()
+    }
+
+    /// Takes a change that is carried out when the instance is built again: of a copy that the driver makes by itself and no longer can,
+    /// or of a node that is not what it should be. Returns false if it is to be carried out now.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: no memory of the job.
+    pub(super) fn changes_when_built(&self, calls: &Calls, op: &GraphChange) -> Result<bool, Code> {
+        let is_stale = lock(&self.graphs).built.get(&op.instance).is_some_and(|b| b.stale.contains(&op.at));
+        let is_lost = |c: &Copy3| !self.is_here() && c.calls() && calls.at(op.at).is_none() && !self.is_direct(c);
+        match &op.work {
+            Work::Copy(c) if is_stale || is_lost(c) => {
+                self.check_copy(c, HostEnds::Staged)?;
+                if c.bytes().is_none_or(|n| n > LARGEST) {
+                    return Err(code::ERROR_NOT_SUPPORTED);
+                }
+            }
+            _ if is_stale => {}
+            _ => return Ok(false),
+        }
+        self.change_source(op.instance, op.at, op.work.clone(), true);
+        Ok(true)
+    }
+
+    /// Notes a change of an instance that can be built again; `stale`: the driver has not been told.
+    pub(super) fn change_source(&self, instance: u64, at: At, work: Work<u32>, stale: bool) {
+        let mut graphs = lock(&self.graphs);
+        let Some(built) = graphs.built.get_mut(&instance) else { return };
+        let Some(source) = &mut built.source else { return };
+        if let Some(node) = source.spec.graphs.get_mut(at.graph as usize).and_then(|nodes| nodes.get_mut(at.node as usize)) {
+            if let (Work::Copy(c), Some(known)) = (&work, built.registrations.get_mut(&at)) {
+                *known = self.registration(host_address(c)).unwrap_or(u64::MAX);
+            }
+            node.work = work;
+        }
+        if stale {
+            built.stale.insert(at);
+        }
+    }
+
+    /// The present registrations of the memory of copies that the driver makes by itself.
+    fn present(&self, built: &Built) -> Vec<(At, u64)> {
+        let Some(source) = &built.source else { return Vec::new() };
+        let copies = source.spec.calls().filter_map(|(at, work)| if let Work::Copy(c) = work { Some((at, c)) } else { None });
+        copies
+            .filter(|(at, _)| built.calls.at(*at).is_none())
+            .map(|(at, c)| (at, self.registration(host_address(c)).unwrap_or(u64::MAX)))
+            .collect()
+    }
+
+    /// Notes what the driver has been told about the job's memory.
+    pub(super) fn note_registrations(&self, built: &mut Built) {
+        built.ended = self.pinned.ended.load(Ordering::Relaxed);
+        built.registrations = self.present(built).into_iter().collect();
+    }
+
+    /// Returns whether an instance has to be built again before it is launched: a node has changed, or memory of a copy that the driver
+    /// makes by itself has ended. A driver may have noted more about that memory than its address.
+    pub(super) fn is_out_of_date(&self, instance: u64) -> bool {
+        let mut graphs = lock(&self.graphs);
+        let Some(built) = graphs.built.get_mut(&instance) else { return false };
+        if built.stale.iter().any(|at| !built.off.contains(at)) {
+            return true;
+        }
+        let ended = self.pinned.ended.load(Ordering::Relaxed);
+        if built.ended == ended {
+            return false;
+        }
+        let is_other = self.present(built).iter().any(|(at, now)| built.registrations.get(at) != Some(now));
+        built.ended = if is_other { built.ended } else { ended };
+        is_other
+    }
+
+    /// Builds an instance again, with another choice of the copies that the driver makes by itself: `direct` gets the present one. Copies
+    /// whose memory the place does not have, or has no longer, are none of them. The next launch is ordered behind those of the present
+    /// instance.
+    ///
+    /// # Errors
+    /// The driver's errors; the instance is then what it was.
+    pub(super) fn rebuild(&self, instance: u64, direct: impl Fn(At, bool) -> bool) -> Result<(), Code> {
+        let old = lock(&self.graphs).built.get(&instance).cloned().ok_or(code::ERROR_INVALID_HANDLE)?;
+        let source = old.source.as_ref().ok_or(code::ERROR_INVALID_VALUE)?;
+        let still = |at: At, c: &Copy3| direct(at, old.calls.at(at).is_none()) && self.is_direct(c);
+        let calls = self.calls_of(&source.spec, &old.calls, still)?;
+        let mut built = self.build_graph(&source.spec, 0, &calls, &old.off)?;
+        let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
+            let switched = old.off.difference(&built.stale).try_for_each(|at| self.switch_node(live, &built, *at, false));
+            switched.map(|()| live).inspect_err(|_| {
+                // The first error is reported.
+                let _ = self.gpu.destroy_instance(live);
+            })
+        });
+        let live = made.inspect_err(|_| self.drop_built(&built))?;
+        *lock(&calls.before) = match old.calls.last() {
+            Some(last) => Some((last, old.calls.clone())),
+            None => lock(&old.calls.before).take(),
+        };
+        built.source.clone_from(&old.source);
+        self.note_registrations(&mut built);
+        let before = self.bindings.live(Kind::GraphExec, instance)?;
+        self.bindings.bind(instance, live);
+        lock(&self.graphs).built.insert(instance, built);
+        self.drop_built(&old);
+        self.gpu.destroy_instance(before)
+    }
+}
