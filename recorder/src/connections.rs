@@ -5,12 +5,16 @@ use crate::place::Place;
 use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint};
 use std::os::unix::net::UnixStream;
 
-/// Number of connections between two places.
-const STRIPES: u32 = 4;
+/// Number of connections between two places: by half of the processors of the job's machine, which are likely to be as many as those of
+/// the places. One connection is one core's work at each end.
+fn stripes() -> u32 {
+    (std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2).clamp(4, 8)
+}
 
 /// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.
 pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, MoveError> {
-    let expect = Control::Expect { ticket, stripes: STRIPES };
+    let stripes = stripes();
+    let expect = Control::Expect { ticket, stripes };
     // The place that can be reached listens; a Unix socket can be reached from its own machine only.
     let mut ends = [(places[1], places[0]), (places[0], places[1])];
     ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
@@ -20,12 +24,12 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
         Some(at) => {
             let rdma = at.rdma && connects.address().is_none_or(may_use_rdma);
             let to = Endpoint { rdma, ..at.clone() }.to_string();
-            drop(connects.control(&Control::Connect { to, ticket, stripes: STRIPES })?);
+            drop(connects.control(&Control::Connect { to, ticket, stripes })?);
         }
         None => {
             // Both places are on this machine and belong to this job, which creates the connections for them.
             connects.control(&expect)?;
-            for _ in 0..STRIPES {
+            for _ in 0..stripes {
                 let (a, b) = UnixStream::pair().map_err(|error| MoveError::SystemError { what: "make a connection", error })?;
                 listens.hand_over(&ticket, a)?;
                 connects.hand_over(&ticket, b)?;

@@ -7,21 +7,21 @@ use std::time::{Duration, SystemTime};
 
 /// Modules of `tests/system` whose tests take turns: one in so many runs.
 const TURNS: [(&str, u64); 15] = [
-    ("apps", 3),
-    ("cancel", 2),
-    ("conformance", 2),
-    ("coverage", 2),
-    ("crossings", 2),
-    ("descriptors", 2),
-    ("host_memory", 3),
-    ("lost", 2),
-    ("mix", 3),
-    ("moves", 2),
-    ("network", 2),
-    ("order", 3),
-    ("refusals", 3),
-    ("repeated", 2),
-    ("scheduler", 3),
+    ("apps", 4),
+    ("cancel", 3),
+    ("conformance", 3),
+    ("coverage", 3),
+    ("crossings", 3),
+    ("descriptors", 3),
+    ("host_memory", 4),
+    ("lost", 3),
+    ("mix", 4),
+    ("moves", 3),
+    ("network", 3),
+    ("order", 4),
+    ("refusals", 4),
+    ("repeated", 3),
+    ("scheduler", 4),
 ];
 /// The module with one test for each program and runtime library: `NAME_static` and `NAME_shared`.
 const PROGRAMS: &str = "programs";
