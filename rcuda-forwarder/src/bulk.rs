@@ -29,7 +29,9 @@ pub(crate) struct Head {
 impl Head {
     pub(crate) fn bytes(&self) -> [u8; HEAD] {
         let mut all = [0; HEAD];
-        for (to, word) in all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes, self.at.unwrap_or(IN_LINE)]) {
+        for (to, word) in
+            all.as_chunks_mut::<8>().0.iter_mut().zip([self.token, self.offset, self.bytes, self.at.unwrap_or(IN_LINE)])
+        {
             *to = word.to_le_bytes();
         }
         all

@@ -279,9 +279,8 @@ impl Bulk {
             return None;
         }
         let made = Mapped::create(&Sizes::of_process());
-        let (mapped, file) = made
-            .inspect_err(|why| tracing::info!(target: "place", "large copies share no memory: {why}"))
-            .ok()?;
+        let (mapped, file) =
+            made.inspect_err(|why| tracing::info!(target: "place", "large copies share no memory: {why}")).ok()?;
         self.regions.set(mapped).ok().map(|()| file)
     }
 

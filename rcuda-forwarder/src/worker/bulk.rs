@@ -27,7 +27,7 @@ pub(super) fn receive_file(conn: &Conn, staging: &Staging, deadline: Instant) ->
 }
 
 fn head(segment: &Segment) -> [u8; HEAD] {
-    Head { token: segment.token, offset: segment.offset, bytes: segment.len() as u64, at: segment.in_file() }.bytes()
+    Head { token: segment.token, offset: segment.offset, bytes: segment.size() as u64, at: segment.in_file() }.bytes()
 }
 
 fn answer(conn: &Conn) -> io::Result<u64> {
@@ -54,7 +54,7 @@ pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
         match answer(conn)? {
             // The copy has failed, and the job has given up its memory.
             0 => {}
-            n if n != segment.len() as u64 => return Err(nonsense()),
+            n if n != segment.size() as u64 => return Err(nonsense()),
             _ if segment.in_file().is_some() => {}
             _ => fill(conn, segment.bytes_mut())?,
         }
@@ -78,7 +78,7 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
             continue;
         }
         let Some(segment) = sent.pop_front() else { continue };
-        if answer(conn)? != segment.len() as u64 {
+        if answer(conn)? != segment.size() as u64 {
             return Err(nonsense());
         }
         staging.over(&segment);
