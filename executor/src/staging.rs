@@ -202,7 +202,7 @@ pub struct Segment {
 
 impl Segment {
     /// Their number.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.bytes
     }
 

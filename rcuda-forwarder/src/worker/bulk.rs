@@ -30,7 +30,7 @@ pub(super) fn receive_file(conn: &Conn, staging: &Staging, deadline: Instant) ->
 }
 
 fn head(segment: &Segment, via: Via) -> [u8; HEAD] {
-    Head { token: segment.token, offset: segment.offset, bytes: segment.len() as u64, via }.bytes()
+    Head { token: segment.token, offset: segment.offset, bytes: segment.size() as u64, via }.bytes()
 }
 
 /// What RDMA knows of the staging areas. Where it carries a connection, bytes go directly to and from them.
@@ -92,10 +92,10 @@ pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
         match answer(conn)? {
             // The copy has failed, and the job has given up its memory.
             0 => {}
-            n if n != segment.len() as u64 => return Err(nonsense()),
+            n if n != segment.size() as u64 => return Err(nonsense()),
             _ => match via {
                 Via::File(_) => {}
-                Via::Rdma(_) => conn.skip(segment.len())?,
+                Via::Rdma(_) => conn.skip(segment.size())?,
                 Via::Connection => fill(conn, segment.bytes_mut())?,
             },
         }
@@ -119,7 +119,7 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
             } else if let (Some([ours, _]), Some(rdma)) = (slots.of(&segment), conn.rdma()) {
                 (&mut &*conn).write_all(&head(&segment, Via::Connection))?;
                 // It stays as it is until the job has answered.
-                rdma.write_from(conn.socket()?, ours, segment.len())?;
+                rdma.write_from(conn.socket()?, ours, segment.size())?;
             } else {
                 conn.write_pieces(&[&head(&segment, Via::Connection), segment.bytes()])?;
             }
@@ -127,7 +127,7 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
             continue;
         }
         let Some(segment) = sent.pop_front() else { continue };
-        if answer(conn)? != segment.len() as u64 {
+        if answer(conn)? != segment.size() as u64 {
             return Err(nonsense());
         }
         staging.over(&segment);

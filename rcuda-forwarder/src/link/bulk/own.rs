@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn they_end_where_memory_cannot_be_accessed() {
         assert!(are_possible());
+        // SAFETY: a page of the mapping, to which nothing refers.
         let protect = |prot| move |at| assert_eq!(unsafe { libc::mprotect(at, PAGE, prot) }, 0);
+        // SAFETY: as above.
         let unmap = |at| assert_eq!(unsafe { libc::munmap(at, PAGE) }, 0);
         let mut ours = vec![7u8; 40 * PAGE];
         for (at, can_be_read) in

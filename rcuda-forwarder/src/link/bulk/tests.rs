@@ -467,10 +467,16 @@ fn head_at(token: u64, offset: u64, bytes: u64, at: u64) -> Head {
 }
 
 /// Bytes of the shared memory.
-fn region(link: &Link, at: u64, bytes: usize) -> &mut [u8] {
+fn region(link: &Link, at: u64, bytes: usize) -> Vec<u8> {
     let at = link.shared.common.bulk.regions.get().unwrap().at(at, bytes as u64).unwrap();
     // SAFETY: bytes of the mapping, which the link uses only when the test says so.
-    unsafe { std::slice::from_raw_parts_mut(at, bytes) }
+    unsafe { std::slice::from_raw_parts(at, bytes) }.to_vec()
+}
+
+fn fill_region(link: &Link, at: u64, bytes: usize, byte: u8) {
+    let at = link.shared.common.bulk.regions.get().unwrap().at(at, bytes as u64).unwrap();
+    // SAFETY: as above.
+    unsafe { at.write_bytes(byte, bytes) };
 }
 
 #[test]
@@ -492,7 +498,7 @@ fn bytes_in_shared_memory_pass_no_connection() {
     assert_eq!(answered(&peer.ins), 30);
     assert_eq!(peer.asked(), from[90..], "the others may travel over the connection");
     assert_eq!(answered(&peer.ins), 60);
-    assert_eq!((&*region(&link, 5000, 30), &*region(&link, 70_000, 60)), (&from[60..90], &from[..60]));
+    assert_eq!((&region(&link, 5000, 30)[..], &region(&link, 70_000, 60)[..]), (&from[60..90], &from[..60]));
     assert_eq!((region(&link, 4999, 1)[0], region(&link, 5030, 1)[0]), (0, 0));
     answer(&mut calls, code::SUCCESS, ticket);
     reply.wait().unwrap();
@@ -501,7 +507,7 @@ fn bytes_in_shared_memory_pass_no_connection() {
     let mut to = [GUARD; 100];
     let (reply, copy) = request(&link, &memory(&mut to[10..90], false));
     let (_, ticket, op) = peer.requested();
-    region(&link, 9000, 50).fill(3);
+    fill_region(&link, 9000, 50, 3);
     peer.out.write_all(&head_at(op.token, 30, 50, 9000).bytes()).unwrap();
     peer.send(op.token, 0, &[4; 30]);
     assert_eq!((peer.taken(), peer.taken()), (50, 30));
@@ -551,7 +557,7 @@ fn nonsense_in_shared_memory_loses_the_worker() {
         conn.write_all(&head_at(op.token, offset, bytes, 0).bytes()).unwrap();
         assert!(reply.wait().unwrap_err().why.contains("outside of the copy"));
         copy.finish();
-        assert_eq!((host, &*region(&link, 0, 128)), ([GUARD; 96], &[0; 128][..]));
+        assert_eq!((host, region(&link, 0, 128)), ([GUARD; 96], vec![0; 128]));
     }
 }
 
@@ -570,7 +576,7 @@ fn memory_that_cannot_be_accessed_makes_a_copy_through_shared_memory_fail() {
             assert_eq!(libc::munmap(at.add(PAGE).cast(), PAGE), 0);
             at
         };
-        region(&link, 0, 2 * PAGE).fill(6);
+        fill_region(&link, 0, 2 * PAGE, 6);
         let bytes = 2 * PAGE as u64;
         let memory = BulkMemory { host: at, device: 1 << 30, bytes, stream: 9, to_device, late: false, before_sent: None };
         let (reply, copy) = request(&link, &memory);
