@@ -243,7 +243,7 @@ impl Executor {
         let mut graphs = lock(&self.graphs);
         let home = graphs.homes.get_mut(&home).ok_or(code::ERROR_INVALID_HANDLE)?;
         match &home.made {
-            Made::Whole(was, built) if was == spec => return Ok(built.clone()),
+            Made::Whole(known) if known.0 == *spec => return Ok(known.1.clone()),
             Made::Nothing => {}
             // The driver cannot remove a conditional node from a graph.
             _ => return Err(code::ERROR_NOT_SUPPORTED),
@@ -251,7 +251,7 @@ impl Executor {
         home.made = Made::Part;
         let mut built = Built { graph: home.graph, calls: calls.clone(), ..Built::default() };
         self.fill_graph(spec, 0, home.graph, &mut built)?;
-        home.made = Made::Whole(spec.clone(), built.clone());
+        home.made = Made::Whole(Box::new((spec.clone(), built.clone())));
         Ok(built)
     }
 

@@ -355,7 +355,7 @@ enum Action {
     /// The place's GPU makes its copy.
     Direct,
     /// It calls this process, or the place for it.
-    Call(NodeTask),
+    Call(Box<NodeTask>),
 }
 
 /// A node's call in one launch.
@@ -430,7 +430,7 @@ pub(crate) fn launch_graph(
             (Work::Host(call), _) => {
                 // SAFETY: the program passed this function and its argument, to be called when the node runs.
                 let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
-                Action::Call(NodeTask::of(Task::Function { function, data: call.data as usize }))
+                Action::Call(Box::new(NodeTask::of(Task::Function { function, data: call.data as usize })))
             }
             (Work::Copy(copy), Place::Remote { .. })
                 if node.on && data.can_be_rebuilt.load(Ordering::Relaxed) && is_direct(cx, place, copy) =>
@@ -440,7 +440,7 @@ pub(crate) fn launch_graph(
             }
             (Work::Copy(copy), Place::Remote { .. }) if node.on => {
                 let now = alone && is_fixed(cx, device, stream, node, copy, nodes) || rect::pageable(copy);
-                Action::Call(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? })
+                Action::Call(Box::new(if now { copy_of_launch(cx, copy)? } else { copy_of_node(cx, place, copy)? }))
             }
             _ => Action::Nothing,
         });
@@ -449,7 +449,8 @@ pub(crate) fn launch_graph(
         let token = match (task, place) {
             (Action::Nothing, _) => 0,
             (Action::Direct, _) => DIRECT_COPY,
-            (Action::Call(NodeTask { task, own, sent }), Place::Remote { .. }) => {
+            (Action::Call(call), Place::Remote { .. }) => {
+                let NodeTask { task, own, sent } = *call;
                 let landed = match &task {
                     Task::Graph(copy) if copy.src.memory != HOST => {
                         let here = Arc::new(AtomicBool::new(false));
@@ -467,8 +468,8 @@ pub(crate) fn launch_graph(
                 };
                 device.record_error(write_out((device, stream), place, id::GRAPH_CALL, task, landed, body))?
             }
-            (Action::Call(NodeTask { task, .. }), Place::Local { .. }) => {
-                let token = add(Call { task, stream, worker: None }, false);
+            (Action::Call(call), Place::Local { .. }) => {
+                let token = add(Call { task: call.task, stream, worker: None }, false);
                 given.push(token);
                 token
             }

@@ -118,7 +118,7 @@ pub(crate) struct Built {
     pub(crate) stale: FxHashSet<At>,
     /// For copies that the driver makes by itself: the registration of the job's memory, as the driver has been told.
     pub(crate) registrations: FxHashMap<At, u64>,
-    /// [`PinnedMemory::ended`] when these were the present ones.
+    /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Home {
 pub(crate) enum Made {
     Nothing,
     /// All nodes; it can be instantiated again.
-    Whole(Spec, Built),
+    Whole(Box<(Spec, Built)>),
     /// Only some of its nodes, because building it failed.
     Part,
 }
