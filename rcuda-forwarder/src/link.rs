@@ -9,6 +9,7 @@ use crate::channel::Channel;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
+use crate::fork::NotInherited;
 use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
@@ -30,7 +31,7 @@ use executor::host_mirror::Line;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -449,6 +450,7 @@ impl Link {
         let _one_at_a_time = lock(&self.opening);
         // Without the file the bytes travel over the connections.
         let file = if self.transport.is_network() { None } else { self.shared.common.bulk.share() };
+        let _not_inherited = file.as_ref().map(|file| NotInherited::note(file.as_raw_fd()));
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
             let opened = self.peer.connect(&ticket, connections)?;

@@ -103,14 +103,17 @@ impl Stripes {
         self.changed.notify_all();
     }
 
-    /// Adds a connection that has arrived. One with an unexpected ticket is closed.
-    pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) {
-        if let Some(b) = lock(&self.table).get_mut(ticket).filter(|b| b.conns.len() < b.expected) {
-            // If this fails, there is no time limit for a silent peer.
-            let _ = conn.limit_silence(SILENT);
-            b.conns.push(Arc::new(conn));
-        }
+    /// Adds a connection that has arrived, and returns it. One with an unexpected ticket is closed.
+    pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) -> Option<Arc<Conn>> {
+        let mut t = lock(&self.table);
+        let b = t.get_mut(ticket).filter(|b| b.conns.len() < b.expected)?;
+        // If this fails, there is no time limit for a silent peer.
+        let _ = conn.limit_silence(SILENT);
+        let conn = Arc::new(conn);
+        b.conns.push(conn.clone());
+        drop(t);
         self.changed.notify_all();
+        Some(conn)
     }
 
     /// Adds connections that were opened from here.

@@ -535,7 +535,9 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
                     self.welcome(ticket, Conn::handed_over(fd, session), rdma)
                 }
-                Ok(Some((Message::Joined(ticket), Some(fd)))) => self.attendant.stripes().arrived(&ticket, Conn::new(fd)),
+                Ok(Some((Message::Joined(ticket), Some(fd)))) => {
+                    drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));
+                }
                 Ok(None) => leave(0, &self.conn),
                 _ => {
                     complain(&WorkerError::Order);
@@ -564,8 +566,11 @@ impl<P: Place> Worker<P> {
     }
 
     fn admit(&self, ticket: &[u8; 32], conn: Conn) {
-        if greet::answer(&conn, Ok(&[])).is_ok() {
-            self.attendant.stripes().arrived(ticket, conn);
+        // Before the answer, behind which the peer opens the next one: both ends number the connections in the order of their arrival.
+        // Nobody uses it until the peer has had all answers.
+        let Some(conn) = self.attendant.stripes().arrived(ticket, conn) else { return };
+        if greet::answer(&conn, Ok(&[])).is_err() {
+            conn.shutdown();
         }
     }
 

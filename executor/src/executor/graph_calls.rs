@@ -62,9 +62,10 @@ impl Executor {
     pub(super) fn graph_call(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let op = GraphCall::get(&mut body).map_err(short)?;
         let mut calls = self.graph_calls(op.instance)?;
-        if calls.nodes.iter().any(|(at, node)| *at == op.at && node.is_none()) {
-            // The others that a launch needs so come one after the other, and the rest with the launch.
-            self.rebuild(op.instance, |_, _| false)?;
+        let node = calls.nodes.iter().find(|(at, _)| *at == op.at).ok_or(code::ERROR_INVALID_VALUE)?;
+        // Its staging memory must be that of the coming launch.
+        if node.1.is_none() || self.is_out_of_date(op.instance, false) {
+            self.rebuild_for_call(op.instance, op.at)?;
             calls = self.graph_calls(op.instance)?;
         }
         let copy = match calls.at(op.at).ok_or(code::ERROR_INVALID_VALUE)? {
@@ -111,7 +112,7 @@ impl Executor {
             matches!(node, Some(Node::Copy(_))) && u64::from_le_bytes(*token) == DIRECT_COPY
         };
         let fresh: Vec<At> = tokens_of().filter(|((_, node), token)| is_direct(node, token)).map(|((at, _), _)| *at).collect();
-        if !fresh.is_empty() || self.is_out_of_date(instance) {
+        if !fresh.is_empty() || self.is_out_of_date(instance, true) {
             self.rebuild(instance, |at, was| was || fresh.contains(&at))?;
             calls = self.graph_calls(instance)?;
         }

@@ -83,7 +83,7 @@ impl Executor {
             let at = At { graph: number, node: i };
             let made = match self.fill_node(spec, graph, built, at, &node.work, &mut edges) {
                 Err(_) if built.off.contains(&at) && !matches!(node.work, Work::Child(_)) => {
-                    built.stale.insert(at);
+                    built.missing.insert(at);
                     let empty = self.gpu.add_node(graph, &mut NodeParams::empty())?;
                     built.nodes.insert(at, empty);
                     (empty, empty)
@@ -126,7 +126,7 @@ impl Executor {
                     self.copied(spec, *inner, copy, &child, built).map(|()| made)
                 });
                 self.gpu.destroy_graph(child.graph)?;
-                built.stale.extend(&child.stale);
+                built.missing.extend(&child.missing);
                 copied?
             }
             Work::Conditional(c) => {
@@ -139,7 +139,12 @@ impl Executor {
             }
             work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
         };
-        attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value))?;
+        let set = attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value));
+        if set.is_err() {
+            // Nothing may run in its place; the first error is reported.
+            let _ = self.gpu.destroy_node(made);
+        }
+        set?;
         built.nodes.insert(at, made);
         Ok((made, made))
     }
@@ -158,15 +163,19 @@ impl Executor {
             (Node::Copy(node), Work::Copy(c)) => self.staged(node, c)?.map(|(own, new)| (node, c, own, new)),
             _ => None,
         };
+        // The copy is added first: should it be refused, nothing must wait.
+        let made = match &copy {
+            Some((_, _, own, _)) => Some(self.gpu.add_node(graph, &mut NodeParams::copy(own, self.graph_context()))?),
+            None => None,
+        };
         let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context()))?;
         if let Node::Copy(_) = calling {
             built.waits.insert(at, call);
         }
-        let Some((node, c, own, new)) = copy else {
+        let (Some((node, c, _, new)), Some(made)) = (copy, made) else {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
-        let made = self.gpu.add_node(graph, &mut NodeParams::copy(&own, self.graph_context()))?;
         node.take(new);
         built.nodes.insert(at, made);
         let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
@@ -340,9 +349,8 @@ impl Executor {
         let live = self.bindings.live(Kind::GraphExec, op.instance)?;
         let mut graphs = lock(&self.graphs);
         let built = graphs.built.get_mut(&op.instance).ok_or(code::ERROR_INVALID_HANDLE)?;
-        let is_stale = built.stale.contains(&op.at);
-        // A node that could not be made is off, and not in the driver's graph.
-        if !is_stale || !op.on && !built.off.contains(&op.at) {
+        // A node that could not be made is built when it is needed.
+        if !built.missing.contains(&op.at) {
             self.switch_node(live, built, op.at, op.on)?;
         }
         if built.source.is_some() {
@@ -352,9 +360,7 @@ impl Executor {
                 built.off.insert(op.at)
             };
         }
-        drop(graphs);
-        // It needs what it is to be switched on with.
-        if is_stale && op.on { self.rebuild(op.instance, |_, was| was) } else { Ok(()) }
+        Ok(())
     }
 
     pub(super) fn switch_node(&self, live: u64, built: &Built, at: At, on: bool) -> Result<(), Code> {

@@ -24,27 +24,45 @@ fn host_address(c: &Copy3) -> u64 {
 impl Executor {
     /// Returns whether the driver can make a copy from or to the job's memory by itself: this place has that memory.
     pub(super) fn is_direct(&self, c: &Copy3) -> bool {
+        let host = if c.src.memory == HOST { &c.src } else { &c.dst };
         (c.src.memory == HOST) != (c.dst.memory == HOST)
+            // As the job describes them: its address is the whole place in the host's memory.
+            && (host.x, host.y, host.z) == (0, 0, 0)
             && c.bytes().is_some_and(|n| n <= LARGEST)
             && self.check_copy(c, HostEnds::Pinned).is_ok()
     }
 
     /// Takes a change that is carried out when the instance is built again: of a copy that the driver makes by itself and no longer can,
-    /// or of a node that is not what it should be. Returns false if it is to be carried out now.
+    /// or of a node that is not there. Returns false if it is to be carried out now.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: no memory of the job.
+    /// `INVALID_VALUE`: not the same kind of work, or no memory of the job.
     pub(super) fn changes_when_built(&self, calls: &Calls, op: &GraphChange) -> Result<bool, Code> {
-        let is_stale = lock(&self.graphs).built.get(&op.instance).is_some_and(|b| b.stale.contains(&op.at));
-        let is_lost = |c: &Copy3| !self.is_here() && c.calls() && calls.at(op.at).is_none() && !self.is_direct(c);
+        let bad = code::ERROR_INVALID_VALUE;
+        let is_there = {
+            let graphs = lock(&self.graphs);
+            let Some(built) = graphs.built.get(&op.instance) else { return Ok(false) };
+            let Some(source) = &built.source else { return Ok(false) };
+            let nodes = source.spec.graphs.get(op.at.graph as usize).ok_or(bad)?;
+            let was = &nodes.get(op.at.node as usize).ok_or(bad)?.work;
+            let ends = |work: &Work<u32>| match work {
+                Work::Copy(c) => [c.src.memory == HOST, c.dst.memory == HOST],
+                _ => [false; 2],
+            };
+            // What is in the source is built without further checks.
+            if was.node_type() != op.work.node_type() || ends(was) != ends(&op.work) || !op.work.inner().is_empty() {
+                return Err(bad);
+            }
+            !built.stale.contains(&op.at) && !built.missing.contains(&op.at)
+        };
         match &op.work {
-            Work::Copy(c) if is_stale || is_lost(c) => {
+            Work::Copy(c) if !is_there || c.calls() && calls.at(op.at).is_none() && !self.is_direct(c) => {
                 self.check_copy(c, HostEnds::Staged)?;
-                if c.bytes().is_none_or(|n| n > LARGEST) {
+                if c.calls() && c.bytes().is_none_or(|n| n > LARGEST) {
                     return Err(code::ERROR_NOT_SUPPORTED);
                 }
             }
-            _ if is_stale => {}
+            _ if !is_there => {}
             _ => return Ok(false),
         }
         self.change_source(op.instance, op.at, op.work.clone(), true);
@@ -62,40 +80,53 @@ impl Executor {
             }
             node.work = work;
         }
-        if stale {
+        if stale && !built.missing.contains(&at) {
             built.stale.insert(at);
         }
     }
 
-    /// The present registrations of the memory of copies that the driver makes by itself.
-    fn present(&self, built: &Built) -> Vec<(At, u64)> {
-        let Some(source) = &built.source else { return Vec::new() };
-        let copies = source.spec.calls().filter_map(|(at, work)| if let Work::Copy(c) = work { Some((at, c)) } else { None });
-        copies
-            .filter(|(at, _)| built.calls.at(*at).is_none())
-            .map(|(at, c)| (at, self.registration(host_address(c)).unwrap_or(u64::MAX)))
-            .collect()
+    /// The present registration of the memory of a copy that the driver makes by itself.
+    fn present(&self, built: &Built, at: At) -> u64 {
+        let nodes = built.source.as_ref().and_then(|s| s.spec.graphs.get(at.graph as usize));
+        let registration = match nodes.and_then(|nodes| nodes.get(at.node as usize)).map(|n| &n.work) {
+            Some(Work::Copy(c)) => self.registration(host_address(c)),
+            _ => None,
+        };
+        registration.unwrap_or(u64::MAX)
     }
 
     /// Notes what the driver has been told about the job's memory.
     pub(super) fn note_registrations(&self, built: &mut Built) {
         built.ended = self.pinned.ended.load(Ordering::Relaxed);
-        built.registrations = self.present(built).into_iter().collect();
+        let direct = built.calls.nodes.iter().filter(|(_, node)| node.is_none());
+        built.registrations = direct.map(|(at, _)| (*at, self.present(built, *at))).collect();
+    }
+
+    /// Builds an instance again for a call of the node at `at`. A second call of the same launch finds all copies calling: those that are
+    /// not change back together, with the launch.
+    pub(super) fn rebuild_for_call(&self, instance: u64, at: At) -> Result<(), Code> {
+        let again = lock(&self.graphs).built.get(&instance).is_some_and(|b| b.for_call);
+        self.rebuild(instance, |other, was| was && other != at && !again)?;
+        if let Some(built) = lock(&self.graphs).built.get_mut(&instance) {
+            built.for_call = true;
+        }
+        Ok(())
     }
 
     /// Returns whether an instance has to be built again before it is launched: a node has changed, or memory of a copy that the driver
-    /// makes by itself has ended. A driver may have noted more about that memory than its address.
-    pub(super) fn is_out_of_date(&self, instance: u64) -> bool {
+    /// makes by itself has ended. A driver may have noted more about that memory than its address. `launches`: this is that launch.
+    pub(super) fn is_out_of_date(&self, instance: u64, launches: bool) -> bool {
         let mut graphs = lock(&self.graphs);
         let Some(built) = graphs.built.get_mut(&instance) else { return false };
-        if built.stale.iter().any(|at| !built.off.contains(at)) {
+        built.for_call &= !launches;
+        if built.stale.iter().chain(&built.missing).any(|at| !built.off.contains(at)) {
             return true;
         }
         let ended = self.pinned.ended.load(Ordering::Relaxed);
         if built.ended == ended {
             return false;
         }
-        let is_other = self.present(built).iter().any(|(at, now)| built.registrations.get(at) != Some(now));
+        let is_other = built.registrations.iter().any(|(at, then)| self.present(built, *at) != *then);
         built.ended = if is_other { built.ended } else { ended };
         is_other
     }
@@ -113,7 +144,7 @@ impl Executor {
         let calls = self.calls_of(&source.spec, &old.calls, still)?;
         let mut built = self.build_graph(&source.spec, 0, &calls, &old.off)?;
         let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
-            let switched = old.off.difference(&built.stale).try_for_each(|at| self.switch_node(live, &built, *at, false));
+            let switched = old.off.difference(&built.missing).try_for_each(|at| self.switch_node(live, &built, *at, false));
             switched.map(|()| live).inspect_err(|_| {
                 // The first error is reported.
                 let _ = self.gpu.destroy_instance(live);

@@ -120,6 +120,10 @@ impl Gpu {
         call!(self.graph.cuGraphDestroy(graph as sys::CUgraph))
     }
 
+    pub(crate) fn destroy_node(&self, node: u64) -> Result<(), Code> {
+        call!(self.graph.cuGraphDestroyNode(node as sys::CUgraphNode))
+    }
+
     pub(crate) fn add_node(&self, graph: u64, params: &mut NodeParams) -> Result<u64, Code> {
         let mut node = std::ptr::null_mut();
         let (none, no_edges) = (std::ptr::null(), std::ptr::null());

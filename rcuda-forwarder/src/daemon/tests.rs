@@ -521,7 +521,7 @@ fn memory_goes_from_worker_to_worker() {
     assert!(matches!(target.control(&Control::Expect { ticket, stripes: 4 }), Ok(ControlReply::Ok)));
     assert!(bulk_connect(&t.at(1), &[0xa6; 32], 1).is_err(), "another ticket");
     assert!(matches!(source.control(&connect), Ok(ControlReply::Ok)));
-    assert!(matches!(target.control(&Control::Accept { ticket }), Ok(ControlReply::Ok)));
+    assert!(matches!(target.control(&Control::Accept { ticket }), Ok(ControlReply::Connected(_))));
     assert!(bulk_connect(&t.at(1), &ticket, 1).is_err(), "a ticket is good once");
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {

@@ -90,13 +90,20 @@ pub(crate) enum Done {
     Received(u32),
 }
 
-/// What keeps memory mapped.
-pub(crate) type Owner = Arc<dyn std::any::Any + Send + Sync>;
+/// Whose memory is registered.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    /// It keeps the memory mapped. Several connections may have registered it.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "kept, not used"))]
+    pub(crate) keeper: Arc<dyn std::any::Any + Send + Sync>,
+    /// Whether the memory is used any more, other than by registrations.
+    pub(crate) used: std::sync::Weak<dyn std::any::Any + Send + Sync>,
+}
 
-/// Forgets registrations whose memory nobody else keeps: nothing is on its way there any more.
+/// Forgets registrations whose memory nobody uses: nothing is on its way there any more.
 #[cfg_attr(not(any(test, feature = "rdma")), expect(dead_code, reason = "without RDMA there are no queue pairs"))]
 pub(crate) fn forget_unused<T>(lent: &mut Vec<(T, Owner)>) {
-    lent.retain(|(_, owner)| Arc::strong_count(owner) > 1);
+    lent.retain(|(_, owner)| owner.used.strong_count() > 0);
 }
 
 /// A connected queue pair with its two rings of registered memory.
@@ -113,7 +120,7 @@ pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
     /// Writes, with a number. Writes arrive in order. Each uses one receive of the other end.
     fn post_write(&self, write: &Write) -> io::Result<()>;
 
-    /// Registers memory, and keeps its owner, at least until memory is registered when nobody else keeps it. Children of this process
+    /// Registers memory, and keeps its owner, at least until memory is registered when nobody uses it. Children of this process
     /// do not have it.
     fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys>;
 

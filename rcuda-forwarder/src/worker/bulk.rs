@@ -4,8 +4,9 @@ use super::text::complain;
 use crate::bulk::{ANSWER, HEAD, Head, Via, fill};
 use crate::conn::Conn;
 use crate::limits::JOB_UNACKNOWLEDGED;
-use crate::rdma::queue::{Keys, Memory};
+use crate::rdma::queue::{Keys, Memory, Owner};
 use executor::staging::{Room, Segment, Staging};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Weak};
@@ -49,10 +50,12 @@ impl Slots<'_> {
     fn of(&mut self, segment: &Segment) -> Option<[Memory; 2]> {
         let rdma = self.conn.rdma()?;
         let (room, at, bytes) = segment.regions();
+        let keeper = room.keeper();
         // Another area may have its address when it is gone.
         let known = self.known.iter().find(|(area, _)| Weak::as_ptr(area) == Arc::as_ptr(&room)).map(|(_, keys)| *keys);
         let keys = known.unwrap_or_else(|| {
-            let registered = rdma.register(at, bytes, room.clone());
+            let used: Arc<dyn Any + Send + Sync> = room.clone();
+            let registered = rdma.register(at, bytes, Owner { keeper, used: Arc::downgrade(&used) });
             let keys = registered.inspect_err(|why| complain(&format!("large copies are copied once more: {why}"))).ok();
             self.known.retain(|(area, _)| area.strong_count() > 0);
             self.known.push((Arc::downgrade(&room), keys));

@@ -114,8 +114,12 @@ pub(crate) struct Built {
     pub(crate) source: Option<Box<Source>>,
     /// Nodes that are switched off, if it can be built again.
     pub(crate) off: FxHashSet<At>,
-    /// Nodes that have to be built again before they are used: a copy that has changed, or a node that was off and could not be made.
+    /// Copies that the driver made by itself and no longer can, changed since: they have to be built again before they are used.
     pub(crate) stale: FxHashSet<At>,
+    /// Nodes that were off and could not be made, because what they use has gone: empty ones are in their place.
+    pub(crate) missing: FxHashSet<At>,
+    /// Whether it was built again for a call of the coming launch.
+    pub(crate) for_call: bool,
     /// For copies that the driver makes by itself: the registration of the job's memory, as the driver has been told.
     pub(crate) registrations: FxHashMap<At, u64>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.

@@ -21,8 +21,9 @@ unsafe fn copy(call: Call, ours: *mut u8, theirs: *mut u8, bytes: usize) -> io::
     while done < bytes {
         let part = |of: *mut u8| libc::iovec { iov_base: of.wrapping_add(done).cast(), iov_len: bytes - done };
         let (local, remote) = (part(ours), part(theirs));
+        // This thread, and not the process: a first thread that has ended, which is allowed, has no memory any more.
         // SAFETY: one part on each side; the kernel checks the addresses.
-        match unsafe { call(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) } {
+        match unsafe { call(libc::gettid(), &raw const local, 1, &raw const remote, 1, 0) } {
             n @ 1.. => done += n as usize,
             // It ends before memory that cannot be accessed, and the next call says so.
             0 => break,

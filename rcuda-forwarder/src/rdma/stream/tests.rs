@@ -583,8 +583,8 @@ fn bytes_that_go_directly_keep_their_place_in_the_stream() {
         let world = World::of(Nature::good(seed, ring));
         let data: Arc<Vec<u8>> = Arc::new((0..9_000_000u32).map(|i| (i >> 5) as u8 ^ i as u8).collect());
         let landed: Arc<Vec<AtomicU8>> = Arc::new(data.iter().map(|_| AtomicU8::new(0)).collect());
-        let ours = world.streams[0].register(data.as_ptr() as usize, data.len(), data.clone()).unwrap();
-        let theirs = world.streams[1].register(landed.as_ptr() as usize, landed.len(), landed.clone()).unwrap();
+        let ours = world.streams[0].register(data.as_ptr() as usize, data.len(), owner(&data)).unwrap();
+        let theirs = world.streams[1].register(landed.as_ptr() as usize, landed.len(), owner(&landed)).unwrap();
         let parts = {
             let (mut random, mut at, mut parts) = (Random::new(seed), 0, Vec::new());
             while at < data.len() {
@@ -635,15 +635,31 @@ fn bytes_that_go_directly_keep_their_place_in_the_stream() {
     }
 }
 
+/// Memory that is used as long as it is registered.
+pub(crate) fn owner<T: Send + Sync + 'static>(memory: &Arc<T>) -> Owner {
+    let keeper: Arc<dyn std::any::Any + Send + Sync> = memory.clone();
+    Owner { used: Arc::downgrade(&keeper), keeper }
+}
+
+/// Also if several connections have registered it.
 #[test]
-fn memory_that_nobody_keeps_is_forgotten_when_other_memory_is_registered() {
+fn memory_that_nobody_uses_is_forgotten_when_other_memory_is_registered() {
     let world = World::new(11, FOREVER);
     let memory: Vec<Arc<[u8; 64]>> = (0..3).map(|_| Arc::new([0; 64])).collect();
-    let kept = memory.iter().map(Arc::downgrade).collect::<Vec<_>>();
-    let register = |m: &Arc<[u8; 64]>| world.streams[0].register(m.as_ptr() as usize, 64, m.clone()).unwrap();
-    let _ = [register(&memory[0]), register(&memory[1])];
-    let [_, second, third] = <[_; 3]>::try_from(memory).unwrap();
-    assert!(kept[0].upgrade().is_some());
-    register(&third);
-    assert!(kept[0].upgrade().is_none() && Arc::strong_count(&second) == 2);
+    let mut users: Vec<Arc<()>> = (0..3).map(|_| Arc::new(())).collect();
+    let register = |stream: usize, of: usize, users: &[Arc<()>]| {
+        let used: Arc<dyn std::any::Any + Send + Sync> = users[of].clone();
+        let owner = Owner { keeper: memory[of].clone(), used: Arc::downgrade(&used) };
+        world.streams[stream].register(memory[of].as_ptr() as usize, 64, owner).unwrap();
+    };
+    for stream in 0..2 {
+        register(stream, 0, &users);
+        register(stream, 1, &users);
+    }
+    users[0] = Arc::new(());
+    assert_eq!(Arc::strong_count(&memory[0]), 3);
+    for stream in 0..2 {
+        register(stream, 2, &users);
+    }
+    assert_eq!(memory.iter().map(Arc::strong_count).collect::<Vec<_>>(), [1, 3, 3]);
 }
