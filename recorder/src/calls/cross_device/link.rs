@@ -18,7 +18,6 @@ use crate::place::Place;
 use crate::random::random;
 use cuda_api::code;
 use cuda_api::ops::{LANE, id};
-use faults::Faults;
 use memsync::Part;
 use rcuda_forwarder::Control;
 use std::collections::BTreeMap;
@@ -27,10 +26,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Shorter copies go through the job, and so do shorter rows. Where all are on one machine, a link and the job are as fast at about 20 MiB: a
-/// copy of 8 MiB took 2.2 ms over a link and 1.8 ms through the job, one of 256 KiB 1.0 and 0.4 ms (two H100s, 2026-11-26).
-const LEAST: u64 = 16 << 20;
-const LEAST_IN_TESTS: u64 = 256 << 10;
+/// Shorter copies go through the job, and so do shorter rows. With all places on one machine a copy of 8 MiB took 2.2 ms over a link and
+/// 5.7 ms through the job, one of 256 KiB 1.0 and 1.2 ms (two H100s, 2026-11-26).
+const LEAST: u64 = 256 << 10;
 const LEAST_ROW: u64 = 64 << 10;
 /// How long after a failure another attempt is made.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -111,8 +109,7 @@ fn epoch(device: &Device) -> u64 {
 /// The way of a copy past the job, if there is one. The first time, places are connected meanwhile.
 pub(super) fn shortcut(cx: &CallContext, (from, to): (&'static Device, &'static Device), rect: Rect) -> Option<Shortcut> {
     let bytes = rect.width.saturating_mul(rect.rows);
-    let least = if Faults::from_env().small_copies { LEAST_IN_TESTS } else { LEAST };
-    if from.index == to.index || bytes < least || rect.rows > 1 && rect.width < LEAST_ROW {
+    if from.index == to.index || bytes < LEAST || rect.rows > 1 && rect.width < LEAST_ROW {
         return None;
     }
     let (first, second) = if from.index < to.index { (from, to) } else { (to, from) };
