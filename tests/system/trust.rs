@@ -156,7 +156,8 @@ fn a_server_names_what_is_wrong_with_its_client() {
         (b"mrcuda\n\n".to_vec(), "does not speak the mrcuda protocol"),
         (greeting(1, u32::MAX, 0), "does not speak the mrcuda protocol"),
         (greeting(9, 4, 4 + 32), "does not speak the mrcuda protocol"),
-        (greeting(2, 32, 32 + 32), "unknown ticket"),
+        // The body of a data connection: its ticket, no RDMA.
+        (greeting(2, 33, 33 + 32), "unknown ticket"),
         // A job's body: GPU, virtual device, process, no RDMA, no variables. The proof is wrong.
         (greeting(1, 21, 21 + 32), "wrong token"),
         (real[..30].to_vec(), "too slow"),

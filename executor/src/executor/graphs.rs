@@ -168,7 +168,12 @@ impl Executor {
             Some((_, _, own, _)) => Some(self.gpu.add_node(graph, &mut NodeParams::copy(own, self.graph_context()))?),
             None => None,
         };
-        let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context()))?;
+        let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context())).inspect_err(|_| {
+            if let Some(made) = made {
+                // Nor must it copy without its wait; the first error is reported.
+                let _ = self.gpu.destroy_node(made);
+            }
+        })?;
         if let Node::Copy(_) = calling {
             built.waits.insert(at, call);
         }
