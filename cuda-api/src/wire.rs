@@ -46,7 +46,11 @@ impl Wire for bool {
         u8::from(*self).put(out);
     }
     fn get(src: &mut &[u8]) -> Result<Self, Short> {
-        Ok(u8::get(src)? != 0)
+        match u8::get(src)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Short),
+        }
     }
 }
 

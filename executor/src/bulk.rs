@@ -341,7 +341,7 @@ pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, thre
 /// Looks at bytes of the process's memory as [`copy_memory`] does.
 ///
 /// # Safety
-/// Nobody writes to them meanwhile. They have been [touched](touch).
+/// No other thread writes to the bytes during the call. They have been [touched](touch).
 pub unsafe fn search_memory(from: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
     // SAFETY: as the caller says.
     unsafe { share_out(from, None, bytes, look, threads) }
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Every byte is looked at once, by whichever thread, and one that is found is told.
+    /// Each byte is examined exactly once, by any of the threads, and the result says whether one was found.
     #[test]
     fn several_threads_search_all_bytes() {
         let mut bytes = vec![0u8; 5 * PIECE + 24];
@@ -408,7 +408,7 @@ mod tests {
                 looked.fetch_add(part.len(), Ordering::Relaxed);
                 part.contains(&1)
             };
-            // SAFETY: nobody writes to them meanwhile.
+            // SAFETY: no other thread has the bytes.
             assert_eq!(unsafe { search_memory(from, bytes.len(), &look, Some(3)) }, at.is_some(), "{at:?}");
             assert_eq!(looked.load(Ordering::Relaxed), bytes.len());
             at.into_iter().for_each(|at| bytes[at] = 0);

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The seals of a file that keeps its size: nobody can take away what somebody has mapped, whose access would then kill the process.
+/// The seals of a file that keeps its size. An access to a mapping beyond the end of its file would kill the process.
 pub const SIZE: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Makes a file of this size with these seals; 0: none yet.
@@ -17,7 +17,7 @@ pub fn create(bytes: usize, name: &CStr, seals: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, owned by nobody else.
+    // SAFETY: a new descriptor with no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one `rlimit`, to memory that is one.
@@ -35,7 +35,7 @@ pub fn create(bytes: usize, name: &CStr, seals: i32) -> io::Result<OwnedFd> {
 
 /// The size of a file that cannot become smaller; `None` for any other.
 pub fn fixed_size(fd: BorrowedFd<'_>) -> Option<u64> {
-    // SAFETY: plain system call; what is no memory file has no seals.
+    // SAFETY: plain system call; other kinds of files have no seals.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     // SAFETY: all-zero is a valid stat, which the call fills.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };

@@ -7,6 +7,13 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Archive, Serialize, Deserialize)]
 pub struct Carried(u8);
 
+/// Those of all connections.
+impl FromIterator<Carried> for Carried {
+    fn from_iter<I: IntoIterator<Item = Carried>>(all: I) -> Carried {
+        Carried(all.into_iter().fold(0, |ways, one| ways | one.0))
+    }
+}
+
 impl Carried {
     /// RDMA, without encryption.
     pub(crate) const RDMA: Carried = Carried(1);
@@ -16,12 +23,6 @@ impl Carried {
     pub(crate) const TCP: Carried = Carried(4);
     /// A Unix socket.
     pub(crate) const UNIX: Carried = Carried(8);
-
-    /// Those of both.
-    #[must_use]
-    pub fn and(self, other: Carried) -> Carried {
-        Carried(self.0 | other.0)
-    }
 }
 
 /// For example `rdma`, or `rdma+tls` if some connections are carried in one way and some in the other; empty without connections.
@@ -39,7 +40,7 @@ mod tests {
 
     #[test]
     fn every_way_is_named_once() {
-        let of = |ways: &[Carried]| ways.iter().fold(Carried::default(), |all, way| all.and(*way)).to_string();
+        let of = |ways: &[Carried]| ways.iter().copied().collect::<Carried>().to_string();
         assert_eq!(of(&[]), "");
         assert_eq!(of(&[Carried::TLS, Carried::RDMA, Carried::TLS]), "rdma+tls");
         assert_eq!(of(&[Carried::TCP, Carried::UNIX]), "tcp+unix");

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Maximum number of pieces that the kernel accepts at a time.
 const PIECES: usize = 1024;
 /// Time limit for one sleep of a read without a limit.
-const ONE_SLEEP: Duration = Duration::from_secs(60);
+pub(crate) const ONE_SLEEP: Duration = Duration::from_secs(60);
 
 /// Carries bytes over a stream: retries what was interrupted, and sends all of what is written.
 pub(crate) trait Carrier {

@@ -3,7 +3,7 @@
 
 use crate::byte_stream::ByteStream;
 use crate::carried::Carried;
-use crate::carrier::{Carrier, Plain};
+use crate::carrier::{Carrier, ONE_SLEEP, Plain};
 use crate::endpoint::Endpoint;
 use crate::pipe::Spin;
 use crate::rdma::stream::Stream;
@@ -15,9 +15,6 @@ use std::net::{IpAddr, Shutdown};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Time limit for one sleep of a wait without a limit.
-const SLEEP: Duration = Duration::from_secs(60);
 
 /// A connection. Reading and writing raise no SIGPIPE; two threads may do them concurrently.
 #[derive(Debug)]
@@ -129,7 +126,7 @@ impl Conn {
             match rdma.try_skip(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => bytes -= n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => drop(rdma.wait_readable(self.socket()?, SLEEP)?),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => drop(rdma.wait_readable(self.socket()?, ONE_SLEEP)?),
                 Err(e) => return Err(e),
             }
         }

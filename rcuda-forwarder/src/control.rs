@@ -253,7 +253,7 @@ mod tests {
         };
         vec![
             ControlReply::Ok,
-            ControlReply::Connected(Carried::RDMA.and(Carried::TLS)),
+            ControlReply::Connected([Carried::RDMA, Carried::TLS].into_iter().collect()),
             ControlReply::Round(round),
             ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
             ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),

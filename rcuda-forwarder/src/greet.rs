@@ -109,8 +109,8 @@ impl Opening {
     pub(crate) fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
         let src = &mut body;
         let opening = match role {
-            1 => Opening::Job { gpu: Wire::get(src)?, rdma: yes_or_no(src)?, hello: Wire::get(src)? },
-            2 => Opening::Bulk { name: Wire::get(src)?, rdma: yes_or_no(src)? },
+            1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
+            2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             _ => return Err(Short),
         };
         match &opening {
@@ -118,15 +118,6 @@ impl Opening {
             _ if src.is_empty() => Ok(opening),
             _ => Err(Short),
         }
-    }
-}
-
-/// Reads 0 or 1.
-fn yes_or_no(src: &mut &[u8]) -> Result<bool, Short> {
-    match u8::get(src)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Short),
     }
 }
 

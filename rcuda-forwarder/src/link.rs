@@ -442,7 +442,7 @@ impl Link {
 
     /// How the bytes of large copies travel; nothing until there was one.
     pub fn bulk_carried(&self) -> Carried {
-        self.bulk.iter().filter_map(|by| *by.get()?).fold(Carried::default(), Carried::and)
+        self.bulk.iter().filter_map(|by| *by.get()?).collect()
     }
 
     fn open_bulk(&self, to_device: bool, connections: u32) -> Result<Carried, LinkError> {
@@ -463,7 +463,7 @@ impl Link {
         });
         match opened {
             Ok(opened) => {
-                let carried = opened.iter().fold(Carried::default(), |all, conn| all.and(conn.carried()));
+                let carried = opened.iter().map(Conn::carried).collect();
                 let connections = opened.into_iter().map(Arc::new).collect();
                 // Without its threads the connections would only hold up the copies.
                 let started = bulk_copy::start(&self.shared, connections, to_device);

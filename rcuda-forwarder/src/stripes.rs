@@ -135,7 +135,7 @@ impl Stripes {
         self.wait(ticket, COME, |b| b.conns.len() == b.expected).map_err(|late| {
             late.unwrap_or_else(|| Refused::Unreachable(format!("the other place has not connected within {COME:?}")))
         })?;
-        let carried = |b: &Bundle| b.conns.iter().fold(Carried::default(), |all, conn| all.and(conn.carried()));
+        let carried = |b: &Bundle| b.conns.iter().map(|conn| conn.carried()).collect();
         lock(&self.table).get(ticket).map(carried).ok_or(Refused::UnknownTicket)
     }
 

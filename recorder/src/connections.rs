@@ -1,14 +1,14 @@
 //! Connections between two places, which carry bytes past the job: for a move, and for copies between the job's GPUs.
 
+use crate::base::config::half_of_processors;
 use crate::move_error::MoveError;
 use crate::place::Place;
 use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint};
 use std::os::unix::net::UnixStream;
 
-/// Number of connections between two places: by half of the processors of the job's machine, which are likely to be as many as those of
-/// the places. One connection is one core's work at each end.
+/// Number of connections between two places, whose machines are likely to have as many processors as the job's.
 fn stripes() -> u32 {
-    (std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2).clamp(4, 8)
+    half_of_processors().clamp(4, 8)
 }
 
 /// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.

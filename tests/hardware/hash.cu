@@ -1,16 +1,9 @@
 // The page hash on a GPU: equal to the host's (docs/page-hash.md), and how fast. Built with nvcc alone:
 //   nvcc -O3 -arch=native -o hash hash.cu
 #include "../../executor/src/kernels/executor.cu"
+#include "check.cuh"
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
-
-#define CHECK(call)                                                                        \
-    do {                                                                                   \
-        cudaError_t error = (call);                                                        \
-        if (error) printf("%s: %s\n", #call, cudaGetErrorString(error)), exit(1);          \
-    } while (0)
 
 static const u32 KEY_WORDS = sizeof(mrcuda_page_key) / 4, SHIFT = 4 * HASH_THREADS, AT_ONCE = 32768;
 

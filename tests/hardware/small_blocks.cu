@@ -1,19 +1,9 @@
 // What small blocks of host memory cost: microseconds of an allocation and of a free, of 500 blocks of each size that are allocated and
 // then freed. Built with nvcc alone; run natively and with `mrcuda run`.
-#include <cuda_runtime.h>
+#include "check.cuh"
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-
-#define CHECK(call)                                                            \
-    do {                                                                       \
-        cudaError_t rc = (call);                                               \
-        if (rc != cudaSuccess) {                                               \
-            std::printf("%s: %s\n", #call, cudaGetErrorString(rc));            \
-            std::exit(1);                                                      \
-        }                                                                      \
-    } while (0)
 
 constexpr int BLOCKS = 500;
 

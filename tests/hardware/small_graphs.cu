@@ -1,21 +1,11 @@
 // What each call costs in a loop of small graphs that are made, instantiated, launched, changed and destroyed: microseconds, mean.
 // Built with nvcc alone; run natively and with `mrcuda run`.
-#include <cuda_runtime.h>
+#include "check.cuh"
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
-
-#define CHECK(call)                                                            \
-    do {                                                                       \
-        cudaError_t rc = (call);                                               \
-        if (rc != cudaSuccess) {                                               \
-            std::printf("%s: %s\n", #call, cudaGetErrorString(rc));            \
-            std::exit(1);                                                      \
-        }                                                                      \
-    } while (0)
 
 constexpr int ROUNDS = 3000, WARM_UP = 50;
 constexpr size_t BYTES = 2048;

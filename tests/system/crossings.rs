@@ -7,8 +7,6 @@ use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 const FOUR: (&str, &str) = ("SOFTGPU_DEVICES", "4");
 const LOG: (&str, &str) = ("MRCUDA_LOG", "memory=debug,job=trace");
 const FAR: (&str, &str) = ("MRCUDA_FAULT_TCP_IS_FAR", "1");
-/// Links carry short copies too.
-const SMALL: (&str, &str) = ("MRCUDA_FAULT_SMALL_COPIES", "1");
 const STEPS: &str = "60";
 
 fn native(scene: &Scene) -> Outcome {
@@ -73,7 +71,7 @@ fn gpus_of_several_machines_copy_past_the_job() {
         ("tcp", format!("{},{},{}", one.plain(0), two.plain(1), two.plain(2))),
     ] {
         // Copies go through the job until the places are connected.
-        let outcome = crossings(&scene, name, &places, 20_000, &[FAR, SMALL]).wait(LIMIT);
+        let outcome = crossings(&scene, name, &places, 20_000, &[FAR]).wait(LIMIT);
         assert_identical(&outcome, &native);
         assert_eq!(mapped(&outcome.stderr), [0; 3]);
         assert_eq!(outcome.stderr.matches("are connected for copies").count(), 3, "{}", outcome.stderr);
@@ -88,7 +86,7 @@ fn gpus_that_may_not_connect_copy_through_the_job() {
     let native = native(&scene);
     let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-target", "none"], &[FOUR]));
     let places = format!("{},{},{}", servers[0].place(0), servers[1].place(1), servers[0].place(2));
-    let outcome = crossings(&scene, "two", &places, 0, &[FAR, SMALL]).wait(LIMIT);
+    let outcome = crossings(&scene, "two", &places, 0, &[FAR]).wait(LIMIT);
     assert_identical(&outcome, &native);
     assert_eq!((mapped(&outcome.stderr), linked(&outcome.stderr)), ([0; 3], 0));
 }
@@ -101,7 +99,7 @@ fn gpus_that_copy_to_each_other_move_alone_and_together() {
     let (one, two) = (&servers[0], &servers[1]);
     let run = |pace: u32| {
         let places = format!("{},{},{}", one.near(0), one.place(1), two.near(2));
-        let mut job = crossings(&scene, "moved", &places, pace, &[SMALL]);
+        let mut job = crossings(&scene, "moved", &places, pace, &[]);
         job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         // Not before there is something to give up; and what the move gives up is made again.
         let mut seen = 0;

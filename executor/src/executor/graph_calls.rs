@@ -95,32 +95,30 @@ impl Executor {
 
     /// Launches an instance that may make calls.
     pub(super) fn launch_calling(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
-        self.launch_with_calls(life, instance, stream, tokens).inspect_err(|rc| {
+        let tokens: Vec<u64> = tokens.as_chunks::<8>().0.iter().map(|token| u64::from_le_bytes(*token)).collect();
+        self.launch_with_calls(life, instance, stream, &tokens).inspect_err(|rc| {
             // What was announced for this launch will not happen.
-            for token in tokens.as_chunks::<8>().0 {
-                if let Ok(call) = self.hosts.of_graph(u64::from_le_bytes(*token)) {
-                    call.launched(Err(*rc));
-                }
+            for call in tokens.iter().filter_map(|token| self.hosts.of_graph(*token).ok()) {
+                call.launched(Err(*rc));
             }
         })
     }
 
-    fn launch_with_calls(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u8]) -> Result<(), Code> {
+    fn launch_with_calls(&self, life: &ContextState, instance: u64, stream: u64, tokens: &[u64]) -> Result<(), Code> {
         let mut calls = self.graph_calls(instance)?;
-        let tokens_of = || calls.nodes.iter().zip(tokens.as_chunks::<8>().0);
-        let is_direct = |node: &Option<Node>, token: &[u8; 8]| {
-            matches!(node, Some(Node::Copy(_))) && u64::from_le_bytes(*token) == DIRECT_COPY
-        };
-        let fresh: Vec<At> = tokens_of().filter(|((_, node), token)| is_direct(node, token)).map(|((at, _), _)| *at).collect();
+        if tokens.len() < calls.nodes.len() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let is_fresh = |node: &Option<Node>, token| matches!(node, Some(Node::Copy(_))) && token == DIRECT_COPY;
+        let both = calls.nodes.iter().zip(tokens);
+        let fresh: Vec<At> = both.filter(|((_, node), token)| is_fresh(node, **token)).map(|((at, _), _)| *at).collect();
         if !fresh.is_empty() || self.is_out_of_date(instance, true) {
             self.rebuild(instance, |at, was| was || fresh.contains(&at))?;
             calls = self.graph_calls(instance)?;
         }
         let (live, on) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);
         let mut list = Vec::with_capacity(calls.nodes.len());
-        let mut tokens = tokens.chunks_exact(8);
-        for (_, node) in &calls.nodes {
-            let token = u64::get(&mut tokens.next().unwrap_or_default()).map_err(short)?;
+        for ((_, node), token) in calls.nodes.iter().zip(tokens.iter().copied()) {
             let Some(node) = node else {
                 if !matches!(token, 0 | DIRECT_COPY) {
                     return Err(code::ERROR_INVALID_VALUE);

@@ -159,25 +159,26 @@ impl Executor {
         calling: &Node,
         edges: &mut Vec<(u64, u64, Edge)>,
     ) -> Result<(u64, u64), Code> {
-        let copy = match (calling, work) {
+        let staged = match (calling, work) {
             (Node::Copy(node), Work::Copy(c)) => self.staged(node, c)?.map(|(own, new)| (node, c, own, new)),
             _ => None,
         };
+        let context = self.graph_context();
         // The copy is added first: should it be refused, nothing must wait.
-        let made = match &copy {
-            Some((_, _, own, _)) => Some(self.gpu.add_node(graph, &mut NodeParams::copy(own, self.graph_context()))?),
+        let copy = match staged {
+            Some((node, c, own, new)) => Some((self.gpu.add_node(graph, &mut NodeParams::copy(&own, context))?, node, c, new)),
             None => None,
         };
-        let call = self.gpu.add_node(graph, &mut calling.params(self.graph_context())).inspect_err(|_| {
-            if let Some(made) = made {
-                // Nor must it copy without its wait; the first error is reported.
-                let _ = self.gpu.destroy_node(made);
+        let call = self.gpu.add_node(graph, &mut calling.params(context)).inspect_err(|_| {
+            // Nor must it copy without its wait; the first error is reported.
+            if let Some((made, ..)) = &copy {
+                let _ = self.gpu.destroy_node(*made);
             }
         })?;
         if let Node::Copy(_) = calling {
             built.waits.insert(at, call);
         }
-        let (Some((node, c, _, new)), Some(made)) = (copy, made) else {
+        let Some((made, node, c, new)) = copy else {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
@@ -385,7 +386,9 @@ impl Executor {
     /// Launches an instance, or uploads it.
     pub(super) fn launch_graph(&self, life: &ContextState, mut body: &[u8], upload: bool) -> Result<(), Code> {
         let (instance, stream) = <(u64, u64)>::get(&mut body).map_err(short)?;
-        if !upload && (!body.is_empty() || !self.graph_calls(instance)?.nodes.is_empty()) {
+        // The recorder in this process names all nodes that call it; another process is not trusted to.
+        let is_calling = !body.is_empty() || !self.is_here() && !upload && !self.graph_calls(instance)?.nodes.is_empty();
+        if !upload && is_calling {
             return self.launch_calling(life, instance, stream, body);
         }
         let (instance, stream) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);

@@ -78,13 +78,9 @@ fn unmap(at: u64, bytes: u64) {
 
 /// Maps a part of the file at its address, which must be unused.
 fn map(file: &OwnedFd, at: u64, bytes: u64) -> Result<(), Code> {
-    // SAFETY: all-zero is a valid stat, which the call fills.
-    let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `about` is writable.
-    let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut about) } == 0;
     let (offset, len) = (at - HOST, bytes.next_multiple_of(PAGE));
     // An access beyond the end of the file would kill the process.
-    if !known || u64::try_from(about.st_size).map_or(true, |size| size < offset + len) {
+    if memory_file::fixed_size(file.as_fd()).is_none_or(|size| size < offset + len) {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);

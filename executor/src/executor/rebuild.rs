@@ -76,7 +76,7 @@ impl Executor {
         let Some(source) = &mut built.source else { return };
         if let Some(node) = source.spec.graphs.get_mut(at.graph as usize).and_then(|nodes| nodes.get_mut(at.node as usize)) {
             if let (Work::Copy(c), Some(known)) = (&work, built.registrations.get_mut(&at)) {
-                *known = self.registration(host_address(c)).unwrap_or(u64::MAX);
+                *known = self.registration(host_address(c));
             }
             node.work = work;
         }
@@ -86,13 +86,11 @@ impl Executor {
     }
 
     /// The present registration of the memory of a copy that the driver makes by itself.
-    fn present(&self, built: &Built, at: At) -> u64 {
-        let nodes = built.source.as_ref().and_then(|s| s.spec.graphs.get(at.graph as usize));
-        let registration = match nodes.and_then(|nodes| nodes.get(at.node as usize)).map(|n| &n.work) {
-            Some(Work::Copy(c)) => self.registration(host_address(c)),
+    fn present(&self, built: &Built, at: At) -> Option<u64> {
+        match &built.source.as_ref()?.spec.graphs.get(at.graph as usize)?.get(at.node as usize)?.work {
+            Work::Copy(c) => self.registration(host_address(c)),
             _ => None,
-        };
-        registration.unwrap_or(u64::MAX)
+        }
     }
 
     /// Notes what the driver has been told about the job's memory.

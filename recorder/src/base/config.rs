@@ -11,6 +11,11 @@ const MOST_BULK_CONNECTIONS: u32 = 64;
 /// The most connections in each direction unless it is said.
 const BULK_CONNECTIONS: u32 = 8;
 
+/// Half of the processors of this machine: a connection that is busy takes one at each end.
+pub(crate) fn half_of_processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2
+}
+
 /// The settings that `mrcuda run` passes to the recorder.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -92,7 +97,7 @@ fn read() -> Result<Config, ConfigError> {
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MOST_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
     };
     let bulk_connections = match var("MRCUDA_BULK_CONNECTIONS") {
-        None => (std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2).clamp(2, BULK_CONNECTIONS),
+        None => half_of_processors().clamp(2, BULK_CONNECTIONS),
         Some(n) => n.parse().ok().filter(|n| *n <= MOST_BULK_CONNECTIONS).ok_or(ConfigError::BulkConnections(n))?,
     };
     Ok(Config {

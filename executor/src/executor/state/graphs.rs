@@ -121,7 +121,7 @@ pub(crate) struct Built {
     /// Whether it was built again for a call of the coming launch.
     pub(crate) for_call: bool,
     /// For copies that the driver makes by itself: the registration of the job's memory, as the driver has been told.
-    pub(crate) registrations: FxHashMap<At, u64>,
+    pub(crate) registrations: FxHashMap<At, Option<u64>>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,
 }
