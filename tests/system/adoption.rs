@@ -32,7 +32,8 @@ fn every_way_between_places_of_one_gpu() {
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
     let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[]);
     let [one, two] = &servers;
-    let way = [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
+    let way =
+        [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
     let own = held(job.pid(), &servers);
     for (number, to) in way.iter().enumerate() {
         wait_for_step(&mut job, 100 + 100 * number as u32);
