@@ -17,7 +17,7 @@ const TOOLS: [(&str, &str, &[&str]); 2] = [
     (
         "licences and sources",
         "cargo-deny",
-        &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
+        &["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
     ),
 ];
 
