@@ -50,7 +50,7 @@ mod shared;
 mod socket;
 mod transport;
 
-pub use bulk::{BeforeSent, BulkMemory};
+pub use bulk::{BeforeSent, BulkMemory, read_registered};
 pub use bulk_copy::BulkCopy;
 pub use common::Fault;
 pub use patience::Patience;

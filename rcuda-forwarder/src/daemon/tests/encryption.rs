@@ -188,7 +188,7 @@ fn a_changed_bit_or_a_foreign_frame_loses_the_connection_and_changes_nothing() {
         let link = connect(&s, &endpoint("", at)).unwrap();
         put(&link, 0, &data);
         let mut host = vec![0x55u8; data.len()];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1, is_registered: false };
         let op = CopyOut { src: 0, pitch: 0, width: data.len() as u64, rows: 1, stream: 1 };
         // SAFETY: `host` outlives the wait.
         let reply = unsafe { link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.and_then(crate::link::Reply::wait);
