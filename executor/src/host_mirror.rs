@@ -4,8 +4,10 @@
 //! other one, byte by byte, so that changes of both sides within one page do not conflict. Memory is scanned while others write to it,
 //! and a reader that sees a flag must also see what was written before the flag:
 //! * A scan passes over all memory repeatedly until a pass finds no further change: the changes sent are then the contents at one moment.
-//!   A writer that never stops is not waited for: then the changes of the first pass are sent with the values that they had then, so that
-//!   everything written before them is included.
+//!   A writer that never stops is not waited for: then the changes sent are those up to a pass after which only the same few words have
+//!   changed again, such as a counter of progress. They miss nothing that was written before any of them, except in those words
+//!   themselves. If other words change in each pass for some milliseconds, the scan ends: what is then first found in its last pass may
+//!   be ahead of data in other words that it had read just before.
 //! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
 //!   others: these few lines are applied within a short time, whichever of them is the flag.
 
@@ -19,17 +21,19 @@ use std::ffi::c_void;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 pub use line::Line;
 use line::{LINE, PAGE, WORDS, of_word};
 pub use told::joined;
-use told::{first_and_later, in_order, put_over, whole_words};
+use told::{Change, in_order, newest, only_the_same, words_in};
 pub use written::UnseenWriter;
 use written::Written;
 
-/// Maximum number of passes while new changes are found.
-const LOOKS: usize = 8;
-/// With more changed lines than this (80 MiB) no further pass is made: a program that writes so much is not waited for.
+/// While new changes are found there are at least this many passes, and passes for at least this time.
+const PASSES: usize = 8;
+const PATIENCE: Duration = Duration::from_millis(2);
+/// With more changed lines than this (144 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
 /// Maximum number of changes in one pass whose pages are tracked as active.
 const MANY_ACTIVE: usize = 1 << 16;
@@ -82,6 +86,8 @@ struct Part {
     agreed: Agreed,
     /// Tracks written pages, if the system can.
     written: Option<Written>,
+    /// Number of parts added before.
+    number: u64,
 }
 
 /// One side's view of all mirrored memory.
@@ -93,6 +99,10 @@ pub struct Twins {
     noted: bool,
     /// Pages of a part that may have changed; a reused buffer.
     pages: Vec<usize>,
+    /// Pages with changes that the last scan has found and not returned.
+    left: BTreeSet<u64>,
+    /// Number of parts added so far.
+    added: u64,
 }
 
 /// Number of bytes that one of several threads compares at a time.
@@ -141,7 +151,8 @@ impl Twins {
         let len = bytes.next_multiple_of(PAGE);
         let agreed = Agreed::new(len as usize)?;
         let written = if self.noted { Written::begin(at, len) } else { None };
-        self.parts.insert(at, Part { agreed, written });
+        self.parts.insert(at, Part { agreed, written, number: self.added });
+        self.added += 1;
         Ok(())
     }
 
@@ -155,6 +166,16 @@ impl Twins {
         self.parts.is_empty()
     }
 
+    /// The number of times that memory was added so far.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Whether an address is in memory that was added when memory had been added this many times, or later.
+    pub fn is_new(&self, at: u64, added: u64) -> bool {
+        self.parts.range(..=at).next_back().is_some_and(|(_, part)| part.number >= added)
+    }
+
     /// The changes of this side since the last scan, in the order in which the other side must apply them.
     pub fn look(&mut self) -> Vec<Line> {
         self.collect().0
@@ -163,45 +184,45 @@ impl Twins {
     /// As [`Twins::look`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
     /// is sent, they must be [`joined`].
     pub fn collect(&mut self) -> (Vec<Line>, bool) {
-        let mut active = BTreeSet::new();
-        let first = self.look_once(&active);
-        if first.is_empty() || first.len() > MANY {
-            let whole = first.is_empty();
-            return (in_order(first), whole);
-        }
-        let mut later: BTreeMap<u64, Line> = BTreeMap::new();
-        if first.len() <= MANY_ACTIVE {
-            active.extend(first.iter().map(page_of));
-        }
-        for _ in 1..LOOKS {
+        let mut active = std::mem::take(&mut self.left);
+        let (mut passes, mut lines) = (Vec::new(), 0);
+        let began = Instant::now();
+        let changes = loop {
+            // Not by the time of the pass itself: one that was interrupted has the most to miss.
+            let last = passes.len() >= PASSES && began.elapsed() > PATIENCE;
             let found = self.look_once(&active);
             if found.is_empty() {
-                let all = if later.is_empty() { first } else { first_and_later(first, later) };
-                return (in_order(all), true);
+                return (in_order(newest(passes)), true);
             }
             if found.len() <= MANY_ACTIVE {
-                active.extend(found.iter().map(page_of));
+                active.extend(found.iter().map(|c| page_of(&c.line)));
             }
-            for line in found {
-                later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
+            lines += found.len();
+            if last || lines > MANY || only_the_same(&found, &passes) {
+                break found;
+            }
+            passes.push(found);
+        };
+        let kept = newest(passes);
+        // Words that were known before become differences again, which the next scan finds.
+        let mut ahead = Vec::new();
+        for mut change in changes {
+            let known = words_in(&kept, change.line[0]);
+            self.undo(&change, known);
+            change.line[1] &= !known;
+            if change.line[1] != 0 {
+                ahead.push(change.line);
             }
         }
-        // Words of the first pass are sent with their values of that time, preceded by later changes.
-        for line in &first {
-            self.agree(line);
-            if let Some(l) = later.get_mut(&line[0]) {
-                l[1] &= !whole_words(line[1]);
-            }
-        }
-        let mut all = in_order(later.into_values().filter(|l| l[1] != 0).collect());
-        all.extend(in_order(first));
+        let mut all = in_order(ahead);
+        all.extend(in_order(kept));
         (all, false)
     }
 
-    /// The changes since the last pass, by address. `active` pages are scanned last: a flag mostly is in a page that has not changed for
+    /// The changes since the last pass, by address. `active` pages are compared last: a flag mostly is in a page that has not changed for
     /// a while, and what was written before the flag must be found by the pass that finds the flag.
-    fn look_once(&mut self, active: &BTreeSet<u64>) -> Vec<Line> {
-        let (mut found, mut last) = (Vec::new(), Vec::new());
+    fn look_once(&mut self, active: &BTreeSet<u64>) -> Vec<Change> {
+        let mut found = Vec::new();
         let mut whole = Vec::new();
         for (start, part) in &mut self.parts {
             self.pages.clear();
@@ -209,31 +230,28 @@ impl Twins {
             if part.written.as_mut().is_some_and(|w| w.take(&mut self.pages)) {
                 for number in &self.pages {
                     let first = number * PAGE as usize;
-                    if active.contains(&(start + first as u64)) {
-                        last.push(start + first as u64);
-                        continue;
-                    }
-                    if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8) {
-                        compare(start + first as u64, ours, &mut found);
+                    let page = start + first as u64;
+                    if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8).filter(|_| !active.contains(&page)) {
+                        compare(page, ours, &mut found);
                     }
                 }
             } else {
-                last.extend(active.range(*start..start + 8 * ours.len() as u64));
                 whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
             }
         }
         // In the job's process a single thread is used, so that the program finds no additional load; a place has a machine to itself.
         let threads = if self.noted { 1 } else { std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get())) };
         compare_all(whole, active, threads, &mut found);
-        for page in last {
-            self.compare_page(page, &mut found);
+        // Also those that were not reported as written: they may have been since the report.
+        for page in active {
+            self.compare_page(*page, &mut found);
         }
-        found.sort_unstable_by_key(|l| l[0]);
+        found.sort_unstable_by_key(|c| c.line[0]);
         found
     }
 
     /// Compares one page of this memory.
-    fn compare_page(&mut self, page: u64, found: &mut Vec<Line>) {
+    fn compare_page(&mut self, page: u64, found: &mut Vec<Change>) {
         let Some((start, part)) = self.parts.range_mut(..=page).next_back() else { return };
         let first = ((page - start) / 8) as usize;
         if let Some(ours) = part.agreed.words().get_mut(first..first + PAGE as usize / 8) {
@@ -241,12 +259,13 @@ impl Twins {
         }
     }
 
-    /// Notes that both sides have the words of a line.
-    fn agree(&mut self, line: &Line) {
-        let Some((start, part)) = self.parts.range_mut(..=line[0]).next_back() else { return };
-        let first = ((line[0] - start) / 8) as usize;
-        for i in (0..WORDS).filter(|i| of_word(line[1], *i) != 0) {
-            part.agreed.words()[first + i] = line[2 + i];
+    /// Makes the other side's copy of some words of a change what it was before.
+    fn undo(&mut self, change: &Change, words: u64) {
+        let Some((start, part)) = self.parts.range_mut(..=change.line[0]).next_back() else { return };
+        let first = ((change.line[0] - start) / 8) as usize;
+        for i in (0..WORDS).filter(|i| of_word(change.line[1] & words, *i) != 0) {
+            part.agreed.words()[first + i] = change.was[i];
+            self.left.insert(page_of(&change.line));
         }
     }
 
@@ -367,8 +386,8 @@ fn page_of(line: &Line) -> u64 {
 
 /// Compares pieces of memory with the shadow copy, which is cut into such pieces, with several threads if there is much to compare;
 /// `active` pages are skipped.
-fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threads: usize, found: &mut Vec<Line>) {
-    let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Line>| {
+fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threads: usize, found: &mut Vec<Change>) {
+    let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Change>| {
         let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
         let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
         pages.for_each(|(page, ours)| compare(page, ours, found));
@@ -397,7 +416,7 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
 }
 
 /// Compares a page with the shadow copy.
-fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
+fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
     // SAFETY: the page is mapped (`Twins::add`). Others may write to it: a concurrent change may be found now or later.
     if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
         look_at(page, ours, found);
@@ -405,21 +424,20 @@ fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
 }
 
 /// Finds the changes in a page.
-fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Line>) {
+fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
     for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
         // SAFETY: inside of a mapped page.
         let now: [u64; WORDS] = std::array::from_fn(|i| unsafe { word(at + 8 * i as u64) }.load(Ordering::Acquire));
         if now == *ours {
             continue;
         }
-        let mut line: Line = [0; 2 + WORDS];
-        line[0] = at;
-        line[2..].copy_from_slice(&now);
-        for (i, ours) in ours.iter_mut().enumerate() {
-            line[1] |= bits(now[i] ^ *ours) << (8 * i);
-            *ours = now[i];
-        }
-        found.push(line);
+        let mut change = Change { line: [0; 2 + WORDS], was: [0; WORDS] };
+        change.line[0] = at;
+        change.line[2..].copy_from_slice(&now);
+        change.was.copy_from_slice(ours);
+        change.line[1] = (0..WORDS).fold(0, |mask, i| mask | bits(now[i] ^ ours[i]) << (8 * i));
+        ours.copy_from_slice(&now);
+        found.push(change);
     }
 }
 
@@ -643,5 +661,70 @@ mod tests {
             drop(memory);
             assert!(last > 0);
         });
+    }
+
+    #[test]
+    fn a_flag_comes_with_its_data_beside_a_counter_that_never_stops() {
+        KINDS.iter().for_each(|kind| flag_beside_counter(Side::of(*kind), Side::new()));
+    }
+
+    fn flag_beside_counter(a: Side, mut b: Side) {
+        const MESSAGES: u64 = 300;
+        let (from, to) = (a.at(), b.at());
+        let (flag, counter, data) = (30 * PAGE + 8, 5 * PAGE, |n: u64| (n * 37 % 60 + 2) * PAGE + 64 * (n % 60) + 16);
+        let (stop, answered, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        // SAFETY: inside the memory, which outlives the threads.
+        let put = |at: u64, value| unsafe { word(from + at) }.store(value, Ordering::Release);
+        std::thread::scope(|s| {
+            let counts = s.spawn(|| (1..).take_while(|_| stop.load(Ordering::Relaxed) == 0).for_each(|n| put(counter, n)));
+            // Words in many pages, then the flag that announces them; then it waits for the answer.
+            let tells = s.spawn(|| {
+                for message in 1..=MESSAGES {
+                    for n in 0..40 {
+                        put(data(n), message);
+                        (0..message * 7 % 200).for_each(|_| std::hint::spin_loop());
+                    }
+                    put(flag, message);
+                    while answered.load(Ordering::Acquire) < message && failed.load(Ordering::Relaxed) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let Side { memory, mut twins } = a;
+            let mut last = 0;
+            while last < MESSAGES && failed.load(Ordering::Relaxed) == 0 {
+                let mut lines = twins.look();
+                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
+                // SAFETY: as above.
+                let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
+                let known = b.twins.take_over(bytes_of(&lines), |_| 0);
+                let (seen, before) = (at(flag), last);
+                last = seen;
+                if !known || seen < before || (0..40).any(|n| seen != before && at(data(n)) != seen) {
+                    failed.store(seen.max(1), Ordering::Relaxed);
+                }
+                answered.store(seen, Ordering::Release);
+            }
+            stop.store(1, Ordering::Relaxed);
+            counts.join().unwrap();
+            tells.join().unwrap();
+            assert_eq!(failed.load(Ordering::Relaxed), 0, "a flag came without its data");
+            drop(memory);
+        });
+    }
+
+    #[test]
+    fn what_was_found_and_not_sent_is_found_again() {
+        for kind in KINDS {
+            let mut a = Side::of(kind);
+            a.bytes()[9] = 1;
+            let (mut changes, at) = (a.twins.look_once(&BTreeSet::new()), a.at());
+            assert_eq!((changes.len(), a.twins.look_once(&BTreeSet::new()).len()), (1, 0));
+            a.twins.undo(&changes.remove(0), u64::MAX);
+            // Also if the system does not report the page any more.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            assert_eq!(a.twins.look().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
+            assert!(a.twins.look().is_empty());
+        }
     }
 }

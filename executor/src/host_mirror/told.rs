@@ -1,10 +1,10 @@
-//! The order in which changes are sent.
+//! Which changes are sent, and in which order.
 
 use super::line::{LINE, Line, WORDS, of_word};
 use std::collections::BTreeMap;
 
 /// Overwrites the words of a line with those of a later one.
-pub(super) fn put_over(line: &mut Line, later: &Line) {
+fn put_over(line: &mut Line, later: &Line) {
     for i in (0..WORDS).filter(|i| of_word(later[1], *i) != 0) {
         line[2 + i] = later[2 + i];
     }
@@ -12,18 +12,49 @@ pub(super) fn put_over(line: &mut Line, later: &Line) {
 }
 
 /// The bits of all bytes of the words that have any of these bits.
-pub(super) fn whole_words(mask: u64) -> u64 {
+fn whole_words(mask: u64) -> u64 {
     (0..WORDS).filter(|i| of_word(mask, *i) != 0).fold(0, |m, i| m | 0xff << (8 * i))
 }
 
-/// Combines the lines of a first pass, by address, with those of later passes.
-pub(super) fn first_and_later(first: Vec<Line>, mut later: BTreeMap<u64, Line>) -> Vec<Line> {
-    let mut all = Vec::with_capacity(first.len() + later.len());
-    for mut line in first {
+/// A line that a pass has found, and what its words were before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change {
+    pub(super) line: Line,
+    pub(super) was: [u64; WORDS],
+}
+
+/// Whether a pass and the one before it have each found only words that the pass before has found too. Each gives its changes by address.
+///
+/// What was written before a pass reads a word is found by the next pass at the latest. So then the newest values of all passes but this
+/// one miss nothing that was written before any of them, except in the words that change all the time. A program that announces data by a
+/// flag, and goes on when it is answered, does not change them so often.
+pub(super) fn only_the_same(pass: &[Change], passes: &[Vec<Change>]) -> bool {
+    matches!(passes, [.., two_before, before] if within(pass, before) && within(before, two_before))
+}
+
+/// Whether a pass has found only words that an earlier one has found.
+fn within(pass: &[Change], earlier: &[Change]) -> bool {
+    let words = |at: u64| earlier.binary_search_by_key(&at, |c| c.line[0]).map_or(0, |i| whole_words(earlier[i].line[1]));
+    pass.iter().all(|c| c.line[1] & !words(c.line[0]) == 0)
+}
+
+/// The bits of all words that are changed in a line at an address; the lines are given by address.
+pub(super) fn words_in(lines: &[Line], at: u64) -> u64 {
+    lines.binary_search_by_key(&at, |l| l[0]).map_or(0, |i| whole_words(lines[i][1]))
+}
+
+/// All changes of successive passes with their newest values, by address.
+pub(super) fn newest(passes: Vec<Vec<Change>>) -> Vec<Line> {
+    let mut passes = passes.into_iter();
+    let mut all: Vec<Line> = passes.next().into_iter().flatten().map(|c| c.line).collect();
+    let mut later: BTreeMap<u64, Line> = BTreeMap::new();
+    for Change { line, .. } in passes.flatten() {
+        later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
+    }
+    for line in &mut all {
         if let Some(l) = later.remove(&line[0]) {
-            put_over(&mut line, &l);
+            put_over(line, &l);
         }
-        all.push(line);
     }
     all.extend(later.into_values());
     all.sort_unstable_by_key(|l| l[0]);
@@ -42,31 +73,25 @@ pub(super) fn in_order(lines: Vec<Line>) -> Vec<Line> {
 }
 
 /// Combines the results of successive scans in the order in which the other side must apply them; `whole`: the last scan is a consistent
-/// moment. In any case no older value of a word may follow a newer one: this side would not find the difference again.
-pub fn joined(mut looks: Vec<Vec<Line>>, whole: bool) -> Vec<Line> {
+/// moment; `is_new`: an address is in memory that is mirrored only since the first scan. In any case no older value of a word may follow a
+/// newer one: this side would not find the difference again.
+pub fn joined(mut looks: Vec<Vec<Line>>, whole: bool, is_new: impl Fn(u64) -> bool) -> Vec<Line> {
     if looks.len() < 2 {
         return looks.pop().unwrap_or_default();
     }
+    let mut all: BTreeMap<u64, Line> = BTreeMap::new();
+    let mut put = |line: &Line| {
+        all.entry(line[0]).and_modify(|l| put_over(l, line)).or_insert(*line);
+    };
     if whole {
         // All values are those of that moment.
-        let mut all: BTreeMap<u64, Line> = BTreeMap::new();
-        for line in looks.iter().flatten() {
-            all.entry(line[0]).and_modify(|l| put_over(l, line)).or_insert(*line);
-        }
+        looks.iter().flatten().for_each(&mut put);
         return in_order(all.into_values().collect());
     }
-    // A writer never stops. The first result is sent with the values that it had then, before it words that were found later, and after
-    // it their later values.
-    let mut known: BTreeMap<u64, u64> = BTreeMap::new();
-    let (mut before, mut after) = (Vec::new(), Vec::new());
-    for lines in &looks {
-        let with = |line: &Line, mask: u64| (mask != 0).then(|| std::array::from_fn(|i| if i == 1 { mask } else { line[i] }));
-        let of = |line: &Line| known.get(&line[0]).copied().unwrap_or(0);
-        before.push(lines.iter().filter_map(|l| with(l, l[1] & !of(l))).collect::<Vec<Line>>());
-        after.extend(lines.iter().filter_map(|l| with(l, l[1] & of(l))));
-        lines.iter().for_each(|l| *known.entry(l[0]).or_default() |= whole_words(l[1]));
-    }
-    before.into_iter().rev().flatten().chain(after).collect()
+    // A writer never stops. The new memory comes first, because what follows refers to it; then what each scan has found.
+    looks.iter().flatten().filter(|l| is_new(l[0])).for_each(&mut put);
+    let new = in_order(all.into_values().collect());
+    new.into_iter().chain(looks.into_iter().flatten().filter(|l| !is_new(l[0]))).collect()
 }
 
 #[cfg(test)]
@@ -87,7 +112,8 @@ mod tests {
         let looks = vec![first, second, third];
         // All alone: the one that has changed most comes first.
         let want = [line(0x1000, 0x0303, [0x02d8, 0x105]), line(0x3000, 1, [9, 0]), line(0x2000, 1, [7, 0])];
-        assert_eq!(joined(looks.clone(), true), want);
+        let is_new = |at| at == 0x3000;
+        assert_eq!(joined(looks.clone(), true, is_new), want);
         let want = [
             line(0x3000, 1, [9, 0]),
             line(0x1000, 0x0103, [0x01b8, 5]),
@@ -95,7 +121,28 @@ mod tests {
             line(0x1000, 0x0302, [0x02b8, 0x105]),
             line(0x1000, 1, [0x02d8, 0x105]),
         ];
-        assert_eq!(joined(looks, false), want);
-        assert_eq!(joined(Vec::new(), true), Vec::<Line>::new());
+        assert_eq!(joined(looks, false, is_new), want);
+        assert_eq!(joined(Vec::new(), true, is_new), Vec::<Line>::new());
+    }
+
+    /// A pass that has found these words, each in a line of its own.
+    fn pass(words: &[u64]) -> Vec<Change> {
+        words.iter().map(|at| Change { line: line(at * LINE, 1, [1, 0]), was: [0; WORDS] }).collect()
+    }
+
+    #[test]
+    fn a_scan_ends_when_only_the_same_words_change() {
+        let ends = |passes: &[&[u64]]| {
+            let mut passes: Vec<_> = passes.iter().map(|p| pass(p)).collect();
+            passes.pop().is_some_and(|last| only_the_same(&last, &passes))
+        };
+        assert!(ends(&[&[1, 5], &[1], &[1]]) && ends(&[&[7], &[1, 5], &[1], &[1]]));
+        // Data that were written twice before their flag; other words each time.
+        assert!(!ends(&[&[1], &[1, 5, 6], &[1, 5]]) && ends(&[&[1, 5, 6], &[1, 5], &[1]]));
+        assert!(!ends(&[&[1], &[1]]) && !ends(&[&[1], &[2], &[3]]));
+        // Another word of the same line.
+        let (first, mut second) = (pass(&[1]), pass(&[1]));
+        second[0].line[1] = 0x0100;
+        assert!(!within(&second, &first) && within(&first, &first));
     }
 }

@@ -159,6 +159,7 @@ impl Alike {
         let _in_order = lock(&self.order);
         let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
         let mut at_once;
+        let added = lock(&self.state).twins.added();
         loop {
             let (lines, whole) = lock(&self.state).look();
             at_once = whole;
@@ -175,8 +176,10 @@ impl Alike {
             }
             waited += asked.elapsed();
         }
-        let lines = joined(looks, at_once);
-        lock(&self.state).note(&lines);
+        let mut state = lock(&self.state);
+        let lines = joined(looks, at_once, |at| state.twins.is_new(at, added));
+        state.note(&lines);
+        drop(state);
         for some in lines.chunks(LINES) {
             ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
         }
