@@ -131,7 +131,7 @@ mod tests {
         let mut report: Move = serde_json::from_value(json!({
             "id": "m1", "state": "done", "ok": true, "by": "request", "from": "local", "to": "helper", "transport": "shm",
             "at_unix_ms": 0, "phase": null, "phases": {"precopy": 90.0, "quiesce": 1.0, "delta": 5.0, "verify": 2.0},
-            "bytes": 0, "delta_bytes": 0, "bytes_by_descriptor": 0, "live_bytes": 0, "records": 0, "chunks": 0, "chunk_bytes": 0,
+            "bytes": 0, "delta_bytes": 0, "bytes_by_descriptor": 0, "bytes_adopted": 0, "live_bytes": 0, "records": 0, "chunks": 0, "chunk_bytes": 0,
             "modules": 0, "live_objects": 0, "kernel_running": false, "downtime_ms": 8.5, "gpu_idle_ms": 0.0, "total_ms": 100.0,
             "digest": "", "reason": null, "legs": []
         }))

@@ -153,6 +153,8 @@ pub struct Move {
     /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
     /// connections.
     pub bytes_by_descriptor: u64,
+    /// Bytes that were handed over without a copy, because both places use one GPU.
+    pub bytes_adopted: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
     /// Records replayed before calls were blocked.
@@ -216,6 +218,8 @@ pub struct Leg {
     /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
     /// connections.
     pub bytes_by_descriptor: u64,
+    /// Bytes that were handed over without a copy, because both places use one GPU.
+    pub bytes_adopted: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
     /// Records replayed before calls were blocked.
@@ -246,6 +250,7 @@ impl Move {
         self.bytes = sum(|leg| leg.bytes);
         self.delta_bytes = sum(|leg| leg.delta_bytes);
         self.bytes_by_descriptor = sum(|leg| leg.bytes_by_descriptor);
+        self.bytes_adopted = sum(|leg| leg.bytes_adopted);
         self.live_bytes = sum(|leg| leg.live_bytes);
         self.records = sum(|leg| leg.records);
         self.chunks = sum(|leg| leg.chunks);

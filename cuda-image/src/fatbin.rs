@@ -1,5 +1,6 @@
 //! The entries of a fat binary.
 
+use super::cubin::Cubin;
 use super::kind::{Entry, EntryKind, ImageError, Result, Room, trim_zeros};
 use super::source::{u16_at, u32_at, u64_at};
 use std::io::Read;
@@ -93,8 +94,26 @@ pub(super) fn visit(
     capability: Option<u32>,
     f: &mut dyn FnMut(Result<Entry>) -> Result<()>,
 ) -> Result<()> {
+    let Some(capability) = capability else { return visit_some(bytes, room, &mut |_| true, f) };
+    let mut finished = false;
+    visit_some(bytes, room, &mut |stored| stored.kind() != EntryKind::Ptx && stored.may_run_on(capability), &mut |entry| {
+        let exact = |e: &Entry| e.kind == EntryKind::Cubin && e.sm == capability && Cubin::parse(&e.bytes).is_ok();
+        finished |= entry.as_ref().is_ok_and(exact);
+        f(entry)
+    })?;
+    // A driver takes one entry, and prefers finished code for its GPU to PTX of the same source.
+    visit_some(bytes, room, &mut |stored| !finished && stored.kind() == EntryKind::Ptx && stored.may_run_on(capability), f)
+}
+
+/// Calls `f` with each entry that is `wanted`, or with the error in it.
+fn visit_some(
+    bytes: &[u8],
+    room: &mut Room,
+    wanted: &mut dyn FnMut(&Stored<'_>) -> bool,
+    f: &mut dyn FnMut(Result<Entry>) -> Result<()>,
+) -> Result<()> {
     walk(bytes, &mut |number, stored| {
-        if capability.is_some_and(|capability| !stored.may_run_on(capability)) {
+        if !wanted(&stored) {
             return Ok(());
         }
         match decode(&stored, number, room) {

@@ -1,5 +1,6 @@
 //! The executor: applies calls to a real driver, on one GPU, for one job.
 
+mod adopt;
 mod aliases;
 mod apply;
 mod arrays;

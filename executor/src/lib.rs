@@ -6,6 +6,7 @@
 //! * [`bulk`]: large copies of pageable memory by several threads.
 //! * [`staging`]: large copies whose bytes travel over connections of their own.
 //! * [`memory_file`]: memory that a job and its worker both map.
+//! * [`fork`]: descriptors that forked children do not keep.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
@@ -14,6 +15,7 @@ mod board;
 pub mod bulk;
 mod device;
 mod executor;
+pub mod fork;
 mod gpu;
 pub mod host_mirror;
 mod limits;

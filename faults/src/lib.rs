@@ -199,6 +199,8 @@ pub struct Faults {
     pub round_limit: Option<Duration>,
     /// Treat places over TCP as other machines.
     pub tcp_is_far: bool,
+    /// Copy the memory of places of one GPU instead of handing it over.
+    pub no_adoption: bool,
     /// Make small copies as large ones.
     pub small_copies: bool,
     /// Put the first small blocks of pinned memory in a slab too.
@@ -215,6 +217,7 @@ impl Faults {
             corrupt_page: page(word("MRCUDA_FAULT_CORRUPT_BYTE").as_deref()),
             round_limit: word("MRCUDA_FAULT_ROUND_LIMIT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
             tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
+            no_adoption: word("MRCUDA_FAULT_NO_ADOPTION").is_some_and(|v| v == "1"),
             small_copies: word("MRCUDA_FAULT_SMALL_COPIES").is_some_and(|v| v == "1"),
             slabs: word("MRCUDA_FAULT_SLABS").is_some_and(|v| v == "1"),
         })

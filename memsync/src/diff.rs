@@ -5,7 +5,7 @@ use crate::Verify;
 use crate::error::SyncError;
 use crate::frames::{BATCH, BATCH_PAGES};
 use crate::region::{Kind, Page, Pages, Region};
-use executor::{NO_HASH, PageHash, joined};
+use executor::{NO_HASH, PageHash, Shown, joined};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,6 +121,19 @@ impl Compared {
     pub(crate) fn is_complete(&self) -> bool {
         self.noted.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum::<usize>() == self.of
     }
+}
+
+/// The regions without the chunks that the target has adopted.
+pub(crate) fn without(mut regions: Vec<Region>, adopted: &[Shown]) -> Vec<Region> {
+    let among = |r: &Region| adopted.binary_search_by_key(&r.address, |s| s.address).is_ok_and(|i| adopted[i].bytes == r.bytes);
+    regions.retain(|r| r.kind != Kind::Chunk || !among(r));
+    regions
+}
+
+/// Those of the adopted chunks whose memory is still the source's.
+pub(crate) fn still_there(mut adopted: Vec<Shown>, source: &[Shown]) -> Vec<Shown> {
+    adopted.retain(|a| source.binary_search_by_key(&a.address, |s| s.address).is_ok_and(|i| source[i] == *a));
+    adopted
 }
 
 /// For each region, whether it is among these chunks.

@@ -15,7 +15,7 @@ use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
 use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 
-const MAGIC: &[u8; 8] = b"MRMEMRY3";
+const MAGIC: &[u8; 8] = b"MRMEMRY4";
 const SHOW: &[u8; 8] = b"MRMEMSR2";
 const SHOWN_BYTES: usize = 24;
 /// Maximum bytes of a batch of pages: the size of a buffer.
@@ -133,12 +133,14 @@ pub(crate) struct Hello {
     pub(crate) regions: Vec<Region>,
     /// For each region, whether it is in view.
     pub(crate) in_view: Vec<bool>,
+    /// Chunks whose memory is the source's own, by address; they are not among the regions.
+    pub(crate) adopted: Vec<Shown>,
 }
 
 impl Hello {
     pub(crate) fn send(&self, s: &mut dyn Stream) -> Result<(), SyncError> {
         let regions = &self.regions;
-        let mut out = Vec::with_capacity(32 + regions.len() * (REGION_BYTES + 1));
+        let mut out = Vec::with_capacity(40 + regions.len() * (REGION_BYTES + 1) + self.adopted.len() * SHOWN_BYTES);
         out.extend_from_slice(MAGIC);
         self.sent.put(&mut out);
         self.seen.put(&mut out);
@@ -147,6 +149,8 @@ impl Hello {
             region.put(&mut out);
             in_view.put(&mut out);
         }
+        self.adopted.len().put(&mut out);
+        self.adopted.iter().for_each(|c| c.put(&mut out));
         s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
     }
 
@@ -179,7 +183,18 @@ impl Hello {
         if pages > u64::from(u32::MAX) {
             return Err(SyncError::Protocol("too many pages"));
         }
-        Ok(Hello { sent, seen, regions, in_view })
+        let count = u64::from_le_bytes(read(s, what)?);
+        if count > MAX_REGIONS {
+            return Err(SyncError::Protocol("too many chunks"));
+        }
+        let mut end = 0;
+        let adopted = read_list::<SHOWN_BYTES, Shown>(s, count, what, |bytes| {
+            let c = Shown::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("half a chunk"))?;
+            let fits = c.bytes > 0 && c.address >= end;
+            end = c.address.checked_add(c.bytes).filter(|_| fits).ok_or(SyncError::Protocol("chunks out of order"))?;
+            Ok(c)
+        })?;
+        Ok(Hello { sent, seen, regions, in_view, adopted })
     }
 }
 
@@ -291,9 +306,15 @@ mod tests {
             Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        Hello { sent: Verify::Hash, seen: Verify::Bytes, regions: regions.to_vec(), in_view: vec![true, true] }
-            .send(&mut s)
-            .expect("sent");
+        Hello {
+            sent: Verify::Hash,
+            seen: Verify::Bytes,
+            regions: regions.to_vec(),
+            in_view: vec![true, true],
+            adopted: Vec::new(),
+        }
+        .send(&mut s)
+        .expect("sent");
         s.into_inner()
     }
 
@@ -364,7 +385,13 @@ mod tests {
             Region { address: 0x10_8000, bytes: 9, kind: Kind::Global },
         ];
         let mut s = Cursor::new(Vec::new());
-        let hello = Hello { sent: Verify::Skip, seen: Verify::Skip, regions: regions.to_vec(), in_view: vec![false; 2] };
+        let hello = Hello {
+            sent: Verify::Skip,
+            seen: Verify::Skip,
+            regions: regions.to_vec(),
+            in_view: vec![false; 2],
+            adopted: Vec::new(),
+        };
         hello.send(&mut s).expect("sent");
         s.set_position(0);
         assert!(matches!(Hello::receive(&mut s), Err(SyncError::Protocol("regions out of order"))));

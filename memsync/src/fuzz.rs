@@ -26,7 +26,13 @@ fn frames() {
         Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         Region { address: 0x40_0000, bytes: 1 << 20, kind: Kind::Heap },
     ];
-    let hello = |sent, seen| Hello { sent, seen, regions: regions.clone(), in_view: vec![true, false, false] };
+    let hello = |sent, seen| Hello {
+        sent,
+        seen,
+        regions: regions.clone(),
+        in_view: vec![true, false, false],
+        adopted: vec![Shown { address: 1 << 46, bytes: 2 << 20, number: 7 }],
+    };
     let hashes: Vec<PageHash> = (0..4).map(|n| [n; 32]).collect();
     let trouble = SyncError::Protocol("too many chunks");
     let all = [

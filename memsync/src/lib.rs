@@ -10,13 +10,17 @@
 //! the source sends only the hashes, and the target's GPU copies those that differ. Each round determines anew which
 //! chunks are in view; all other pages are sent.
 //!
+//! Between places of one GPU the target can have **adopted** chunks before: they are the source's own memory, so nothing of them is hashed or
+//! copied. The target names them with the numbers of their memory, and the source checks that these are still the ones that it has.
+//!
 //! For each round the source draws the keys of the page hash ([`executor::PageKey`]) from the system's random source:
 //! one for the selection of pages, one for the verification. docs/page-hash.md states what the hash guarantees.
 //!
 //! ```text
 //! target                                         source
 //!                                    ◀─stripe 0─   Show: keys, GPU, where chunks can be had, which they are
-//!   Hello: how to verify, regions    ──────────▶
+//!   Hello: how to verify, regions,   ──────────▶
+//!          what it has adopted
 //!   hashes of what travels           ──────────▶
 //!                                    ◀──────────   Verdict: the regions fit, or why not
 //!                                    ◀──────────   hashes of what is in view

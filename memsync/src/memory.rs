@@ -4,7 +4,7 @@ use crate::diff::batches;
 use crate::error::SyncError;
 use crate::frames::{BATCH, Show};
 use crate::region::{self, Kind, Page, Pages, Region};
-use executor::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned};
+use executor::{Executor, Flight, NO_HASH, PageHash, PageKey, Piece, Pinned, Shown};
 use std::sync::Arc;
 
 /// Memory of a place. Buffers have [`BATCH`] bytes.
@@ -34,6 +34,8 @@ pub(crate) trait Memory: Sync {
     /// Maps what another place offers, as far as possible. Returns the addresses of the mapped chunks, in order, and
     /// the reason if some are missing.
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>);
+    /// Chunks whose memory is the source's own, with its numbers there.
+    fn adopted(&self) -> Vec<Shown>;
     /// Copies ranges (address, bytes) in view from the other place.
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError>;
     /// Compares pages in view with those of the other place. Returns the addresses of those that differ.
@@ -120,6 +122,10 @@ impl Memory for Arc<Executor> {
 
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
         Executor::view(self, &show.offer, &show.chunks)
+    }
+
+    fn adopted(&self) -> Vec<Shown> {
+        Executor::adopted(self)
     }
 
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {

@@ -48,6 +48,8 @@ pub struct Round {
     pub bytes_sent: u64,
     /// Bytes of the pages that the target copied from memory in view; unknown to the source.
     pub bytes_fetched: u64,
+    /// Bytes of the chunks whose memory the target has adopted, at the target.
+    pub bytes_adopted: u64,
     /// Why the target could not map all chunks; empty if it could, or at the source.
     pub not_in_view: String,
     /// Pages hashed at this end; a page hashed twice counts twice.

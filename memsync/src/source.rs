@@ -1,6 +1,6 @@
 //! The source's part of a round.
 
-use crate::diff::{Wanted, by_connection, everything, to_send};
+use crate::diff::{Wanted, by_connection, everything, still_there, to_send, without};
 use crate::error::SyncError;
 use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes};
 use crate::memory::Memory;
@@ -130,8 +130,9 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         return Err(SyncError::NoConnection);
     }
     let seeds = Seeds::draw()?;
-    m.show().send(&seeds, &mut *conns[0])?;
-    let hello = Hello::receive(&mut *conns[0])?;
+    let show = m.show();
+    show.send(&seeds, &mut *conns[0])?;
+    let mut hello = Hello::receive(&mut *conns[0])?;
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
@@ -140,6 +141,9 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         // Received in parallel: a connection that takes no data for long counts as broken.
         let receiving = threads::spawn(scope, move || receive_hashes(conn, pages));
         let prepared = m.regions().and_then(|regions| {
+            // In the last round the job is at rest. If it has exchanged memory since the target adopted it, the regions differ.
+            let adopted = still_there(std::mem::take(&mut hello.adopted), &show.chunks);
+            let regions = without(regions, &adopted);
             let in_view: HashSet<&Region> = seen.regions().iter().collect();
             let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
             let key = seeds.choose();
@@ -220,6 +224,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         bytes_total: common.iter().map(|r| r.bytes).sum(),
         bytes_sent: wanted.iter().map(|w| w.page.bytes).sum(),
         bytes_fetched: 0,
+        bytes_adopted: 0,
         not_in_view: String::new(),
         pages_hashed: hashed,
         hash_ms,

@@ -1,6 +1,6 @@
 //! The target's part of a round.
 
-use crate::diff::{Compared, differing, in_view, places, ranges, to_fetch, ways};
+use crate::diff::{Compared, differing, in_view, places, ranges, to_fetch, ways, without};
 use crate::error::SyncError;
 use crate::frames::{BATCH, Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
 use crate::memory::Memory;
@@ -170,9 +170,11 @@ pub(crate) fn run<M: Memory>(
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
     let (seeds, show) = Show::receive(&mut *conns[0])?;
     let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
-    let regions = m.regions()?;
+    let adopted = m.adopted();
+    let regions = without(m.regions()?, &adopted);
     let (sent, seen) = ways(verify, show.gpu == m.gpu());
-    let hello = Hello { sent, seen, in_view: in_view(&regions, &chunks), regions };
+    let bytes_adopted = adopted.iter().map(|c| c.bytes).sum();
+    let hello = Hello { sent, seen, in_view: in_view(&regions, &chunks), regions, adopted };
     hello.send(&mut *conns[0])?;
     let hashing = Instant::now();
     let (all, seen) = hello.pages();
@@ -241,6 +243,7 @@ pub(crate) fn run<M: Memory>(
         bytes_total: regions.iter().map(|r| r.bytes).sum(),
         bytes_sent: received.bytes,
         bytes_fetched,
+        bytes_adopted,
         not_in_view: not_in_view.unwrap_or_default(),
         pages_hashed: hashed,
         hash_ms,

@@ -23,6 +23,8 @@ struct Fake {
     regions: Regions,
     /// Regions of a place on the same machine, and the number of its chunks that can be mapped.
     near: Option<(Regions, usize)>,
+    /// Chunks whose memory is that of another place; their bytes here are never looked at.
+    adopted: Vec<Shown>,
     broken: Option<u64>,
     /// Changes a byte at this address after memory was read, like a running job.
     restless: Option<u64>,
@@ -134,6 +136,9 @@ impl Memory for Fake {
         let mine = self.contents();
         let fits = show.chunks.iter().filter(|c| mine.get(&c.address).is_some_and(|(_, b)| b.len() as u64 == c.bytes));
         (fits.map(|c| c.address).take(*most).collect(), None)
+    }
+    fn adopted(&self) -> Vec<Shown> {
+        self.adopted.clone()
     }
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
         wait_for_reads(&self.fetches_after, "nobody reads while pages are fetched")?;
@@ -514,4 +519,37 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     let mut garbage = a;
     garbage[0].write_all(&[0xff; 4096]).expect("write");
     assert!(matches!(source::run(&from, &mut b, &Faults::default()), Err(SyncError::Protocol(_))));
+}
+
+#[test]
+fn what_was_adopted_is_left_out_as_long_as_it_is_the_source_s() {
+    let chunk = Shown { address: 0x2000_0000_0000, bytes: CHUNK as u64, number: 1 };
+    for verify in PROOFS {
+        for near in [false, true] {
+            let (from, mut to) = (job(3), job(77));
+            if near {
+                to = to.beside(&from, 2);
+            }
+            to.adopted = vec![chunk];
+            let untouched = to.contents()[&chunk.address].clone();
+            let (a, b) = round(&from, &to, 2, verify, Faults::default());
+            let (a, b) = (a.unwrap(), b.unwrap());
+            assert_eq!((a.digest, b.bytes_adopted), (b.digest, CHUNK as u64));
+            let (mut want, got) = (from.contents(), to.contents());
+            want.insert(chunk.address, untouched);
+            assert!(want == got, "everything else is copied, and nothing is written there");
+        }
+    }
+    // The job has exchanged its memory, or some of it has another size: only a round that proves something must not pass.
+    for other in [Shown { number: 2, ..chunk }, Shown { bytes: PAGE, ..chunk }, Shown { address: chunk.address + PAGE, ..chunk }]
+    {
+        let (from, mut to) = (job(3), job(77));
+        to.adopted = vec![other];
+        let (a, _) = round(&from, &to, 2, Verify::Hash, Faults::default());
+        let copied = to.contents() == from.contents();
+        assert!(matches!(a, Err(SyncError::Regions(_))) || copied, "{other:?}: {a:?}");
+        assert_eq!(other.number == 2, a.is_err());
+        to.adopted = vec![other];
+        round(&from, &to, 2, Verify::Skip, Faults::default()).0.unwrap();
+    }
 }

@@ -100,6 +100,8 @@ impl<P: Place> Attendant<P> {
             Control::RoundTarget { ticket, verify, near } => {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
             }
+            Control::ShowMemory => self.place.show_memory(),
+            Control::AdoptFrom { offer, chunks } => self.place.adopt_from(&offer, &chunks).map(ControlReply::Adopted),
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(Refused::Driver),
             Control::Bulk { .. } | Control::Areas { .. } => {
                 Err(Refused::Other("only a worker makes large copies in this way".into()))

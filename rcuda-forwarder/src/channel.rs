@@ -1,12 +1,12 @@
 //! The channel between the daemon and a worker: messages with descriptors over a socket pair, which the worker inherits
 //! as its standard input.
 
-use crate::fork::NotInherited;
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
 use crate::records::Session;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
+use executor::fork::NotInherited;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{

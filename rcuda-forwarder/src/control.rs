@@ -48,6 +48,15 @@ pub enum Control {
         /// Whether to copy from the source's memory through descriptors where possible.
         near: bool,
     },
+    /// Offer the physical memory of all chunks to a place of the same GPU.
+    ShowMemory,
+    /// Adopt the memory that a place of the same GPU offers, where chunks are mapped from now on.
+    AdoptFrom {
+        /// Where it is offered.
+        offer: [u8; 32],
+        /// The chunks: address, bytes, number of the memory.
+        chunks: Vec<[u64; 3]>,
+    },
     /// Wait until the GPU is idle.
     Drain {
         /// Maximum wait in milliseconds.
@@ -138,6 +147,15 @@ pub enum ControlReply {
         /// Address and bytes of each mapped chunk, sorted.
         chunks: Vec<(u64, u64)>,
     },
+    /// The memory of all chunks is offered.
+    Shown {
+        /// Where.
+        offer: [u8; 32],
+        /// The chunks: address, bytes, number of the memory.
+        chunks: Vec<[u64; 3]>,
+    },
+    /// So many bytes are adopted or can be.
+    Adopted(u64),
     /// Success.
     Ok,
     /// All connections are there; how their bytes travel.

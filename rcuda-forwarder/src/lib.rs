@@ -21,7 +21,6 @@ mod conn;
 mod control;
 mod daemon;
 mod endpoint;
-mod fork;
 mod frame;
 mod futex;
 #[cfg(test)]
@@ -56,7 +55,7 @@ pub use certificate::CertificateError;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
-pub use fork::NotInherited;
+pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use handshake::Trust;

@@ -5,6 +5,7 @@ use ::executor::host_mirror::Line;
 use ::executor::staging::Staging;
 use ::executor::{Budget, DeviceInfo};
 use cuda_api::code::Code;
+use cuda_api::ops::Offer;
 use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -66,6 +67,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn free_bytes(&self) -> Result<u64, Code>;
     /// [`ControlReply::Regions`].
     fn regions(&self) -> Result<ControlReply, Code>;
+    /// [`ControlReply::Shown`].
+    fn show_memory(self: &Arc<Self>) -> Result<ControlReply, Refused>;
+    /// Adopts the memory that a place of the same GPU offers: address, bytes, number of each chunk. Returns the bytes.
+    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
     /// Runs the source's part of a round over these connections.
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused>;
     /// Runs the target's part of a round over these connections.

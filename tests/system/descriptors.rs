@@ -1,4 +1,5 @@
-//! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels.
+//! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels. (Between
+//! places of one GPU nothing is copied, which these jobs are told not to make use of: adoption.rs.)
 
 use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use tests::kill::gpu_bytes;
@@ -8,6 +9,8 @@ use tests::{Job, Report, Scene, Server};
 
 /// Arguments that let orbit work for as long as these moves take.
 const STEPS: [&str; 5] = ["--steps", "3000", "--pace", "2000", "--progress"];
+
+const COPIES: (&str, &str) = ("MRCUDA_FAULT_NO_ADOPTION", "1");
 
 /// Bytes that GPU copied to GPU, and why others went over connections.
 fn ways(report: &Report) -> (u64, String) {
@@ -22,7 +25,7 @@ fn every_way_between_places_of_one_machine() {
     let scene = Scene::new("descriptors");
     let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[COPIES]);
     let [one, two] = &servers;
     let way =
         [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
@@ -40,7 +43,7 @@ fn other_machines_send_what_others_map() {
     let scene = Scene::new("machines");
     let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "beside"), Server::start(&scene, "away")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &STEPS, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &STEPS, &[COPIES]);
     // The descriptors can be had in all of these tests, and mean nothing to the driver of another machine.
     for (number, (to, near)) in
         [(servers[1].place(0), false), ("local".to_owned(), false), (servers[0].place(0), true)].iter().enumerate()
@@ -53,7 +56,7 @@ fn other_machines_send_what_others_map() {
     }
     assert_identical(&job.wait(LIMIT), &native);
     // A job can be told to do as if it were so.
-    let far = [("MRCUDA_FAULT_TCP_IS_FAR", "1")];
+    let far = [("MRCUDA_FAULT_TCP_IS_FAR", "1"), COPIES];
     let mut job = remote_orbit(&scene, "told", &servers[0].place(0), &STEPS, &far);
     let (bytes, why) = ways(&job.migrate("local").unwrap());
     assert!(bytes == 0 && why.contains("not asked for"), "{why}");
@@ -66,7 +69,7 @@ fn other_machines_send_what_others_map() {
 fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
     let scene = Scene::new("unfetched");
     let native = native_orbit(&scene, &STEPS);
-    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1")]);
+    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[("MRCUDA_FAULT_CORRUPT_BYTE", "1"), COPIES]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 200);
     let report = job.migrate("helper").unwrap();
@@ -80,7 +83,7 @@ fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
 fn nothing_of_the_source_stays_with_the_target() {
     let scene = Scene::new("returned");
     let native = native_orbit(&scene, &STEPS);
-    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[]);
+    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[COPIES]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 50);
     let own = gpu_bytes(job.pid());

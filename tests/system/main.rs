@@ -40,6 +40,7 @@
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
 
+mod adoption;
 mod apps;
 mod bench;
 mod cancel;

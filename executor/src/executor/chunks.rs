@@ -16,15 +16,16 @@ impl Executor {
         if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        let imported = self.take_imported(address, bytes);
         let mut chunks = lock(&self.chunks);
         if chunks.range(..address + bytes).next_back().is_some_and(|(at, c)| at + c.bytes > address) {
+            self.give_up(imported.into_iter());
             return Err(code::ERROR_ALREADY_MAPPED);
         }
-        let memory = match self.gpu.create_memory(bytes, self.rdma) {
-            // Some machines report that network cards can access the memory but refuse to create such memory.
-            Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),
-            other => other,
-        }?;
+        let memory = match &imported {
+            Some(imported) => imported.memory,
+            None => self.create_chunk(bytes)?,
+        };
         let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
             self.gpu.allow(address, bytes).inspect_err(|_| {
                 // The first error is reported.
@@ -36,8 +37,17 @@ impl Executor {
             let _ = self.gpu.release_memory(memory);
             return Err(rc);
         }
-        chunks.insert(address, Mapped { bytes, memory, number: fresh_number() });
+        let (descriptor, at_source) = imported.map(|i| (i.descriptor, i.number)).unzip();
+        chunks.insert(address, Mapped { bytes, memory, number: fresh_number(), descriptor, at_source });
         Ok(())
+    }
+
+    fn create_chunk(&self, bytes: u64) -> Result<u64, Code> {
+        match self.gpu.create_memory(bytes, self.rdma) {
+            // Some machines report that network cards can access the memory but refuse to create such memory.
+            Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),
+            other => other,
+        }
     }
 
     pub(super) fn unmap_chunk(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {

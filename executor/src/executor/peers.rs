@@ -34,7 +34,7 @@ impl Executor {
             fd?
         } else {
             let chunk = chunks.get(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
-            self.gpu.export(chunk.memory)?
+            self.export(chunk)?
         };
         let offer = share::offer(fd).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
         offers.insert(key, offer);

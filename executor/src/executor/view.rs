@@ -71,8 +71,12 @@ fn answer(mut visitor: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Fetches the descriptors of chunks (address, number), in order.
-fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Result<(), String>) -> Result<(), String> {
+/// Requests the descriptors of chunks (address, number), in order; `None` for those that are not there any more.
+pub(super) fn request(
+    offer: &Offer,
+    chunks: &[(u64, u64)],
+    mut take: impl FnMut(Option<OwnedFd>) -> Result<(), String>,
+) -> Result<(), String> {
     let words = |e: io::Error| format!("the source's memory cannot be had: {e}");
     let (name, ticket) = offer.split_at(16);
     let mut source = share::visit(name.try_into().map_err(|_| "no name")?, PATIENCE).map_err(words)?;
@@ -80,7 +84,11 @@ fn ask(offer: &Offer, chunks: &[(u64, u64)], mut take: impl FnMut(OwnedFd) -> Re
     let ahead: Vec<u8> = chunks.iter().take(AHEAD).flat_map(words_of).collect();
     source.write_all(ticket).and_then(|()| source.write_all(&ahead)).map_err(words)?;
     for i in 0..chunks.len() {
-        take(share::receive(&source).map_err(words)?)?;
+        match share::receive(&source) {
+            Ok(fd) => take(Some(fd))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => take(None)?,
+            Err(e) => return Err(words(e)),
+        }
         if let Some(next) = chunks.get(i + AHEAD) {
             source.write_all(&words_of(next)).map_err(words)?;
         }
@@ -127,7 +135,7 @@ impl Executor {
         self.make_current()?;
         let chunks = lock(&self.chunks);
         let chunk = chunks.get(&address).filter(|c| c.number == number).ok_or(code::ERROR_NOT_MAPPED)?;
-        self.gpu.export(chunk.memory)
+        self.export(chunk)
     }
 
     /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available. Returns the chunks that can
@@ -143,7 +151,7 @@ impl Executor {
         let life = self.life();
         let wanted: BTreeMap<u64, (u64, u64)> = {
             let mine = lock(&self.chunks);
-            let fits = shown.iter().filter(|s| mine.get(&s.address).is_some_and(|c| c.bytes == s.bytes));
+            let fits = shown.iter().filter(|s| mine.get(&s.address).is_some_and(|c| c.bytes == s.bytes && c.at_source.is_none()));
             fits.map(|s| (s.address, (s.bytes, s.number))).collect()
         };
         self.forget_all_but(&life, offer, &wanted).map_err(failed("unmapping memory of the source"))?;
@@ -159,8 +167,9 @@ impl Executor {
         }
         let names: Vec<(u64, u64)> = fresh.iter().map(|(at, (_, number))| (*at, *number)).collect();
         let mut mapped = fresh.iter().copied();
-        let had = ask(offer, &names, |fd| {
+        let had = request(offer, &names, |fd| {
             let Some((at, (bytes, number))) = mapped.next() else { return Ok(()) };
+            let fd = fd.ok_or("the source's memory cannot be had: it is not offered any more")?;
             let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
             let placed = self.gpu.map(view.of(self.virtual_device, at), bytes, memory);
             // The mapping keeps the memory alive.
@@ -205,8 +214,9 @@ impl Executor {
         Ok(())
     }
 
-    /// Ends the offer, and unmaps the memory of another place.
+    /// Ends the offer, and unmaps the memory of another place, except what was adopted.
     pub fn end_view(&self) {
+        self.end_adoption();
         if let Some(offer) = lock(&self.views.shown).take()
             && let (Some(all), Some(ticket)) = (lock(&SHOWING).as_mut(), offer.last_chunk::<16>())
         {
@@ -364,9 +374,10 @@ mod tests {
     fn a_wrong_ticket_gets_nothing() {
         let mut offer = [0; 32];
         offer[..16].copy_from_slice(&door().unwrap());
-        let why = ask(&offer, &[(1, 2), (3, 4)], |_| Ok(())).unwrap_err();
-        assert!(why.contains("not offered"), "{why}");
+        let mut got = Vec::new();
+        request(&offer, &[(1, 2), (3, 4)], |fd| Ok(got.push(fd.is_some()))).unwrap();
+        assert_eq!(got, [false, false]);
         offer[3] ^= 1;
-        assert!(ask(&offer, &[(1, 2)], |_| Ok(())).is_err(), "nobody is there");
+        assert!(request(&offer, &[(1, 2)], |_| Ok(())).is_err(), "nobody is there");
     }
 }

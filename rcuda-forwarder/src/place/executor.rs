@@ -3,10 +3,10 @@
 use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use cuda_api::code::Code;
-use cuda_api::ops;
+use cuda_api::ops::{self, Offer};
 use executor::host_mirror::Line;
 use executor::staging::Staging;
-use executor::{Applied, Budget, DeviceInfo, Executor, Pending};
+use executor::{Applied, Budget, DeviceInfo, Executor, Pending, Shown};
 use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -102,6 +102,17 @@ impl Place for Executor {
             globals.map(|g| GlobalInfo { module: g.module, name: g.name, address: g.address, bytes: g.bytes }).collect();
         let chunks = self.chunks().into_iter().map(|c| (c.address, c.bytes)).collect();
         Ok(ControlReply::Regions { globals, heap: self.heap()?, chunks })
+    }
+
+    fn show_memory(self: &Arc<Self>) -> Result<ControlReply, Refused> {
+        let (offer, chunks) = Executor::show(self).map_err(|e| Refused::Other(e.to_string()))?;
+        Ok(ControlReply::Shown { offer, chunks: chunks.into_iter().map(|c| [c.address, c.bytes, c.number]).collect() })
+    }
+
+    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused> {
+        let chunks: Vec<Shown> =
+            chunks.iter().map(|[address, bytes, number]| Shown { address: *address, bytes: *bytes, number: *number }).collect();
+        Executor::adopt_from(self, offer, &chunks).map_err(Refused::Other)
     }
 
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {

@@ -360,6 +360,14 @@ impl Place for Fake {
         Ok(ControlReply::Regions { globals: vec![global], heap: None, chunks: vec![(0, MEMORY as u64)] })
     }
 
+    fn show_memory(self: &Arc<Self>) -> Result<ControlReply, Refused> {
+        Err(Refused::Other("it has no memory to hand over".into()))
+    }
+
+    fn adopt_from(&self, _: &Offer, _: &[[u64; 3]]) -> Result<u64, Refused> {
+        Err(Refused::Other("it adopts nothing".into()))
+    }
+
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {
         let memory = lock(&self.memory);
         let part = MEMORY / conns.len();

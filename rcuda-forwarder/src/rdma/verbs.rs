@@ -2,10 +2,10 @@
 
 use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused, gid_of};
 use super::stream::DEPTH;
-use crate::fork::NotInherited;
 use crate::sync::lock;
 use crate::token::random;
 use executor::Held;
+use executor::fork::NotInherited;
 use ibverbs_sys as ibv;
 use std::ffi::{CStr, c_int};
 use std::io;

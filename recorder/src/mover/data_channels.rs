@@ -70,9 +70,8 @@ impl Wires {
     /// that does not end with the source is abandoned too: it may send heartbeats and yet never end.
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
-        let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
-        let far = Faults::from_env().tcp_is_far && (is_tcp(&self.source) || is_tcp(&self.target));
-        let part = Control::RoundTarget { ticket, verify, near: !far };
+        let near = !are_far(&self.source, &self.target);
+        let part = Control::RoundTarget { ticket, verify, near };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {
             let to = spawn::scoped(s, "mrcuda-round", || ask(&self.target, &part, &self.source, ticket));
@@ -99,6 +98,12 @@ impl Wires {
         // Only the target knows how much it has fetched, and when everything has arrived.
         Ok(Round { bytes_sent: from.bytes_sent, ..to })
     }
+}
+
+/// Whether two places are to be treated as those of two machines, though they may be on one.
+pub(super) fn are_far(source: &Place, target: &Place) -> bool {
+    let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
+    Faults::from_env().tcp_is_far && (is_tcp(source) || is_tcp(target))
 }
 
 /// Combines the results of both ends; of two errors returns the one that is not merely a consequence of the other end's failure.

@@ -100,6 +100,8 @@ pub(super) struct Leg<'a> {
     /// Blocks of host memory that the target knows: address, number.
     host_blocks: BTreeMap<u64, u64>,
     late: Late,
+    /// Whether the target adopts the source's memory.
+    adopts: bool,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
 }
@@ -125,6 +127,7 @@ impl<'a> Leg<'a> {
             old: None,
             host_blocks: BTreeMap::new(),
             late: Late::default(),
+            adopts: false,
             target_clock: 0.0,
         }
     }
@@ -212,7 +215,9 @@ impl<'a> Leg<'a> {
             leg.target = Some(target);
             leg.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?)?)?;
+            let adopted = adopt(&leg.source, leg.target()?);
+            leg.adopts = adopted.is_some();
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adopted.unwrap_or(0))?)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -278,6 +283,9 @@ impl<'a> Leg<'a> {
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
+        if self.adopts && tail.iter().any(|record| record.id == ops::id::CHUNK_MAP) {
+            adopt(&self.source, self.target()?);
+        }
         self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
@@ -296,6 +304,7 @@ impl<'a> Leg<'a> {
         self.told.rounds += 1;
         self.told.bytes += copied;
         self.told.bytes_by_descriptor += round.bytes_fetched;
+        self.told.bytes_adopted = round.bytes_adopted;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
             self.told.delta_bytes = copied;
@@ -377,7 +386,8 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
             Ok(target) => {
-                all.extend(blockers_at_target(device, &target).unwrap_or_else(|why| vec![why]));
+                let adopted = adopt(source, &target).unwrap_or(0);
+                all.extend(blockers_at_target(device, &target, adopted).unwrap_or_else(|why| vec![why]));
                 target.release();
             }
             Err(why) => all.push(why.into()),
@@ -407,8 +417,31 @@ fn catch_up(source: &Place) -> Result<(), MoveError> {
     }
 }
 
-/// Why the target cannot hold the device, with the figures.
-fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>, MoveError> {
+/// Lets the target adopt the memory of a source on the same GPU, where it will map chunks. Returns how many bytes it adopts; `None`: it
+/// cannot, so memory is copied.
+fn adopt(source: &Place, target: &Place) -> Option<u64> {
+    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_far(source, target) {
+        return None;
+    }
+    let asked = match source.control(&Control::ShowMemory) {
+        Ok(ControlReply::Shown { offer, chunks }) => target.control(&Control::AdoptFrom { offer, chunks }),
+        other => other,
+    };
+    match asked {
+        Ok(ControlReply::Adopted(bytes)) => Some(bytes),
+        Ok(other) => {
+            tracing::debug!(target: "migrate", "memory is not handed over: {}", MoveError::unexpected(&other));
+            None
+        }
+        Err(why) => {
+            tracing::debug!(target: "migrate", "memory is not handed over: {why}");
+            None
+        }
+    }
+}
+
+/// Why the target cannot hold the device, with the figures; `adopted`: bytes that it need not provide.
+fn blockers_at_target(device: &Device, target: &Place, adopted: u64) -> Result<Vec<MoveError>, MoveError> {
     let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
     if have.driver_version != want.driver_version {
@@ -419,7 +452,7 @@ fn blockers_at_target(device: &Device, target: &Place) -> Result<Vec<MoveError>,
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)) + HEADROOM;
+    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adopted) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),

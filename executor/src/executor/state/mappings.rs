@@ -1,8 +1,10 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
+use crate::fork::NotInherited;
 use crate::steer::{ARENA, own_base};
 use cuda_api::ops::{IMPORTS_END, Offer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +15,34 @@ pub(crate) struct Mapped {
     /// The driver's handle of the physical memory.
     pub(crate) memory: u64,
     /// Number of the memory, unique in the process.
+    pub(crate) number: u64,
+    /// The descriptor from which the memory was imported.
+    pub(crate) descriptor: Option<Descriptor>,
+    /// While the memory belongs to the source of a move, too: its number there.
+    pub(crate) at_source: Option<u64>,
+}
+
+/// The descriptor of imported memory. It is passed on when the memory is offered: nothing says that a driver exports what it has imported.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    // Dropped before the descriptor.
+    _not_inherited: Option<NotInherited>,
+    pub(crate) fd: OwnedFd,
+}
+
+impl Descriptor {
+    pub(crate) fn new(fd: OwnedFd) -> Descriptor {
+        Descriptor { _not_inherited: NotInherited::note(fd.as_raw_fd()), fd }
+    }
+}
+
+/// Memory of the source of a move that this place has imported and not mapped yet.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) bytes: u64,
+    pub(crate) memory: u64,
+    pub(crate) descriptor: Descriptor,
+    /// Its number at the source.
     pub(crate) number: u64,
 }
 
@@ -90,6 +120,8 @@ pub(crate) struct View {
 pub(crate) struct Views {
     pub(crate) shown: Mutex<Option<Offer>>,
     pub(crate) view: Mutex<View>,
+    /// By the addresses of the source's chunks.
+    pub(crate) to_adopt: Mutex<BTreeMap<u64, Imported>>,
 }
 
 impl View {

@@ -1,20 +1,20 @@
-//! Closes connections in forked children.
+//! Closes descriptors in forked children.
 //!
-//! A child of `fork` that does not exec keeps copies of its parent's sockets. The end of the parent would then not
-//! close the connection, and a worker would keep its GPU for a job that has ended. The child therefore closes them
-//! before it runs anything else.
+//! A child of `fork` that does not exec keeps copies of its parent's descriptors. The end of the parent would then not close a
+//! connection, and a worker would keep its GPU for a job that has ended; memory of a GPU would stay when the parent has freed it. The child
+//! therefore closes them before it runs anything else.
 
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Maximum number of sockets that can be registered: connections of 32 GPUs, data connections of some copies, shared
-/// memory.
-const MOST: usize = 1024;
+/// Maximum number of descriptors that can be registered: connections of 32 GPUs, data connections of some copies, shared memory, memory of
+/// GPUs.
+const MOST: usize = 4096;
 const NONE: RawFd = -1;
 static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
-/// A socket that forked children do not keep. It must be dropped before the socket is closed, because the number may
+/// A descriptor that forked children do not keep. It must be dropped before the descriptor is closed, because the number may
 /// then be reused.
 #[derive(Debug)]
 pub struct NotInherited {
@@ -22,11 +22,11 @@ pub struct NotInherited {
 }
 
 impl NotInherited {
-    /// Registers a socket. `None` if too many are registered: children inherit it.
+    /// Registers a descriptor. `None` if too many are registered: children inherit it.
     pub fn note(fd: RawFd) -> Option<NotInherited> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // Without memory for the handler, children inherit the sockets, which only matters if a job dies before its
+            // Without memory for the handler, children inherit the descriptors, which only matters if a job dies before its
             // children.
             // SAFETY: the handler only swaps atomics and closes descriptors, and this library is never unloaded.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -46,7 +46,7 @@ extern "C" fn in_child() {
     for slot in &OPEN {
         let fd = slot.swap(NONE, Ordering::AcqRel);
         if fd != NONE {
-            // SAFETY: the parent's socket; whoever owns it here is never run in a child (every call is refused there).
+            // SAFETY: the parent's descriptor; whoever owns it here is never run in a child (every call is refused there).
             unsafe { libc::close(fd) };
         }
     }
