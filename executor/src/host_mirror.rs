@@ -6,8 +6,8 @@
 //! * A scan passes over all memory repeatedly until a pass finds no further change: the changes sent are then the contents at one moment.
 //!   A writer that never stops is not waited for: then the changes sent are those up to a pass after which only the same few words have
 //!   changed again, such as a counter of progress. They miss nothing that was written before any of them, except in those words
-//!   themselves. If other words change in each pass for some milliseconds, the scan ends: what is then first found in its last pass may
-//!   be ahead of data in other words that it had read just before.
+//!   themselves. If other words change in each pass for half a millisecond, the scan ends: what its last pass has found in words that are
+//!   not of this kind is sent too, and may be ahead of data that were written just after that pass had read them.
 //! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
 //!   others: these few lines are applied within a short time, whichever of them is the flag.
 
@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 pub use line::Line;
 use line::{LINE, PAGE, WORDS, of_word};
 pub use told::joined;
-use told::{Change, in_order, newest, only_the_same, words_in};
+use told::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use written::UnseenWriter;
 use written::Written;
 
-/// While new changes are found there are at least this many passes, and passes for at least this time.
+/// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time.
 const PASSES: usize = 8;
-const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_micros(500);
 /// With more changed lines than this (144 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
 /// Maximum number of changes in one pass whose pages are tracked as active.
@@ -189,7 +189,8 @@ impl Twins {
         let began = Instant::now();
         let changes = loop {
             // Not by the time of the pass itself: one that was interrupted has the most to miss.
-            let last = passes.len() >= PASSES && began.elapsed() > PATIENCE;
+            let enough = passes.len() + 1 >= PASSES;
+            let last = enough && began.elapsed() > PATIENCE;
             let found = self.look_once(&active);
             if found.is_empty() {
                 return (in_order(newest(passes)), true);
@@ -198,22 +199,24 @@ impl Twins {
                 active.extend(found.iter().map(|c| page_of(&c.line)));
             }
             lines += found.len();
-            if last || lines > MANY || only_the_same(&found, &passes) {
+            if last || lines > MANY || enough && only_the_same(&found, &passes) {
                 break found;
             }
             passes.push(found);
         };
-        let kept = newest(passes);
-        // Words that were known before become differences again, which the next scan finds.
+        let restless = restless(&changes, &passes);
+        let mut kept = newest(passes);
         let mut ahead = Vec::new();
-        for mut change in changes {
-            let known = words_in(&kept, change.line[0]);
-            self.undo(&change, known);
-            change.line[1] &= !known;
+        for (mut change, restless) in changes.into_iter().zip(restless) {
+            // They become differences again, which the next scan finds.
+            self.undo(&change, restless);
+            change.line[1] &= !restless;
             if change.line[1] != 0 {
+                take_words(&mut kept, &mut change.line);
                 ahead.push(change.line);
             }
         }
+        kept.retain(|line| line[1] != 0);
         let mut all = in_order(ahead);
         all.extend(in_order(kept));
         (all, false)
@@ -621,6 +624,59 @@ mod tests {
     #[test]
     fn who_never_stops_is_not_waited_for() {
         KINDS.iter().for_each(|kind| not_waited_for(Side::of(*kind), Side::new()));
+    }
+
+    #[test]
+    fn who_never_stops_is_not_ahead_of_its_half_words() {
+        for kind in KINDS {
+            [1, 2, 4].into_iter().for_each(|width| half_words(Side::of(kind), Side::new(), width));
+        }
+    }
+
+    /// A ring of elements of some bytes that are written in order, and a counter behind them that never stops.
+    fn half_words(a: Side, mut b: Side, width: u64) {
+        const ELEMENTS: u64 = 6000;
+        let (from, to, counter) = (a.at(), b.at(), 60 * PAGE);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let turn = |n: u64| n / ELEMENTS % 250 + 1;
+        std::thread::scope(|s| {
+            let writer = s.spawn(|| {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    let at = from + PAGE + width * (n % ELEMENTS);
+                    // SAFETY: inside the memory, which outlives the thread; multiples of the size.
+                    unsafe {
+                        match width {
+                            1 => AtomicU8::from_ptr(at as *mut u8).store(turn(n) as u8, Ordering::Release),
+                            2 => AtomicU16::from_ptr(at as *mut u16).store(turn(n) as u16, Ordering::Release),
+                            _ => AtomicU32::from_ptr(at as *mut u32).store(turn(n) as u32, Ordering::Release),
+                        }
+                        word(from + counter).store(n, Ordering::Release);
+                    }
+                    (0..20).for_each(|_| std::hint::spin_loop());
+                }
+            });
+            let Side { memory, mut twins } = a;
+            let mut wrong = None;
+            for _ in 0..300 {
+                let mut lines = twins.look();
+                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
+                assert!(b.twins.take_over(bytes_of(&lines), |_| 0));
+                // SAFETY: as above.
+                let count = unsafe { word(to + counter) }.load(Ordering::Relaxed);
+                let at = (PAGE + width * (count % ELEMENTS)) as usize;
+                let element = (0..width as usize).fold(0, |all, i| all | u64::from(b.bytes()[at + i]) << (8 * i));
+                // The element of this turn, or of one that came after it.
+                if count > 0 && (element + 250 - turn(count)) % 250 > 100 {
+                    wrong.get_or_insert((count, element, turn(count)));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+            assert_eq!(wrong, None, "the counter is ahead of its element of {width} bytes");
+            drop(memory);
+        });
     }
 
     fn not_waited_for(a: Side, mut b: Side) {

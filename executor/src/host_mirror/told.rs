@@ -23,24 +23,42 @@ pub(super) struct Change {
     pub(super) was: [u64; WORDS],
 }
 
-/// Whether a pass and the one before it have each found only words that the pass before has found too. Each gives its changes by address.
+/// Whether a pass and the one before it have each found only bytes that the pass before has found too. Each gives its changes by address.
 ///
-/// What was written before a pass reads a word is found by the next pass at the latest. So then the newest values of all passes but this
-/// one miss nothing that was written before any of them, except in the words that change all the time. A program that announces data by a
+/// What was written before a pass reads a byte is found by the next pass at the latest. So then the newest values of all passes but this
+/// one miss nothing that was written before any of them, except in the bytes that change all the time. A program that announces data by a
 /// flag, and goes on when it is answered, does not change them so often.
 pub(super) fn only_the_same(pass: &[Change], passes: &[Vec<Change>]) -> bool {
     matches!(passes, [.., two_before, before] if within(pass, before) && within(before, two_before))
 }
 
-/// Whether a pass has found only words that an earlier one has found.
 fn within(pass: &[Change], earlier: &[Change]) -> bool {
-    let words = |at: u64| earlier.binary_search_by_key(&at, |c| c.line[0]).map_or(0, |i| whole_words(earlier[i].line[1]));
-    pass.iter().all(|c| c.line[1] & !words(c.line[0]) == 0)
+    pass.iter().all(|c| c.line[1] & !mask_in(earlier, c.line[0]) == 0)
 }
 
-/// The bits of all words that are changed in a line at an address; the lines are given by address.
-pub(super) fn words_in(lines: &[Line], at: u64) -> u64 {
-    lines.binary_search_by_key(&at, |l| l[0]).map_or(0, |i| whole_words(lines[i][1]))
+/// The bits of the bytes that a pass has found in the line at an address.
+fn mask_in(pass: &[Change], at: u64) -> u64 {
+    pass.binary_search_by_key(&at, |c| c.line[0]).map_or(0, |i| pass[i].line[1])
+}
+
+/// For each line of the last pass, the bits of the words that change all the time: the same bytes have changed in the pass before, and the
+/// word in the one before that. A word whose parts are written one after the other is not one of them.
+pub(super) fn restless(last: &[Change], passes: &[Vec<Change>]) -> Vec<u64> {
+    let [.., two_before, before] = passes else { return vec![0; last.len()] };
+    let of_line = |c: &Change| {
+        let (again, long) = (c.line[1] & mask_in(before, c.line[0]), whole_words(mask_in(two_before, c.line[0])));
+        whole_words(again) & long
+    };
+    last.iter().map(of_line).collect()
+}
+
+/// Adds to the bytes of a line those that these lines have of its words, and removes these words from them. The values are the line's.
+pub(super) fn take_words(from: &mut [Line], line: &mut Line) {
+    if let Ok(i) = from.binary_search_by_key(&line[0], |l| l[0]) {
+        let words = whole_words(line[1]);
+        line[1] |= from[i][1] & words;
+        from[i][1] &= !words;
+    }
 }
 
 /// All changes of successive passes with their newest values, by address.
@@ -140,9 +158,23 @@ mod tests {
         // Data that were written twice before their flag; other words each time.
         assert!(!ends(&[&[1], &[1, 5, 6], &[1, 5]]) && ends(&[&[1, 5, 6], &[1, 5], &[1]]));
         assert!(!ends(&[&[1], &[1]]) && !ends(&[&[1], &[2], &[3]]));
-        // Another word of the same line.
+        // Another byte of the same word.
         let (first, mut second) = (pass(&[1]), pass(&[1]));
-        second[0].line[1] = 0x0100;
+        second[0].line[1] = 2;
         assert!(!within(&second, &first) && within(&first, &first));
+    }
+
+    #[test]
+    fn words_that_change_all_the_time_are_told_from_those_that_are_filled() {
+        let byte = |at: u64, mask: u64| Change { line: line(at * LINE, mask, [7, 8]), was: [0; WORDS] };
+        // A counter; a word that is filled byte by byte; one that was written long before; a new one.
+        let passes = [vec![byte(1, 1), byte(3, 1)], vec![byte(1, 1), byte(2, 1)], vec![byte(1, 3), byte(2, 2)]];
+        let last = [byte(1, 1), byte(2, 4), byte(3, 1), byte(4, 0x0100)];
+        assert_eq!(restless(&last, &passes), [0xff, 0, 0, 0]);
+        assert_eq!(restless(&last, &passes[..1]), [0; 4]);
+        let mut kept = newest(passes.to_vec());
+        let mut taken = last[1].line;
+        take_words(&mut kept, &mut taken);
+        assert_eq!((taken[1], kept.iter().map(|l| l[1]).collect::<Vec<_>>()), (7, vec![3, 0, 1]));
     }
 }
