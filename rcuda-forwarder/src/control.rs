@@ -263,6 +263,7 @@ mod tests {
             bytes_total: 2,
             bytes_sent: 3,
             bytes_fetched: 1,
+            bytes_adopted: 5,
             not_in_view: "the other place is of another machine".into(),
             pages_hashed: 4,
             hash_ms: 0.5,

@@ -5,7 +5,7 @@ use crate::channel::Start;
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use crate::sync::lock;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, id};
+use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, Offer, id};
 use cuda_api::wire::Wire;
 use executor::host_mirror::Line;
 use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
