@@ -375,7 +375,11 @@ mod tests {
         let mut offer = [0; 32];
         offer[..16].copy_from_slice(&door().unwrap());
         let mut got = Vec::new();
-        request(&offer, &[(1, 2), (3, 4)], |fd| Ok(got.push(fd.is_some()))).unwrap();
+        request(&offer, &[(1, 2), (3, 4)], |fd| {
+            got.push(fd.is_some());
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(got, [false, false]);
         offer[3] ^= 1;
         assert!(request(&offer, &[(1, 2)], |_| Ok(())).is_err(), "nobody is there");
