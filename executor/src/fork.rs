@@ -6,11 +6,11 @@
 
 use std::os::fd::RawFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Maximum number of descriptors that can be registered: connections of 32 GPUs, data connections of some copies, shared memory, memory of
 /// GPUs.
-const MOST: usize = 4096;
+const MOST: usize = 16 << 10;
 const NONE: RawFd = -1;
 static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
@@ -32,7 +32,12 @@ impl NotInherited {
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let free = |s: &AtomicI32| s.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        OPEN.iter().position(free).map(|slot| NotInherited { slot })
+        // Mostly the slot after the last one.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let start = NEXT.load(Ordering::Relaxed) % MOST;
+        let slot = (start..MOST).chain(0..start).find(|slot| free(&OPEN[*slot]))?;
+        NEXT.store(slot + 1, Ordering::Relaxed);
+        Some(NotInherited { slot })
     }
 }
 

@@ -101,7 +101,8 @@ impl<P: Place> Attendant<P> {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
             }
             Control::ShowMemory => self.place.show_memory(),
-            Control::AdoptFrom { offer, chunks } => self.place.adopt_from(&offer, &chunks).map(ControlReply::Adopted),
+            Control::CouldAdopt { offer, chunks } => self.place.could_adopt(&offer, &chunks).map(ControlReply::Adoptable),
+            Control::AdoptFrom { offer, chunks } => self.place.adopt_from(&offer, &chunks).map(|()| ControlReply::Ok),
             Control::Drain { limit_ms } => self.drain(Duration::from_millis(limit_ms.into())).map_err(Refused::Driver),
             Control::Bulk { .. } | Control::Areas { .. } => {
                 Err(Refused::Other("only a worker makes large copies in this way".into()))

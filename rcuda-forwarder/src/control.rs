@@ -50,6 +50,13 @@ pub enum Control {
     },
     /// Offer the physical memory of all chunks to a place of the same GPU.
     ShowMemory,
+    /// Whether the memory that a place of the same GPU offers could be adopted.
+    CouldAdopt {
+        /// Where it is offered.
+        offer: [u8; 32],
+        /// The chunks: address, bytes, number of the memory.
+        chunks: Vec<[u64; 3]>,
+    },
     /// Adopt the memory that a place of the same GPU offers, where chunks are mapped from now on.
     AdoptFrom {
         /// Where it is offered.
@@ -154,8 +161,8 @@ pub enum ControlReply {
         /// The chunks: address, bytes, number of the memory.
         chunks: Vec<[u64; 3]>,
     },
-    /// So many bytes are adopted or can be.
-    Adopted(u64),
+    /// So many bytes could be adopted.
+    Adoptable(u64),
     /// Success.
     Ok,
     /// All connections are there; how their bytes travel.
@@ -263,7 +270,7 @@ mod tests {
             bytes_total: 2,
             bytes_sent: 3,
             bytes_fetched: 1,
-            bytes_adopted: 5,
+            bytes_adopted: 6,
             not_in_view: "the other place is of another machine".into(),
             pages_hashed: 4,
             hash_ms: 0.5,

@@ -151,6 +151,7 @@ fn requests() -> Vec<Control> {
         Control::RoundTarget { ticket, verify: memsync::Verify::Hash, near: true },
         Control::PeerOut { ticket, number: 3, parts: vec![memsync::Part { address: 4096, pitch: 1, width: 2, rows: 3 }] },
         Control::ShowMemory,
+        Control::CouldAdopt { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
         Control::AdoptFrom { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
         Control::Drain { limit_ms: 7 },
     ]
@@ -188,7 +189,7 @@ fn answers_to_control_requests() {
         ControlReply::Connected(Carried::TLS),
         ControlReply::FreeBytes(7),
         ControlReply::Shown { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
-        ControlReply::Adopted(2 << 20),
+        ControlReply::Adoptable(2 << 20),
         ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
         ControlReply::Drained { idle: false, was_busy: true, waits_for: "a kernel".into() },
         ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),

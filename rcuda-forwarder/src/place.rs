@@ -69,8 +69,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn regions(&self) -> Result<ControlReply, Code>;
     /// [`ControlReply::Shown`].
     fn show_memory(self: &Arc<Self>) -> Result<ControlReply, Refused>;
-    /// Adopts the memory that a place of the same GPU offers: address, bytes, number of each chunk. Returns the bytes.
-    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
+    /// How many bytes could be adopted that a place of the same GPU offers: address, bytes, number of each chunk.
+    fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
+    /// Adopts them.
+    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused>;
     /// Runs the source's part of a round over these connections.
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused>;
     /// Runs the target's part of a round over these connections.

@@ -6,7 +6,8 @@
 //! to it. Afterwards the source unmaps it, and this place's mapping keeps it alive.
 //!
 //! Memory is identified by its number at the source. What the job has unmapped there is not offered any more, and what it has mapped
-//! instead has another number; a chunk that a replay asks for a second time gets memory of its own.
+//! instead has another number; a chunk that a replay asks for a second time gets memory of its own. The source is asked after the records
+//! of a replay are known: then its memory at an address is that of the record, or newer, and a later record says so.
 
 use super::Executor;
 use super::state::mappings::{Descriptor, Imported, Mapped};
@@ -14,66 +15,86 @@ use super::view::{Shown, request};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Descriptors with higher numbers are not kept: half of those that this process may have.
-fn highest_descriptor() -> RawFd {
+/// Most chunks that are adopted, whatever the limit: forked children have to be kept from so many descriptors.
+const MOST: usize = 12 << 10;
+
+/// How many chunks this process may adopt, and the lowest number of the descriptors that it keeps of them. It may be the program's process,
+/// which finds its own descriptors among low numbers.
+fn room() -> (usize, RawFd) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct is writable.
     let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    if rc == 0 { RawFd::try_from(limit.rlim_cur / 2).unwrap_or(RawFd::MAX) } else { 0 }
+    let limit = if rc == 0 { RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX) } else { 0 };
+    (MOST.min(limit as usize / 4), limit / 2)
+}
+
+/// A descriptor with at least this number instead of another one.
+fn moved_to(lowest: RawFd, fd: &OwnedFd) -> Option<OwnedFd> {
+    // SAFETY: `fd` is open.
+    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    // SAFETY: a new descriptor that nothing else owns.
+    (high >= 0).then(|| unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+fn failed(what: &'static str) -> impl Fn(Code) -> String {
+    move |rc| format!("{what} failed with error {rc}")
 }
 
 impl Executor {
-    /// Imports the memory of chunks that a place of the same GPU [shows](Executor::show), as far as it is still there. Chunks that are
-    /// mapped from now on get it. Memory that was imported before and is not in the list is given up. Returns the bytes that are adopted or
-    /// can be.
+    /// Tests whether chunks that a place of the same GPU [shows](Executor::show) could be adopted, and returns the bytes of those for which
+    /// there is room. Nothing is kept.
     ///
     /// # Errors
     /// The place is not on this machine, or of another user; the driver cannot import its memory.
-    pub fn adopt_from(&self, offer: &Offer, shown: &[Shown]) -> Result<u64, String> {
-        let failed = |what: &'static str| move |rc: Code| format!("{what} failed with error {rc}");
+    pub fn could_adopt(&self, offer: &Offer, shown: &[Shown]) -> Result<u64, String> {
+        self.make_current().map_err(failed("using the GPU"))?;
+        let mut one = Ok(());
+        // The others of them: chunks may go at any time.
+        let names: Vec<(u64, u64)> = shown.iter().map(|s| (s.address, s.number)).take(16).collect();
+        request(offer, &names, |fd| {
+            if let (Some(fd), Ok(())) = (fd, &one) {
+                one = self.gpu.import(fd.as_raw_fd()).and_then(|memory| self.gpu.release_memory(memory));
+            }
+            Ok(())
+        })?;
+        one.map_err(failed("importing memory of the source"))?;
+        Ok(shown.iter().take(room().0).map(|s| s.bytes).sum())
+    }
+
+    /// Imports the memory of chunks that a place of the same GPU [shows](Executor::show), as far as it is still there. Chunks that are
+    /// mapped from now on get it. What was imported before and is not in the list is given up.
+    ///
+    /// # Errors
+    /// As for [`Executor::could_adopt`]; nothing is imported then.
+    pub fn adopt_from(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
         self.make_current().map_err(failed("using the GPU"))?;
         // Held during the requests: chunks are mapped before or after.
         let mut imported = lock(&self.views.to_adopt);
-        let mut before = std::mem::take(&mut *imported);
+        self.give_up(std::mem::take(&mut *imported).into_values());
+        let (most, lowest) = room();
         let wanted: Vec<&Shown> = {
             let chunks = lock(&self.chunks);
             let adopted = |s: &Shown| chunks.get(&s.address).is_some_and(|c| c.at_source == Some(s.number));
-            shown.iter().filter(|s| !adopted(s)).collect()
+            let most = most.saturating_sub(chunks.values().filter(|c| c.descriptor.is_some()).count());
+            shown.iter().filter(|s| !adopted(s)).take(most).collect()
         };
-        let mut missing = Vec::new();
-        for s in wanted {
-            match before.remove(&s.address) {
-                Some(known) if known.number == s.number && known.bytes == s.bytes => {
-                    imported.insert(s.address, known);
-                }
-                other => {
-                    self.give_up(other.into_iter());
-                    missing.push(*s);
-                }
-            }
+        if wanted.is_empty() {
+            return Ok(());
         }
-        self.give_up(before.into_values());
-        let (names, mut next) = (missing.iter().map(|s| (s.address, s.number)).collect::<Vec<_>>(), missing.iter());
-        let highest = highest_descriptor();
-        if !names.is_empty() {
-            let had = request(offer, &names, |fd| {
-                let Some((s, fd)) = next.next().zip(fd) else { return Ok(()) };
-                if fd.as_raw_fd() < highest {
-                    let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
-                    let memory = Imported { bytes: s.bytes, memory, descriptor: Descriptor::new(fd), number: s.number };
-                    imported.insert(s.address, memory);
-                }
-                Ok(())
-            });
-            if let Err(why) = had {
-                self.give_up(std::mem::take(&mut *imported).into_values());
-                return Err(why);
-            }
+        let (names, mut next) = (wanted.iter().map(|s| (s.address, s.number)).collect::<Vec<_>>(), wanted.iter());
+        let had = request(offer, &names, |fd| {
+            let Some((s, fd)) = next.next().zip(fd.and_then(|fd| moved_to(lowest, &fd))) else { return Ok(()) };
+            let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
+            let memory = Imported { bytes: s.bytes, memory, descriptor: Descriptor::new(fd), number: s.number };
+            self.give_up(imported.insert(s.address, memory).into_iter());
+            Ok(())
+        });
+        if had.is_err() {
+            self.give_up(std::mem::take(&mut *imported).into_values());
         }
-        let mapped: u64 = lock(&self.chunks).values().filter(|c| c.at_source.is_some()).map(|c| c.bytes).sum();
-        Ok(mapped + imported.values().map(|i| i.bytes).sum::<u64>())
+        had
     }
 
     pub(super) fn give_up(&self, memory: impl Iterator<Item = Imported>) {

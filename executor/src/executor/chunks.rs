@@ -22,24 +22,32 @@ impl Executor {
             self.give_up(imported.into_iter());
             return Err(code::ERROR_ALREADY_MAPPED);
         }
-        let memory = match &imported {
-            Some(imported) => imported.memory,
-            None => self.create_chunk(bytes)?,
-        };
+        let number = fresh_number();
+        if let Some(imported) = imported
+            && self.map_memory(address, bytes, imported.memory).is_ok()
+        {
+            let (memory, descriptor, at_source) = (imported.memory, Some(imported.descriptor), Some(imported.number));
+            chunks.insert(address, Mapped { bytes, memory, number, descriptor, at_source });
+            return Ok(());
+        }
+        let memory = self.create_chunk(bytes)?;
+        self.map_memory(address, bytes, memory)?;
+        chunks.insert(address, Mapped { bytes, memory, number, descriptor: None, at_source: None });
+        Ok(())
+    }
+
+    /// Maps memory, or releases it.
+    fn map_memory(&self, address: u64, bytes: u64, memory: u64) -> Result<(), Code> {
         let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
             self.gpu.allow(address, bytes).inspect_err(|_| {
                 // The first error is reported.
                 let _ = self.gpu.unmap(address, bytes);
             })
         });
-        if let Err(rc) = mapped {
+        mapped.inspect_err(|_| {
             // The first error is reported.
             let _ = self.gpu.release_memory(memory);
-            return Err(rc);
-        }
-        let (descriptor, at_source) = imported.map(|i| (i.descriptor, i.number)).unzip();
-        chunks.insert(address, Mapped { bytes, memory, number: fresh_number(), descriptor, at_source });
-        Ok(())
+        })
     }
 
     fn create_chunk(&self, bytes: u64) -> Result<u64, Code> {

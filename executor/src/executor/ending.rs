@@ -27,7 +27,6 @@ impl Executor {
         self.end_aliases();
         self.end_peers();
         self.unmap_view(self.take_view());
-        self.end_adoption();
         for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
             // Both fail only if the driver has already released the memory.
             let _ = self.gpu.unmap(address, c.bytes);
@@ -102,6 +101,7 @@ impl Executor {
         buffers::forget_spares(&self.gpu, life.number);
         life.end(&self.gpu);
         self.unmap_all();
+        self.end_adoption();
         self.unpin_all();
         let _ = self.gpu.release();
         let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);

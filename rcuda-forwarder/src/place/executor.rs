@@ -21,6 +21,10 @@ impl From<Applied> for Outcome<Pending> {
     }
 }
 
+fn shown(chunks: &[[u64; 3]]) -> Vec<Shown> {
+    chunks.iter().map(|[address, bytes, number]| Shown { address: *address, bytes: *bytes, number: *number }).collect()
+}
+
 impl Place for Executor {
     type Pending = Pending;
 
@@ -109,10 +113,12 @@ impl Place for Executor {
         Ok(ControlReply::Shown { offer, chunks: chunks.into_iter().map(|c| [c.address, c.bytes, c.number]).collect() })
     }
 
-    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused> {
-        let chunks: Vec<Shown> =
-            chunks.iter().map(|[address, bytes, number]| Shown { address: *address, bytes: *bytes, number: *number }).collect();
-        Executor::adopt_from(self, offer, &chunks).map_err(Refused::Other)
+    fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused> {
+        Executor::could_adopt(self, offer, &shown(chunks)).map_err(Refused::Other)
+    }
+
+    fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused> {
+        Executor::adopt_from(self, offer, &shown(chunks)).map_err(Refused::Other)
     }
 
     fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {

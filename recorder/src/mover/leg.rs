@@ -27,7 +27,7 @@ use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
 use replayer::{Sink, replay};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Maximum number of records under way to the target.
@@ -215,9 +215,9 @@ impl<'a> Leg<'a> {
             leg.target = Some(target);
             leg.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
-            let adopted = adopt(&leg.source, leg.target()?);
-            leg.adopts = adopted.is_some();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adopted.unwrap_or(0))?)?;
+            let adoptable = adoptable(&leg.source, leg.target()?);
+            leg.adopts = adoptable.is_some();
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -231,10 +231,33 @@ impl<'a> Leg<'a> {
             let count = Count::of(live.iter().copied().map(Ok)).map_err(MoveError::from)?;
             leg.told.records = count.records;
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
+            leg.adopt(live.iter().copied())?;
             leg.feed(live)?;
             leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
+    }
+
+    /// Has the target adopt the memory of chunks that these records map, which are about to be replayed. The source's memory is the same or
+    /// newer.
+    fn adopt<'r>(&mut self, records: impl Iterator<Item = Record<'r>>) -> Result<(), MoveError> {
+        if !self.adopts {
+            return Ok(());
+        }
+        let maps = records.filter(|record| record.id == ops::id::CHUNK_MAP);
+        let mapped: HashSet<u64> = maps.filter_map(|record| Some(Chunk::get(&mut &record.body[..]).ok()?.address)).collect();
+        if mapped.is_empty() {
+            return Ok(());
+        }
+        let adopted = shown_by(&self.source).and_then(|(offer, mut chunks)| {
+            chunks.retain(|[address, ..]| mapped.contains(address));
+            Ok(self.target()?.control(&Control::AdoptFrom { offer, chunks })?)
+        });
+        if let Err(why) = adopted {
+            // It is copied instead.
+            tracing::debug!(target: "migrate", "memory is not handed over: {why}");
+        }
+        Ok(())
     }
 
     /// Replays records except the deferred ones.
@@ -283,9 +306,7 @@ impl<'a> Leg<'a> {
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
-        if self.adopts && tail.iter().any(|record| record.id == ops::id::CHUNK_MAP) {
-            adopt(&self.source, self.target()?);
-        }
+        self.adopt(tail.iter())?;
         self.feed(tail.iter())?;
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
@@ -386,8 +407,8 @@ pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveEr
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
             Ok(target) => {
-                let adopted = adopt(source, &target).unwrap_or(0);
-                all.extend(blockers_at_target(device, &target, adopted).unwrap_or_else(|why| vec![why]));
+                let adoptable = adoptable(source, &target).unwrap_or(0);
+                all.extend(blockers_at_target(device, &target, adoptable).unwrap_or_else(|why| vec![why]));
                 target.release();
             }
             Err(why) => all.push(why.into()),
@@ -417,31 +438,30 @@ fn catch_up(source: &Place) -> Result<(), MoveError> {
     }
 }
 
-/// Lets the target adopt the memory of a source on the same GPU, where it will map chunks. Returns how many bytes it adopts; `None`: it
-/// cannot, so memory is copied.
-fn adopt(source: &Place, target: &Place) -> Option<u64> {
-    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_far(source, target) {
-        return None;
-    }
-    let asked = match source.control(&Control::ShowMemory) {
-        Ok(ControlReply::Shown { offer, chunks }) => target.control(&Control::AdoptFrom { offer, chunks }),
-        other => other,
-    };
-    match asked {
-        Ok(ControlReply::Adopted(bytes)) => Some(bytes),
-        Ok(other) => {
-            tracing::debug!(target: "migrate", "memory is not handed over: {}", MoveError::unexpected(&other));
-            None
-        }
-        Err(why) => {
-            tracing::debug!(target: "migrate", "memory is not handed over: {why}");
-            None
-        }
+/// Where a place offers its chunks, and which they are: address, bytes, number of the memory.
+fn shown_by(source: &Place) -> Result<([u8; 32], Vec<[u64; 3]>), MoveError> {
+    match source.control(&Control::ShowMemory)? {
+        ControlReply::Shown { offer, chunks } => Ok((offer, chunks)),
+        other => Err(MoveError::unexpected(&other)),
     }
 }
 
-/// Why the target cannot hold the device, with the figures; `adopted`: bytes that it need not provide.
-fn blockers_at_target(device: &Device, target: &Place, adopted: u64) -> Result<Vec<MoveError>, MoveError> {
+/// How many bytes of a source on the same GPU the target could adopt; `None` if it cannot, so that memory is copied.
+fn adoptable(source: &Place, target: &Place) -> Option<u64> {
+    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_far(source, target) {
+        return None;
+    }
+    let asked = shown_by(source).and_then(|(offer, chunks)| Ok(target.control(&Control::CouldAdopt { offer, chunks })?));
+    match asked {
+        Ok(ControlReply::Adoptable(bytes)) => return Some(bytes),
+        Ok(other) => tracing::debug!(target: "migrate", "memory is not handed over: {}", MoveError::unexpected(&other)),
+        Err(why) => tracing::debug!(target: "migrate", "memory is not handed over: {why}"),
+    }
+    None
+}
+
+/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
+fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<Vec<MoveError>, MoveError> {
     let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
     if have.driver_version != want.driver_version {
@@ -452,7 +472,7 @@ fn blockers_at_target(device: &Device, target: &Place, adopted: u64) -> Result<V
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adopted) + HEADROOM;
+    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),
