@@ -45,6 +45,7 @@ functions! {
     cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int);
     cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
+    cuDevicePrimaryCtxReset_v2(device: c_int);
     cuCtxSetCurrent(context: Handle);
     cuCtxSynchronize();
     cuModuleLoadData(module: *mut Handle, image: *const c_void);
@@ -104,6 +105,14 @@ impl Gpu {
         self.device = device;
         let mut context = std::ptr::null_mut();
         call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+        call!(self, cuCtxSetCurrent(context))
+    }
+
+    /// Resets the GPU. Its primary context, which is the current one, is a new one then.
+    pub fn reset(&self) -> Result<(), CudaError> {
+        call!(self, cuDevicePrimaryCtxReset_v2(self.device))?;
+        let mut context = std::ptr::null_mut();
+        call!(self, cuDevicePrimaryCtxRetain(&raw mut context, self.device))?;
         call!(self, cuCtxSetCurrent(context))
     }
 

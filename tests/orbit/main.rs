@@ -29,16 +29,21 @@ struct Options {
     progress: bool,
     /// Report after every [`REPORT`] steps.
     reports: bool,
+    /// Reset the GPU before anything else.
+    reset: bool,
     /// It may end once this file is there.
     end: Option<PathBuf>,
 }
 
 fn main() {
     let Some(options) = options() else {
-        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports]");
+        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports] [--reset]");
         std::process::exit(64);
     };
     let gpu = Gpu::open().unwrap_or_else(|why| fail(&why));
+    if options.reset {
+        gpu.reset().unwrap_or_else(|e| fail(&e.to_string()));
+    }
     match run(&gpu, &options) {
         Ok(right) => {
             if let Err(e) = gpu.close() {
@@ -62,7 +67,7 @@ fn fail(why: &str) -> ! {
 
 fn options() -> Option<Options> {
     let end = std::env::var_os("ORBIT_END").map(PathBuf::from);
-    let mut options = Options { steps: 1000, pace: Duration::ZERO, progress: false, reports: false, end };
+    let mut options = Options { steps: 1000, pace: Duration::ZERO, progress: false, reports: false, reset: false, end };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -70,6 +75,7 @@ fn options() -> Option<Options> {
             "--pace" => options.pace = Duration::from_micros(args.next()?.parse().ok()?),
             "--progress" => options.progress = true,
             "--reports" => options.reports = true,
+            "--reset" => options.reset = true,
             _ => return None,
         }
     }

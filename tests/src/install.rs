@@ -1,5 +1,6 @@
 //! Locates the programs under test.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -74,14 +75,50 @@ pub fn root() -> PathBuf {
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    // What cargo says of this program to it. Build scripts that ask cargo to run them again when such a variable changes (ring's) would
+    // run again, and all that uses their crates would be compiled again, whenever cargo runs below `cargo run` and then by itself.
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let of_this_program =
+        |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+    names.filter(of_this_program).for_each(|name| _ = command.env_remove(name));
     command
 }
 
 /// Cargo's target directory, from where the running program is.
 pub fn target_directory() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    exe.ancestors()
-        .find(|directory| directory.join("CACHEDIR.TAG").is_file())
+    target_of(&exe)
         .map(Path::to_owned)
         .ok_or_else(|| format!("{} is not in a target directory of cargo: set MRCUDA_BIN_DIR", exe.display()))
+}
+
+/// The target directory that this program is in, as `PROFILE/PROGRAM` or `PROFILE/deps/PROGRAM`. Cargo's mark CACHEDIR.TAG does not tell:
+/// cargo leaves it out where the directory was there before.
+fn target_of(exe: &Path) -> Option<&Path> {
+    let directory = exe.parent()?;
+    let profile = if directory.ends_with("deps") { directory.parent()? } else { directory };
+    if profile.ends_with("release") || profile.ends_with("debug") { profile.parent() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_directories_are_found() {
+        let found = |exe| target_of(Path::new(exe)).and_then(Path::to_str);
+        assert_eq!(found("/m/target/release/xtask"), Some("/m/target"));
+        assert_eq!(found("/m/target/debug/deps/system-0f"), Some("/m/target"));
+        assert_eq!(found("/bundle/bin/xtask"), None);
+    }
+
+    #[test]
+    fn what_cargo_says_of_a_program_is_not_handed_down() {
+        let cargo = cargo();
+        let given =
+            std::env::vars_os().map(|(name, _)| name).filter(|name| name == "CARGO_PKG_NAME" || name == "CARGO_MANIFEST_DIR");
+        for name in given {
+            assert!(cargo.get_envs().any(|(removed, value)| removed == name && value.is_none()), "{name:?}");
+        }
+    }
 }

@@ -70,6 +70,20 @@ fn a_gpu_without_room_for_a_second_copy() {
 }
 
 #[test]
+fn a_job_that_has_reset_its_gpu() {
+    let scene = Scene::new("reset");
+    let native = native_orbit(&scene, &STEPS);
+    let mut job = Job::orbit(&scene, "moved", &[], &[&STEPS[..], &["--reset"]].concat(), &[]);
+    job.wait_ready(LIMIT).unwrap();
+    for (number, to) in [(1, "helper"), (2, "local")] {
+        wait_for_step(&mut job, 100 * number);
+        let (adopted, copied) = ways(&job.migrate(to).unwrap());
+        assert!(adopted >= MEMORY && copied < MEMORY, "to {to}: {adopted} bytes adopted, {copied} copied");
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
 fn a_move_that_fails_leaves_the_memory_with_the_source() {
     let scene = Scene::new("kept");
     let native = native_orbit(&scene, &STEPS);
