@@ -43,7 +43,7 @@ pub use view::{Shown, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
-use crate::limits::Limits;
+use crate::limits::{Budget, Limits};
 use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
 use crate::staging::Staging;
@@ -255,7 +255,15 @@ impl Executor {
 
     /// Limits the job's use of this machine's memory; only the first call has an effect.
     pub fn limit(&self, limits: Limits) {
-        self.limits.get_or_init(|| limits);
+        self.limits.get_or_init(|| {
+            self.pinned.budget.set_limit(limits.pinned);
+            limits
+        });
+    }
+
+    /// What the job may use of this machine's pinned memory.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.pinned.budget
     }
 
     fn limits(&self) -> Limits {

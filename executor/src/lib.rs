@@ -32,7 +32,7 @@ pub use device::DeviceInfo;
 pub use executor::{
     Difference, Direct, Executor, Flight, Global, LANE_OF_JOB, Piece, Pinned, Runner, Shown, compare_globals, joined,
 };
-pub use limits::Limits;
+pub use limits::{Budget, Held, Limits};
 pub use open::{OpenError, Options, bound, preload};
 pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey};
 pub use pending::{Applied, Pending};

@@ -4,7 +4,7 @@ use crate::channel::{Channel, Message};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
-use crate::link;
+use crate::link::{self, Terms};
 use crate::place::{Outcome, Place};
 use crate::socket::Address;
 use crate::stripes::Stripes;
@@ -140,7 +140,8 @@ impl<P: Place> Attendant<P> {
     fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
         let endpoint = &Endpoint { rdma: endpoint.rdma && self.may_be_plain(), ..endpoint.clone() };
         let Reach::Daemon(_, targets, sender @ Sender::At(_), _) = &self.reach else {
-            return link::bulk_connect(endpoint, ticket, stripes).map_err(|e| Refused::Unreachable(e.to_string()));
+            let connected = link::bulk_connect_within(endpoint, ticket, stripes, self.place.budget());
+            return connected.map_err(|e| Refused::Unreachable(e.to_string()));
         };
         let began = Instant::now();
         let denied = Cell::new(false);
@@ -149,7 +150,8 @@ impl<P: Place> Attendant<P> {
             denied.set(denied.get() || !allowed);
             allowed
         };
-        link::bulk_connect_if(endpoint, ticket, stripes, (&allowed, &|why| complain(&why))).map_err(|why| {
+        let terms = Terms { allowed: &allowed, log: &|why| complain(&why), budget: self.place.budget() };
+        link::bulk_connect_if(endpoint, ticket, stripes, &terms).map_err(|why| {
             if denied.get() && targets::is_literal(&endpoint.host) {
                 return Refused::Unreachable(targets::not_allowed(to));
             }

@@ -343,6 +343,14 @@ pub(crate) fn pair() -> (Conn, Conn) {
     (Conn::new(a.into()), Conn::new(b.into()))
 }
 
+/// As [`pair`], over TCP.
+#[cfg(test)]
+pub(crate) fn tcp_pair() -> (Conn, Conn) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (Conn::new(listener.accept().unwrap().0.into()), Conn::new(client.into()))
+}
+
 #[cfg(test)]
 pub(crate) mod fake;
 #[cfg(test)]

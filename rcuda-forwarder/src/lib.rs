@@ -63,7 +63,7 @@ pub use helper::HelperOptions;
 pub use limits::WorkerLimits;
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport,
-    bulk_connect,
+    bulk_connect, read_registered,
 };
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};

@@ -14,7 +14,7 @@ use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::pipe::Closed;
-use crate::rdma::setup::{self, NoRdma};
+use crate::rdma::setup::{self, NoRdma, Rings};
 use crate::rdma::{CALL_RING, DATA_RING};
 use crate::ring::{self, PushError, Ring};
 use crate::socket::Address;
@@ -25,9 +25,9 @@ use crate::traffic;
 use cuda_api::code::Code;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
-use executor::DeviceInfo;
 use executor::fork::NotInherited;
 use executor::host_mirror::Line;
+use executor::{Budget, DeviceInfo};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
@@ -50,7 +50,7 @@ mod shared;
 mod socket;
 mod transport;
 
-pub use bulk::{BeforeSent, BulkMemory};
+pub use bulk::{BeforeSent, BulkMemory, read_registered};
 pub use bulk_copy::BulkCopy;
 pub use common::Fault;
 pub use patience::Patience;
@@ -289,7 +289,8 @@ impl Link {
         let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
-            let set_up = setup::connect(&conn, CALL_RING, Instant::now() + patience.greeting);
+            let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };
+            let set_up = setup::connect(&conn, rings, Instant::now() + patience.greeting);
             set_up.map_err(|why| refused(to, &why.into()))?;
         }
         let transport = Transport::of(to);
@@ -685,32 +686,44 @@ pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// Opens `stripes` connections to the place that expects `ticket`, one after the other: both ends number them in this
 /// order.
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
-    let log = |why: &str| tracing::info!(target: "place", "{why}");
-    bulk_connect_if(to, ticket, stripes, (&|_| true, &log))
+    bulk_connect_within(to, ticket, stripes, &Budget::new(u64::MAX))
 }
 
-/// Decides to which addresses a place may connect.
-type Allowed<'a> = &'a dyn Fn(Address<'_>) -> bool;
-
-/// As [`bulk_connect`], but only to addresses that `allowed` accepts, and with a log of its own.
-pub(crate) fn bulk_connect_if(
+/// As [`bulk_connect`], with a limit for the memory that RDMA registers.
+pub(crate) fn bulk_connect_within(
     to: &Endpoint,
     ticket: &[u8; 32],
     stripes: u32,
-    (allowed, log): (Allowed<'_>, &dyn Fn(&str)),
+    budget: &Arc<Budget>,
 ) -> Result<Vec<Conn>, LinkError> {
+    let log = |why: &str| tracing::info!(target: "place", "{why}");
+    bulk_connect_if(to, ticket, stripes, &Terms { allowed: &|_| true, log: &log, budget })
+}
+
+/// How a place makes data connections.
+pub(crate) struct Terms<'a> {
+    /// Decides to which addresses it may connect.
+    pub(crate) allowed: &'a dyn Fn(Address<'_>) -> bool,
+    /// Takes the reason why RDMA does not carry them.
+    pub(crate) log: &'a dyn Fn(&str),
+    /// For the memory that RDMA registers.
+    pub(crate) budget: &'a Arc<Budget>,
+}
+
+/// As [`bulk_connect`], on these terms.
+pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, terms: &Terms<'_>) -> Result<Vec<Conn>, LinkError> {
     let name = greet::ticket_name(ticket);
     let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });
     let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
     // After the first one that cannot have it, no other one tries.
     let mut rdma = to.rdma;
     let stripe = |_| {
-        let conn = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, allowed)?;
+        let conn = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, terms.allowed)?;
         if rdma {
-            match setup::connect(&conn, DATA_RING, Instant::now() + RDMA) {
+            match setup::connect(&conn, Rings { bytes: DATA_RING, budget: terms.budget, others: 0 }, Instant::now() + RDMA) {
                 Ok(()) => {}
                 Err(NoRdma::Unavailable(why)) => {
-                    log(&format!("the data connections to {to} are not carried by RDMA: {why}"));
+                    (terms.log)(&format!("the data connections to {to} are not carried by RDMA: {why}"));
                     rdma = false;
                 }
                 Err(NoRdma::Failed(why)) => return Err(refused(to, &why)),

@@ -1,9 +1,9 @@
 //! The operations of an executor that a worker needs.
 
 use crate::control::{ControlReply, Refused};
-use ::executor::DeviceInfo;
 use ::executor::host_mirror::Line;
 use ::executor::staging::Staging;
+use ::executor::{Budget, DeviceInfo};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use memsync::{Part, Stream, Verify};
@@ -46,6 +46,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn staging(&self) -> &Staging;
     /// Makes sure that there are at least so many.
     fn provide_areas(&self, at_least: u32) -> Result<(), Code>;
+    /// What the job may use of this machine's pinned memory.
+    fn budget(&self) -> &Arc<Budget>;
     /// Describes what each busy stream is doing.
     fn busy(&self) -> Result<String, Code>;
     /// Starts waiting until the GPU is idle.

@@ -184,10 +184,17 @@ pub(crate) fn tune(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(setsockopt(&fd, sockopt::TcpKeepCount, &3)?)
 }
 
-/// Closes a TCP connection if the peer acknowledges no data for `limit`, whether it has ended or is stopped.
+/// Closes a TCP connection if the peer acknowledges no data for `limit`, whether it has ended or is stopped. If RDMA carries the
+/// connection, that is the limit for data that the peer does not read.
 pub(crate) fn limit_unacknowledged(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
     Ok(setsockopt(&fd, sockopt::TcpUserTimeout, &ms)?)
+}
+
+/// The limit that [`limit_unacknowledged`] has set, if it has.
+pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> Option<Duration> {
+    let ms = getsockopt(&fd, sockopt::TcpUserTimeout).ok()?;
+    (ms > 0).then(|| Duration::from_millis(ms.into()))
 }
 
 /// Sends one or two descriptors with one byte, over a Unix socket.

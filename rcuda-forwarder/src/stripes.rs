@@ -203,7 +203,13 @@ impl Stripes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conn::pair;
+    use crate::channel::Start;
+    use crate::conn::{pair, tcp_pair};
+    use crate::limits::WorkerLimits;
+    use crate::place::Place;
+    use crate::place::fake::Fake;
+    use crate::rdma::DATA_RING;
+    use crate::rdma::stream::tests::{Nature, connections_beside};
 
     #[test]
     fn only_what_is_expected_is_kept() {
@@ -248,6 +254,22 @@ mod tests {
             assert!(round.join().unwrap().is_err());
         });
         assert!(s.with(&t, |_| Ok(())).is_err(), "the ticket is forgotten");
+    }
+
+    /// So a move fails, and its job stays where it is.
+    #[test]
+    fn a_round_over_rdma_ends_when_the_process_of_the_other_end_is_stopped() {
+        let (s, t) = (Stripes::default(), [3; 32]);
+        s.add(t, 1).unwrap();
+        let (source, _stopped, _carrier) = connections_beside(Nature::good(1, DATA_RING), tcp_pair());
+        source.limit_unacknowledged(Duration::from_millis(200)).unwrap();
+        s.arrived(&t, source);
+        let limits = WorkerLimits::of_machine();
+        let start = Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true };
+        let place = Fake::open(&start).unwrap();
+        let round = s.with(&t, |streams| place.round_source(streams));
+        assert!(matches!(&round, Err(Refused::OtherEnd(why)) if why.contains("has read nothing")), "{round:?}");
+        assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use crate::helper;
 use crate::inbox::Inbox;
 use crate::orphan;
 use crate::place::{Outcome, Place};
-use crate::rdma::{CALL_RING, setup};
+use crate::rdma::CALL_RING;
+use crate::rdma::setup::{self, Rings};
 use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
@@ -257,7 +258,7 @@ fn prepare<P: Place>(
     place.device().put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     if rdma {
-        let set_up = setup::accept(&conn, CALL_RING, Instant::now() + SETUP);
+        let set_up = setup::accept(&conn, Rings { bytes: CALL_RING, budget: place.budget(), others: 0 }, Instant::now() + SETUP);
         set_up.map_err(|why| WorkerError::Client(io::Error::other(GreetError::from(why).to_string())))?;
     }
     let conn = Arc::new(conn);
@@ -558,7 +559,7 @@ impl<P: Place> Worker<P> {
         // Apart: the peer may be slow, and the daemon's next message must not wait for it.
         let worker = self.clone();
         let set_up = move || {
-            if data::carry_by_rdma(&conn, worker.attendant.may_be_plain()) {
+            if data::carry_by_rdma(&conn, worker.attendant.may_be_plain(), &*worker.place) {
                 worker.admit(&ticket, conn);
             }
         };

@@ -233,7 +233,7 @@ impl Job {
 
     fn read(&self, src: u64, n: usize, stream: u64) -> Vec<u8> {
         let mut host = vec![0; n];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: n, width: n, rows: 1 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: n, width: n, rows: 1, is_registered: false };
         let op = CopyOut { src, pitch: n as u64, width: n as u64, rows: 1, stream };
         // SAFETY: `host` is kept until the answer has come.
         let reply = unsafe { self.link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.expect("request");
@@ -273,7 +273,7 @@ fn calls_run_on_the_gpu_of_a_server() {
     // A copy that is not waited for has landed when the stream's synchronisation returns.
     job.bump(bump, stream, memory, 1, 200);
     let mut host = vec![0u8; 4 * WORDS as usize];
-    let landing = Landing { ptr: host.as_mut_ptr(), pitch: host.len(), width: host.len(), rows: 1 };
+    let landing = Landing { ptr: host.as_mut_ptr(), pitch: host.len(), width: host.len(), rows: 1, is_registered: false };
     let op = CopyOut { src: memory, pitch: 0, width: host.len() as u64, rows: 1, stream };
     // SAFETY: `host` is kept until the stream is synchronised, which is answered later.
     drop(unsafe { job.link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.expect("request"));
@@ -513,7 +513,16 @@ fn a_helper_has_connections_for_large_copies() {
     for (number, (host, to_device)) in (1..).zip([(&mut out, true), (&mut back, false)]) {
         assert!(job.link.has_bulk(to_device, 3));
         let (host, bytes) = (host.as_mut_ptr(), BYTES as u64);
-        let copy = BulkMemory { host, device: memory, bytes, stream: LEGACY, to_device, late: false, before_sent: None };
+        let copy = BulkMemory {
+            host,
+            device: memory,
+            bytes,
+            stream: LEGACY,
+            to_device,
+            late: false,
+            is_registered: false,
+            before_sent: None,
+        };
         // SAFETY: the memory outlives the copy, which is finished below.
         let (reply, copy) = unsafe { job.link.request_bulk(&copy) }.expect("request").expect("there is room for one");
         assert_eq!(reply.wait().expect("answer").0, code::SUCCESS);

@@ -165,10 +165,10 @@ fn copies_of_random_sizes_move_between_shared_memory_and_networks() {
 #[test]
 fn memory_that_goes_while_it_is_copied_fails_the_copy_alone() {
     let scene = Scene::new("large-gone");
-    let server = server(&scene, "one");
+    let server = Server::start_with(&scene, "one", &["--allow-plain"], &[SMALL]);
     let program = Programs::get().path(Linkage::Static, "regions");
     for way in ["in", "out", "in-protected", "out-protected"] {
-        for place in ["helper".to_owned(), server.near(0)] {
+        for place in ["helper".to_owned(), server.near(0), server.place(0), format!("plain://{}", server.place(0))] {
             let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &[SMALL]).wait(LIMIT);
             assert!(outcome.ok() && outcome.stdout == "the copy ends with 1\nRESULT ok\n", "{way} {place}: {outcome:?}");
         }

@@ -31,20 +31,23 @@ serve() {
 if [ $ROLE = server ]; then
     serve free 7878 --allow-plain
     serve strict 7879
+    [ "$QUICK" ] || serve tight 7880 --allow-plain --max-pinned 44M
+    [ "$QUICK" ] || serve none 7881 --allow-plain --max-pinned 1M
     busybox nc -ll -p $COMMANDS -e /bin/sh &
-    tail -F free.err strict.err
+    tail -F free.err strict.err tight.err none.err
     exit
 fi
 
 # Places on the server's machine, and on this one.
-PLACE=10.8.0.1:7878 STRICT=10.8.0.1:7879 NEAR=10.8.0.2:7878
+PLACE=10.8.0.1:7878 STRICT=10.8.0.1:7879 TIGHT=10.8.0.1:7880 NONE=10.8.0.1:7881 NEAR=10.8.0.2:7878
 serve near 7878 --allow-plain
 # Runs a command on the server's machine.
 there() { echo "$*" | busybox nc -w 10 10.8.0.1 $COMMANDS; }
 wait_for_server() { for i in $(seq 600); do [ "$(there echo up 2> /dev/null)" = up ] && break; sleep 0.2; done; }
 wait_for_server
-# The command that kills the worker which the server has used last.
-KILL="kill -9 \$(grep -o 'worker [0-9]* serves' free.err | tail -n 1 | cut -d' ' -f2)"
+# The commands that kill and stop the worker which the server has used last.
+LAST="\$(grep -o 'worker [0-9]* serves' free.err | tail -n 1 | cut -d' ' -f2)"
+KILL="kill -9 $LAST" STOP="kill -STOP $LAST"
 
 export SOFTGPU_SEED_ID=local
 job() { place=$1; shift; timeout 900 $BIN/mrcuda run --driver soft --server $place -- "$@"; }
@@ -75,6 +78,12 @@ said() { tail -q -n 3 "$@" 2>&1 | tr '\n' ' ' | cut -c 1-300; }
 began=$(uptime)
 job rdma://$STRICT/0 $PROGRAMS/vecadd > strict.o 2> strict.e
 if [ $? = 2 ] && grep -q "RDMA is not encrypted" strict.e; then row refused-without-allow-plain $began ok; else row refused-without-allow-plain $began "$(said strict.e)"; fi
+
+if [ -z "$QUICK" ]; then
+    began=$(uptime)
+    job rdma://$NONE/0 $PROGRAMS/vecadd > none.o 2> none.e
+    if [ $? = 2 ] && grep -q "more pinned memory than the 1 MiB" none.e; then row refused-beyond-max-pinned $began ok; else row refused-beyond-max-pinned $began "$(said none.e)"; fi
+fi
 
 for name in $NAMES; do
     native $PROGRAMS/$name > n.o 2> n.e; code=$?
@@ -155,6 +164,9 @@ broken() {
     else row $1 $began "exit status $code, at $(about place), $before, $now and then $(rounds moving) rounds: $(grep -o '"reason":"[^"]*"' m.o | head -n 1) $(said m.e)"; fi
 }
 broken worker-killed-in-a-moves-data "$KILL" "precopy: "
+# Its device still takes what is written.
+broken worker-stopped-in-a-moves-data "$STOP" ""
+there "$KILL"
 broken link-cut-in-a-moves-data "$CUT" "\(precopy: \|cannot move: .* copied within\)"
 wait_for_server
 ended after-the-broken-moves moving $(uptime)
@@ -175,6 +187,19 @@ if [ -z "$QUICK" ]; then
     if [ "$by" = tls ]; then ended large-copies-without-rdma limited $began
     else row large-copies-without-rdma $began "by $by, calls by $(about transport)"; : > limited.end; wait $waiter; fi
     eval "$plain_job"
+
+    # The worker's pinned memory is limited: there is room for its rings for calls, an area, and one data connection.
+    mill tight rdma://$TIGHT/0
+    began=$(uptime) by=$(about large_copies)
+    if [ "$by" = rdma+tls ]; then ended large-copies-beyond-max-pinned tight $began
+    else row large-copies-beyond-max-pinned $began "by $by, calls by $(about transport)"; : > tight.end; wait $waiter; fi
+
+    # A worker that is stopped.
+    mill stopped rdma://$PLACE/0
+    began=$(uptime)
+    there "$STOP"
+    lost worker-stopped-in-large-copies stopped $began
+    there "$KILL"
 
     # Copies between two GPUs, at places on two machines.
     began=$(uptime)

@@ -178,9 +178,6 @@ impl Executor {
     fn register_host(&self, at: u64, bytes: u64, flags: u32, from: From) -> Result<(), Code> {
         let registration = self.register(at, bytes, flags)?;
         lock(&self.pinned.parts).insert(at, Part { bytes, flags, from, registration });
-        if from == From::Apart {
-            self.pinned.own.fetch_add(pages(at, bytes).1, Ordering::Relaxed);
-        }
         Ok(())
     }
 
@@ -213,7 +210,7 @@ impl Executor {
         // Fails only if the context was destroyed, and the registration with it.
         let _ = self.gpu.unregister(at);
         if part.from == From::Apart {
-            self.pinned.own.fetch_sub(pages(at, part.bytes).1, Ordering::Relaxed);
+            self.pinned.budget.give_back(pages(at, part.bytes).1);
             let mut apart = lock(&self.pinned.apart);
             apart.twins.remove(pages(at, part.bytes).0);
             self.pinned.any_apart.store(!apart.twins.is_empty(), Ordering::Release);
@@ -266,12 +263,12 @@ impl Executor {
         if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {
             self.unpin_host(address);
         }
-        let (limit, wanted) = (self.limits().pinned, pages(address, bytes).1);
-        if self.pinned.own.load(Ordering::Relaxed).saturating_add(wanted) > limit {
-            tell_once(&self.pinned.told, "pinned and managed memory", limit, "--max-pinned");
-            return Err(code::ERROR_OUT_OF_MEMORY);
-        }
         let (start, len) = pages(address, bytes);
+        let budget = &self.pinned.budget;
+        let Some(held) = budget.hold(len) else {
+            tell_once(&self.pinned.told, "pinned and managed memory", budget.limit(), "--max-pinned");
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        };
         let is_there = |(at, part): (&u64, &Part)| {
             let (other, others) = pages(*at, part.bytes);
             other < start + len && start < other + others
@@ -285,6 +282,8 @@ impl Executor {
             }
         })?;
         self.register_host(address, bytes, flags, From::Apart).inspect_err(|_| unmap(address, bytes))?;
+        // Until it is forgotten.
+        held.keep();
         let mut apart = lock(&self.pinned.apart);
         // SAFETY: mapped above; `forget` removes it from the list before it unmaps it.
         let added = unsafe { apart.twins.add(start, len) };

@@ -8,7 +8,6 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy, MemoryPart, StreamMemory};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal, and `CU_STREAM_MEM_OP_WRITE_VALUE_32`.
 const WAIT: u32 = 1;
@@ -42,11 +41,7 @@ impl Executor {
     }
 
     fn add_area(&self, stream: u64) -> Result<(), Code> {
-        let (limit, bytes) = (self.limits().pinned, self.staging.sizes().area());
-        let own = &self.pinned.own;
-        if own.load(Ordering::Relaxed).saturating_add(bytes as u64) > limit {
-            return Err(code::ERROR_OUT_OF_MEMORY);
-        }
+        let held = self.pinned.budget.hold(self.staging.sizes().area() as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let (part, regions) = (self.staging.part(), self.staging.sizes().regions());
         let at = match &part {
             Some(part) => self.gpu.pin_file(regions, part.file(), part.offset())?,
@@ -59,7 +54,8 @@ impl Executor {
             self.unregister_room(&room);
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        own.fetch_add(bytes as u64, Ordering::Relaxed);
+        // Until `end_staging`.
+        held.keep();
         Ok(())
     }
 
@@ -113,7 +109,7 @@ impl Executor {
     /// Gives up all areas, in a context in which no work is running any more.
     pub(super) fn end_staging(&self) {
         for room in self.staging.end() {
-            self.pinned.own.fetch_sub(self.staging.sizes().area() as u64, Ordering::Relaxed);
+            self.pinned.budget.give_back(self.staging.sizes().area() as u64);
             self.unregister_room(&room);
         }
     }

@@ -205,7 +205,7 @@ fn answers_land_in_rows_and_before_what_waits_for_them() {
         // The copy is the slow one: its stream is busy, then a synchronisation follows on the same stream.
         kernel(&link, 1, round % 40);
         let mut host = vec![0u8; 300 * 40];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 300, width: 100, rows: 40 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 300, width: 100, rows: 40, is_registered: false };
         let op = CopyOut { src: round, pitch: 100, width: 100, rows: 40, stream: 1 };
         // SAFETY: `host` is kept until the stream is waited for, whose answer comes later.
         drop(unsafe { link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.unwrap());

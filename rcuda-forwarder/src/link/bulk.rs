@@ -5,8 +5,10 @@
 //! not make a thread use memory that the program has got back ([`Bulk::wait_unused`]).
 
 use crate::bulk::{HEAD, Head, Via, fill};
+use crate::carried::Carried;
 use crate::conn::Conn;
 use crate::rdma::queue::Memory;
+use crate::rdma::stream::Stream;
 use crate::sync::lock;
 use crate::traffic;
 use cuda_api::ops::id;
@@ -45,6 +47,8 @@ pub struct BulkMemory {
     pub to_device: bool,
     /// The program's memory is read when the stream has reached the copy.
     pub late: bool,
+    /// The program has registered the memory. It may unmap it before the copy is over, as natively, so only the kernel uses it.
+    pub is_registered: bool,
     /// For a copy to the device: called before bytes are sent.
     pub before_sent: Option<BeforeSent>,
 }
@@ -56,6 +60,7 @@ struct Entry {
     stream: u64,
     commands: usize,
     to_device: bool,
+    is_registered: bool,
     before_sent: Option<BeforeSent>,
     /// What was given to connections.
     lent: Ranges,
@@ -105,6 +110,7 @@ impl End {
 /// Memory that a connection uses.
 struct Lent {
     host: usize,
+    is_registered: bool,
     end: End,
     before_sent: Option<BeforeSent>,
 }
@@ -205,6 +211,7 @@ impl Bulk {
             stream: memory.stream,
             commands,
             to_device: memory.to_device,
+            is_registered: memory.is_registered,
             before_sent: memory.before_sent.clone(),
             lent: Ranges::default(),
             carried: 0,
@@ -324,7 +331,8 @@ impl Bulk {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes outside of the copy"));
         }
         e.users += 1;
-        let lent = Lent { host: e.host + head.offset as usize, end: e.end.clone(), before_sent: e.before_sent.clone() };
+        let (host, is_registered) = (e.host + head.offset as usize, e.is_registered);
+        let lent = Lent { host, is_registered, end: e.end.clone(), before_sent: e.before_sent.clone() };
         t.writers += usize::from(!to_device);
         Ok(Some(lent))
     }
@@ -345,6 +353,8 @@ impl Bulk {
     /// Serves a connection until it ends.
     pub(super) fn serve(&self, conn: &Conn, to_device: bool) -> io::Result<()> {
         let mut scratch = Vec::new();
+        // The kernel takes bytes from memory and puts them there only if they travel as they are.
+        let by_kernel = matches!(conn.carried(), Carried::TCP | Carried::UNIX);
         loop {
             let mut bytes = [0; HEAD];
             fill(conn, &mut bytes)?;
@@ -365,7 +375,13 @@ impl Bulk {
             // mapping, to which there are no references.
             let carried = unsafe {
                 match (region, head.via) {
-                    (Some(region), _) => exchange(region, &lent, head.bytes as usize, to_device),
+                    (Some(region), _) => {
+                        exchange(region, lent.host as *mut u8, head.bytes as usize, to_device, &lent.end);
+                        Ok(())
+                    }
+                    (None, via) if lent.is_registered && !by_kernel => {
+                        carry_registered(conn, &lent, head.bytes as usize, (to_device, via), &mut scratch)
+                    }
                     (None, Via::Rdma(slot)) if to_device => send_to(conn, lent.host as *const u8, head.bytes, slot),
                     (None, _) if to_device => send(conn, lent.host as *const u8, head.bytes, &lent.end),
                     (None, _) => receive(conn, lent.host as *mut u8, head.bytes, &lent.end, &mut scratch),
@@ -411,25 +427,70 @@ fn discard(conn: &Conn, mut bytes: u64, scratch: &mut Vec<u8>) -> io::Result<()>
 ///
 /// # Safety
 /// Nothing but the program refers to its memory. The region has so many bytes; there are no references to them.
-unsafe fn exchange(region: *mut u8, lent: &Lent, bytes: usize, to_device: bool) -> io::Result<()> {
+unsafe fn exchange(region: *mut u8, host: *mut u8, bytes: usize, to_device: bool, end: &End) {
     // SAFETY: as the caller says.
-    let copied = unsafe {
-        if to_device { own::read(lent.host as *const u8, region, bytes) } else { own::write(region, lent.host as *mut u8, bytes) }
-    };
+    let copied = unsafe { if to_device { own::read(host, region, bytes) } else { own::write(region, host, bytes) } };
     let done = copied.unwrap_or_else(|_| {
         // The program has forbidden itself such copies since the first one. Without them bad memory is noticed by a fault, as it is over an
         // encrypted connection.
-        let host = lent.host as *mut u8;
         let (from, to) = if to_device { (host, region) } else { (region, host) };
         // SAFETY: as the caller says; the program keeps its memory until the copy is over.
         unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
         bytes
     });
     if done < bytes {
-        lent.end.is_bad.store(true, Ordering::Release);
+        end.is_bad.store(true, Ordering::Release);
         if to_device {
             // SAFETY: the rest of the region.
             unsafe { region.add(done).write_bytes(0, bytes - done) };
+        }
+    }
+}
+
+/// Bytes of memory that the program has registered; zeros where it cannot be read any more.
+pub fn read_registered(at: u64, bytes: usize) -> Vec<u8> {
+    let mut read = vec![0; bytes];
+    // SAFETY: the vector is ours, and no reference to its bytes is used meanwhile. Of the program's memory only the bytes are used.
+    unsafe { exchange(read.as_mut_ptr(), at as *mut u8, bytes, true, &End::default()) };
+    read
+}
+
+/// Writes bytes to memory that the program has registered, as far as it can be written. Natively the GPU would write the others to pages
+/// that nobody sees any more.
+///
+/// # Safety
+/// Nothing but the program refers to its memory.
+pub(super) unsafe fn write_registered(bytes: &[u8], to: *mut u8) {
+    // SAFETY: as the caller says; the bytes are only read.
+    unsafe { exchange(bytes.as_ptr().cast_mut(), to, bytes.len(), false, &End::default()) };
+}
+
+/// As [`send`], [`send_to`] and [`receive`] of memory that the program has registered.
+///
+/// # Safety
+/// Nothing but the program refers to its memory.
+unsafe fn carry_registered(
+    conn: &Conn,
+    lent: &Lent,
+    bytes: usize,
+    (to_device, via): (bool, Via),
+    scratch: &mut Vec<u8>,
+) -> io::Result<()> {
+    if to_device {
+        (&mut &*conn).write_all(&(bytes as u64).to_le_bytes())?;
+    }
+    scratch.resize(SCRATCH, 0);
+    for at in (0..bytes).step_by(SCRATCH) {
+        let piece = &mut scratch[..SCRATCH.min(bytes - at)];
+        if !to_device {
+            fill(conn, piece)?;
+        }
+        // SAFETY: as the caller says; the piece is ours, and no reference to it is used meanwhile.
+        unsafe { exchange(piece.as_mut_ptr(), (lent.host + at) as *mut u8, piece.len(), to_device, &lent.end) };
+        match via {
+            _ if !to_device => {}
+            Via::Rdma(slot) => rdma(conn)?.write_to(conn.socket()?, piece, slot.at(at as u64))?,
+            _ => (&mut &*conn).write_all(piece)?,
         }
     }
     Ok(())
@@ -462,13 +523,18 @@ unsafe fn send(conn: &Conn, from: *const u8, bytes: u64, end: &End) -> io::Resul
     Ok(())
 }
 
+/// What carries the connection, if the worker may name memory.
+fn rdma(conn: &Conn) -> io::Result<&Stream> {
+    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a place for bytes outside of the copy's connection");
+    conn.rdma().ok_or_else(nonsense)
+}
+
 /// As [`send`], over RDMA to the memory that the worker has named.
 ///
 /// # Safety
 /// As for [`send`]. This thread itself reads the bytes.
 unsafe fn send_to(conn: &Conn, from: *const u8, bytes: u64, slot: Memory) -> io::Result<()> {
-    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a place for bytes outside of the copy's connection");
-    let rdma = conn.rdma().ok_or_else(nonsense)?;
+    let rdma = rdma(conn)?;
     (&mut &*conn).write_all(&bytes.to_le_bytes())?;
     // SAFETY: as the caller says.
     rdma.write_to(conn.socket()?, unsafe { std::slice::from_raw_parts(from, bytes as usize) }, slot)
@@ -496,4 +562,4 @@ unsafe fn receive(conn: &Conn, to: *mut u8, bytes: u64, end: &End, scratch: &mut
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -48,7 +48,7 @@ fn messages_of_workers() {
     fuzz::run("messages-of-workers", seeds, LIMIT, |input| {
         let ticket = link.tickets.load(Ordering::Relaxed);
         let mut host = [GUARD; 32];
-        let landing = Landing { ptr: host[8..].as_mut_ptr(), pitch: 8, width: 4, rows: 2 };
+        let landing = Landing { ptr: host[8..].as_mut_ptr(), pitch: 8, width: 4, rows: 2, is_registered: false };
         // SAFETY: `host` outlives the link's use of it: only this thread reads messages, and it forgets the request below.
         let first = unsafe { link.request_into(7, &[], landing) }.expect("a link that is there");
         let second = link.request(7, &[]).expect("likewise");

@@ -103,7 +103,8 @@ fn call(link: &Link, mut random: Random, wrong: &AtomicUsize) -> bool {
             }
             3 => {
                 let mut host = vec![0; body.len()];
-                let landing = Landing { ptr: host.as_mut_ptr(), pitch: host.len(), width: host.len(), rows: 1 };
+                let landing =
+                    Landing { ptr: host.as_mut_ptr(), pitch: host.len(), width: host.len(), rows: 1, is_registered: false };
                 // SAFETY: `host` lives until the answer has come.
                 match unsafe { link.request_into(WORKS, &parts, landing) } {
                     Ok(reply) => {

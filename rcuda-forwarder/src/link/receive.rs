@@ -1,5 +1,6 @@
 //! Receiving: completes answers, passes on faults, detects a worker that is silent or has ended.
 
+use super::bulk::write_registered;
 use super::common::{Common, Fault};
 use super::replies::Landing;
 use crate::conn::Conn;
@@ -133,7 +134,15 @@ fn land<R: Read>(inbox: &mut Inbox<R>, landing: &Landing) -> io::Result<()> {
         return Ok(());
     }
     if landing.pitch == landing.width || landing.rows == 1 {
-        return put(0, landing.width * landing.rows);
+        let bytes = landing.width * landing.rows;
+        if !landing.is_registered {
+            return put(0, bytes);
+        }
+        let mut taken = Vec::new();
+        inbox.append(&mut taken, bytes)?;
+        // SAFETY: as above.
+        unsafe { write_registered(&taken, landing.ptr) };
+        return Ok(());
     }
     (0..landing.rows).try_for_each(|row| put(row * landing.pitch, landing.width))
 }

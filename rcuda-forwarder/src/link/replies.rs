@@ -26,6 +26,9 @@ pub struct Landing {
     pub width: usize,
     /// Rows.
     pub rows: usize,
+    /// The program has registered the memory, and may unmap it before the answer comes: bytes of one row are then written by the kernel,
+    /// as far as they can be.
+    pub is_registered: bool,
 }
 
 // SAFETY: a plain description; who uses it for writing has the caller's word (`Link::request_into`).

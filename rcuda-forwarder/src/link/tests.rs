@@ -4,6 +4,7 @@ use super::*;
 use crate::conn::pair;
 use crate::frame::{AnswerHead, CHANGES, HEAD, HEARTBEAT, Head, TEXT};
 use crate::inbox::Inbox;
+use crate::link::bulk::tests::{PAGE, half_gone};
 use crate::pipe::{Closed, Writer};
 use crate::rdma::stream::tests::{Nature, connections};
 use crate::ring::Calls;
@@ -98,7 +99,7 @@ fn over_rdma_calls_and_answers_are_the_same() {
 fn a_refused_answer_does_not_land() {
     let (link, mut peer) = linked(LONG);
     let mut host = [7u8; 4];
-    let landing = Landing { ptr: host.as_mut_ptr(), pitch: 4, width: 4, rows: 1 };
+    let landing = Landing { ptr: host.as_mut_ptr(), pitch: 4, width: 4, rows: 1, is_registered: false };
     // SAFETY: `host` outlives the wait below.
     let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
     let head = call(&mut peer);
@@ -123,7 +124,7 @@ fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
     for (what, say) in cases {
         let (link, mut peer) = linked(LONG);
         let mut host = [0u8; 8];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1, is_registered: false };
         // SAFETY: `host` outlives the wait below.
         let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
         let ticket = call(&mut peer).ticket;
@@ -135,6 +136,21 @@ fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
     }
 }
 
+/// As natively, where the GPU writes to pages that nobody sees any more.
+#[test]
+fn an_answer_lands_in_what_is_left_of_registered_memory() {
+    let (link, mut peer) = linked(LONG);
+    let host = half_gone(5);
+    let landing = Landing { ptr: host, pitch: 0, width: 2 * PAGE, rows: 1, is_registered: true };
+    // SAFETY: registered memory may be gone.
+    let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
+    let ticket = call(&mut peer).ticket;
+    answer(&mut peer, 0, ticket, &[1; 2 * PAGE]);
+    assert_eq!(reply.wait().unwrap(), (0, vec![]));
+    // SAFETY: the first page.
+    assert!(unsafe { std::slice::from_raw_parts(host, PAGE) }.iter().all(|b| *b == 1));
+}
+
 /// Bytes around memory that an answer may change.
 const GUARD: u8 = 0xa7;
 
@@ -142,7 +158,7 @@ const GUARD: u8 = 0xa7;
 fn the_rows_of_an_answer_land_and_nothing_between_them() {
     let (link, mut peer) = linked(LONG);
     let mut host = [GUARD; 64];
-    let landing = Landing { ptr: host[8..].as_mut_ptr(), pitch: 16, width: 4, rows: 3 };
+    let landing = Landing { ptr: host[8..].as_mut_ptr(), pitch: 16, width: 4, rows: 3, is_registered: false };
     // SAFETY: `host` outlives the wait below.
     let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
     let ticket = call(&mut peer).ticket;
@@ -208,7 +224,7 @@ fn random_messages_write_nowhere_but_where_an_answer_lands() {
     for round in 0..60 {
         let (link, mut peer) = linked(LONG);
         let mut host = Box::new([GUARD; 96]);
-        let landing = Landing { ptr: host[32..].as_mut_ptr(), pitch: 8, width: 8, rows: 4 };
+        let landing = Landing { ptr: host[32..].as_mut_ptr(), pitch: 8, width: 8, rows: 4, is_registered: false };
         // SAFETY: `host` outlives the link, whose threads have nothing to do with it when the answer is there.
         let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
         let ticket = call(&mut peer).ticket;
@@ -343,7 +359,8 @@ fn many_threads_get_their_own_answers_through_shared_memory() {
                         assert!(code == i32::from(t) && got == body);
                     } else {
                         let mut host = vec![0u8; body.len()];
-                        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: body.len(), rows: 1 };
+                        let landing =
+                            Landing { ptr: host.as_mut_ptr(), pitch: 0, width: body.len(), rows: 1, is_registered: false };
                         // SAFETY: `host` outlives the wait.
                         let reply = unsafe { link.request_into(0, &[&body], landing) }.unwrap();
                         assert_eq!(reply.wait().unwrap(), (0, Vec::new()));
@@ -405,7 +422,7 @@ fn nonsense_in_shared_memory_loses_the_worker() {
     for (what, peer) in cases {
         let (link, _life, _calls, mut answers) = shared(LONG);
         let mut host = [0u8; 8];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 8, width: 8, rows: 1, is_registered: false };
         // SAFETY: `host` outlives the wait below.
         let reply = unsafe { link.request_into(7, &[], landing) }.unwrap();
         peer(&mut answers);

@@ -6,7 +6,7 @@ use cuda_api::code::Code;
 use cuda_api::ops::{self, Offer};
 use executor::host_mirror::Line;
 use executor::staging::Staging;
-use executor::{Applied, DeviceInfo, Executor, Pending, Shown};
+use executor::{Applied, Budget, DeviceInfo, Executor, Pending, Shown};
 use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,6 +62,10 @@ impl Place for Executor {
 
     fn provide_areas(&self, at_least: u32) -> Result<(), Code> {
         Executor::provide_areas(self, at_least)
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        Executor::budget(self)
     }
 
     fn busy(&self) -> Result<String, Code> {

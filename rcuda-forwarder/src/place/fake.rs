@@ -5,11 +5,11 @@ use crate::channel::Start;
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use crate::sync::lock;
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, id};
+use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, Offer, id};
 use cuda_api::wire::Wire;
-use executor::DeviceInfo;
 use executor::host_mirror::Line;
 use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
+use executor::{Budget, DeviceInfo};
 use memsync::{Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -50,8 +50,7 @@ pub(crate) struct Fake {
     /// Tokens of host calls that have not completed; their streams reach them at once.
     host_calls: Mutex<HashSet<u64>>,
     staging: Staging,
-    /// Maximum bytes of its areas.
-    pinned: u64,
+    budget: Arc<Budget>,
     /// The last large copy of each stream: whether it is over.
     bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
 }
@@ -95,7 +94,7 @@ impl Fake {
             calls: Mutex::new(0),
             host_calls: Mutex::default(),
             staging: Staging::new(SIZES),
-            pinned: start.limits.pinned,
+            budget: Budget::new(start.limits.pinned),
             bulk: Mutex::default(),
         }))
     }
@@ -180,10 +179,7 @@ impl Fake {
     }
 
     fn add_area(&self, stream: u64) -> Result<(), Code> {
-        let bytes = self.staging.sizes().area();
-        if ((self.staging.areas() + 1) * bytes) as u64 > self.pinned {
-            return Err(code::ERROR_OUT_OF_MEMORY);
-        }
+        let held = self.budget.hold(self.staging.sizes().area() as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let part = self.staging.part();
         let regions = map(self.staging.sizes().regions(), part.as_ref())?;
         // SAFETY: mappings of this place.
@@ -191,7 +187,12 @@ impl Fake {
         let room = Arc::new(room);
         // The streams of a place that is dropped may still wait for its words.
         std::mem::forget(room.clone());
-        if self.staging.add(room, stream) { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) }
+        if !self.staging.add(room, stream) {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        // Areas stay.
+        std::mem::forget(held);
+        Ok(())
     }
 
     fn carry_out(&self, id: u16, mut body: &[u8], reply: &mut Vec<u8>) -> Result<Outcome<Due>, Code> {
@@ -315,6 +316,10 @@ impl Place for Fake {
             self.add_area(0)?;
         }
         Ok(())
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     fn busy(&self) -> Result<String, Code> {

@@ -94,7 +94,7 @@ pub(crate) enum Done {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     /// It keeps the memory mapped. Several connections may have registered it.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "kept, not used"))]
+    #[expect(dead_code, reason = "kept, not used")]
     pub(crate) keeper: Arc<dyn std::any::Any + Send + Sync>,
     /// Whether the memory is used any more, other than by registrations.
     pub(crate) used: std::sync::Weak<dyn std::any::Any + Send + Sync>,

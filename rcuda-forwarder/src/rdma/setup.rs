@@ -8,8 +8,10 @@ use super::verbs;
 use crate::conn::Conn;
 use crate::greet::{self, GreetError};
 use cuda_api::wire::Wire;
+use executor::{Budget, Held};
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What each end sends the other over RDMA before it is used: that the parameters fit does not mean that packets arrive.
@@ -41,19 +43,38 @@ impl From<NoRdma> for GreetError {
     }
 }
 
-/// Makes a queue pair at the device with this address.
+/// Makes a queue pair at the device with this address. It keeps `held`, which is for the memory of its rings.
 #[cfg(feature = "rdma")]
-fn prepare(address: IpAddr, ring: usize) -> io::Result<Box<dyn Prepared>> {
-    Ok(Box::new(verbs::Pair::new(address, ring)?))
+fn prepare(address: IpAddr, ring: usize, held: Held) -> io::Result<Box<dyn Prepared>> {
+    Ok(Box::new(verbs::Pair::new(address, ring, held)?))
 }
 
 #[cfg(not(feature = "rdma"))]
-fn prepare(_: IpAddr, _: usize) -> io::Result<Box<dyn Prepared>> {
+fn prepare(_: IpAddr, _: usize, _: Held) -> io::Result<Box<dyn Prepared>> {
     Err(io::Error::other("this mrcuda was built without RDMA (cargo build --release --features rdma)"))
 }
 
-fn prepare_for(conn: &Conn, ring: usize) -> io::Result<Box<dyn Prepared>> {
-    prepare(conn.ip_local().ok_or_else(|| io::Error::other("RDMA needs a TCP connection for its setup"))?, ring)
+/// The two rings of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rings<'a> {
+    /// Bytes of each.
+    pub(crate) bytes: usize,
+    /// What they are a part of,
+    pub(crate) budget: &'a Arc<Budget>,
+    /// and how many bytes of it must be left for something that is more important.
+    pub(crate) others: u64,
+}
+
+fn prepare_for(conn: &Conn, rings: Rings<'_>) -> io::Result<Box<dyn Prepared>> {
+    let address = conn.ip_local().ok_or_else(|| io::Error::other("RDMA needs a TCP connection for its setup"))?;
+    let bytes = 2 * rings.bytes as u64;
+    let held = rings.budget.hold_beside(bytes, rings.others).ok_or_else(|| {
+        let (wanted, limit) = (bytes >> 20, rings.budget.limit() >> 20);
+        let why =
+            format!("{wanted} MiB more would be more pinned memory than the {limit} MiB for a job (mrcuda serve --max-pinned)");
+        io::Error::new(io::ErrorKind::OutOfMemory, why)
+    })?;
+    prepare(address, rings.bytes, held)
 }
 
 fn read(bytes: &[u8]) -> io::Result<Parameters> {
@@ -139,9 +160,9 @@ impl Setup<'_> {
     }
 }
 
-/// The worker's part of the setup, of a stream with rings of so many bytes.
-pub(crate) fn accept(conn: &Conn, ring: usize, deadline: Instant) -> Result<(), NoRdma> {
-    accept_with(conn, deadline, prepare_for(conn, ring))
+/// The worker's part of the setup.
+pub(crate) fn accept(conn: &Conn, rings: Rings<'_>, deadline: Instant) -> Result<(), NoRdma> {
+    accept_with(conn, deadline, prepare_for(conn, rings))
 }
 
 /// The worker's part if it does not want RDMA.
@@ -166,8 +187,8 @@ fn accept_with(conn: &Conn, deadline: Instant, prepared: io::Result<Box<dyn Prep
 }
 
 /// The client's part.
-pub(crate) fn connect(conn: &Conn, ring: usize, deadline: Instant) -> Result<(), NoRdma> {
-    connect_with(conn, deadline, || prepare_for(conn, ring))
+pub(crate) fn connect(conn: &Conn, rings: Rings<'_>, deadline: Instant) -> Result<(), NoRdma> {
+    connect_with(conn, deadline, || prepare_for(conn, rings))
 }
 
 fn connect_with(conn: &Conn, deadline: Instant, prepare: impl FnOnce() -> io::Result<Box<dyn Prepared>>) -> Result<(), NoRdma> {
@@ -189,17 +210,15 @@ fn connect_with(conn: &Conn, deadline: Instant, prepare: impl FnOnce() -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conn::tcp_pair;
     use crate::rdma::DATA_RING;
     use crate::rdma::stream::tests::{Nature, Unconnected, unconnected};
-    use std::net::{TcpListener, TcpStream};
     use std::thread;
 
     const LONG: Duration = Duration::from_secs(60);
 
     fn tcp() -> [Conn; 2] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        [Conn::new(listener.accept().unwrap().0.into()), Conn::new(client.into())]
+        tcp_pair().into()
     }
 
     type Pairs = [io::Result<Box<dyn Prepared>>; 2];
@@ -289,6 +308,27 @@ mod tests {
         let said = connect_with(&client, Instant::now() + LONG, || ours);
         assert!(matches!(&said, Err(NoRdma::Unavailable(why)) if why == "no"), "{said:?}");
         works(&[server, client]);
+    }
+
+    /// Whichever end it is.
+    #[test]
+    fn without_room_for_its_rings_a_connection_stays_as_it_is() {
+        let budget = Budget::new(2 * DATA_RING as u64 - 1);
+        for end in 0..2 {
+            let conns = tcp();
+            let (mut pairs, _carrier) = ends(Nature::good(8, DATA_RING), |_| {});
+            pairs[end] = prepare_for(&conns[end], Rings { bytes: DATA_RING, budget: &budget, others: 0 });
+            for end in set_up(&conns, pairs) {
+                assert!(
+                    matches!(&end, Err(NoRdma::Unavailable(why)) if why.contains("7 MiB") && why.contains("--max-pinned")),
+                    "{end:?}"
+                );
+            }
+            assert!(conns.iter().all(|c| c.carried().to_string() == "tcp"));
+            works(&conns);
+        }
+        // What was not set up takes no room.
+        assert!(budget.hold(budget.limit()).is_some());
     }
 
     /// Nothing is known of the other end then, so the connection is of no use.

@@ -14,6 +14,7 @@
 use super::queue::{Done, Keys, Memory, Owner, Queue, Side, Write};
 use crate::futex;
 use crate::pipe::Spin;
+use crate::socket;
 use crate::sync::{AtomicU32, lock};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
@@ -39,8 +40,10 @@ const BATCH: usize = 64;
 const SLICE: Duration = Duration::from_millis(50);
 /// Poll interval for the completion of writes.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// Room for a short message, which is written without a wait if there is that much.
+/// Room for a short message, which is written without a wait if there is that much,
 const SHORT: u64 = 64;
+/// and if so many messages have no credit at most: an end that is stopped for long leaves room for answers beside the heartbeats.
+const SHORT_MESSAGES: usize = MESSAGES / 2;
 
 /// What is written: positions, which only increase.
 #[derive(Debug, Default)]
@@ -377,6 +380,7 @@ impl Stream {
         if writing.ends.len() < MESSAGES { self.ring as u64 - (writing.copied - credited) } else { 0 }
     }
 
+    /// The limit for data that a TCP connection has not acknowledged is also that for bytes that were not read: the one of `socket`.
     fn wait_for_room(&self, socket: BorrowedFd<'_>, writing: &mut Writing) -> io::Result<()> {
         let (copied, first) = (writing.copied, writing.ends.front().copied());
         let is_full = writing.ends.len() >= MESSAGES;
@@ -388,7 +392,15 @@ impl Stream {
             self.pump(false);
             met()
         });
-        while !spun && !self.wait(socket, SLICE, &met)? {}
+        // The device of the other end takes what is written, whatever becomes of its process.
+        let (limit, mut waited) = (socket::unacknowledged(socket), Duration::ZERO);
+        while !spun && !self.wait(socket, SLICE, &met)? {
+            // In slices, because the time for which this process itself is stopped does not count.
+            waited += SLICE;
+            if let Some(limit) = limit.filter(|limit| waited >= *limit) {
+                self.fail(format!("the other end has read nothing for {limit:?}"));
+            }
+        }
         if met() { Ok(()) } else { Err(self.ended()) }
     }
 
@@ -487,7 +499,8 @@ impl Stream {
     pub(crate) fn has_room(&self) -> bool {
         self.pump(false);
         let Ok(mut writing) = self.writing.try_lock() else { return false };
-        self.room(&mut writing) >= SHORT && self.under_way.load(Ordering::SeqCst) < DEPTH
+        let has_room = self.room(&mut writing) >= SHORT && writing.ends.len() < SHORT_MESSAGES;
+        has_room && self.under_way.load(Ordering::SeqCst) < DEPTH
     }
 
     /// Waits until everything that was written has arrived at the other end, for a limited time. The end of the process would discard it.

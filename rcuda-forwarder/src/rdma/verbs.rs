@@ -4,6 +4,7 @@ use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side,
 use super::stream::DEPTH;
 use crate::sync::lock;
 use crate::token::random;
+use executor::Held;
 use executor::fork::NotInherited;
 use ibverbs_sys as ibv;
 use std::ffi::{CStr, c_int};
@@ -99,6 +100,8 @@ struct Objects {
     outgoing: Option<Region>,
     incoming: Option<Region>,
     lent: Mutex<Vec<(Lent, Owner)>>,
+    /// For the memory of the rings.
+    _held: Held,
     /// Its descriptors, which children must not keep.
     not_inherited: Vec<NotInherited>,
 }
@@ -237,8 +240,8 @@ fn find(address: IpAddr) -> io::Result<Port> {
 }
 
 impl Pair {
-    /// Makes a queue pair at the device with this address, with rings of so many bytes and all receives posted.
-    pub(super) fn new(address: IpAddr, ring: usize) -> io::Result<Pair> {
+    /// Makes a queue pair at the device with this address, with rings of so many bytes, for which `held` is, and all receives posted.
+    pub(super) fn new(address: IpAddr, ring: usize, held: Held) -> io::Result<Pair> {
         let port = find(address)?;
         let mut o = Objects {
             context: port.context,
@@ -250,6 +253,7 @@ impl Pair {
             outgoing: None,
             incoming: None,
             lent: Mutex::default(),
+            _held: held,
             not_inherited: Vec::new(),
         };
         // SAFETY: each function gets objects that exist; `o` keeps the results in an order in which they can be destroyed.

@@ -120,6 +120,7 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
             pitch: piece.dst.pitch as usize,
             width: piece.width as usize,
             rows: piece.rows as usize,
+            is_registered: blocks::is_registered(piece.dst.host),
         };
         let op = CopyBox { copy: Copy3 { dst: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         let body = encoding::encode(&op);

@@ -11,6 +11,7 @@ use crate::enter::CallContext;
 use crate::job::Device;
 use crate::objects::instances::{GraphNode, InstanceData};
 use crate::order::{captures, landing};
+use crate::pinned::blocks;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
 use cuda_api::arg::Capture;
@@ -237,6 +238,10 @@ fn perform((token, arrived): Arrival) {
     };
     // A lost worker waits for nothing.
     let _ = match &call.task {
+        // The program may have unmapped its own memory meanwhile.
+        Task::Read(r) if r.rows == 1 && blocks::is_registered(r.at) => {
+            send(&rcuda_forwarder::read_registered(r.at, r.width as usize))
+        }
         // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
         Task::Read(r) => send(&unsafe { rect::gather(r.at, r.pitch, r.width, r.rows) }),
         // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.

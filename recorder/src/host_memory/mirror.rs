@@ -10,7 +10,7 @@ use crate::enter::CallContext;
 use crate::gate;
 use crate::job::Device;
 use crate::move_error::{Busyness, MoveError};
-use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, NEEDED, around};
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, NEEDED, is_registered};
 use crate::place::Place;
 use cuda_api::code::{self, Code};
 use rcuda_forwarder::{Control, ControlReply, LinkError};
@@ -28,9 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Must be called before GPUs use the memory at an address: if it is registered, all places of this machine stop mapping the file.
 pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
-    let registered = around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.kind == Kind::Registered);
     let with_file = |d: &&'static Device| cx.place(d).maps_file();
-    if !registered || !cx.job.devices.iter().any(|d| with_file(&d)) {
+    if !is_registered(address) || !cx.job.devices.iter().any(|d| with_file(&d)) {
         return Ok(());
     }
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();

@@ -146,6 +146,11 @@ pub(crate) fn is_pinned(address: u64, bytes: u64) -> bool {
     around(&blocks, address).is_some_and(|(start, b)| bytes <= b.bytes && address - start <= b.bytes - bytes)
 }
 
+/// Returns whether the memory at an address is the program's, which has registered it.
+pub(crate) fn is_registered(address: u64) -> bool {
+    around(&lock(&BLOCKS), address).is_some_and(|(_, b)| b.kind == Kind::Registered)
+}
+
 /// Returns whether any of these addresses is pinned.
 pub(crate) fn touches(range: Range<u64>) -> bool {
     let before_its_end = lock(&BLOCKS).range(..range.end).next_back().map(|(start, b)| start + b.bytes);

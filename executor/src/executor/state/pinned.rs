@@ -1,11 +1,12 @@
 //! The job's pinned memory at an executor.
 
 use crate::host_mirror::Twins;
+use crate::limits::Budget;
 use cuda_api::lock::lock;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Copies are made in pieces of this size, which bounds how long the lock is held.
 const PIECE: usize = 1 << 20;
@@ -55,15 +56,15 @@ pub(crate) struct Apart {
 }
 
 /// The job's pinned memory at this executor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     pub(crate) file: OnceLock<OwnedFd>,
     pub(crate) parts: Mutex<BTreeMap<u64, Part>>,
     /// Slabs by address. Taken before `parts`.
     pub(crate) slabs: Mutex<BTreeMap<u64, SlabPart>>,
-    /// Size of the mirrored copies in bytes.
-    pub(crate) own: AtomicU64,
+    /// For the mirrored copies and the staging areas; also for what others pin on behalf of the job.
+    pub(crate) budget: Arc<Budget>,
     /// Whether the job was told that the limit is reached.
     pub(crate) told: AtomicBool,
     pub(crate) apart: Mutex<Apart>,
@@ -75,6 +76,23 @@ pub(crate) struct PinnedMemory {
     pub(crate) registrations: AtomicU64,
     /// How many blocks have ended.
     pub(crate) ended: AtomicU64,
+}
+
+impl Default for PinnedMemory {
+    fn default() -> PinnedMemory {
+        PinnedMemory {
+            file: OnceLock::new(),
+            parts: Mutex::default(),
+            slabs: Mutex::default(),
+            budget: Budget::new(u64::MAX),
+            told: AtomicBool::new(false),
+            apart: Mutex::default(),
+            any_apart: AtomicBool::new(false),
+            collided: AtomicBool::new(false),
+            registrations: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        }
+    }
 }
 
 impl PinnedMemory {

@@ -90,6 +90,25 @@ fn without_a_device_a_place_over_rdma_is_refused_with_the_reason() {
     assert_eq!(connect(&s, &endpoint("", s.daemon.address.unwrap())).unwrap().transport(), Transport::Tls);
 }
 
+/// Calls: the place is refused. Data: they travel in another way.
+#[test]
+fn rdma_beyond_the_limit_of_pinned_memory_is_refused_with_the_reason() {
+    let of_worker = WorkerLimits { pinned: 1 << 20, ..WorkerLimits::of_machine() };
+    let s = Scene::with(vec![0], |o| (o.allow_plain, o.of_worker) = (true, of_worker));
+    let to = endpoint("rdma://", s.daemon.address.unwrap());
+    let said = connect(&s, &to).unwrap_err().to_string();
+    let why = "RDMA at the server: 2 MiB more would be more pinned memory than the 1 MiB for a job (mrcuda serve --max-pinned)";
+    assert!(said.contains(why), "{said}");
+    let link = connect(&s, &endpoint("", s.daemon.address.unwrap())).unwrap();
+    let ticket = [0x5e; 32];
+    link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
+    assert_eq!(bulk_connect(&to, &ticket, 1).unwrap()[0].carried(), Carried::TLS);
+    let tried = format!("worker {}: a data connection", pid(&link));
+    assert!(logged(|l| l.starts_with(&tried) && l.contains("not carried by RDMA: RDMA at the server: 8 MiB more")));
+    let ControlReply::Connected(by) = link.control(&Control::Accept { ticket }).unwrap() else { panic!() };
+    assert_eq!(by.to_string(), "tls");
+}
+
 #[test]
 fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
     let s = Scene::with(vec![0], |o| o.allow_plain = true);
@@ -169,7 +188,7 @@ fn a_changed_bit_or_a_foreign_frame_loses_the_connection_and_changes_nothing() {
         let link = connect(&s, &endpoint("", at)).unwrap();
         put(&link, 0, &data);
         let mut host = vec![0x55u8; data.len()];
-        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1 };
+        let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1, is_registered: false };
         let op = CopyOut { src: 0, pitch: 0, width: data.len() as u64, rows: 1, stream: 1 };
         // SAFETY: `host` outlives the wait.
         let reply = unsafe { link.request_into(id::COPY_OUT, &[&bytes(&op)], landing) }.and_then(crate::link::Reply::wait);

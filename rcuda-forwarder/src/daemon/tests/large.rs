@@ -10,7 +10,7 @@ const STREAM: u64 = 1;
 
 fn memory(host: &mut [u8], device: u64, stream: u64, to_device: bool) -> BulkMemory {
     let (bytes, host) = (host.len() as u64, host.as_mut_ptr());
-    BulkMemory { host, device, bytes, stream, to_device, late: false, before_sent: None }
+    BulkMemory { host, device, bytes, stream, to_device, late: false, is_registered: false, before_sent: None }
 }
 
 fn open(link: &Link) {
@@ -220,19 +220,23 @@ fn a_server_with_little_memory_refuses_no_copy_that_it_has_accepted() {
 #[test]
 fn memory_that_cannot_be_accessed_is_reported() {
     let s = Scene::with(vec![0], |o| o.allow_plain = true);
-    // Over an encrypted connection a thread of the link would meet the bad address itself.
-    let at: Endpoint = format!("plain://{}", s.at(0)).parse().unwrap();
-    let link = Link::connect(&at, Some(&s.credentials), &hello(), None).unwrap();
-    open(&link);
-    for to_device in [true, false] {
-        let mut unmapped = memory(&mut [], 0, STREAM, to_device);
-        // The first page of a process is never mapped.
-        (unmapped.host, unmapped.bytes) = (std::ptr::without_provenance_mut(64), 3000);
-        // SAFETY: such an address does no harm.
-        let (reply, copy) = unsafe { link.request_bulk(&unmapped) }.unwrap().unwrap();
-        assert_eq!(reply.wait().unwrap().0, code::SUCCESS);
-        assert!(copy.finish());
+    // Over an encrypted connection a thread of the link meets a bad address itself, unless the memory was registered.
+    let connect = |at: &Endpoint| Link::connect(at, Some(&s.credentials), &hello(), None).unwrap();
+    let links = [(connect(&s.at(0)), true), (connect(&format!("plain://{}", s.at(0)).parse().unwrap()), false)];
+    for (link, is_registered) in &links {
+        open(link);
+        for to_device in [true, false] {
+            let mut unmapped = memory(&mut [], 0, STREAM, to_device);
+            // The first page of a process is never mapped.
+            (unmapped.host, unmapped.bytes) = (std::ptr::without_provenance_mut(64), 3000);
+            unmapped.is_registered = *is_registered;
+            // SAFETY: such an address does no harm.
+            let (reply, copy) = unsafe { link.request_bulk(&unmapped) }.unwrap().unwrap();
+            assert_eq!(reply.wait().unwrap().0, code::SUCCESS);
+            assert!(copy.finish());
+        }
     }
+    let [_, (link, _)] = links;
     let refused = memory(&mut [0; 9], fake::MEMORY as u64 - 8, STREAM, true);
     assert_eq!(copy(&link, &refused).unwrap(), code::ERROR_INVALID_VALUE);
     put(&link, 0, b"fine");

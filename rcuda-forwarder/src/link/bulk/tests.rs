@@ -91,7 +91,7 @@ fn answer(conn: &mut Conn, rc: Code, ticket: u64) {
 
 fn memory(host: &mut [u8], to_device: bool) -> BulkMemory {
     let (bytes, host) = (host.len() as u64, host.as_mut_ptr());
-    BulkMemory { host, device: 1 << 30, bytes, stream: 9, to_device, late: false, before_sent: None }
+    BulkMemory { host, device: 1 << 30, bytes, stream: 9, to_device, late: false, is_registered: false, before_sent: None }
 }
 
 fn request(link: &Link, memory: &BulkMemory) -> (Reply, BulkCopy) {
@@ -562,24 +562,64 @@ fn nonsense_in_shared_memory_loses_the_worker() {
     }
 }
 
+pub(in crate::link) const PAGE: usize = 4096;
+
+/// Two pages of memory, of which the second one is taken away; the first one has this byte.
+pub(in crate::link) fn half_gone(byte: u8) -> *mut u8 {
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping at an address that the system chooses.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), 2 * PAGE, prot, flags, -1, 0).cast::<u8>();
+        at.write_bytes(byte, PAGE);
+        assert_eq!(libc::munmap(at.add(PAGE).cast(), PAGE), 0);
+        at
+    }
+}
+
+fn registered(host: *mut u8, to_device: bool) -> BulkMemory {
+    let bytes = 2 * PAGE as u64;
+    BulkMemory { host, device: 1 << 30, bytes, stream: 9, to_device, late: false, is_registered: true, before_sent: None }
+}
+
+/// Where threads of ours handle the bytes, too.
+#[test]
+fn registered_memory_that_goes_makes_a_copy_over_rdma_fail() {
+    for (to_device, direct) in [(true, false), (true, true), (false, false)] {
+        let (a, b, _carrier) = connections(Nature::good(1, DATA_RING));
+        let (c, d, _other) = connections(Nature::good(2, DATA_RING));
+        let (link, mut calls, mut peer) = open_over([(a, b), (c, d)]);
+        let at = half_gone(5);
+        let (reply, copy) = request(&link, &registered(at, to_device));
+        let (_, ticket, op) = peer.requested();
+        let got = carry_all(&mut peer, &op, (to_device, direct), &[6; 2 * PAGE]).unwrap();
+        answer(&mut calls, code::SUCCESS, ticket);
+        reply.wait().unwrap();
+        assert!(copy.finish(), "it was accessed");
+        if to_device {
+            assert!(got[..PAGE].iter().all(|b| *b == 5) && got[PAGE..].iter().all(|b| *b == 0));
+        } else {
+            // SAFETY: the first page.
+            assert!(unsafe { std::slice::from_raw_parts(at, PAGE) }.iter().all(|b| *b == 6));
+        }
+    }
+}
+
+#[test]
+fn what_a_call_reads_of_registered_memory_that_has_gone_is_zero() {
+    let read = read_registered(half_gone(5) as u64, 2 * PAGE);
+    assert!(read[..PAGE].iter().all(|b| *b == 5) && read[PAGE..].iter().all(|b| *b == 0));
+}
+
 /// As the kernel does for the memory of a socket's user: the copy fails, and nothing faults.
 #[test]
 fn memory_that_cannot_be_accessed_makes_a_copy_through_shared_memory_fail() {
-    const PAGE: usize = 4096;
     for to_device in [true, false] {
         let (link, mut calls, mut peer) = open();
         let _file = link.shared.common.bulk.share().unwrap();
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping at an address that the system chooses, of which the second page is taken away.
-        let at = unsafe {
-            let at = libc::mmap(std::ptr::null_mut(), 2 * PAGE, prot, flags, -1, 0).cast::<u8>();
-            at.write_bytes(5, PAGE);
-            assert_eq!(libc::munmap(at.add(PAGE).cast(), PAGE), 0);
-            at
-        };
+        let at = half_gone(5);
         fill_region(&link, 0, 2 * PAGE, 6);
-        let bytes = 2 * PAGE as u64;
-        let memory = BulkMemory { host: at, device: 1 << 30, bytes, stream: 9, to_device, late: false, before_sent: None };
+        let memory = registered(at, to_device);
+        let bytes = memory.bytes;
         let (reply, copy) = request(&link, &memory);
         let (_, ticket, op) = peer.requested();
         let conn = if to_device { &mut peer.ins } else { &mut peer.out };

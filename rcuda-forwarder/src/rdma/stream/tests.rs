@@ -2,7 +2,7 @@
 //! does, and reports completions later, in any order between the two directions. A write without a receive at the other end fails the test.
 
 use super::*;
-use crate::conn::{Conn, pair};
+use crate::conn::{Conn, pair, tcp_pair};
 use crate::rdma::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused};
 use crate::rdma::{CALL_RING as RING, DATA_RING};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -247,9 +247,13 @@ impl Drop for Carrier {
 
 /// Two connections that such streams carry.
 pub(crate) fn connections(nature: Nature) -> (Conn, Conn, Carrier) {
+    connections_beside(nature, pair())
+}
+
+/// As [`connections`], beside the given ones.
+pub(crate) fn connections_beside(nature: Nature, (a, b): (Conn, Conn)) -> (Conn, Conn, Carrier) {
     let (network, carrier) = network(nature);
     let [left, right] = streams(&network);
-    let (a, b) = pair();
     a.carry_by(left);
     b.carry_by(right);
     (a, b, carrier)
@@ -557,6 +561,42 @@ fn a_waiting_read_ends_after_the_limit_of_silence_and_not_before() {
     let mut got = [0; 4];
     b.read_exact_by(&mut got, Instant::now() + Duration::from_secs(60)).unwrap();
     assert_eq!(&got, b"late");
+}
+
+/// The process of the other end is stopped; its device is not.
+#[test]
+fn a_write_fails_when_the_other_end_reads_nothing_for_the_limit_of_the_connection() {
+    // Once for lack of room, once for lack of receives.
+    for piece in [100_000, 8] {
+        let (a, _b, _carrier) = connections_beside(Nature::good(12, RING), tcp_pair());
+        let limit = Duration::from_millis(200);
+        a.limit_unacknowledged(limit).unwrap();
+        let bytes = vec![3; piece];
+        let began = Instant::now();
+        let why = loop {
+            if let Err(why) = a.write_pieces(&[&bytes]) {
+                break why.to_string();
+            }
+        };
+        assert!(began.elapsed() >= limit);
+        assert!(why.contains("the other end has read nothing for 200ms"), "{why}");
+        // Nobody can use it any more.
+        assert_eq!(a.write_pieces(&[&[1]]).unwrap_err().to_string(), why);
+        assert_eq!((&mut &a).read(&mut [0; 8]).unwrap_err().to_string(), why);
+    }
+}
+
+/// Heartbeats do not take the receives that answers need.
+#[test]
+fn an_end_that_reads_nothing_gets_short_messages_only_while_there_are_others_left() {
+    let (a, _b, _carrier) = connections(Nature::good(13, RING));
+    let mut beats = 0;
+    while a.ready(PollFlags::POLLOUT, Duration::ZERO).unwrap() == PollFlags::POLLOUT {
+        a.write_pieces(&[b"beat"]).unwrap();
+        beats += 1;
+    }
+    assert_eq!(beats, SHORT_MESSAGES);
+    (0..MESSAGES - SHORT_MESSAGES).for_each(|_| a.write_pieces(&[b"answer"]).unwrap());
 }
 
 /// The thread that takes completions may be the one that ends the process, in a panic.

@@ -140,9 +140,10 @@ impl Run {
         let (host, device) = if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
         // At other places the call has searched them.
         let searched = r.dst.device && self.link.transport().is_network() && naming::any_unmapped();
-        let before_sent = searched.then(|| search(cx.place(self.device), host, device, bytes));
+        let is_registered = blocks::is_registered(host);
+        let before_sent = searched.then(|| search(cx.place(self.device), (host, is_registered), device, bytes));
         let (stream, late) = (self.stream, self.late);
-        BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, before_sent }
+        BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, is_registered, before_sent }
     }
 
     fn requested(&mut self, bytes: u64) {
@@ -289,16 +290,23 @@ impl Drop for Run {
 }
 
 /// Searches bytes for addresses of pinned memory before they are sent, so that the place gets that memory.
-fn search(place: &Place, host: u64, device: u64, bytes: u64) -> BeforeSent {
+fn search(place: &Place, (host, is_registered): (u64, bool), device: u64, bytes: u64) -> BeforeSent {
     let place = place.clone();
     Arc::new(move |range: Range<u64>| {
         // Words are aligned on the device, and may lie across the borders of what one connection sends.
         let words = (device + range.start) / 8 * 8..(device + range.end).next_multiple_of(8);
         let (from, to) = (words.start.saturating_sub(device), (words.end - device).min(bytes));
         let from = if words.start < device { words.start + 8 - device } else { from };
-        if from < to {
-            // SAFETY: bytes of the copy's source, which was touched, or is pinned.
-            place.give_named_at_once(unsafe { std::slice::from_raw_parts((host + from) as *const u8, (to - from) as usize) });
+        if from >= to {
+            return;
+        }
+        let (at, bytes) = (host + from, (to - from) as usize);
+        if is_registered {
+            // The program may unmap it meanwhile.
+            place.give_named_at_once(&rcuda_forwarder::read_registered(at, bytes));
+        } else {
+            // SAFETY: bytes of the copy's source, which was touched, or is pinned memory of the job.
+            place.give_named_at_once(unsafe { std::slice::from_raw_parts(at as *const u8, bytes) });
         }
     })
 }

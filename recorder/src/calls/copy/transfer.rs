@@ -92,6 +92,7 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
             pitch: piece.dst.pitch as usize,
             width: piece.width as usize,
             rows: piece.rows as usize,
+            is_registered: blocks::is_registered(piece.dst.address),
         };
         if until == Until::Submitted && pinned {
             // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
