@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// softgpu's name of the machine on which jobs run.
-pub(crate) const MACHINE: &str = "local";
+pub const MACHINE: &str = "local";
 
 /// Which driver is behind servers and jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -76,6 +76,7 @@ fn tour(servers: &[Server; 2]) -> Vec<String> {
 }
 
 /// A move, with its job's load.
+#[derive(Clone)]
 struct Moved {
     load: Load,
     way: String,
@@ -130,7 +131,7 @@ pub(super) fn run(
     let loads = loads(ask);
     // The first tour on a machine finds everything cold, once: no model is about that.
     if let Some(smallest) = loads.iter().min_by_key(|load| load.mib) {
-        job(stage, servers, *smallest, Instant::now() + limit, figures)?;
+        job(stage, servers, *smallest, Memory::Copied, Instant::now() + limit, figures)?;
     }
     let start = Instant::now();
     let mut moved = Vec::new();
@@ -145,7 +146,7 @@ pub(super) fn run(
             }
             eprint!("\rmoves: {:?} of {limit:?}, load {} of {} ", start.elapsed(), number + 1, loads.len());
             raw(stage, controls, ask, &mut widths)?;
-            match job(stage, servers, *load, start + limit, figures) {
+            match job(stage, servers, *load, Memory::Copied, start + limit, figures) {
                 Ok(more) => moved.extend(more),
                 Err(why) => figures.miss(&format!("moves of {} MiB in {} regions", load.mib, load.regions), &why),
             }
@@ -155,7 +156,17 @@ pub(super) fn run(
     if moved.is_empty() {
         return Err("no job could be moved".to_owned());
     }
-    figures.table(table(&moved));
+    figures.table(table("Moves, phases in milliseconds", &moved));
+    // Between places of one GPU, which the models do not describe.
+    let handed: Result<Vec<_>, _> = [1, 64, 4096]
+        .iter()
+        .filter_map(|regions| loads.iter().filter(|load| load.regions == *regions).max_by_key(|load| load.mib))
+        .map(|load| job(stage, servers, *load, Memory::HandedOver, Instant::now() + limit, figures))
+        .collect();
+    match handed {
+        Ok(all) => figures.table(table("Moves that hand memory over, phases in milliseconds", &all.concat())),
+        Err(why) => figures.miss("moves that hand memory over", &why),
+    }
     let limits: BTreeMap<String, f64> = widths.iter().map(|(name, all)| (name.clone(), median(all))).collect();
     let mut raw = Table::new("Raw bandwidth, GB/s", ["way", "GB/s"]);
     limits.iter().for_each(|(name, n)| raw.row([name.clone(), format!("{:.2}", n / 1e9)]));
@@ -197,8 +208,22 @@ fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<Strin
     Ok(())
 }
 
-/// One job's tour.
-fn job(stage: &Stage, servers: &[Server; 2], load: Load, until: Instant, figures: &mut Figures) -> Result<Vec<Moved>, String> {
+/// What becomes of memory between places of one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Copied,
+    HandedOver,
+}
+
+/// One job's tour. Moves that would hand memory over and cannot, because the places are treated as of two machines, are left out.
+fn job(
+    stage: &Stage,
+    servers: &[Server; 2],
+    load: Load,
+    memory: Memory,
+    until: Instant,
+    figures: &mut Figures,
+) -> Result<Vec<Moved>, String> {
     let stop = stage.directory.join("stop");
     // There from the job before.
     let _ = std::fs::remove_file(&stop);
@@ -211,7 +236,8 @@ fn job(stage: &Stage, servers: &[Server; 2], load: Load, until: Instant, figures
         ("--until", stop.display().to_string()),
     ];
     let args: Vec<&str> = ["live"].into_iter().chain(args.iter().flat_map(|(key, value)| [*key, value.as_str()])).collect();
-    let mut job = stage.job(home(servers), &args)?;
+    let copied = if memory == Memory::Copied { "1" } else { "0" };
+    let mut job = stage.job_with(home(servers), &args, &[("MRCUDA_FAULT_NO_ADOPTION", copied)])?;
     job.answer()?;
     let mut asked = home(servers).to_owned();
     let mut moved = Vec::new();
@@ -223,7 +249,9 @@ fn job(stage: &Stage, servers: &[Server; 2], load: Load, until: Instant, figures
             Ok(report) => {
                 // The job may have been taken elsewhere than where it was asked to go.
                 let [from, there] = ["from", "to"].map(|end| report["legs"][0][end].as_str().unwrap_or_default());
-                moved.push(Moved { load, way: form::way(from, there), to: form::transport(there), report });
+                if memory == Memory::Copied || report["bytes_adopted"].as_u64() > Some(0) {
+                    moved.push(Moved { load, way: form::way(from, there), to: form::transport(there), report });
+                }
                 asked = to;
             }
             Err(why) => figures.miss(&format!("moves {}", form::way(&asked, &to)), &why),
@@ -255,13 +283,13 @@ fn samples(moved: &[Moved]) -> Vec<Sample> {
 }
 
 /// Phases in milliseconds: the median of each load and way.
-fn table(moved: &[Moved]) -> Table {
+fn table(title: &str, moved: &[Moved]) -> Table {
     let mut groups: BTreeMap<(&str, u64, u64), Vec<&Moved>> = BTreeMap::new();
     for m in moved {
         groups.entry((&m.way, m.load.mib, m.load.regions)).or_default().push(m);
     }
     let heads = ["move", "live", "regions"].into_iter().chain(PHASES).chain(["total", "downtime", "n"]);
-    let mut table = Table::new("Moves, phases in milliseconds", heads);
+    let mut table = Table::new(title, heads);
     for ((way, mib, regions), all) in groups {
         let middle = |f: &dyn Fn(&Moved) -> f64| median(&all.iter().map(|m| f(m)).collect::<Vec<_>>());
         let mut cells = vec![way.to_owned(), size((mib << 20) as usize), regions.to_string()];

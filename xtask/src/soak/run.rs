@@ -1,6 +1,6 @@
 //! One run of the soak, and the native runs that it is compared with.
 
-use ::tests::scene::{Hardware, Scene};
+use ::tests::scene::{Hardware, MACHINE, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
 use cuda_api::lock::lock;
 use std::collections::HashMap;
@@ -425,7 +425,9 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let mut scene = Scene::at(directory, hardware);
     let (seed, devices) = (plan.seed.to_string(), plan.gpus.to_string());
     let soft = [("SOFTGPU_SEED", seed.as_str()), ("SOFTGPU_DEVICES", devices.as_str())];
-    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &soft));
+    // On the CPU driver one server has the job's own GPUs in half of the runs.
+    let beside = [soft[0], soft[1], ("SOFTGPU_SEED_ID", if plan.seed % 4 < 2 { MACHINE } else { "one" })];
+    let servers = [Server::start_with(&scene, "one", &[], &beside), Server::start_with(&scene, "two", &[], &soft)];
     let start = plan.start.name(&servers, plan.gpus);
     let options = ["--server", &start];
     let journal = scene.path.join("journal");
@@ -433,7 +435,9 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let _ = std::fs::create_dir_all(&journal);
     let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
     let log = log.display().to_string();
-    let env = [soft[0], soft[1], ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal)];
+    // Between places of one GPU half of the jobs copy what the others hand over.
+    let copies = if plan.seed.is_multiple_of(2) { "1" } else { "0" };
+    let env = [soft[0], soft[1], ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal), ("MRCUDA_FAULT_NO_ADOPTION", copies)];
     let enough = scene.path.join("enough");
     let args = if reference.told { with_end(&reference.args, &enough) } else { reference.args.clone() };
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
