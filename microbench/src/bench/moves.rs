@@ -237,7 +237,7 @@ fn job(
     ];
     let args: Vec<&str> = ["live"].into_iter().chain(args.iter().flat_map(|(key, value)| [*key, value.as_str()])).collect();
     let copied = if memory == Memory::Copied { "1" } else { "0" };
-    let mut job = stage.job_with(home(servers), &args, &[("MRCUDA_FAULT_NO_ADOPTION", copied)])?;
+    let mut job = stage.job(home(servers), &args, &[("MRCUDA_FAULT_NO_ADOPTION", copied)])?;
     job.answer()?;
     let mut asked = home(servers).to_owned();
     let mut moved = Vec::new();

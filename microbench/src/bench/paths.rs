@@ -42,7 +42,7 @@ impl Path {
         match &self.driver {
             Driver::Native => stage.native(args),
             Driver::Against(library) => stage.with_driver(args, library),
-            Driver::At(place, _) => stage.job_with(place, args, env),
+            Driver::At(place, _) => stage.job(place, args, env),
         }
     }
 

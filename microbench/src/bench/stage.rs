@@ -81,12 +81,7 @@ impl Stage {
     }
 
     /// Ourselves, under `mrcuda run`, beginning at a place.
-    pub(crate) fn job(&self, place: &str, args: &[&str]) -> Result<Process, String> {
-        self.job_with(place, args, &[])
-    }
-
-    /// The same with more variables.
-    pub(crate) fn job_with(&self, place: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Process, String> {
+    pub(crate) fn job(&self, place: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Process, String> {
         let mut command = self.mrcuda();
         command.envs(env.iter().copied()).arg("run");
         if place != "local" {
