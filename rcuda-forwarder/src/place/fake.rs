@@ -364,11 +364,11 @@ impl Place for Fake {
         Err(Refused::Other("it has no memory to hand over".into()))
     }
 
-    fn could_adopt(&self, _: &cuda_api::ops::Offer, _: &[[u64; 3]]) -> Result<u64, Refused> {
+    fn could_adopt(&self, _: &Offer, _: &[[u64; 3]]) -> Result<u64, Refused> {
         Err(Refused::Other("it adopts nothing".into()))
     }
 
-    fn adopt_from(&self, _: &cuda_api::ops::Offer, _: &[[u64; 3]]) -> Result<(), Refused> {
+    fn adopt_from(&self, _: &Offer, _: &[[u64; 3]]) -> Result<(), Refused> {
         Err(Refused::Other("it adopts nothing".into()))
     }
 
