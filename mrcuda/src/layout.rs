@@ -19,6 +19,12 @@ const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const NVML: &str = "libmrcuda_nvml.so";
 /// Its names.
 const NVML_NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+/// Libraries of a GPU's video and optical flow engines. They reach for the real driver behind `libcuda.so.1`, which a job does not have:
+/// nvJPEG, for example, then waits in one of them forever. Files that are no libraries stand in for them, so that they cannot be loaded
+/// and programs do what they do where there are no such engines.
+const ENGINES: [&str; 3] = ["libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-opticalflow.so.1"];
+/// The contents of these files.
+const NO_ENGINES: &str = "mrcuda: a job has no video and optical flow engines (docs/limitations.md)\n";
 
 /// A file of this installation, beside the executable.
 pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
@@ -39,14 +45,18 @@ pub(crate) fn library_directory() -> io::Result<PathBuf> {
     let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
     let near = shim.with_file_name(LIBRARIES);
     let up = Path::new("..");
-    if lay_out(&near, &NAMES, &up.join(SHIM)).and_then(|()| lay_out(&near, &NVML_NAMES, &up.join(NVML))).is_ok() {
+    let all = |directory: &Path, shim: &Path, nvml: &Path| {
+        lay_out(directory, &NAMES, shim)?;
+        lay_out(directory, &NVML_NAMES, nvml)?;
+        leave_out(directory, &ENGINES)
+    };
+    if all(&near, &up.join(SHIM), &up.join(NVML)).is_ok() {
         return Ok(near);
     }
     // One directory for each installation, since several may be in use at once.
     let mark = fnv1a(shim.as_os_str());
     let far = directory::make()?.join(format!("lib-{mark:016x}"));
-    lay_out(&far, &NAMES, &shim)?;
-    lay_out(&far, &NVML_NAMES, &nvml)?;
+    all(&far, &shim, &nvml)?;
     Ok(far)
 }
 
@@ -61,6 +71,20 @@ fn lay_out(directory: &Path, names: &[&str], target: &Path) -> io::Result<()> {
         let fresh = directory.join(format!(".{name}.{}", std::process::id()));
         std::os::unix::fs::symlink(target, &fresh)?;
         std::fs::rename(&fresh, &link)?;
+    }
+    Ok(())
+}
+
+/// Creates files that no loader takes for these libraries, in the same way.
+fn leave_out(directory: &Path, names: &[&str]) -> io::Result<()> {
+    for name in names {
+        let path = directory.join(name);
+        if std::fs::read_to_string(&path).is_ok_and(|now| now == NO_ENGINES) {
+            continue;
+        }
+        let fresh = directory.join(format!(".{name}.{}", std::process::id()));
+        std::fs::write(&fresh, NO_ENGINES)?;
+        std::fs::rename(&fresh, &path)?;
     }
     Ok(())
 }
@@ -94,6 +118,21 @@ mod tests {
         lay_out(&dir, &NAMES, Path::new("/b/shim.so")).unwrap();
         assert_eq!(std::fs::read_link(dir.join("libcuda.so")).unwrap(), Path::new("/b/shim.so"));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn libraries_of_engines_cannot_be_loaded() {
+        let dir = std::env::temp_dir().join(format!("mrcuda-engines-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(ENGINES[0]), "older").unwrap();
+        leave_out(&dir, &ENGINES).unwrap();
+        leave_out(&dir, &ENGINES).unwrap();
+        for name in ENGINES {
+            // SAFETY: nothing of it is run, because it is no library.
+            assert!(unsafe { libloading::Library::new(dir.join(name)) }.is_err());
+        }
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), ENGINES.len());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
