@@ -47,7 +47,7 @@ pub(crate) fn predict(plan: &Plan) -> Predicted {
     let figures = models::predict::Plan {
         from: first(&plan.from),
         to: first(&plan.to),
-        bytes: plan.chunk_bytes as f64,
+        bytes: plan.chunk_bytes.saturating_sub(plan.adoptable_bytes) as f64,
         regions: plan.chunks as f64,
         records: plan.records as f64,
         chunks: plan.chunks as f64,

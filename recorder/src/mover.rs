@@ -57,7 +57,9 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
         if let Err(why) = look(device, source, &mut plan) {
             blockers.push(why);
         }
-        blockers.extend(leg::blockers(device, source, to));
+        let (found, adoptable) = leg::blockers(device, source, to);
+        blockers.extend(found);
+        plan.adoptable_bytes += adoptable;
     }
     blockers.extend(internal_error::blocker());
     blockers.extend(registry::blockers_among(&devices));

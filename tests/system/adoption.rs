@@ -35,6 +35,9 @@ fn every_way_between_places_of_one_gpu() {
     let way =
         [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
     let own = held(job.pid(), &servers);
+    let plan = scene.mrcuda().args(["plan", &job.pid().to_string(), "--to", &two.near(0), "--json"]).output().unwrap();
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
+    assert!(plan["ok"] == true && plan["adoptable_bytes"].as_u64() >= Some(MEMORY), "{plan}");
     for (number, to) in way.iter().enumerate() {
         wait_for_step(&mut job, 100 + 100 * number as u32);
         let (adopted, copied) = ways(&job.migrate(to).unwrap());

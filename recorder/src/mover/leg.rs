@@ -396,25 +396,27 @@ impl Drop for Leg<'_> {
     }
 }
 
-/// All blockers of a move that can be found without beginning it: a connection to a server is opened and closed again.
-pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> Vec<MoveError> {
+/// All blockers of a move that can be found without beginning it, and how many bytes would not be copied: a connection to a server is opened
+/// and closed again.
+pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> (Vec<MoveError>, u64) {
     if is_there(source, to) {
-        return vec![MoveError::AlreadyThere];
+        return (vec![MoveError::AlreadyThere], 0);
     }
     let mut all = blockers_at_source(device);
     all.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
+    let mut without_copy = 0;
     // Opening the driver in this process cannot be undone.
     if !matches!(to, Spec::Local(_)) {
         match Place::open(to, device.index) {
             Ok(target) => {
-                let adoptable = adoptable(source, &target).unwrap_or(0);
-                all.extend(blockers_at_target(device, &target, adoptable).unwrap_or_else(|why| vec![why]));
+                without_copy = adoptable(source, &target).unwrap_or(0);
+                all.extend(blockers_at_target(device, &target, without_copy).unwrap_or_else(|why| vec![why]));
                 target.release();
             }
             Err(why) => all.push(why.into()),
         }
     }
-    all
+    (all, without_copy)
 }
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
