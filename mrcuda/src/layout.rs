@@ -22,7 +22,14 @@ const NVML_NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 /// Libraries of a GPU's video and optical flow engines. They reach for the real driver behind `libcuda.so.1`, which a job does not have:
 /// nvJPEG, for example, then waits in one of them forever. Files that are no libraries stand in for them, so that they cannot be loaded
 /// and programs do what they do where there are no such engines.
-const ENGINES: [&str; 3] = ["libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-opticalflow.so.1"];
+const ENGINES: [&str; 6] = [
+    "libnvcuvid.so.1",
+    "libnvcuvid.so",
+    "libnvidia-encode.so.1",
+    "libnvidia-encode.so",
+    "libnvidia-opticalflow.so.1",
+    "libnvidia-opticalflow.so",
+];
 /// The contents of these files.
 const NO_ENGINES: &str = "mrcuda: a job has no video and optical flow engines (docs/limitations.md)\n";
 
@@ -48,7 +55,9 @@ pub(crate) fn library_directory() -> io::Result<PathBuf> {
     let all = |directory: &Path, shim: &Path, nvml: &Path| {
         lay_out(directory, &NAMES, shim)?;
         lay_out(directory, &NVML_NAMES, nvml)?;
-        leave_out(directory, &ENGINES)
+        // A directory that an older version has laid out, and that cannot be written to, is good enough.
+        let _ = leave_out(directory, &ENGINES);
+        Ok::<_, io::Error>(())
     };
     if all(&near, &up.join(SHIM), &up.join(NVML)).is_ok() {
         return Ok(near);

@@ -6,10 +6,8 @@ use super::state::arrays::is_window;
 use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
-use crate::steer::{ARENA, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -93,28 +91,33 @@ impl Drop for Flight {
     }
 }
 
-/// The pieces whose memory exists, and how many do not. Those that follow each other at both ends, in one chunk of `chunks`, are one: a
-/// driver takes microseconds for each copy, and a move of 16 GiB has a quarter of a million pages.
-fn runs(pieces: &[Piece], chunks: Range<u64>, mut is_there: impl FnMut(u64, u64) -> bool) -> (Vec<Piece>, usize) {
+/// The pieces whose memory exists, and how many do not. Those that follow each other at both ends, in one chunk, are one: a driver takes
+/// microseconds for each copy, and a move of 16 GiB has a quarter of a million pages. `chunk_end`: the end of the chunk at an address, if
+/// there is one.
+fn runs(
+    pieces: &[Piece],
+    mut is_there: impl FnMut(u64, u64) -> bool,
+    chunk_end: impl Fn(u64) -> Option<u64>,
+) -> (Vec<Piece>, usize) {
     let (mut runs, mut missing): (Vec<Piece>, usize) = (Vec::new(), 0);
+    // Where the last run may reach. The device heap is copied by a kernel, arrays by rows, and each variable by a copy of its own.
+    let mut end = 0;
     for p in pieces.iter().filter(|p| p.bytes > 0) {
         if !is_there(p.address, p.bytes as u64) {
             missing += 1;
             continue;
         }
-        // The device heap is copied by a kernel, arrays by rows, and each variable by a copy of its own.
-        let plain = |p: &Piece| !p.raw && chunks.contains(&p.address);
+        let reaches = p.address + p.bytes as u64;
         match runs.last_mut() {
             Some(run)
-                if plain(run)
-                    && plain(p)
-                    && run.address + run.bytes as u64 == p.address
-                    && run.at + run.bytes == p.at
-                    && is_there(run.address, (run.bytes + p.bytes) as u64) =>
+                if reaches <= end && !p.raw && run.address + run.bytes as u64 == p.address && run.at + run.bytes == p.at =>
             {
                 run.bytes += p.bytes;
             }
-            _ => runs.push(*p),
+            _ => {
+                end = chunk_end(p.address).filter(|_| !p.raw).unwrap_or(0);
+                runs.push(*p);
+            }
         }
     }
     (runs, missing)
@@ -192,8 +195,12 @@ impl Executor {
         }
         let stream = life.lane(lane);
         let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
-        let base = own_base(self.virtual_device);
-        let (runs, missing) = runs(pieces, base..base + ARENA, self.presence());
+        let chunk_end = |at: u64| {
+            let chunks = lock(&self.chunks);
+            let (start, chunk) = chunks.range(..=at).next_back()?;
+            Some(start + chunk.bytes).filter(|end| at < *end)
+        };
+        let (runs, missing) = runs(pieces, self.presence(), chunk_end);
         let submitted = runs.iter().try_for_each(|p| {
             let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
             if is_window(p.address) {
@@ -377,7 +384,8 @@ mod tests {
         // Two chunks that lie beside each other, and variables behind them.
         let is_there =
             |at: u64, bytes: u64| [(0, 100), (100, 200), (1000, 2000)].iter().any(|(from, to)| at >= *from && at + bytes <= *to);
-        let of = |pieces: &[Piece]| runs(pieces, 0..1000, is_there);
+        let chunk_end = |at: u64| [100, 200].into_iter().find(|end| at < *end);
+        let of = |pieces: &[Piece]| runs(pieces, is_there, chunk_end);
         let one = [piece(0, 0, 10), piece(10, 10, 10), piece(20, 20, 5)];
         assert_eq!(of(&one), (vec![piece(0, 0, 25)], 0));
         // Apart at either end; the end of a chunk; variables; the heap; nothing.

@@ -447,12 +447,12 @@ unsafe fn exchange(region: *mut u8, host: *mut u8, bytes: usize, to_device: bool
     }
 }
 
-/// Bytes of memory that the program has registered; zeros where it cannot be read any more.
-pub fn read_registered(at: u64, bytes: usize) -> Vec<u8> {
-    let mut read = vec![0; bytes];
+/// Bytes of memory that the program has registered, with zeros where it cannot be read any more, and whether all of it could be read.
+pub fn read_registered(at: u64, bytes: usize) -> (Vec<u8>, bool) {
+    let (mut read, end) = (vec![0; bytes], End::default());
     // SAFETY: the vector is ours, and no reference to its bytes is used meanwhile. Of the program's memory only the bytes are used.
-    unsafe { exchange(read.as_mut_ptr(), at as *mut u8, bytes, true, &End::default()) };
-    read
+    unsafe { exchange(read.as_mut_ptr(), at as *mut u8, bytes, true, &end) };
+    (read, !end.is_bad())
 }
 
 /// Writes bytes to memory that the program has registered, as far as it can be written. Natively the GPU would write the others to pages

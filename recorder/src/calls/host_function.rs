@@ -240,7 +240,12 @@ fn perform((token, arrived): Arrival) {
     let _ = match &call.task {
         // The program may have unmapped its own memory meanwhile.
         Task::Read(r) if r.rows == 1 && blocks::is_registered(r.at) => {
-            send(&rcuda_forwarder::read_registered(r.at, r.width as usize))
+            let (bytes, whole) = rcuda_forwarder::read_registered(r.at, r.width as usize);
+            if !whole {
+                // The call has returned. Natively the pages would still be there.
+                tracing::warn!(target: "memory", "registered memory at {:#x} was unmapped before a copy of it: the GPU gets zeros", r.at);
+            }
+            send(&bytes)
         }
         // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
         Task::Read(r) => send(&unsafe { rect::gather(r.at, r.pitch, r.width, r.rows) }),

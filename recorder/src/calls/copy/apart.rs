@@ -303,7 +303,7 @@ fn search(place: &Place, (host, is_registered): (u64, bool), device: u64, bytes:
         let (at, bytes) = (host + from, (to - from) as usize);
         if is_registered {
             // The program may unmap it meanwhile.
-            place.give_named_at_once(&rcuda_forwarder::read_registered(at, bytes));
+            place.give_named_at_once(&rcuda_forwarder::read_registered(at, bytes).0);
         } else {
             // SAFETY: bytes of the copy's source, which was touched, or is pinned memory of the job.
             place.give_named_at_once(unsafe { std::slice::from_raw_parts(at as *const u8, bytes) });
