@@ -74,12 +74,8 @@ impl Executor {
         let mut imported = lock(&self.views.to_adopt);
         self.give_up(std::mem::take(&mut *imported).into_values());
         let (most, lowest) = room();
-        let wanted: Vec<&Shown> = {
-            let chunks = lock(&self.chunks);
-            let adopted = |s: &Shown| chunks.get(&s.address).is_some_and(|c| c.at_source == Some(s.number));
-            let most = most.saturating_sub(chunks.values().filter(|c| c.descriptor.is_some()).count());
-            shown.iter().filter(|s| !adopted(s)).take(most).collect()
-        };
+        let kept = lock(&self.chunks).values().filter(|c| c.descriptor.is_some()).count();
+        let wanted = &shown[..shown.len().min(most.saturating_sub(kept))];
         if wanted.is_empty() {
             return Ok(());
         }
