@@ -51,7 +51,7 @@ extern "C" fn in_child() {
     for slot in &OPEN {
         let fd = slot.swap(NONE, Ordering::AcqRel);
         if fd != NONE {
-            // SAFETY: the parent's descriptor; whoever owns it here is never run in a child (every call is refused there).
+            // SAFETY: the parent's descriptor; its owner runs nothing in a child, where every call is refused.
             unsafe { libc::close(fd) };
         }
     }

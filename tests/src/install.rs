@@ -75,7 +75,7 @@ pub fn root() -> PathBuf {
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
-    // What cargo says of this program to it. Build scripts that ask cargo to run them again when such a variable changes (ring's) would
+    // The variables by which cargo describes this program. Build scripts that ask cargo to run them again when such a variable changes (ring's) would
     // run again, and all that uses their crates would be compiled again, whenever cargo runs below `cargo run` and then by itself.
     let names = std::env::vars_os().map(|(name, _)| name);
     let of_this_program =

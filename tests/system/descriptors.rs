@@ -1,5 +1,5 @@
-//! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels. (Between
-//! places of one GPU nothing is copied, which these jobs are told not to make use of: adoption.rs.)
+//! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels. Between places
+//! of one GPU nothing is copied (adoption.rs), unless a job is told to copy, as these are.
 
 use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use tests::kill::gpu_bytes;

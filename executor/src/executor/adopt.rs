@@ -11,7 +11,7 @@
 
 use super::Executor;
 use super::state::mappings::{Descriptor, Imported, Mapped};
-use super::view::{Shown, request};
+use super::view::{Shown, failed, request};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
@@ -36,10 +36,6 @@ fn moved_to(lowest: RawFd, fd: &OwnedFd) -> Option<OwnedFd> {
     let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
     // SAFETY: a new descriptor that nothing else owns.
     (high >= 0).then(|| unsafe { OwnedFd::from_raw_fd(high) })
-}
-
-fn failed(what: &'static str) -> impl Fn(Code) -> String {
-    move |rc| format!("{what} failed with error {rc}")
 }
 
 impl Executor {

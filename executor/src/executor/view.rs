@@ -96,6 +96,11 @@ pub(super) fn request(
     Ok(())
 }
 
+/// The text of a driver's error.
+pub(super) fn failed(what: &'static str) -> impl Fn(Code) -> String {
+    move |rc| format!("{what} failed with error {rc}")
+}
+
 /// Merges adjacent ranges (address, bytes).
 pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
@@ -146,7 +151,6 @@ impl Executor {
     }
 
     fn look_at(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
-        let failed = |what: &'static str| move |rc: Code| format!("{what} failed with error {rc}");
         self.make_current().map_err(failed("using the GPU"))?;
         let life = self.life();
         let wanted: BTreeMap<u64, (u64, u64)> = {
@@ -382,6 +386,6 @@ mod tests {
         .unwrap();
         assert_eq!(got, [false, false]);
         offer[3] ^= 1;
-        assert!(request(&offer, &[(1, 2)], |_| Ok(())).is_err(), "nobody is there");
+        assert!(request(&offer, &[(1, 2)], |_| Ok(())).is_err(), "no process has this socket");
     }
 }

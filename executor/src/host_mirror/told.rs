@@ -11,6 +11,11 @@ fn put_over(line: &mut Line, later: &Line) {
     line[1] |= later[1];
 }
 
+/// Adds a line to others by address, over what they have of its words.
+fn put(all: &mut BTreeMap<u64, Line>, line: &Line) {
+    all.entry(line[0]).and_modify(|l| put_over(l, line)).or_insert(*line);
+}
+
 /// The bits of all bytes of the words that have any of these bits.
 fn whole_words(mask: u64) -> u64 {
     (0..WORDS).filter(|i| of_word(mask, *i) != 0).fold(0, |m, i| m | 0xff << (8 * i))
@@ -66,9 +71,7 @@ pub(super) fn newest(passes: Vec<Vec<Change>>) -> Vec<Line> {
     let mut passes = passes.into_iter();
     let mut all: Vec<Line> = passes.next().into_iter().flatten().map(|c| c.line).collect();
     let mut later: BTreeMap<u64, Line> = BTreeMap::new();
-    for Change { line, .. } in passes.flatten() {
-        later.entry(line[0]).and_modify(|l| put_over(l, &line)).or_insert(line);
-    }
+    passes.flatten().for_each(|change| put(&mut later, &change.line));
     for line in &mut all {
         if let Some(l) = later.remove(&line[0]) {
             put_over(line, &l);
@@ -98,16 +101,13 @@ pub fn joined(mut looks: Vec<Vec<Line>>, whole: bool, is_new: impl Fn(u64) -> bo
         return looks.pop().unwrap_or_default();
     }
     let mut all: BTreeMap<u64, Line> = BTreeMap::new();
-    let mut put = |line: &Line| {
-        all.entry(line[0]).and_modify(|l| put_over(l, line)).or_insert(*line);
-    };
     if whole {
         // All values are those of that moment.
-        looks.iter().flatten().for_each(&mut put);
+        looks.iter().flatten().for_each(|l| put(&mut all, l));
         return in_order(all.into_values().collect());
     }
     // A writer never stops. The new memory comes first, because what follows refers to it; then what each scan has found.
-    looks.iter().flatten().filter(|l| is_new(l[0])).for_each(&mut put);
+    looks.iter().flatten().filter(|l| is_new(l[0])).for_each(|l| put(&mut all, l));
     let new = in_order(all.into_values().collect());
     new.into_iter().chain(looks.into_iter().flatten().filter(|l| !is_new(l[0]))).collect()
 }

@@ -76,7 +76,6 @@ fn tour(servers: &[Server; 2]) -> Vec<String> {
 }
 
 /// A move, with its job's load.
-#[derive(Clone)]
 struct Moved {
     load: Load,
     way: String,
@@ -164,7 +163,8 @@ pub(super) fn run(
         .map(|load| job(stage, servers, *load, Memory::HandedOver, Instant::now() + limit, figures))
         .collect();
     match handed {
-        Ok(all) => figures.table(table("Moves that hand memory over, phases in milliseconds", &all.concat())),
+        Ok(all) => figures
+            .table(table("Moves that hand memory over, phases in milliseconds", &all.into_iter().flatten().collect::<Vec<_>>())),
         Err(why) => figures.miss("moves that hand memory over", &why),
     }
     let limits: BTreeMap<String, f64> = widths.iter().map(|(name, all)| (name.clone(), median(all))).collect();

@@ -456,7 +456,7 @@ pub fn read_registered(at: u64, bytes: usize) -> (Vec<u8>, bool) {
 }
 
 /// Writes bytes to memory that the program has registered, as far as it can be written. Natively the GPU would write the others to pages
-/// that nobody sees any more.
+/// that are mapped nowhere any more.
 ///
 /// # Safety
 /// Nothing but the program refers to its memory.

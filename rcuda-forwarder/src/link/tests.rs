@@ -136,7 +136,7 @@ fn nonsense_from_the_worker_loses_it_and_writes_nowhere() {
     }
 }
 
-/// As natively, where the GPU writes to pages that nobody sees any more.
+/// As natively, where the GPU writes to pages that are mapped nowhere any more.
 #[test]
 fn an_answer_lands_in_what_is_left_of_registered_memory() {
     let (link, mut peer) = linked(LONG);

@@ -580,7 +580,7 @@ fn a_write_fails_when_the_other_end_reads_nothing_for_the_limit_of_the_connectio
         };
         assert!(began.elapsed() >= limit);
         assert!(why.contains("the other end has read nothing for 200ms"), "{why}");
-        // Nobody can use it any more.
+        // The connection is unusable.
         assert_eq!(a.write_pieces(&[&[1]]).unwrap_err().to_string(), why);
         assert_eq!((&mut &a).read(&mut [0; 8]).unwrap_err().to_string(), why);
     }
