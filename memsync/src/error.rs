@@ -2,6 +2,7 @@
 
 use cuda_api::code::{self, Code};
 use std::io;
+use std::path::PathBuf;
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,24 @@ pub enum SyncError {
         pages: usize,
         /// Address of one of them.
         address: u64,
+    },
+    /// A file of a store cannot be used.
+    #[error("cannot {what} {}: {why}", path.display())]
+    File {
+        /// The operation that failed.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// A file of a store does not hold what was written.
+    #[error("the file {} cannot be used: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        why: String,
     },
     /// The other end failed, with this error text.
     #[error("at the other place: {0}")]

@@ -2,7 +2,7 @@
 //!
 //! | frame | bytes |
 //! |---|---|
-//! | show | `MRMEMSR2`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory) |
+//! | show | `MRMEMSR3`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to tell them) |
 //! | hello | `MRMEMRY4`, u8 how what travels is verified, u8 how what is in view is (0 not, 2 by hashes, 3 by bytes), u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of adopted chunks, chunks of 24 bytes |
 //! | hashes | u64 number of pages, 32 bytes for each |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
@@ -16,7 +16,7 @@ use cuda_api::wire::Wire;
 use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 
 const MAGIC: &[u8; 8] = b"MRMEMRY4";
-const SHOW: &[u8; 8] = b"MRMEMSR2";
+const SHOW: &[u8; 8] = b"MRMEMSR3";
 const SHOWN_BYTES: usize = 24;
 /// Maximum bytes of a batch of pages: the size of a buffer.
 pub(crate) const BATCH: usize = 4 << 20;
@@ -91,11 +91,21 @@ pub(crate) struct Show {
     pub(crate) gpu: [u8; 16],
     pub(crate) offer: Offer,
     pub(crate) chunks: Vec<Shown>,
+    /// All its regions, if the target has none of its own.
+    pub(crate) regions: Vec<Region>,
+}
+
+/// Reads a region that must lie behind the one that ends at `end`.
+fn next_region(bytes: &[u8], end: &mut u64) -> Result<Region, SyncError> {
+    let r = Region::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("a region of no known kind"))?;
+    let fits = r.bytes > 0 && r.address >= *end;
+    *end = r.address.checked_add(r.bytes).filter(|_| fits).ok_or(SyncError::Protocol("regions out of order"))?;
+    Ok(r)
 }
 
 impl Show {
     pub(crate) fn send(&self, seeds: &Seeds, s: &mut dyn Stream) -> Result<(), SyncError> {
-        let mut out = Vec::with_capacity(128 + self.chunks.len() * SHOWN_BYTES);
+        let mut out = Vec::with_capacity(136 + self.chunks.len() * SHOWN_BYTES + self.regions.len() * REGION_BYTES);
         out.extend_from_slice(SHOW);
         out.extend_from_slice(&seeds.choose);
         out.extend_from_slice(&seeds.prove);
@@ -103,6 +113,8 @@ impl Show {
         out.extend_from_slice(&self.offer);
         self.chunks.len().put(&mut out);
         self.chunks.iter().for_each(|c| c.put(&mut out));
+        self.regions.len().put(&mut out);
+        self.regions.iter().for_each(|r| r.put(&mut out));
         s.write_all(&out).and_then(|()| s.flush()).map_err(SyncError::io("telling what is here"))
     }
 
@@ -119,7 +131,14 @@ impl Show {
             return Err(SyncError::Protocol("too many chunks"));
         }
         let chunk = |bytes: &[u8; SHOWN_BYTES]| Shown::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("half a chunk"));
-        Ok((seeds, Show { gpu, offer, chunks: read_list(s, count, what, chunk)? }))
+        let chunks = read_list(s, count, what, chunk)?;
+        let count = u64::from_le_bytes(read(s, what)?);
+        if count > MAX_REGIONS {
+            return Err(SyncError::Protocol("too many regions"));
+        }
+        let mut end = 0;
+        let regions = read_list::<REGION_BYTES, Region>(s, count, what, |bytes| next_region(bytes, &mut end))?;
+        Ok((seeds, Show { gpu, offer, chunks, regions }))
     }
 }
 
@@ -172,9 +191,7 @@ impl Hello {
         let mut end = 0;
         let mut in_view = Vec::new();
         let regions = read_list::<{ REGION_BYTES + 1 }, Region>(s, count, what, |bytes| {
-            let r = Region::get(&mut &bytes[..]).map_err(|_| SyncError::Protocol("a region of no known kind"))?;
-            let fits = r.bytes > 0 && r.address >= end;
-            end = r.address.checked_add(r.bytes).filter(|_| fits).ok_or(SyncError::Protocol("regions out of order"))?;
+            let r = next_region(&bytes[..REGION_BYTES], &mut end)?;
             in_view.push(bytes[REGION_BYTES] != 0 && r.kind == Kind::Chunk);
             Ok(r)
         })?;
@@ -331,7 +348,8 @@ mod tests {
     #[test]
     fn what_is_shown_arrives_whole_or_not_at_all() {
         let chunks = vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; 3];
-        let show = Show { gpu: [8; 16], offer: [9; 32], chunks };
+        let regions = vec![Region { address: 1 << 45, bytes: 2 << 20, kind: Kind::Chunk }];
+        let show = Show { gpu: [8; 16], offer: [9; 32], chunks, regions };
         let seeds = Seeds::draw().expect("random bytes");
         assert_ne!(seeds, Seeds::draw().expect("random bytes"));
         let mut s = Cursor::new(Vec::new());

@@ -20,12 +20,17 @@ fn sent(send: impl FnOnce(&mut Cursor<Vec<u8>>) -> Result<(), SyncError>) -> Vec
 #[test]
 fn frames() {
     let seeds = Seeds::draw().expect("random bytes");
-    let show = |n| Show { gpu: [8; 16], offer: [9; 32], chunks: vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; n] };
     let regions = vec![
         Region { address: 0x10_0000, bytes: 0x1_0005, kind: Kind::Chunk },
         Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },
         Region { address: 0x40_0000, bytes: 1 << 20, kind: Kind::Heap },
     ];
+    let show = |n| Show {
+        gpu: [8; 16],
+        offer: [9; 32],
+        chunks: vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; n],
+        regions: regions[n..].to_vec(),
+    };
     let hello = |sent, seen| Hello {
         sent,
         seen,

@@ -13,12 +13,15 @@
 //! Between places of one GPU the target can have **adopted** chunks before: they are the source's own memory, so nothing of them is hashed or
 //! copied. The target names them with the numbers of their memory, and the source checks that these are still the ones that it has.
 //!
+//! A [`Store`] holds the memory of a parked device in host memory or in a file. It takes part in rounds like a place with a GPU.
+//!
 //! For each round the source draws the keys of the page hash ([`executor::PageKey`]) from the system's random source:
 //! one for the selection of pages, one for the verification. docs/page-hash.md states what the hash guarantees.
 //!
 //! ```text
 //! target                                         source
-//!                                    ◀─stripe 0─   Show: keys, GPU, where chunks can be had, which they are
+//!                                    ◀─stripe 0─   Show: keys, GPU, where chunks can be had, which they are,
+//!                                                  to a store: its regions
 //!   Hello: how to verify, regions,   ──────────▶
 //!          what it has adopted
 //!   hashes of what travels           ──────────▶
@@ -44,6 +47,7 @@ mod parts;
 mod region;
 mod round;
 mod source;
+mod store;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -53,17 +57,23 @@ pub use error::SyncError;
 pub use faults::Faults;
 pub use region::{Kind, PAGE, Region, regions};
 pub use round::{Part, Round, Stream, Verify};
+pub use store::Store;
 
 use executor::Executor;
 use std::sync::Arc;
 
 /// Runs the source's part of a round. `conns` are the same connections, in the same order, as the target's; there is at
-/// least one.
+/// least one. `tell`: the target is a [`Store`], which must be told the regions.
 ///
 /// # Errors
 /// See [`SyncError`]. The source's memory is only read.
-pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], fault: &Faults) -> Result<Round, SyncError> {
-    source::run(exec, conns, fault)
+pub fn run_source(
+    exec: &Arc<Executor>,
+    conns: &mut [Box<dyn Stream>],
+    tell: bool,
+    fault: &Faults,
+) -> Result<Round, SyncError> {
+    source::run(exec, conns, tell, fault)
 }
 
 /// Runs the target's part of a round. With verification the job must be quiesced, and success means that both ends hold

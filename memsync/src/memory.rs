@@ -15,8 +15,27 @@ pub(crate) trait Memory: Sync {
     type Flight: Send;
     /// The regions of the job at this place.
     fn regions(&self) -> Result<Vec<Region>, SyncError>;
+    /// A target learns the regions of the source, if that was asked to tell them. A store takes them for its own.
+    fn take_regions(&self, _: &[Region]) -> Result<(), SyncError> {
+        Ok(())
+    }
+    /// A round begins; the key of its proof, if it has one.
+    fn begin(&self, _: Option<&PageKey>) {}
     /// Hashes of pages under a key; [`NO_HASH`] where memory has been freed.
     fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError>;
+    /// As [`Memory::hash`], for a source that looks for pages to send. Of a page that is to be sent in any case it may be one that no page
+    /// has.
+    fn hash_to_send(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        self.hash(key, pages)
+    }
+    /// As [`Memory::hash`], for the proof, at the end of the round.
+    fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        self.hash(key, pages)
+    }
+    /// What a target holds is proved: makes it last. Returns what identifies it, for a store in a file.
+    fn seal(&self) -> Result<[u8; 32], SyncError> {
+        Ok([0; 32])
+    }
     /// Acquires a buffer.
     fn buffer(&self) -> Result<Self::Buffer, SyncError>;
     /// The bytes of a buffer.
@@ -117,7 +136,7 @@ impl Memory for Arc<Executor> {
 
     fn show(&self) -> Show {
         let (offer, chunks) = Executor::show(self).unwrap_or_default();
-        Show { gpu: Memory::gpu(self), offer, chunks }
+        Show { gpu: Memory::gpu(self), offer, chunks, regions: Vec::new() }
     }
 
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {

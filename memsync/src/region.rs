@@ -59,7 +59,7 @@ impl Region {
         self.bytes.div_ceil(PAGE)
     }
 
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.address.saturating_add(self.bytes)
     }
 }

@@ -62,6 +62,8 @@ pub struct Round {
     /// verify). It is the same at both ends. Keys differ from round to round, so digests of different rounds cannot
     /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
     pub digest: [u8; 32],
+    /// What identifies the file of a store that was the target, if the round has verified it; zeros otherwise.
+    pub seal: [u8; 32],
 }
 
 /// Rows of memory at one end of a copy of the job.

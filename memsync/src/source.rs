@@ -122,17 +122,21 @@ fn none_gone(gone: usize) -> Result<(), SyncError> {
 
 /// Computes the hashes of the proof.
 fn hash_again<M: Memory>(m: &M, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
-    m.hash(key, pages).and_then(|hashes| whole(hashes, "source"))
+    m.hash_to_prove(key, pages).and_then(|hashes| whole(hashes, "source"))
 }
 
-pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Faults) -> Result<Round, SyncError> {
+pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
     let seeds = Seeds::draw()?;
-    let show = m.show();
+    let mut show = m.show();
+    if tell {
+        show.regions = m.regions()?;
+    }
     show.send(&seeds, &mut *conns[0])?;
     let mut hello = Hello::receive(&mut *conns[0])?;
+    m.begin(hello.verifies().then(|| seeds.prove()).as_ref());
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
@@ -147,7 +151,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
             let in_view: HashSet<&Region> = seen.regions().iter().collect();
             let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
             let key = seeds.choose();
-            let hashes = (m.hash(&key, &mine)?, m.hash(&key, &seen)?);
+            let hashes = (m.hash_to_send(&key, &mine)?, m.hash_to_send(&key, &seen)?);
             Ok((regions, mine, hashes))
         });
         let hash_ms = ms(hashing);
@@ -230,5 +234,6 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], fault: &Fault
         hash_ms,
         copy_ms,
         digest: ours,
+        seal: [0; 32],
     })
 }

@@ -169,6 +169,8 @@ pub(crate) fn run<M: Memory>(
     }
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
     let (seeds, show) = Show::receive(&mut *conns[0])?;
+    m.take_regions(&show.regions)?;
+    m.begin((verify != Verify::Skip).then(|| seeds.prove()).as_ref());
     let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
     let adopted = m.adopted();
     let regions = without(m.regions()?, &adopted);
@@ -226,8 +228,13 @@ pub(crate) fn run<M: Memory>(
         }
         (None, None) => Ok(theirs),
     };
-    let ours = match ours {
-        Ok(d) => d,
+    // The source waits for the result, so nothing that is not durable counts as proved.
+    let sealed = ours.and_then(|ours| match hello.verifies() && ours == theirs {
+        true => Ok((ours, m.seal()?)),
+        false => Ok((ours, [0; 32])),
+    });
+    let (ours, seal) = match sealed {
+        Ok(sealed) => sealed,
         Err(e) => {
             Word::send(&mut *conns[0], Some(&e), [0; 32])?;
             return Err(e);
@@ -249,6 +256,7 @@ pub(crate) fn run<M: Memory>(
         hash_ms,
         copy_ms,
         digest: ours,
+        seal,
     })
 }
 
@@ -274,7 +282,7 @@ fn prove<M: Memory>(
     let key = seeds.prove();
     let hash = |how: Verify, pages: &Pages| match how {
         Verify::Bytes => Ok(Vec::new()),
-        _ => m.hash(&key, pages).and_then(|hashes| whole(hashes, "target")),
+        _ => m.hash_to_prove(&key, pages).and_then(|hashes| whole(hashes, "target")),
     };
     let after = hash(hello.sent, all)?;
     let seen_after = hash(hello.seen, seen)?;

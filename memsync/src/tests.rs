@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod parts;
+mod store;
 
 type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 
@@ -129,6 +130,7 @@ impl Memory for Fake {
             gpu: self.gpu(),
             offer: [1; 32],
             chunks: self.contents().into_iter().filter(|(_, (kind, _))| *kind == Kind::Chunk).map(shown).collect(),
+            regions: Vec::new(),
         }
     }
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
@@ -200,7 +202,7 @@ fn round_over(
         // Each end closes its connections when it is done, as callers do.
         let source = s.spawn({
             let faults = &faults;
-            move || source::run(from, &mut a, faults)
+            move || source::run(from, &mut a, false, faults)
         });
         let target = target::run(to, &mut b, verify, true, &faults);
         drop(b);
@@ -259,7 +261,7 @@ fn a_source_that_hashes_for_long_reads_meanwhile() {
     let (a, b) = UnixStream::pair().expect("sockets");
     let (mut a, mut b): (Ends, Ends) = (vec![Box::new(Counted(a, read))], vec![Box::new(b)]);
     std::thread::scope(|s| {
-        let source = s.spawn(move || source::run(&from, &mut a, &Faults::default()).map(|round| round.digest));
+        let source = s.spawn(move || source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest));
         let target = target::run(&to, &mut b, Verify::Auto, true, &Faults::default());
         drop(b);
         assert_eq!(source.join().expect("source").expect("source"), target.expect("target").digest);
@@ -276,7 +278,7 @@ fn a_target_that_fetches_for_long_reads_what_is_compared_meanwhile() {
     let (a, b) = UnixStream::pair().expect("sockets");
     let (mut a, mut b): (Ends, Ends) = (vec![Box::new(a)], vec![Box::new(Counted(b, read))]);
     std::thread::scope(|s| {
-        let source = s.spawn(|| source::run(&from, &mut a, &Faults::default()).map(|round| round.digest));
+        let source = s.spawn(|| source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest));
         let target = target::run(&to, &mut b, Verify::Bytes, true, &Faults::default());
         drop(b);
         assert_eq!(target.expect("target").digest, source.join().expect("source").expect("source"));
@@ -295,7 +297,7 @@ fn a_thread_that_cannot_be_started_is_an_error() {
             let (s, t) = std::thread::scope(|scope| {
                 let source = scope.spawn(|| {
                     refused(at_source);
-                    let ended = source::run(&from, &mut a, &Faults::default()).map(|round| round.digest);
+                    let ended = source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest);
                     a.clear();
                     ended
                 });
@@ -510,7 +512,7 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     let (from, to) = (job(1), job(2));
     let (mut a, b) = connections(2);
     drop(b);
-    assert!(matches!(source::run(&from, &mut a, &Faults::default()), Err(SyncError::Io { .. })));
+    assert!(matches!(source::run(&from, &mut a, false, &Faults::default()), Err(SyncError::Io { .. })));
     let (a, mut b) = connections(2);
     drop(a);
     assert!(matches!(target::run(&to, &mut b, Verify::Auto, true, &Faults::default()), Err(SyncError::Io { .. })));
@@ -518,7 +520,7 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     let (a, mut b) = connections(1);
     let mut garbage = a;
     garbage[0].write_all(&[0xff; 4096]).expect("write");
-    assert!(matches!(source::run(&from, &mut b, &Faults::default()), Err(SyncError::Protocol(_))));
+    assert!(matches!(source::run(&from, &mut b, false, &Faults::default()), Err(SyncError::Protocol(_))));
 }
 
 #[test]

@@ -94,8 +94,8 @@ impl<P: Place> Attendant<P> {
                 }
             }
             Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(ControlReply::Connected),
-            Control::RoundSource { ticket } => {
-                self.stripes.with(&ticket, |s| self.place.round_source(s)).map(ControlReply::Round)
+            Control::RoundSource { ticket, tell } => {
+                self.stripes.with(&ticket, |s| self.place.round_source(s, tell)).map(ControlReply::Round)
             }
             Control::RoundTarget { ticket, verify, near } => {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)

@@ -20,6 +20,36 @@ use std::time::Instant;
 /// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
 
+/// Where a worker that executes nothing keeps the memory of a parked device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreAt {
+    /// In its own memory.
+    Memory,
+    /// In a new file.
+    NewFile(String),
+    /// In a file that was completed before, with what identifies its contents.
+    File(String, [u8; 32]),
+}
+
+impl Wire for StoreAt {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            StoreAt::Memory => 0u8.put(out),
+            StoreAt::NewFile(path) => (1u8, path.clone()).put(out),
+            StoreAt::File(path, seal) => (2u8, (path.clone(), *seal)).put(out),
+        }
+    }
+
+    fn get(src: &mut &[u8]) -> Result<StoreAt, Short> {
+        match u8::get(src)? {
+            0 => Ok(StoreAt::Memory),
+            1 => Ok(StoreAt::NewFile(Wire::get(src)?)),
+            2 => Ok(StoreAt::File(Wire::get(src)?, Wire::get(src)?)),
+            _ => Err(Short),
+        }
+    }
+}
+
 wire_struct! {
     /// What a worker is to open.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +66,8 @@ wire_struct! {
         pub(crate) targets: Vec<String>,
         /// Connections need not be encrypted.
         pub(crate) plain: bool,
+        /// Instead of a GPU: where it keeps memory.
+        pub(crate) store: Option<StoreAt>,
     }
 }
 
@@ -234,6 +266,7 @@ mod tests {
                 limits: WorkerLimits::of_machine(),
                 targets: vec!["any".into()],
                 plain: true,
+                store: Some(StoreAt::File("f".into(), [7; 32])),
             }),
             Message::Ready("no".into()),
             Message::Job(hello.clone(), None, true),

@@ -38,6 +38,8 @@ pub enum Control {
     RoundSource {
         /// Ticket of the connections to use.
         ticket: [u8; 32],
+        /// Whether to tell the target all regions: it is a store, which has none of its own.
+        tell: bool,
     },
     /// Be the target of one round of copying.
     RoundTarget {
@@ -200,6 +202,9 @@ pub enum Refused {
     /// This place cannot connect to the other one.
     #[error("{0}")]
     Unreachable(String),
+    /// A file of a store does not hold what was written, or cannot be read.
+    #[error("{0}")]
+    Damaged(String),
     /// The driver has returned an error.
     #[error("the driver refused: {}", driver_text(*.0))]
     Driver(i32),
@@ -227,7 +232,8 @@ impl From<memsync::SyncError> for Refused {
             E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) => Refused::OtherMemory(text),
-            E::Gpu { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => Refused::Other(text),
+            E::Damaged { .. } => Refused::Damaged(text),
+            E::Gpu { .. } | E::File { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => Refused::Other(text),
         }
     }
 }
@@ -276,6 +282,7 @@ mod tests {
             hash_ms: 0.5,
             copy_ms: 1.5,
             digest: [7; 32],
+            seal: [8; 32],
         };
         vec![
             ControlReply::Ok,

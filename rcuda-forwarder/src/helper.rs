@@ -3,7 +3,7 @@
 //! The job does for a helper what a daemon does for a worker: it tells it which GPU to open and hands it the job's
 //! connection and data connections. The helper ends when the channel between them closes, so it never outlives its job.
 
-use crate::channel::{Channel, Message, Start};
+use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::Conn;
 use crate::greet::{JobHello, build_digest};
 use crate::limits::WorkerLimits;
@@ -27,18 +27,34 @@ const SEARCH: &str = "LD_LIBRARY_PATH";
 pub struct HelperOptions {
     /// Its program, whose main function is [`crate::helper_main`].
     pub program: PathBuf,
-    /// File of the CUDA driver.
-    pub driver: PathBuf,
-    /// The GPU's number in the driver.
-    pub gpu: u32,
+    /// What it opens.
+    pub opens: Opens,
     /// Directories that are removed from its library search path: they hold the recorder under the driver's name.
     pub hidden: Vec<PathBuf>,
 }
 
-/// Starts a helper and waits until it has opened its GPU. Returns the channel and the job's end of the connection.
+/// What a helper opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opens {
+    /// A GPU.
+    Gpu {
+        /// File of the CUDA driver.
+        driver: PathBuf,
+        /// The GPU's number in the driver.
+        gpu: u32,
+    },
+    /// Memory for a parked device.
+    Store(StoreAt),
+}
+
+/// Starts a helper and waits until it has opened its GPU, or its store. Returns the channel and the job's end of the connection.
 pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel, Conn)> {
     let other = |why: String| io::Error::other(why);
-    let driver = o.driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
+    let (driver, gpu, store) = match &o.opens {
+        Opens::Gpu { driver, gpu } => (driver.as_path(), *gpu, None),
+        Opens::Store(at) => (Path::new(""), 0, Some(at.clone())),
+    };
+    let driver = driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
     let (channel, theirs) = Channel::pair_apart()?;
     let arguments = [o.program.as_os_str().to_owned(), hello.pid.to_string().into(), build().into()];
     let arguments = arguments.into_iter().map(text).collect::<io::Result<Vec<CString>>>()?;
@@ -46,13 +62,13 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
     let (virtual_device, limits) = (hello.virtual_device, WorkerLimits::NONE);
-    channel
-        .send(&Message::Start(Start { driver, gpu: o.gpu, virtual_device, limits, targets: Vec::new(), plain: true }), None)?;
+    let start = Start { driver, gpu, virtual_device, limits, targets: Vec::new(), plain: true, store };
+    channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(why), None)) if why.is_empty() => {}
         Some((Message::Ready(why), None)) => return Err(other(why)),
         Some(_) => return Err(other("the helper sent a malformed message".into())),
-        None => return Err(other("the helper ended while it opened the GPU".into())),
+        None => return Err(other("the helper ended while it started".into())),
     }
     let (ours, theirs) = UnixStream::pair()?;
     channel.send(&Message::Job(hello.clone(), None, false), Some(theirs.as_fd()))?;

@@ -52,6 +52,7 @@ mod worker;
 pub use attendant::InProcess;
 pub use carried::Carried;
 pub use certificate::CertificateError;
+pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
@@ -59,7 +60,7 @@ pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use handshake::Trust;
-pub use helper::HelperOptions;
+pub use helper::{HelperOptions, Opens};
 pub use limits::WorkerLimits;
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod store;
 
 /// Result of applying a call.
 #[derive(Debug)]
@@ -73,8 +74,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
     /// Adopts them.
     fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused>;
-    /// Runs the source's part of a round over these connections.
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused>;
+    /// Runs the source's part of a round over these connections; tells a store all regions.
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], tell: bool) -> Result<memsync::Round, Refused>;
     /// Runs the target's part of a round over these connections.
     fn round_target(
         self: &Arc<Self>,

@@ -7,7 +7,7 @@
 //! daemon ends the process, which frees the GPU.
 
 use crate::attendant::{Attendant, Reach};
-use crate::channel::{Channel, Message, Start};
+use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{
@@ -17,6 +17,7 @@ use crate::greet::{self, GreetError};
 use crate::helper;
 use crate::inbox::Inbox;
 use crate::orphan;
+use crate::place::store::Parked;
 use crate::place::{Outcome, Place};
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
@@ -28,6 +29,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::driver::Loaded;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
+use ending::{abandon, leave};
 use faults::Point;
 use late::Late;
 use std::ffi::OsString;
@@ -43,6 +45,7 @@ use transport::Answers;
 mod bulk;
 mod completion;
 mod data;
+mod ending;
 mod host_mirror;
 mod late;
 mod text;
@@ -62,8 +65,6 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a worker that ends waits until its last messages have left it.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
 /// Maximum number of concurrent control requests, besides as many that end others.
@@ -124,7 +125,7 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
             // The process was started through a descriptor, whose name process lists would show otherwise.
             // SAFETY: a text that ends with a zero; names the first thread.
             unsafe { libc::prctl(libc::PR_SET_NAME, c"mrcuda-worker".as_ptr()) };
-            run(open, reach_of_daemon)
+            run_any(Ok, reach_of_daemon)
         }
         _ => {
             eprintln!("mrcuda worker: it takes no arguments, it is started by mrcuda serve");
@@ -142,7 +143,15 @@ pub fn helper_main() -> i32 {
     // The arguments: the job's process id, for process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
-    run(|start| if same { open(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
+    run_any(|start| if same { Ok(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
+}
+
+/// Runs a worker on a GPU or a store, as it is told, if `check` finds nothing wrong.
+fn run_any(check: impl FnOnce(&Start) -> Result<&Start, String>, reach: ReachOf) -> i32 {
+    hear(|channel, start| match start.store {
+        None => serve(channel, start, |start| check(start).and_then(open), reach),
+        Some(_) => serve(channel, start, |start| check(start).and_then(Parked::open), reach),
+    })
 }
 
 /// Allows as many descriptors as the system does. A helper inherits the job's limit, which may be low, and a connection that cannot be
@@ -180,21 +189,33 @@ fn count_gpus(driver: &Path) -> Result<i32, String> {
     }
 }
 
-/// Ends the process as soon as the last messages to the client have left it: exit handlers of a driver would wait for running kernels.
-fn leave(status: i32, client: &Conn) -> ! {
-    client.wait_written(LAST_WORDS);
-    abandon(status)
-}
-
-/// Ends the process at once: there is no client any more.
-fn abandon(status: i32) -> ! {
-    // SAFETY: ends the process; nothing is touched after it.
-    unsafe { libc::_exit(status) }
-}
-
 /// Runs a worker on any place until it ends. Returns only if it never had a client.
+#[cfg(test)]
 pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: ReachOf) -> i32 {
-    match prepare(open, reach) {
+    hear(|channel, start| serve(channel, start, open, reach))
+}
+
+/// Receives what the worker is to open.
+fn hear(then: impl FnOnce(Arc<Channel>, &Start) -> i32) -> i32 {
+    let heard = Channel::from_stdin().and_then(|channel| Ok((channel.receive()?, channel))).map_err(WorkerError::Channel);
+    match heard {
+        Ok((Some((Message::Start(start), None)), channel)) => then(Arc::new(channel), &start),
+        // The daemon no longer needs the worker.
+        Ok((None, _)) => 0,
+        other => {
+            complain(&other.err().unwrap_or(WorkerError::Order));
+            1
+        }
+    }
+}
+
+fn serve<P: Place>(
+    channel: Arc<Channel>,
+    start: &Start,
+    open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
+    reach: ReachOf,
+) -> i32 {
+    match prepare(channel, start, open, reach) {
         Ok(None) => 0,
         Ok(Some((worker, calls))) => {
             let r = worker.serve(calls);
@@ -226,24 +247,25 @@ type Prepared<P> = (Arc<Worker<P>>, Box<dyn Ahead>);
 
 /// Opens the place and waits for a client. `None`: the daemon no longer needs the worker.
 fn prepare<P: Place>(
+    channel: Arc<Channel>,
+    start: &Start,
     open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
     reach: ReachOf,
 ) -> Result<Option<Prepared<P>>, WorkerError> {
-    let channel = Arc::new(Channel::from_stdin().map_err(WorkerError::Channel)?);
     let next = || channel.receive().map_err(WorkerError::Channel);
-    let start = match next()? {
-        Some((Message::Start(start), None)) => start,
-        Some(_) => return Err(WorkerError::Order),
-        None => return Ok(None),
-    };
     faults::at(Point::Open);
-    let opened = open(&start);
+    let opened = open(start);
     let said = opened.as_ref().err().cloned().unwrap_or_default();
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let (conn, rdma) = match next()? {
-        Some((Message::Job(_, session, rdma), Some(fd))) => (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma),
+        Some((Message::Job(hello, session, rdma), Some(fd))) => {
+            if let Some(StoreAt::NewFile(file) | StoreAt::File(file, _)) = &start.store {
+                ending::remove_with_job(file.into(), hello.pid);
+            }
+            (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma)
+        }
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };
@@ -264,7 +286,7 @@ fn prepare<P: Place>(
     let conn = Arc::new(conn);
     let (calls, out) = transport::open(&conn, &*place, Instant::now() + SETUP).map_err(WorkerError::Client)?;
     let worker = Arc::new(Worker {
-        attendant: Attendant::new(place.clone(), reach(channel.clone(), &start, &conn)),
+        attendant: Attendant::new(place.clone(), reach(channel.clone(), start, &conn)),
         place,
         conn,
         out: Mutex::new(out),
@@ -502,6 +524,7 @@ impl<P: Place> Worker<P> {
 
     /// Frees everything and exits; the client gets an answer when that is done.
     fn goodbye(&self, ticket: u64) -> ! {
+        ending::note_goodbye();
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
         if requests == [0, 0] && self.place.host_calls() == 0 {

@@ -11,7 +11,7 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, ServeOptions, Token, Trust,
+    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens, ServeOptions, Token, Trust,
     WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
@@ -369,7 +369,7 @@ fn memory_moves_from_server_to_server() {
     for verify in [false, true] {
         let how = if verify { Verify::Auto } else { Verify::Skip };
         let (a, b) = std::thread::scope(|s| {
-            let a = s.spawn(|| source.control(&Control::RoundSource { ticket }));
+            let a = s.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
             let b = target.control(&Control::RoundTarget { ticket, verify: how, near: true });
             (a.join().expect("source"), b)
         });
@@ -495,7 +495,7 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
 /// A helper of this process on the first GPU.
 fn helper() -> Job {
     let program = std::env::current_exe().expect("own path");
-    let options = HelperOptions { program, driver: beside("libsoftgpu.so"), gpu: 0, hidden: Vec::new() };
+    let options = HelperOptions { program, opens: Opens::Gpu { driver: beside("libsoftgpu.so"), gpu: 0 }, hidden: Vec::new() };
     let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
     Job { link: Link::to_helper(&options, &hello, None).expect("helper") }
 }

@@ -10,7 +10,7 @@ use crate::job::{self, Device, Job, PutOff, contexts};
 use crate::ledger::Keep;
 use crate::objects::function::FunctionData;
 use crate::place::{Place, Waiting};
-use crate::thread::here;
+use crate::thread::{Here, here};
 use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
@@ -47,13 +47,68 @@ impl Deref for Inside {
 
 /// Runs the body of an exported symbol: catches panics, so that nothing unwinds into C, and returns an error if there is no job.
 pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&mut CallContext) -> Result<(), Code>) -> Code {
+    guard_at(gate::enter, symbol, per_thread, body)
+}
+
+/// A door of the gate.
+pub(crate) type Door = fn(&'static Here) -> Pass;
+
+/// Calls that are answered from tables of this process, also while the job is parked. None of them uses a place.
+const ANSWERED_WHILE_PARKED: [&str; 18] = [
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetUuid",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetPCIBusId",
+    "cuDeviceGetByPCIBusId",
+    "cuDeviceComputeCapability",
+    "cuDeviceGetProperties",
+    "cuDevicePrimaryCtxGetState",
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxGetFlags",
+    "cuCtxGetApiVersion",
+    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
+];
+
+/// The door that a function takes.
+pub(crate) const fn door(name: &str) -> Door {
+    const fn is_same(a: &[u8], b: &[u8]) -> bool {
+        let mut at = 0;
+        while at < a.len() && at < b.len() && a[at] == b[at] {
+            at += 1;
+        }
+        at == a.len() && at == b.len()
+    }
+    let mut at = 0;
+    while at < ANSWERED_WHILE_PARKED.len() {
+        if is_same(ANSWERED_WHILE_PARKED[at].as_bytes(), name.as_bytes()) {
+            return gate::enter_beside;
+        }
+        at += 1;
+    }
+    gate::enter
+}
+
+/// As [`guard`], by this door of the gate.
+#[inline(always)]
+pub(crate) fn guard_at(
+    enter: Door,
+    symbol: &'static str,
+    per_thread: bool,
+    body: impl FnOnce(&mut CallContext) -> Result<(), Code>,
+) -> Code {
     let run = || -> Result<(), Code> {
         let (job, here) = (job::get()?, here());
         if here.in_host_function.get() {
             // The error that the driver's reference gives for calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = CallContext { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
+        let mut cx = CallContext { job, pass: enter(here), per_thread, device: None, made: Few::new() };
         let r = body(&mut cx);
         if r.is_err() {
             for h in &cx.made {

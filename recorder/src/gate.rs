@@ -6,13 +6,16 @@
 //! later, the gate cannot be closed. Threads that wait for the GPU step outside ([`Pass::outside`]): the answer they wait for arrives
 //! while the gate is closed.
 //!
+//! While the job is parked, the gate is closed for as long as that takes. Calls that need no place then pass by a side door
+//! ([`enter_beside`]); before the job moves on, the door is shut and nobody is inside.
+//!
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
 use crate::thread::{Here, Slot};
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
@@ -22,6 +25,8 @@ static STATE: AtomicI32 = AtomicI32::new(FENCE);
 const CLOSED: i32 = 1;
 /// The system has no `membarrier`: passing threads must execute a memory fence.
 const FENCE: i32 = 2;
+/// The side door is open, though the gate is closed.
+const BESIDE: i32 = 4;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
@@ -88,9 +93,20 @@ pub(crate) struct Pass(&'static Here);
 /// Passes the gate, waiting while it is closed.
 #[inline]
 pub(crate) fn enter(here: &'static Here) -> Pass {
+    pass(here, false)
+}
+
+/// As [`enter`], for a call that needs no place: it does not wait while the job is parked.
+#[inline]
+pub(crate) fn enter_beside(here: &'static Here) -> Pass {
+    pass(here, true)
+}
+
+#[inline]
+fn pass(here: &'static Here, beside: bool) -> Pass {
     let depth = here.depth.replace(here.depth.get() + 1);
     if depth == 0 {
-        here.mark_inside();
+        here.mark_inside(beside);
     }
     Pass(here)
 }
@@ -106,12 +122,12 @@ impl Here {
     }
 
     #[inline]
-    fn mark_inside(&self) {
+    fn mark_inside(&self, beside: bool) {
         let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if STATE.load(Ordering::Acquire) != 0 {
-            pass_slowly(slot);
+            pass_slowly(slot, beside);
         }
     }
 
@@ -128,17 +144,18 @@ impl Here {
 
 /// Passes the gate with a memory fence, waiting while it is closed.
 #[cold]
-fn pass_slowly(slot: &Slot) {
+fn pass_slowly(slot: &Slot, beside: bool) {
+    let is_open = |state: i32| state & CLOSED == 0 || beside && state & BESIDE != 0;
     loop {
         slot.inside.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if STATE.load(Ordering::Acquire) & CLOSED == 0 {
+        if is_open(STATE.load(Ordering::Acquire)) {
             return;
         }
         slot.inside.store(0, Ordering::Release);
         loop {
             let state = STATE.load(Ordering::Acquire);
-            if state & CLOSED == 0 {
+            if is_open(state) {
                 break;
             }
             // Each time: the gate may have been opened and closed again before this thread ran.
@@ -157,7 +174,7 @@ impl Pass {
         }
         let result = wait();
         if outermost {
-            self.0.mark_inside();
+            self.0.mark_inside(false);
         }
         result
     }
@@ -178,7 +195,7 @@ impl Drop for Pass {
 #[derive(Debug)]
 pub(crate) struct Closed {
     since: Instant,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// Why the gate was not closed.
@@ -190,15 +207,36 @@ pub(crate) enum NotClosed {
     NoBarrier,
 }
 
-/// Held while the gate is closed, so that only one thread at a time closes it.
-static CLOSING: Mutex<()> = Mutex::new(());
+/// Whether the gate is closed, or about to be, so that only one thread at a time closes it.
+static CLOSING: Mutex<bool> = Mutex::new(false);
+static TURN: Condvar = Condvar::new();
+
+/// The right to close the gate. Unlike a lock it can be passed from thread to thread: the gate stays closed while the job is parked.
+#[derive(Debug)]
+struct Turn;
+
+impl Turn {
+    /// Waits for at most `limit`.
+    fn take(limit: Duration) -> Option<Turn> {
+        let closing = lock(&CLOSING);
+        let (mut closing, _) = TURN.wait_timeout_while(closing, limit, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
+        (!std::mem::replace(&mut *closing, true)).then_some(Turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *lock(&CLOSING) = false;
+        TURN.notify_one();
+    }
+}
 
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
-    let alone = lock(&CLOSING);
+    let turn = Turn::take(limit).ok_or(NotClosed::Busy)?;
     HELD.store(0, Ordering::Release);
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
-    let closed = Closed { since: Instant::now(), _alone: alone };
+    let closed = Closed { since: Instant::now(), _turn: turn };
     if before & FENCE != 0 {
         // Passing threads execute a fence themselves.
         fence(Ordering::SeqCst);
@@ -206,21 +244,46 @@ pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<
         // A system-call filter was installed after `init`. Threads that passed without a fence may not be visible here.
         return Err(NotClosed::NoBarrier);
     }
+    wait_empty(|| closed.since.elapsed() <= limit && go_on()).then_some(closed).ok_or(NotClosed::Busy)
+}
+
+/// Waits until no thread is inside, while `go_on` returns true.
+fn wait_empty(mut go_on: impl FnMut() -> bool) -> bool {
     let slots = lock(&SLOTS).clone();
     for s in slots {
         while s.inside.load(Ordering::Acquire) != 0 {
-            if closed.since.elapsed() > limit || !go_on() {
-                return Err(NotClosed::Busy);
+            if !go_on() {
+                return false;
             }
             pause();
         }
     }
-    Ok(closed)
+    true
+}
+
+impl Closed {
+    /// Opens the side door: the job is parked from now on.
+    pub(crate) fn open_side_door(&self) {
+        STATE.fetch_or(BESIDE, Ordering::SeqCst);
+        wake_all(&STATE);
+    }
+
+    /// Shuts the side door and waits until nobody is inside, while `go_on` returns true; otherwise it is open again.
+    pub(crate) fn shut_side_door(&self, go_on: impl FnMut() -> bool) -> bool {
+        STATE.fetch_and(!BESIDE, Ordering::SeqCst);
+        // Threads that find the gate closed execute a fence between their mark and their look at the state.
+        fence(Ordering::SeqCst);
+        let empty = wait_empty(go_on);
+        if !empty {
+            self.open_side_door();
+        }
+        empty
+    }
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        STATE.fetch_and(!CLOSED, Ordering::SeqCst);
+        STATE.fetch_and(!(CLOSED | BESIDE), Ordering::SeqCst);
         wake_all(&STATE);
     }
 }

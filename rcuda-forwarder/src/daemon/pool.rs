@@ -387,6 +387,7 @@ impl Pool {
             limits: self.limits.of_worker,
             targets: self.targets.texts(),
             plain: self.plain,
+            store: None,
         };
         match worker.send(&Message::Start(start), None).map_err(failed) {
             Ok(()) => Ok(worker),

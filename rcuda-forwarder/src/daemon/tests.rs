@@ -525,7 +525,7 @@ fn memory_goes_from_worker_to_worker() {
     assert!(bulk_connect(&t.at(1), &ticket, 1).is_err(), "a ticket is good once");
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {
-            let a = scope.spawn(|| source.control(&Control::RoundSource { ticket }));
+            let a = scope.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
             let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true });
             (a.join().unwrap().unwrap(), b.unwrap())
         });
@@ -534,7 +534,7 @@ fn memory_goes_from_worker_to_worker() {
     }
     assert!(get(&target, 0, fake::MEMORY / 2) == data[..fake::MEMORY / 2]);
     source.control(&Control::HangUp { ticket }).unwrap();
-    assert!(reason(source.control(&Control::RoundSource { ticket })).contains("not known"));
+    assert!(reason(source.control(&Control::RoundSource { ticket, tell: false })).contains("not known"));
     assert!(
         target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(),
         "the other end has hung up"

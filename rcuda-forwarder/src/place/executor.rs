@@ -121,8 +121,8 @@ impl Place for Executor {
         Executor::adopt_from(self, offer, &shown(chunks)).map_err(Refused::Other)
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {
-        memsync::run_source(self, conns, memsync::Faults::from_env()).map_err(Refused::from)
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], tell: bool) -> Result<memsync::Round, Refused> {
+        memsync::run_source(self, conns, tell, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(

@@ -372,7 +372,7 @@ impl Place for Fake {
         Err(Refused::Other("it adopts nothing".into()))
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>]) -> Result<memsync::Round, Refused> {
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], _tell: bool) -> Result<memsync::Round, Refused> {
         let memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks(part)) {

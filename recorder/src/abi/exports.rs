@@ -2,7 +2,7 @@
 
 use crate::base::log;
 use crate::calls::spare_events;
-use crate::enter::{end_watched, guard, outermost};
+use crate::enter::{door, end_watched, guard, guard_at, outermost};
 use crate::job;
 use cuda_api::answer::*;
 use cuda_api::arg::*;
@@ -47,10 +47,10 @@ macro_rules! body {
         outermost(stringify!($name), || bodies::$name($($p),*))
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
-        told!($name $params guard(stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
+        told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
     };
     (answer $family:ident $name:ident $per_thread:literal $params:tt) => {
-        told!($name $params guard(stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
+        told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
     };
     (refused $family:ident $name:ident $per_thread:literal $params:tt) => {{
         // Other errors take precedence as in the driver.

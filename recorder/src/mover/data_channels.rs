@@ -79,7 +79,7 @@ impl Wires {
             let copying = self.device.begin_copy();
             let from = task.apart_within(limit, move || {
                 let _copying = copying;
-                ask(&source, &Control::RoundSource { ticket }, &target, ticket)
+                ask(&source, &Control::RoundSource { ticket, tell }, &target, ticket)
             });
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.

@@ -104,6 +104,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
         limits: WorkerLimits::of_machine(),
         targets: Vec::new(),
         plain: false,
+        store: None,
     };
     ours.send(&Message::Start(start), None).unwrap();
     assert!(matches!(ours.receive().unwrap(), Some((Message::Ready(why), None)) if why.is_empty()));
@@ -206,6 +207,7 @@ fn an_expectation_that_is_not_noted_in_time_is_taken_back() {
         limits: WorkerLimits::of_machine(),
         targets: Vec::new(),
         plain: false,
+        store: None,
     };
     let attendant = crate::attendant::Attendant::new(Fake::open(&start).unwrap(), reach);
     let ticket = [8; 32];
@@ -311,7 +313,7 @@ fn a_request_for_which_there_is_no_thread_is_refused() {
         Control::Expect { ticket, stripes: 1 },
         Control::Connect { to: s.at(0).to_string(), ticket, stripes: 1 },
         Control::Accept { ticket },
-        Control::RoundSource { ticket },
+        Control::RoundSource { ticket, tell: false },
         Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true },
         Control::Drain { limit_ms: 0 },
         Control::Bulk { ticket, to_device: true, shared: false },

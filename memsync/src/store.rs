@@ -1,0 +1,386 @@
+//! A store: holds the memory of a device that is parked, and executes nothing. To a round it is a place like any other, with pages in host
+//! memory or in a file instead of on a GPU.
+//!
+//! As a target it takes the regions of the source for its own, without contents, which are zeros: so pages of zeros neither travel nor take
+//! room. As a source it does not look at its pages to find those that differ, since the other end is a fresh place: it says of each page
+//! that it holds that it differs.
+//!
+//! Pages are hashed where their bytes are at hand anyway: for the proof, those that are read or written in the round are not read again.
+
+use crate::error::SyncError;
+use crate::frames::{BATCH, Show};
+use crate::memory::Memory;
+use crate::region::{PAGE, Page, Pages, Region};
+use crate::{Faults, Round, Stream, Verify, source, target, threads};
+use executor::{PageHash, PageKey, Shown};
+use file::{Entry, PageFile};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+mod file;
+#[cfg(test)]
+mod fuzz;
+
+/// Maximum number of pages: a tebibyte.
+const MOST_PAGES: u64 = 1 << 24;
+/// What a source says of a page that it has not hashed; no page has this hash.
+const UNKNOWN: PageHash = [0xff; 32];
+/// A thread that hashes has at least so many pages.
+const PAGES_OF_A_THREAD: usize = 64;
+/// Maximum number of threads that hash.
+const THREADS: usize = 8;
+
+/// Where the bytes of a page are.
+#[derive(Debug, Clone)]
+enum Slot {
+    Memory(Arc<[u8]>),
+    File(Entry),
+}
+
+/// The memory of a device, in host memory or in a file.
+#[derive(Debug)]
+pub struct Store {
+    file: Option<PageFile>,
+    regions: RwLock<Vec<Region>>,
+    /// The pages that are not all zeros, by address.
+    slots: RwLock<HashMap<u64, Slot>>,
+    /// The key of the proof of this round.
+    proof: RwLock<Option<Arc<PageKey>>>,
+    /// Hashes of pages under this key.
+    proved: Mutex<HashMap<u64, PageHash>>,
+}
+
+fn reading<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn writing<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The hash of a page, as an executor computes it.
+fn hash_of(key: &PageKey, page: &Page, bytes: &[u8]) -> PageHash {
+    if page.by_host { *blake3::hash(bytes).as_bytes() } else { key.hash(bytes) }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|w| *w == [0; 16]) && rest.iter().all(|b| *b == 0)
+}
+
+/// The bytes of a page of zeros.
+fn zeros(page: &Page) -> &'static [u8] {
+    static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+    &ZEROS[..page.bytes as usize]
+}
+
+/// Checks that a store can have these regions, which are in order.
+fn check_regions(regions: &[Region]) -> Result<(), &'static str> {
+    let pages: u64 = regions.iter().map(Region::pages).fold(0, u64::saturating_add);
+    if pages > MOST_PAGES { Err("more memory than a store can hold") } else { Ok(()) }
+}
+
+/// The page of these regions that begins at an address.
+fn page_at(regions: &[Region], address: u64) -> Option<Page> {
+    let region = regions[..regions.partition_point(|r| r.address <= address)].last()?;
+    let inside = address - region.address;
+    (inside < region.bytes && inside.is_multiple_of(PAGE)).then(|| region.page(inside / PAGE))
+}
+
+impl Store {
+    fn new(file: Option<PageFile>, regions: Vec<Region>, slots: HashMap<u64, Slot>) -> Store {
+        let (proof, proved) = Default::default();
+        Store { file, regions: RwLock::new(regions), slots: RwLock::new(slots), proof, proved }
+    }
+
+    /// An empty store in the memory of this process.
+    pub fn in_memory() -> Store {
+        Store::new(None, Vec::new(), HashMap::new())
+    }
+
+    /// An empty store in a new file, whose directory is made if it is missing.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be created.
+    pub fn create(path: &Path) -> Result<Store, SyncError> {
+        Ok(Store::new(Some(PageFile::create(path)?), Vec::new(), HashMap::new()))
+    }
+
+    /// A store in a file that was completed before; `seal` identifies its contents.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or is another one.
+    pub fn open(path: &Path, seal: &[u8; 32]) -> Result<Store, SyncError> {
+        let (file, regions, entries) = PageFile::open(path, seal)?;
+        let slots = entries.into_iter().map(|(address, entry)| (address, Slot::File(entry))).collect();
+        Ok(Store::new(Some(file), regions, slots))
+    }
+
+    /// The regions that it holds.
+    pub fn regions(&self) -> Vec<Region> {
+        reading(&self.regions).clone()
+    }
+
+    /// How many bytes it could still take, as far as the system says.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn free_bytes(&self) -> Result<u64, SyncError> {
+        match &self.file {
+            Some(file) => file.free_bytes(),
+            None => free_memory().ok_or(SyncError::Protocol("the system does not say how much memory is free")),
+        }
+    }
+
+    /// Runs the source's part of a round, see [`crate::run_source`].
+    ///
+    /// # Errors
+    /// See [`SyncError`]. A damaged page is named.
+    pub fn run_source(&self, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
+        source::run(self, conns, tell, fault)
+    }
+
+    /// Runs the target's part of a round, see [`crate::run_target`]. The source must have been asked to tell its regions. After a round with
+    /// verification a file is complete and durable.
+    ///
+    /// # Errors
+    /// See [`SyncError`].
+    pub fn run_target(&self, conns: &mut [Box<dyn Stream>], verify: Verify, fault: &Faults) -> Result<Round, SyncError> {
+        target::run(self, conns, verify, false, fault)
+    }
+
+    /// Reads a page.
+    fn load(&self, page: &Page, slot: Option<&Slot>, to: &mut [u8]) -> Result<(), SyncError> {
+        match (slot, &self.file) {
+            (None, _) => to.fill(0),
+            (Some(Slot::Memory(bytes)), _) => to.copy_from_slice(bytes),
+            (Some(Slot::File(entry)), Some(file)) => file.read(page.address, entry, to)?,
+            (Some(Slot::File(_)), None) => return Err(SyncError::Protocol("a page of no file")),
+        }
+        Ok(())
+    }
+
+    /// Hashes pages with these numbers, also for the proof if its key is given.
+    fn hash_some(&self, key: &PageKey, pages: &Pages, numbers: Range<usize>) -> Result<Vec<PageHash>, SyncError> {
+        let proof = reading(&self.proof).clone();
+        let whole = [Some(key), proof.as_deref()].map(|key| key.map(|key| key.hash(&[0; PAGE as usize])));
+        let (mut hashes, mut proved) = (Vec::with_capacity(numbers.len()), Vec::new());
+        let mut buffer = vec![0; PAGE as usize];
+        for page in numbers.filter_map(|n| pages.get(n)) {
+            let slot = reading(&self.slots).get(&page.address).cloned();
+            let both = [Some(key), proof.as_deref()];
+            let [hash, proof] = match &slot {
+                None if page.bytes == PAGE && !page.by_host => whole,
+                None => both.map(|key| key.map(|key| hash_of(key, &page, zeros(&page)))),
+                Some(_) => {
+                    let bytes = &mut buffer[..page.bytes as usize];
+                    self.load(&page, slot.as_ref(), bytes)?;
+                    both.map(|key| key.map(|key| hash_of(key, &page, bytes)))
+                }
+            };
+            hashes.extend(hash);
+            proved.extend(proof.map(|hash| (page.address, hash)));
+        }
+        lock(&self.proved).extend(proved);
+        Ok(hashes)
+    }
+
+    /// Notes the hash of a page for the proof, if this round has one.
+    fn note(&self, page: &Page, bytes: &[u8]) {
+        let Some(key) = reading(&self.proof).clone() else { return };
+        let hash = hash_of(&key, page, bytes);
+        lock(&self.proved).insert(page.address, hash);
+    }
+
+    fn keep(&self, address: u64, slot: Option<Slot>) {
+        let mut slots = writing(&self.slots);
+        let old = match slot {
+            Some(slot) => slots.insert(address, slot),
+            None => slots.remove(&address),
+        };
+        drop(slots);
+        if let (Some(Slot::File(old)), Some(file)) = (old, &self.file) {
+            file.forget(&old);
+        }
+    }
+}
+
+/// Bytes of memory that processes can still get.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+impl Memory for Store {
+    type Buffer = Vec<u8>;
+    type Flight = Vec<u8>;
+
+    fn regions(&self) -> Result<Vec<Region>, SyncError> {
+        Ok(Store::regions(self))
+    }
+
+    fn take_regions(&self, regions: &[Region]) -> Result<(), SyncError> {
+        check_regions(regions).map_err(SyncError::Protocol)?;
+        let gone: Vec<u64> = {
+            let before = reading(&self.regions);
+            let is_kept = |address: &u64| {
+                let page = page_at(regions, *address);
+                page.is_some() && page == page_at(&before, *address)
+            };
+            reading(&self.slots).keys().copied().filter(|address| !is_kept(address)).collect()
+        };
+        gone.into_iter().for_each(|address| self.keep(address, None));
+        *writing(&self.regions) = regions.to_vec();
+        Ok(())
+    }
+
+    fn begin(&self, proof: Option<&PageKey>) {
+        *writing(&self.proof) = proof.map(|key| Arc::new(key.clone()));
+        lock(&self.proved).clear();
+    }
+
+    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let each = pages.len().div_ceil(threads).max(PAGES_OF_A_THREAD);
+        let starts: Vec<usize> = (0..pages.len()).step_by(each).collect();
+        if starts.len() <= 1 {
+            return self.hash_some(key, pages, 0..pages.len());
+        }
+        std::thread::scope(|scope| {
+            let part = |start: usize| start..pages.len().min(start + each);
+            let parts: Vec<_> = starts
+                .iter()
+                .map(|start| {
+                    let numbers = part(*start);
+                    threads::spawn(scope, move || self.hash_some(key, pages, numbers))
+                })
+                .collect();
+            let mut all = Ok(Vec::with_capacity(pages.len()));
+            for hashes in parts {
+                let hashes = threads::join(hashes);
+                all = all.and_then(|mut all: Vec<PageHash>| {
+                    all.extend(hashes?);
+                    Ok(all)
+                });
+            }
+            all
+        })
+    }
+
+    fn hash_to_send(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        let slots = reading(&self.slots);
+        let whole = key.hash(&[0; PAGE as usize]);
+        let hash = |page: Page| match slots.contains_key(&page.address) {
+            true => UNKNOWN,
+            false if page.bytes == PAGE && !page.by_host => whole,
+            false => hash_of(key, &page, zeros(&page)),
+        };
+        Ok(pages.iter().map(hash).collect())
+    }
+
+    fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        let known: Vec<Option<PageHash>> = {
+            let proved = lock(&self.proved);
+            pages.iter().map(|page| proved.get(&page.address).copied()).collect()
+        };
+        let missing: Vec<Region> = pages
+            .iter()
+            .zip(&known)
+            .filter(|(_, known)| known.is_none())
+            .map(|(page, _)| Region { address: page.address, bytes: page.bytes, kind: page.kind })
+            .collect();
+        let mut missing = self.hash(key, &Pages::of(missing))?.into_iter();
+        let all: Vec<PageHash> = known.into_iter().filter_map(|hash| hash.or_else(|| missing.next())).collect();
+        if all.len() == pages.len() { Ok(all) } else { Err(SyncError::Protocol("not a hash for each page")) }
+    }
+
+    fn buffer(&self) -> Result<Vec<u8>, SyncError> {
+        Ok(vec![0; BATCH])
+    }
+
+    fn bytes<'a>(&self, buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
+        buffer
+    }
+
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+        let mut rest = &mut to[..];
+        for page in pages {
+            let (bytes, after) = rest.split_at_mut(page.bytes as usize);
+            let slot = reading(&self.slots).get(&page.address).cloned();
+            self.load(page, slot.as_ref(), bytes)?;
+            self.note(page, bytes);
+            rest = after;
+        }
+        Ok(to)
+    }
+
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+        let (mut rest, mut written) = (&from[..], Vec::with_capacity(pages.len()));
+        for page in pages {
+            let (bytes, after) = rest.split_at(page.bytes as usize);
+            self.note(page, bytes);
+            if is_zero(bytes) {
+                self.keep(page.address, None);
+            } else {
+                written.push((page.address, bytes));
+            }
+            rest = after;
+        }
+        match &self.file {
+            None => written.into_iter().for_each(|(address, bytes)| self.keep(address, Some(Slot::Memory(bytes.into())))),
+            Some(file) => {
+                let entries = file.write(written.iter().map(|(_, bytes)| *bytes))?;
+                let kept = written.into_iter().zip(entries);
+                kept.for_each(|((address, _), entry)| self.keep(address, Some(Slot::File(entry))));
+            }
+        }
+        Ok(from)
+    }
+
+    fn land(&self, flight: Vec<u8>) -> Result<(Vec<u8>, usize), SyncError> {
+        Ok((flight, 0))
+    }
+
+    fn gpu(&self) -> [u8; 16] {
+        // No GPU has this number, so memory is never taken for that of the same GPU.
+        [0xff; 16]
+    }
+
+    fn show(&self) -> Show {
+        Show { gpu: Memory::gpu(self), ..Show::default() }
+    }
+
+    fn view(&self, _: &Show) -> (Vec<u64>, Option<String>) {
+        (Vec::new(), None)
+    }
+
+    fn adopted(&self) -> Vec<Shown> {
+        Vec::new()
+    }
+
+    fn fetch(&self, _: &[(u64, u64)]) -> Result<(), SyncError> {
+        Err(SyncError::Protocol("a store has nothing in view"))
+    }
+
+    fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {
+        if pages.len() == 0 { Ok(Vec::new()) } else { Err(SyncError::Protocol("a store has nothing in view")) }
+    }
+
+    fn seal(&self) -> Result<[u8; 32], SyncError> {
+        let Some(file) = &self.file else { return Ok([0; 32]) };
+        let slots = reading(&self.slots);
+        let mut entries: Vec<(u64, Entry)> = slots
+            .iter()
+            .filter_map(|(address, slot)| if let Slot::File(entry) = slot { Some((*address, *entry)) } else { None })
+            .collect();
+        entries.sort_unstable_by_key(|(address, _)| *address);
+        file.seal(&reading(&self.regions), &entries)
+    }
+}

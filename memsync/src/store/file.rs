@@ -1,0 +1,337 @@
+//! The file of a store (docs/formats.md, "Files of parked jobs").
+//!
+//! Pages are appended, several together, and compressed if that saves room. A list at the end says where each page is and which hash it has;
+//! a head, which is written last, says where the list is and which hash that has. So each byte that is used is covered by the head's hash,
+//! which the job keeps: a file that was damaged, cut or exchanged is refused, at the page where that is found.
+
+use super::{check_regions, page_at};
+use crate::error::SyncError;
+use crate::frames::BATCH;
+use crate::region::{REGION_BYTES, Region};
+use cuda_api::wire::Wire;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc;
+use nix::sys::statvfs::statvfs;
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MAGIC: &[u8; 8] = b"MRPARKD1";
+/// Bytes of the head: one block of a disk.
+const HEAD: usize = 4096;
+/// Bytes of the head that are used: magic, version, page size, where the list is, its length and hash, and the hash of all that.
+const USED: usize = 96;
+const VERSION: u32 = 1;
+/// An entry of the list: address, offset, bytes in the file, whether they are compressed, hash.
+pub(super) const ENTRY: usize = 8 + 8 + 4 + 1 + 32;
+/// The list is read and written in steps of about this many bytes.
+const STEP: usize = 1 << 20;
+/// Written bytes after which they are forced to the disk, so that the last step need not wait for all of them.
+const FORCED: u64 = 256 << 20;
+/// After so many pages of a batch that compression did not make smaller, the rest is not tried.
+const ATTEMPTS: usize = 3;
+/// Smaller pieces of files need not be given back to the system: they have no whole block.
+const LEAST_HOLE: u32 = 8192;
+
+/// Where a page is in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    offset: u64,
+    /// Bytes in the file.
+    stored: u32,
+    packed: bool,
+    /// BLAKE3 of the page.
+    hash: [u8; 32],
+}
+
+/// A file of pages.
+#[derive(Debug)]
+pub(super) struct PageFile {
+    file: File,
+    path: PathBuf,
+    /// Where the next pages go.
+    end: AtomicU64,
+    /// Bytes written since they were last forced to the disk.
+    unforced: AtomicU64,
+}
+
+/// What a complete file holds.
+type Contents = (PageFile, Vec<Region>, HashMap<u64, Entry>);
+
+fn trouble<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SyncError + 'a {
+    move |why| SyncError::File { what, path: path.to_owned(), why }
+}
+
+/// Takes the next `N` bytes.
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*first)
+}
+
+fn number(from: &mut &[u8]) -> Option<u64> {
+    take(from).map(u64::from_le_bytes)
+}
+
+impl Entry {
+    fn put(&self, address: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&address.to_le_bytes());
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.stored.to_le_bytes());
+        out.push(self.packed.into());
+        out.extend_from_slice(&self.hash);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<(u64, Entry)> {
+        let (address, offset) = (number(from)?, number(from)?);
+        let stored = u32::from_le_bytes(take(from)?);
+        let packed = match take::<1>(from)? {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        Some((address, Entry { offset, stored, packed, hash: take(from)? }))
+    }
+}
+
+/// The head of a file.
+pub(super) struct Head {
+    list_at: u64,
+    list_bytes: u64,
+    list_hash: [u8; 32],
+}
+
+impl Head {
+    /// The head's bytes and its hash, which identifies all contents.
+    pub(super) fn write(&self) -> ([u8; HEAD], [u8; 32]) {
+        let mut used = Vec::with_capacity(USED);
+        used.extend_from_slice(MAGIC);
+        used.extend_from_slice(&VERSION.to_le_bytes());
+        used.extend_from_slice(&(crate::PAGE as u32).to_le_bytes());
+        used.extend_from_slice(&self.list_at.to_le_bytes());
+        used.extend_from_slice(&self.list_bytes.to_le_bytes());
+        used.extend_from_slice(&self.list_hash);
+        let seal = *blake3::hash(&used).as_bytes();
+        used.extend_from_slice(&seal);
+        let mut head = [0; HEAD];
+        head[..used.len()].copy_from_slice(&used);
+        (head, seal)
+    }
+
+    pub(super) fn read(bytes: &[u8; HEAD]) -> Result<(Head, [u8; 32]), &'static str> {
+        const SHORT: &str = "its head is too short";
+        let mut from = &bytes[..];
+        match take::<8>(&mut from).ok_or(SHORT)? {
+            magic if magic == *MAGIC => {}
+            magic if magic == [0; 8] => return Err("it was never completed"),
+            _ => return Err("it is not the file of a parked job"),
+        }
+        if take(&mut from).map(u32::from_le_bytes).ok_or(SHORT)? != VERSION {
+            return Err("its format has another version");
+        }
+        if take(&mut from).map(u32::from_le_bytes).ok_or(SHORT)? != crate::PAGE as u32 {
+            return Err("its pages have another size");
+        }
+        let head = Head {
+            list_at: number(&mut from).ok_or(SHORT)?,
+            list_bytes: number(&mut from).ok_or(SHORT)?,
+            list_hash: take(&mut from).ok_or(SHORT)?,
+        };
+        let (again, seal) = head.write();
+        if again == *bytes { Ok((head, seal)) } else { Err("its head is damaged") }
+    }
+}
+
+impl PageFile {
+    /// Creates a file that only this user can read; its directory too, if it is missing.
+    pub(super) fn create(path: &Path) -> Result<PageFile, SyncError> {
+        if let Some(directory) = path.parent() {
+            match DirBuilder::new().mode(0o700).create(directory) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(trouble("make the directory of", path)(e)),
+                _ => {}
+            }
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(path).map_err(trouble("create", path))?;
+        // Without a head, which is written last, the file is incomplete.
+        file.set_len(HEAD as u64).map_err(trouble("write", path))?;
+        Ok(PageFile { file, path: path.to_owned(), end: AtomicU64::new(HEAD as u64), unforced: AtomicU64::new(0) })
+    }
+
+    fn damaged(&self, why: impl Into<String>) -> SyncError {
+        SyncError::Damaged { path: self.path.clone(), why: why.into() }
+    }
+
+    /// Opens a complete file and reads its list. `seal`: what [`PageFile::seal`] has returned.
+    pub(super) fn open(path: &Path, seal: &[u8; 32]) -> Result<Contents, SyncError> {
+        let mut options = OpenOptions::new();
+        // Not to wait for the other end of a pipe.
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(path).map_err(trouble("open", path))?;
+        let about = file.metadata().map_err(trouble("open", path))?;
+        let open = PageFile { file, path: path.to_owned(), end: AtomicU64::new(about.len()), unforced: AtomicU64::new(0) };
+        if !about.is_file() {
+            return Err(open.damaged("it is not a file"));
+        }
+        if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+            return Err(open.damaged("other users could have changed it"));
+        }
+        let mut head = [0; HEAD];
+        open.read_exact(&mut head, 0, "its head")?;
+        let (head, found) = Head::read(&head).map_err(|why| open.damaged(why))?;
+        if found != *seal {
+            return Err(open.damaged("it is not what was written for this job"));
+        }
+        let end = head.list_at.checked_add(head.list_bytes);
+        if head.list_at < HEAD as u64 || end.is_none_or(|end| end > about.len()) {
+            return Err(open.damaged("its list of pages lies outside it"));
+        }
+        let (regions, entries) = open.read_list(&head)?;
+        Ok((open, regions, entries))
+    }
+
+    fn read_exact(&self, to: &mut [u8], at: u64, what: &str) -> Result<(), SyncError> {
+        self.file.read_exact_at(to, at).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => self.damaged(format!("it ends before {what}")),
+            _ => trouble("read", &self.path)(e),
+        })
+    }
+
+    fn read_list(&self, head: &Head) -> Result<(Vec<Region>, HashMap<u64, Entry>), SyncError> {
+        // The list is in the file, so that its memory is bounded by that.
+        let mut list = Vec::new();
+        let mut at = head.list_at;
+        let end = head.list_at + head.list_bytes;
+        while at < end {
+            let (some, here) = ((end - at).min(STEP as u64), list.len());
+            list.resize(here + some as usize, 0);
+            self.read_exact(&mut list[here..], at, "the end of its list of pages")?;
+            at += some;
+        }
+        if *blake3::hash(&list).as_bytes() != head.list_hash {
+            return Err(self.damaged("its list of pages is damaged"));
+        }
+        let (regions, entries) = read_list(&list, head.list_at).ok_or_else(|| self.damaged("its list of pages is malformed"))?;
+        check_regions(&regions).map_err(|why| self.damaged(why))?;
+        Ok((regions, entries))
+    }
+
+    /// Writes pages behind each other.
+    pub(super) fn write<'p>(&self, pages: impl Iterator<Item = &'p [u8]>) -> Result<Vec<Entry>, SyncError> {
+        let (mut out, mut entries) = (Vec::with_capacity(BATCH), Vec::new());
+        let mut failed = 0;
+        for page in pages {
+            let packed = if failed < ATTEMPTS { packed(page) } else { None };
+            failed = if packed.is_some() { 0 } else { failed + 1 };
+            let stored = packed.as_deref().unwrap_or(page);
+            let (offset, hash) = (out.len() as u64, *blake3::hash(page).as_bytes());
+            entries.push(Entry { offset, stored: stored.len() as u32, packed: packed.is_some(), hash });
+            out.extend_from_slice(stored);
+        }
+        let at = self.end.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.file.write_all_at(&out, at).map_err(trouble("write", &self.path))?;
+        entries.iter_mut().for_each(|entry| entry.offset += at);
+        if self.unforced.fetch_add(out.len() as u64, Ordering::Relaxed) >= FORCED {
+            // One of the threads waits for the disk, and the others go on.
+            self.unforced.store(0, Ordering::Relaxed);
+            self.file.sync_data().map_err(trouble("write", &self.path))?;
+        }
+        Ok(entries)
+    }
+
+    /// Reads a page, and checks it.
+    pub(super) fn read(&self, address: u64, entry: &Entry, to: &mut [u8]) -> Result<(), SyncError> {
+        let damaged = || self.damaged(format!("its page of address {address:#x}, at offset {}, is damaged", entry.offset));
+        let mut stored = Vec::new();
+        let raw: &mut [u8] = if entry.packed {
+            stored.resize(entry.stored as usize, 0);
+            &mut stored
+        } else {
+            to
+        };
+        if raw.len() != entry.stored as usize {
+            return Err(damaged());
+        }
+        self.file.read_exact_at(raw, entry.offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => damaged(),
+            _ => trouble("read", &self.path)(e),
+        })?;
+        if entry.packed && lz4_flex::block::decompress_into(&stored, to).ok() != Some(to.len()) {
+            return Err(damaged());
+        }
+        if *blake3::hash(to).as_bytes() == entry.hash { Ok(()) } else { Err(damaged()) }
+    }
+
+    /// Gives the room of a page back that was replaced.
+    pub(super) fn forget(&self, entry: &Entry) {
+        if entry.stored >= LEAST_HOLE {
+            let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            // Not all file systems can; the file is then larger than it need be.
+            let _ = fallocate(&self.file, how, entry.offset as i64, i64::from(entry.stored));
+        }
+    }
+
+    /// Completes the file, which is durable then. Returns what identifies its contents.
+    pub(super) fn seal(&self, regions: &[Region], entries: &[(u64, Entry)]) -> Result<[u8; 32], SyncError> {
+        let failed = trouble("write", &self.path);
+        let mut list = Vec::with_capacity(16 + regions.len() * REGION_BYTES + entries.len() * ENTRY);
+        list.extend_from_slice(&(regions.len() as u64).to_le_bytes());
+        regions.iter().for_each(|region| region.put(&mut list));
+        list.extend_from_slice(&(entries.len() as u64).to_le_bytes());
+        entries.iter().for_each(|(address, entry)| entry.put(*address, &mut list));
+        let list_at = self.end.fetch_add(list.len() as u64, Ordering::Relaxed);
+        self.file.write_all_at(&list, list_at).map_err(&failed)?;
+        // The head must not be on the disk before what it describes.
+        self.file.sync_data().map_err(&failed)?;
+        let (head, seal) =
+            Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
+        self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all()).map_err(&failed)?;
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(&failed)?;
+        Ok(seal)
+    }
+
+    /// How many bytes the file system has left for this user.
+    pub(super) fn free_bytes(&self) -> Result<u64, SyncError> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let about = statvfs(directory).map_err(|e| trouble("ask about the file system of", &self.path)(e.into()))?;
+        Ok(about.blocks_available().saturating_mul(about.fragment_size()))
+    }
+}
+
+/// A page compressed, if that saves an eighth of it.
+fn packed(page: &[u8]) -> Option<Vec<u8>> {
+    let packed = lz4_flex::block::compress(page);
+    (packed.len() <= page.len() / 8 * 7).then_some(packed)
+}
+
+/// Reads a list of pages that lie before the list, at `list_at`.
+pub(super) fn read_list(mut list: &[u8], list_at: u64) -> Option<(Vec<Region>, HashMap<u64, Entry>)> {
+    let from = &mut list;
+    let count = number(from)?;
+    let mut regions: Vec<Region> = Vec::new();
+    for _ in 0..count {
+        let mut bytes: &[u8] = &take::<REGION_BYTES>(from)?;
+        let region = Region::get(&mut bytes).ok()?;
+        let end = regions.last().map_or(0, Region::end);
+        region.address.checked_add(region.bytes).filter(|_| region.bytes > 0 && region.address >= end)?;
+        regions.push(region);
+    }
+    let count = number(from)?;
+    let mut entries = HashMap::new();
+    for _ in 0..count {
+        let (address, entry) = Entry::get(from)?;
+        let page = page_at(&regions, address)?;
+        let whole = u64::from(entry.stored) == page.bytes;
+        let fits = if entry.packed { u64::from(entry.stored) < page.bytes } else { whole };
+        let end = entry.offset.checked_add(entry.stored.into())?;
+        if !fits || entry.offset < HEAD as u64 || end > list_at || entries.insert(address, entry).is_some() {
+            return None;
+        }
+    }
+    from.is_empty().then_some((regions, entries))
+}
