@@ -76,6 +76,8 @@ pub enum DeviceState {
     /// No move is running.
     #[default]
     Idle,
+    /// It is parked: its calls wait until it is resumed.
+    Parked,
     /// A move is under way.
     Moving,
     /// Its context has failed, so it cannot move.

@@ -1,6 +1,6 @@
 //! The requesting side of the protocol.
 
-use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Plan, Refusal, Request, directory};
+use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Park, Plan, Refusal, Request, directory};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -139,7 +139,27 @@ impl Client {
     /// # Errors
     /// See [`AskError`]. A move that began and failed is not an error here; its state reports the failure.
     pub fn migrate(&mut self, migrate: Migrate) -> Result<Move, AskError> {
-        match self.ask(&Request::Migrate(migrate), None)? {
+        self.moved(&Request::Migrate(migrate))
+    }
+
+    /// Requests that the job be parked.
+    ///
+    /// # Errors
+    /// As for [`Client::migrate`].
+    pub fn suspend(&mut self, park: Park) -> Result<Move, AskError> {
+        self.moved(&Request::Suspend(park))
+    }
+
+    /// Requests that a parked job go on.
+    ///
+    /// # Errors
+    /// As for [`Client::migrate`].
+    pub fn resume(&mut self, park: Park) -> Result<Move, AskError> {
+        self.moved(&Request::Resume(park))
+    }
+
+    fn moved(&mut self, request: &Request) -> Result<Move, AskError> {
+        match self.ask(request, None)? {
             Answer::Move(it) => Ok(it),
             other => Err(odd(&other)),
         }
@@ -150,10 +170,7 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn cancel(&mut self, id: Option<&str>) -> Result<Move, AskError> {
-        match self.ask(&Request::Cancel { id: id.map(str::to_owned) }, None)? {
-            Answer::Move(it) => Ok(it),
-            other => Err(odd(&other)),
-        }
+        self.moved(&Request::Cancel { id: id.map(str::to_owned) })
     }
 
     /// Requests reports of moves.

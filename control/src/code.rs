@@ -122,6 +122,12 @@ codes! {
     // Blockers in the job.
     /// The job is already at this place.
     AlreadyThere = "already-there",
+    /// A job that is not parked cannot be resumed.
+    NotParked = "not-parked",
+    /// A job is parked, and resumed, with all its GPUs.
+    ParkedTogether = "parked-together",
+    /// The file of a parked job is damaged, or cannot be read.
+    ParkedFile = "parked-file",
     /// The context has failed.
     ContextFailed = "context-failed",
     /// Memory or events are shared with other processes.

@@ -22,6 +22,11 @@ pub enum Request {
     },
     /// Requests a move; answered with its [`crate::Move`].
     Migrate(Migrate),
+    /// Requests that the job be parked: its memory moves to a place that executes nothing, and its calls wait. Answered with the
+    /// [`crate::Move`].
+    Suspend(Park),
+    /// Requests that a parked job move to GPUs and go on; answered with the [`crate::Move`].
+    Resume(Park),
     /// Cancels a move that has not been committed; answered with its [`crate::Move`] when the move has ended.
     Cancel {
         /// The move's id; none: the running move.
@@ -89,6 +94,59 @@ fn yes() -> bool {
     true
 }
 
+/// The parameters of a move that parks a job, or of one that lets it go on. All its GPUs move. The fields are those of [`Migrate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Park {
+    /// The place; none: `memory` to park, and where the job came from to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// See [`Migrate::id`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// See [`Migrate::deadline_ms`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// See [`Migrate::max_downtime_ms`]; the calls of a parked job count as blocked since the beginning of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_downtime_ms: Option<u64>,
+    /// See [`Migrate::patience_ms`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience_ms: Option<u64>,
+    /// See [`Migrate::verify`].
+    #[serde(default)]
+    pub verify: Verify,
+    /// See [`Migrate::wait`].
+    #[serde(default = "yes")]
+    pub wait: bool,
+    /// See [`Migrate::queue`].
+    #[serde(default)]
+    pub queue: bool,
+}
+
+impl Park {
+    /// To this place or the default one, without limits; waits.
+    pub fn to(place: Option<&str>) -> Park {
+        Park {
+            to: place.map(str::to_owned),
+            id: None,
+            deadline_ms: None,
+            max_downtime_ms: None,
+            patience_ms: None,
+            verify: Verify::default(),
+            wait: true,
+            queue: false,
+        }
+    }
+
+    /// The move to the place that is named, or to this one.
+    pub fn or_to(self, place: &str) -> Migrate {
+        let Park { to, id, deadline_ms, max_downtime_ms, patience_ms, verify, wait, queue } = self;
+        let to = to.unwrap_or_else(|| place.to_owned());
+        Migrate { to, gpu: None, id, deadline_ms, max_downtime_ms, patience_ms, verify, wait, queue }
+    }
+}
+
 impl Migrate {
     /// Moves all GPUs to a place, without limits, and waits.
     pub fn to(place: &str) -> Migrate {
@@ -104,16 +162,17 @@ impl Migrate {
             queue: false,
         }
     }
+}
 
-    fn check(&self) -> Result<(), Refusal> {
-        let legal = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
-        match &self.id {
-            Some(id) if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(legal) => Err(Refusal::new(
-                ReasonCode::BadRequest,
-                format!("an id has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores"),
-            )),
-            _ => Ok(()),
-        }
+/// Checks the id that a client has chosen.
+fn check_id(id: Option<&str>) -> Result<(), Refusal> {
+    let legal = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
+    match id {
+        Some(id) if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(legal) => Err(Refusal::new(
+            ReasonCode::BadRequest,
+            format!("an id has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores"),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -128,15 +187,18 @@ impl Request {
             return Err(Refusal::new(ReasonCode::Version, why));
         }
         match fields.get("op").and_then(Value::as_str) {
-            Some("list" | "plan" | "migrate" | "cancel" | "report" | "subscribe") => {}
+            Some("list" | "plan" | "migrate" | "suspend" | "resume" | "cancel" | "report" | "subscribe") => {}
             _ => {
-                let why = "\"op\" is list, plan, migrate, cancel, report or subscribe";
+                let why = "\"op\" is list, plan, migrate, suspend, resume, cancel, report or subscribe";
                 return Err(Refusal::new(ReasonCode::UnknownOp, why.to_owned()));
             }
         }
         let request: Request = serde_json::from_value(value).map_err(|e| bad(format!("the request is not understood: {e}")))?;
-        if let Request::Migrate(m) = &request {
-            m.check()?;
+        match &request {
+            Request::Migrate(Migrate { id, .. }) | Request::Suspend(Park { id, .. }) | Request::Resume(Park { id, .. }) => {
+                check_id(id.as_deref())?;
+            }
+            _ => {}
         }
         Ok(request)
     }
@@ -157,7 +219,7 @@ pub(crate) mod tests {
     }
 
     /// Every request, and a move with every field set.
-    pub(crate) fn every_request() -> [Request; 7] {
+    pub(crate) fn every_request() -> [Request; 9] {
         let full = Migrate {
             gpu: Some(3),
             id: Some("slurm-12.3_a".into()),
@@ -174,6 +236,8 @@ pub(crate) mod tests {
             Request::Plan { to: "local".into(), gpu: Some(0) },
             Request::Migrate(Migrate::to("local")),
             Request::Migrate(full),
+            Request::Suspend(Park { id: Some("p".into()), deadline_ms: Some(1), wait: false, ..Park::to(Some("file:/d")) }),
+            Request::Resume(Park::to(None)),
             Request::Cancel { id: None },
             Request::Report { id: Some("m1".into()) },
             Request::Subscribe {},
@@ -195,6 +259,9 @@ pub(crate) mod tests {
         assert_eq!(read, Ok(Request::Migrate(Migrate::to("local"))));
         let null = Request::read(br#"{"v":2,"op":"migrate","to":"local","gpu":null,"id":null,"deadline_ms":null}"#);
         assert_eq!(null, read);
+        assert_eq!(Request::read(br#"{"v":2,"op":"suspend"}"#), Ok(Request::Suspend(Park::to(None))));
+        assert_eq!(Park::to(None).or_to("memory"), Migrate::to("memory"));
+        assert_eq!(Park::to(Some("file:/d")).or_to("memory"), Migrate::to("file:/d"));
     }
 
     #[test]
@@ -222,6 +289,8 @@ pub(crate) mod tests {
             r#"{"v":2,"op":"migrate","to":"local","id":""}"#,
             r#"{"v":2,"op":"migrate","to":"local","id":"a b"}"#,
             r#"{"v":2,"op":"cancel","id":1}"#,
+            r#"{"v":2,"op":"suspend","gpu":0}"#,
+            r#"{"v":2,"op":"resume","to":"local","id":"a b"}"#,
         ] {
             assert_eq!(code(field), ErrorCode::BadRequest, "{field}");
         }

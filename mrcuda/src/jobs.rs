@@ -79,6 +79,7 @@ fn carried(device: &Device) -> String {
 fn state(job: &Job, device: &Device) -> String {
     match device.state {
         DeviceState::Idle => "idle".to_owned(),
+        DeviceState::Parked => "parked".to_owned(),
         DeviceState::Moving => format!("moving ({})", job.moving.as_deref().unwrap_or("?")),
         DeviceState::Failed => format!("failed (error {})", device.error),
     }

@@ -45,6 +45,10 @@ enum Command {
     Ps(jobs::PsArgs),
     /// Move the GPU side of a running job
     Migrate(migrate::MigrateArgs),
+    /// Park a running job: its GPUs become free, its memory is kept, and its CUDA calls wait
+    Suspend(migrate::SuspendArgs),
+    /// Let a parked job go on, where it came from or elsewhere
+    Resume(migrate::ResumeArgs),
     /// Report whether a running job could move, and what the move would take
     Plan(migrate::PlanArgs),
     /// Abandon a move that is not committed yet; the job stays where it was
@@ -93,6 +97,8 @@ fn main() {
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Migrate(args) => migrate::migrate(&args),
+        Command::Suspend(args) => migrate::suspend(&args),
+        Command::Resume(args) => migrate::resume(&args),
         Command::Plan(args) => migrate::plan(&args),
         Command::Cancel(args) => migrate::cancel(&args),
         Command::Moves(args) => jobs::moves(&args),

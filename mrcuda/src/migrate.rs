@@ -1,4 +1,4 @@
-//! `mrcuda migrate`, `mrcuda plan` and `mrcuda cancel`.
+//! `mrcuda migrate`, `mrcuda suspend`, `mrcuda resume`, `mrcuda plan` and `mrcuda cancel`.
 
 use crate::ask::{connect_awake, print_json, refused};
 use crate::failure::Failure;
@@ -6,14 +6,14 @@ use crate::places;
 use crate::predict::{Predicted, predict};
 use crate::table::{bytes, say};
 use crate::timeline::describe;
-use control::{Migrate, Plan, Verify};
+use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 
 /// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
 struct Aim {
     /// Process id of the job
     pid: u32,
-    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves
+    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
     /// GPU to move, by its number as the program sees it, or all
@@ -32,6 +32,43 @@ pub(crate) struct MigrateArgs {
     /// Report only whether the job could move and what the move would take, like mrcuda plan
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Arguments of `mrcuda suspend`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SuspendArgs {
+    /// Process id of the job
+    pid: u32,
+    /// Where the job's memory is kept: memory (of this machine) or file:DIR (a file in this directory)
+    #[arg(long, value_name = "PLACE", value_parser = places::places)]
+    to: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Arguments of `mrcuda resume`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// Process id of the job
+    pid: u32,
+    /// Where the job goes on [default: where it came from]
+    #[arg(long, value_name = "PLACE", value_parser = places::gpus)]
+    to: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Limits of a move, and how it is carried out.
+#[derive(Debug, clap::Args)]
+struct How {
     /// Id for this move; an id that the job has used before is refused
     #[arg(long)]
     id: Option<String>,
@@ -111,19 +148,39 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     if args.dry_run {
         return dry(aim);
     }
-    let wanted = Migrate {
-        gpu: aim.gpu.0,
-        id: args.id.clone(),
-        deadline_ms: args.deadline,
-        max_downtime_ms: args.max_downtime,
-        patience_ms: args.wait,
-        verify: args.verify.unwrap_or_default(),
-        wait: !args.no_wait,
-        queue: args.queue,
-        ..Migrate::to(&aim.to)
-    };
-    let it = connect_awake(aim.pid, aim.json)?.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?;
-    if aim.json {
+    let wanted = Migrate { gpu: aim.gpu.0, ..args.how.park(None).or_to(&aim.to) };
+    show(aim.pid, aim.json, |client| client.migrate(wanted))
+}
+
+/// Parks a job, as [`migrate`] moves it.
+pub(crate) fn suspend(args: &SuspendArgs) -> Result<(), Failure> {
+    show(args.pid, args.json, |client| client.suspend(args.how.park(args.to.clone())))
+}
+
+/// Lets a parked job go on, as [`migrate`] moves it.
+pub(crate) fn resume(args: &ResumeArgs) -> Result<(), Failure> {
+    show(args.pid, args.json, |client| client.resume(args.how.park(args.to.clone())))
+}
+
+impl How {
+    fn park(&self, to: Option<String>) -> Park {
+        Park {
+            to,
+            id: self.id.clone(),
+            deadline_ms: self.deadline,
+            max_downtime_ms: self.max_downtime,
+            patience_ms: self.wait,
+            verify: self.verify.unwrap_or_default(),
+            wait: !self.no_wait,
+            queue: self.queue,
+        }
+    }
+}
+
+/// Makes a request for a move, and shows its report.
+fn show(pid: u32, json: bool, ask: impl FnOnce(&mut Client) -> Result<Move, AskError>) -> Result<(), Failure> {
+    let it = ask(&mut connect_awake(pid, json)?).map_err(|why| refused(pid, why, json))?;
+    if json {
         print_json(&it)?;
     } else {
         say(&describe(&it));

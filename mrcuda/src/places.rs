@@ -1,12 +1,12 @@
 //! Place specifications: `local[:GPU]`, `helper[:GPU]`, `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
-//! `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`.
+//! `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`; and those where a job is parked: `memory`, `file:DIR`.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
 
 /// Maximum number of places of a job.
 const MOST: usize = 32;
 
-/// Validates a place specification. Returns it unchanged, except that the path of a socket is made absolute.
+/// Validates a place specification. Returns it unchanged, except that the path of a socket or directory is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
     let (head, gpu) = text.split_once(':').map_or((text, None), |(head, rest)| (head, Some(rest)));
     if head == "local" || head == "helper" {
@@ -16,11 +16,19 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
             Some(n) => Err(format!("invalid GPU number `{n}` in `{text}`: expected 0 to 31")),
         };
     }
+    match (head, gpu) {
+        ("memory", None) => return Ok(text.to_owned()),
+        ("file", Some(directory)) => {
+            let whole = std::path::absolute(directory).map_err(|why| format!("invalid directory in `{text}`: {why}"))?;
+            return Ok(format!("file:{}", whole.display()));
+        }
+        _ => {}
+    }
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
             let forms =
-                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory or file:DIR";
             Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),
@@ -52,6 +60,15 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))
+}
+
+/// As [`places`], for places where a job can start.
+pub(crate) fn gpus(text: &str) -> Result<String, String> {
+    let list = places(text)?;
+    match list.split(',').find(|place| *place == "memory" || place.starts_with("file:")) {
+        Some(store) => Err(format!("nothing is executed at `{store}`: a job can be parked there, but not start")),
+        None => Ok(list),
+    }
 }
 
 /// Whether one of a list of places uses a GPU of this machine.
@@ -100,6 +117,8 @@ mod tests {
             "tls://a:1",
             "plain://[::1]:1/2",
             "rdma://[::1]:1/2",
+            "memory",
+            "file:/a/b",
         ] {
             assert_eq!(place(good).as_deref(), Ok(good));
         }
@@ -114,6 +133,9 @@ mod tests {
             "host:99999",
             "quic://a:1",
             "tls://unix:/a",
+            "memory:0",
+            "file",
+            "file:",
         ] {
             assert!(place(bad).is_err(), "{bad}");
         }
@@ -123,6 +145,8 @@ mod tests {
     fn sockets_are_named_in_full() {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(place("unix:u/3"), Ok(format!("unix:{here}/u/3")));
+        assert_eq!(place("file:p"), Ok(format!("file:{here}/p")));
+        assert!(gpus("a:1,local").is_ok() && gpus("memory").is_err() && gpus("local,file:/a").is_err());
         assert_eq!(places("unix:s,local").as_deref(), Ok(&*format!("unix:{here}/s,local")));
         assert_eq!(place("unix:/run/s/0").as_deref(), Ok("unix:/run/s/0"));
     }

@@ -125,7 +125,7 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
             // The process was started through a descriptor, whose name process lists would show otherwise.
             // SAFETY: a text that ends with a zero; names the first thread.
             unsafe { libc::prctl(libc::PR_SET_NAME, c"mrcuda-worker".as_ptr()) };
-            run_any(Ok, reach_of_daemon)
+            run_any(|| Ok(()), reach_of_daemon)
         }
         _ => {
             eprintln!("mrcuda worker: it takes no arguments, it is started by mrcuda serve");
@@ -143,14 +143,14 @@ pub fn helper_main() -> i32 {
     // The arguments: the job's process id, for process lists, and its build.
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
-    run_any(|start| if same { Ok(start) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
+    run_any(|| if same { Ok(()) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
 }
 
 /// Runs a worker on a GPU or a store, as it is told, if `check` finds nothing wrong.
-fn run_any(check: impl FnOnce(&Start) -> Result<&Start, String>, reach: ReachOf) -> i32 {
+fn run_any(check: impl FnOnce() -> Result<(), String>, reach: ReachOf) -> i32 {
     hear(|channel, start| match start.store {
-        None => serve(channel, start, |start| check(start).and_then(open), reach),
-        Some(_) => serve(channel, start, |start| check(start).and_then(Parked::open), reach),
+        None => serve(channel, start, |start| check().and_then(|()| open(start)), reach),
+        Some(_) => serve(channel, start, |start| check().and_then(|()| Parked::open(start)), reach),
     })
 }
 

@@ -12,7 +12,8 @@ use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
-use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, ReasonCode, Refusal, Request, directory};
+use crate::place::Spec;
+use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 use nix::sys::socket::getsockopt;
@@ -261,14 +262,28 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
         // Subscriptions are handled elsewhere.
         Request::List {} | Request::Subscribe {} => Answer::Job(list(job)),
         Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
-        Request::Migrate(wanted) => {
-            let wait = wanted.wait;
-            let id = moves::request(job, wanted, "request", mover::run)?;
-            Answer::Move(if wait { moves::wait_for(&id)? } else { moves::report(Some(&id))?.remove(0) })
+        Request::Migrate(wanted) => Answer::Move(carry_out(job, wanted)?),
+        Request::Suspend(wanted) => {
+            let wanted = wanted.or_to(&Spec::Memory.to_string());
+            if !moves::targets(&wanted.to, job.devices.len())?.iter().all(Spec::is_store) {
+                return Err(MoveError::NotAStore(wanted.to).into());
+            }
+            Answer::Move(carry_out(job, wanted)?)
+        }
+        Request::Resume(wanted) => {
+            let home = mover::parked::home().ok_or(MoveError::NotParked)?;
+            Answer::Move(carry_out(job, wanted.or_to(&home.join(",")))?)
         }
         Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
         Request::Report { id } => Answer::Moves(moves::report(id.as_deref())?),
     })
+}
+
+/// Accepts a move, and waits for its end if the client does.
+fn carry_out(job: &'static Job, wanted: Migrate) -> Result<Move, MoveError> {
+    let wait = wanted.wait;
+    let id = moves::request(job, wanted, "request", mover::run)?;
+    if wait { moves::wait_for(&id) } else { Ok(moves::report(Some(&id))?.remove(0)) }
 }
 
 /// Sends all events from now on to the client.
@@ -299,6 +314,7 @@ fn has_gone(stream: &UnixStream) -> io::Result<bool> {
 fn list(job: &'static Job) -> ::control::Job {
     let (moving, queued) = moves::now();
     let config = config::get().ok();
+    let is_parked = mover::parked::home().is_some();
     let devices = job.devices.iter().map(|d| {
         let at = d.whereabouts();
         let figures = registry::figures(job, d);
@@ -315,6 +331,7 @@ fn list(job: &'static Job) -> ::control::Job {
             since_unix_ms: at.since_unix_ms,
             state: match (d.sticky(), is_moving) {
                 (0, true) => DeviceState::Moving,
+                (0, false) if is_parked => DeviceState::Parked,
                 (0, false) => DeviceState::Idle,
                 _ => DeviceState::Failed,
             },

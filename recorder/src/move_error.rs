@@ -46,6 +46,12 @@ pub(crate) enum MoveError {
 
     #[error("cannot move: the job is already at this place")]
     AlreadyThere,
+    #[error("the job is not parked")]
+    NotParked,
+    #[error("a job is parked, and goes on, with all its GPUs: name a place for each of them, where all execute or none does")]
+    ParkedTogether,
+    #[error("a job is parked at memory or file:DIR, not at {0}")]
+    NotAStore(String),
     #[error("cannot move: the context has failed with error {0}")]
     ContextFailed(Code),
     #[error("cannot move: {0}")]
@@ -117,6 +123,8 @@ pub(crate) enum MoveError {
     /// After this time, or an earlier move's has not ended.
     #[error("{}; kernels that never end may hold the whole GPU", too_slow(*.0))]
     CopyTooSlow(Option<Duration>),
+    #[error("{0}")]
+    ParkedFile(String),
     #[error("{0}")]
     NotIdentical(String),
     #[error("cannot {what}: {error}")]
@@ -244,6 +252,10 @@ impl MoveError {
             MoveError::DeadlineExceeded { .. } => ReasonCode::DeadlineExceeded,
             MoveError::DowntimeExceeded { .. } => ReasonCode::DowntimeExceeded,
             MoveError::AlreadyThere => ReasonCode::AlreadyThere,
+            MoveError::NotParked => ReasonCode::NotParked,
+            MoveError::ParkedTogether => ReasonCode::ParkedTogether,
+            MoveError::NotAStore(_) => ReasonCode::BadPlace,
+            MoveError::ParkedFile(_) => ReasonCode::ParkedFile,
             MoveError::ContextFailed(_) => ReasonCode::ContextFailed,
             MoveError::SharedWithProcesses(_) => ReasonCode::SharedWithProcesses,
             MoveError::PeerAccess { .. } => ReasonCode::PeerAccess,
@@ -343,6 +355,7 @@ impl From<LinkError> for MoveError {
     fn from(e: LinkError) -> MoveError {
         match e {
             LinkError::Refused(Refused::NotIdentical(why)) => MoveError::NotIdentical(why),
+            LinkError::Refused(Refused::Damaged(why)) => MoveError::ParkedFile(why),
             LinkError::Refused(Refused::OtherMemory(why)) => MoveError::LayoutDiffers(Layout::Regions(why)),
             LinkError::Refused(Refused::Unreachable(why)) => MoveError::NotConnected(why),
             LinkError::Refused(why) => MoveError::PlaceRefused(why),

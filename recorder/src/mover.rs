@@ -17,7 +17,8 @@ use crate::place::{self, Place, Spec};
 use ::control::Plan;
 use faults::Point;
 use leg::Leg;
-use protocol::{Action, Attempt, Event, Failed, Joint, Protocol, Report, Request, Step};
+use parked::{Kept, Parked, Taken};
+use protocol::{Action, Attempt, Event, Failed, Joint, Parking, Protocol, Report, Request, Step};
 use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
 use std::panic::AssertUnwindSafe;
@@ -29,6 +30,7 @@ mod compare;
 mod data_channels;
 mod late;
 mod leg;
+pub(crate) mod parked;
 mod protocol;
 mod quiesce;
 mod times;
@@ -90,8 +92,16 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveErro
 /// Carries out a move and reports progress to its task. A failure before the commit leaves the job where it was.
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let moving = Moving::begin();
-    let legs = legs(job, task, &moving)?;
-    carry_out(job, task, legs, &moving)
+    let mut parked = Taken::take();
+    let legs = legs(job, task, &moving, &mut parked)?;
+    carry_out(job, task, legs, &moving, parked)
+}
+
+/// Checks that either all devices of the job are parked or none.
+fn all_or_none(job: &Job, to: &[(&'static Device, Spec)], is_parked: bool) -> Result<(), MoveError> {
+    let parks = to.iter().filter(|(_, to)| to.is_store()).count();
+    let whole = to.len() == job.devices.len() && (parks == 0 || parks == to.len());
+    if whole || (parks == 0 && !is_parked) { Ok(()) } else { Err(MoveError::ParkedTogether) }
 }
 
 /// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
@@ -102,15 +112,28 @@ fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: imp
 }
 
 /// Creates a leg for each device that moves.
-fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving) -> Result<Vec<Leg<'a>>, MoveError> {
+fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Taken) -> Result<Vec<Leg<'a>>, MoveError> {
     let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
-    let source = |d: &Device| d.place_for_mover(moving).clone();
-    let all = devices.into_iter().zip(to).map(|(device, to)| (device, source(device), to));
-    let legs: Vec<Leg<'a>> = all
-        .filter(|(_, source, to)| !leg::is_there(source, to))
-        .map(|(device, source, to)| Leg::new(device, source, to, task))
-        .collect();
+    let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
+    all_or_none(job, &all, parked.get().is_some())?;
+    let mut legs = Vec::new();
+    for (device, to) in all {
+        let source = device.place_for_mover(moving).clone();
+        if leg::is_there(&source, &to) {
+            continue;
+        }
+        let source = match (source.is_lost() && source.spec().is_store(), source.file_again(device.index)) {
+            (false, _) => source,
+            (true, Some(opened)) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
+            (true, None) => {
+                parked.give_up(job);
+                return Err(MoveError::PlaceLost(None));
+            }
+        };
+        let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
+        legs.push(Leg::new(device, source, to, task, shape));
+    }
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 
@@ -123,9 +146,10 @@ const LEAST_REST: Duration = Duration::from_millis(100);
 type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
 
 /// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
-fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving) -> Result<(), Failure> {
-    let mut protocol = Protocol::new(legs.len(), task.max_downtime(), task.patience().is_some());
-    let mut mover = Mover::new(job, task, moving, legs);
+fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving, parked: Taken) -> Result<(), Failure> {
+    let parking = Parking { before: parked.get().is_some(), after: legs.iter().all(Leg::parks) };
+    let mut protocol = Protocol::new(legs.len(), task.max_downtime(), task.patience().is_some(), parking);
+    let mut mover = Mover::new(job, task, moving, legs, parked);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         loop {
@@ -164,11 +188,12 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
                     }
                     Action::Interrupt(leg) => task.interrupt(mover.devices[leg].index),
                     Action::OpenGate => mover.open_gate(),
+                    Action::StayParked => mover.stay_parked(),
                     Action::ReleaseSource(leg) => mover.leg(leg, |leg| leg.release_source(moving)),
                     Action::ReleaseTarget(leg) => mover.leg(leg, Leg::close),
                     Action::Restart { leg, helper } => {
                         let old = mover.legs[leg].take();
-                        mover.legs[leg] = old.map(|leg| leg.again(helper, moving));
+                        mover.legs[leg] = old.map(|leg| leg.again(helper));
                     }
                     Action::End(result) => return result,
                 }
@@ -198,8 +223,10 @@ fn take(leg: &mut Leg<'_>, step: Step, job: &'static Job, several: bool) -> Resu
 
 /// What carries out the protocol's actions.
 struct Mover<'m, 'a> {
-    /// The gate, while it is closed. Dropped before the legs: calls need not wait for what these close.
+    /// The gate, while this move has closed it. Dropped before the legs: calls need not wait for what these close.
     gate: Option<Closed>,
+    /// The state of a parked job, with its gate.
+    parked: Taken,
     task: &'a Task,
     moving: &'m Moving,
     devices: Vec<&'static Device>,
@@ -217,11 +244,12 @@ struct Mover<'m, 'a> {
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
-    fn new(job: &'static Job, task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>) -> Mover<'m, 'a> {
+    fn new(job: &'static Job, task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>, parked: Taken) -> Mover<'m, 'a> {
         let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
         let legs = legs.into_iter().map(Some).collect();
         Mover {
             gate: None,
+            parked,
             task,
             moving,
             devices,
@@ -246,14 +274,27 @@ impl<'m, 'a> Mover<'m, 'a> {
             Joint::Sound => internal_error::blocker().map_or(Ok(()), Err)?,
             Joint::Sharing => together_or_not(&self.devices)?,
             Joint::Weigh => return Ok(Report::Tails(self.legs.iter().flatten().map(Leg::tail_weight).collect())),
+            Joint::AtRest => self.rest()?,
             Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
             Joint::PeerAccess => {
-                let targets = self.legs.iter().flatten().map(|leg| Ok((leg.device, leg.target()?)));
+                let executes = self.legs.iter().flatten().filter(|leg| !leg.parks());
+                let targets = executes.map(|leg| Ok((leg.device, leg.target()?)));
                 registry::rebuild(&targets.collect::<Result<Vec<_>, MoveError>>()?)?;
             }
             Joint::Commit => self.commit()?,
         }
         Ok(Report::Done)
+    }
+
+    /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
+    fn rest(&mut self) -> Result<(), MoveError> {
+        let parked = self.parked.get().ok_or_else(|| MoveError::missing("parked job"))?;
+        self.task.hold(leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum()));
+        if !parked.gate.shut_side_door(|| self.task.check().is_ok()) {
+            self.task.check()?;
+        }
+        self.idle_since = Some(Instant::now());
+        Ok(())
     }
 
     fn quiesce(&mut self, attempt: Attempt) -> Result<Report<Failure>, Failure> {
@@ -299,7 +340,8 @@ impl<'m, 'a> Mover<'m, 'a> {
 
     /// Commits all legs or none: nothing can fail between the first one and the last one.
     fn commit(&mut self) -> Result<(), MoveError> {
-        let gate = self.gate.as_ref().ok_or_else(|| MoveError::missing("closed gate"))?;
+        let parked = self.parked.get().map(|parked| &parked.gate);
+        let gate = self.gate.as_ref().or(parked).ok_or_else(|| MoveError::missing("closed gate"))?;
         // A target may have been lost since it was verified, while another leg took its steps.
         self.legs
             .iter()
@@ -318,8 +360,27 @@ impl<'m, 'a> Mover<'m, 'a> {
     }
 
     fn open_gate(&mut self) {
-        let gpu_idle_ms = self.idle_since.take().map(|since| since.elapsed().as_secs_f64() * 1e3);
         self.gate = None;
+        self.parked.end();
+        self.note_idle();
+    }
+
+    /// The gate stays closed: the job was parked, or stays so.
+    fn stay_parked(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            let kept = self.legs.iter_mut().flatten().map(|leg| {
+                let (from, shape) = (leg.told.from.clone(), leg.shape.take().unwrap_or_default());
+                (leg.device.index, Kept { from, shape })
+            });
+            let kept = kept.collect();
+            gate.open_side_door();
+            self.parked.begin(Parked { gate, kept });
+        }
+        self.note_idle();
+    }
+
+    fn note_idle(&mut self) {
+        let gpu_idle_ms = self.idle_since.take().map(|since| since.elapsed().as_secs_f64() * 1e3);
         self.task.release();
         if let Some(gpu_idle_ms) = gpu_idle_ms.filter(|_| self.committed) {
             self.task.note(|it| it.gpu_idle_ms = gpu_idle_ms);

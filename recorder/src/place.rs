@@ -1,9 +1,11 @@
 //! Places: where the calls of one device execute.
 
 mod error;
+mod kept_file;
 mod spec;
 
 pub(crate) use error::OpenError;
+use kept_file::KeptFile;
 pub(crate) use spec::{Spec, SpecError, choose};
 
 use crate::base::log::lock;
@@ -16,8 +18,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, Landing, Link, LinkError, Lost, Reply, Token,
-    TokenError, Transport,
+    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, Link, LinkError, Lost, Opens,
+    Reply, StoreAt, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -101,6 +103,8 @@ pub(crate) enum Place {
         pins: Arc<Pins>,
         /// Notes that the place writes to the file of pinned memory.
         _writes: Option<Arc<UnseenWriter>>,
+        /// The file of a store.
+        kept: Option<Arc<KeptFile>>,
     },
     /// The executor in this process.
     Local {
@@ -290,7 +294,7 @@ impl Place {
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
             let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
-            rcuda_forwarder::JobHello { virtual_device: device, pid: std::process::id(), env }
+            JobHello { virtual_device: device, pid: std::process::id(), env }
         };
         match spec {
             Spec::Local(gpu) => {
@@ -304,11 +308,12 @@ impl Place {
             }
             Spec::Helper(gpu) => {
                 let (program, hidden) = helper_program()?;
-                let options = HelperOptions { program, driver: driver()?, gpu: gpu.unwrap_or(0), hidden };
+                let opens = Opens::Gpu { driver: driver()?, gpu: gpu.unwrap_or(0) };
+                let options = HelperOptions { program, opens, hidden };
                 let file = blocks::file();
                 let link = Link::to_helper(&options, &hello(), file);
                 let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
-                Ok(Place::remote(link, spec, file.is_some()))
+                Ok(Place::remote(link, spec, file.is_some(), None))
             }
             Spec::Remote(endpoint) => {
                 let file = &config.token_file;
@@ -327,12 +332,43 @@ impl Place {
                 };
                 let file = blocks::file().filter(|_| endpoint.unix_path().is_some());
                 let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
-                Ok(Place::remote(link, spec, file.is_some()))
+                Ok(Place::remote(link, spec, file.is_some(), None))
+            }
+            Spec::Memory => Place::open_store(spec, StoreAt::Memory, None, &hello()),
+            Spec::File(directory) => {
+                let file = KeptFile::new(directory, device)?;
+                Place::open_store(spec, StoreAt::NewFile(file.text()?), Some(file), &hello())
             }
         }
     }
 
-    fn remote(link: Arc<Link>, spec: &Spec, shares: bool) -> Place {
+    /// Starts a helper that holds memory.
+    fn open_store(spec: &Spec, at: StoreAt, kept: Option<Arc<KeptFile>>, hello: &JobHello) -> Result<Place, OpenError> {
+        let (program, hidden) = helper_program()?;
+        let options = HelperOptions { program, opens: Opens::Store(at), hidden };
+        let link = Link::to_helper(&options, hello, None);
+        let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
+        Ok(Place::remote(link, spec, false, kept))
+    }
+
+    /// Opens the file of a store again, whose helper was lost; `None` if there is no complete file.
+    pub(crate) fn file_again(&self, device: u32) -> Option<Result<Place, OpenError>> {
+        let Place::Remote { spec, kept: Some(kept), .. } = self else { return None };
+        let seal = *kept.seal.get()?;
+        let hello = JobHello { virtual_device: device, pid: std::process::id(), env: Vec::new() };
+        let at = || Ok(StoreAt::File(kept.text()?, seal));
+        Some(at().and_then(|at| Place::open_store(spec, at, Some(kept.clone()), &hello)))
+    }
+
+    /// Notes what identifies the contents of the file of a store, which is complete.
+    pub(crate) fn note_seal(&self, seal: [u8; 32]) {
+        if let Place::Remote { kept: Some(kept), .. } = self {
+            // It is completed once.
+            let _ = kept.seal.set(seal);
+        }
+    }
+
+    fn remote(link: Arc<Link>, spec: &Spec, shares: bool, kept: Option<Arc<KeptFile>>) -> Place {
         link.set_text_hook(crate::base::output::arrived);
         let pins = Arc::new(Pins { file: AtomicBool::new(shares && !blocks::is_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
@@ -343,7 +379,7 @@ impl Place {
         link.set_watch(move |lines| {
             to.upgrade().is_some_and(|link| naming::named_by(lines, &Worker { link: &link, pins: &known }))
         });
-        Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())) }
+        Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())), kept }
     }
 
     /// The current position in the place's order, which advances with each call that is sent. A place in this process has none:
@@ -444,7 +480,7 @@ impl Place {
     pub(crate) fn shares_memory(&self) -> bool {
         match self {
             Place::Local { .. } => true,
-            Place::Remote { link, .. } => !link.transport().is_network(),
+            Place::Remote { link, spec, .. } => !link.transport().is_network() && !spec.is_store(),
         }
     }
 

@@ -60,6 +60,9 @@ pub(crate) enum ConfigError {
     /// More places than a job can have.
     #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = executor::steer::DEVICES)]
     Places(usize),
+    /// Nothing is executed at such a place.
+    #[error("MRCUDA_SERVERS: nothing is executed at {0}: a job is parked there, but cannot start")]
+    Store(Spec),
     /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
@@ -80,6 +83,9 @@ fn read() -> Result<Config, ConfigError> {
         .unwrap_or_else(|| vec![Spec::Local(None)]);
     if servers.len() > executor::steer::DEVICES as usize {
         return Err(ConfigError::Places(servers.len()));
+    }
+    if let Some(store) = servers.iter().find(|place: &&Spec| place.is_store()) {
+        return Err(ConfigError::Store(store.clone()));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let servers = match std::env::var("MRCUDA_VISIBLE").ok() {

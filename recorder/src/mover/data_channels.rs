@@ -71,6 +71,8 @@ impl Wires {
     pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
         let ticket = self.ticket;
         let near = !are_far(&self.source, &self.target);
+        // A store has no regions of its own.
+        let tell = self.target.spec().is_store();
         let part = Control::RoundTarget { ticket, verify, near };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (from, to) = std::thread::scope(|s| {

@@ -1,6 +1,6 @@
 //! One device's part of a move.
 
-use super::compare::compare;
+use super::compare::{Shape, compare, compare_with, shape};
 use super::data_channels::{self, Wires};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
@@ -17,6 +17,7 @@ use crate::move_error::{Failure, MoveError};
 use crate::moves::Task;
 use crate::place::{PATIENCE, Place, Spec, Waiting};
 use ::control::EventKind;
+use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 use cuda_api::sys::CUdevice_attribute_enum as A;
@@ -102,12 +103,15 @@ pub(super) struct Leg<'a> {
     late: Late,
     /// Whether the target adopts the source's memory.
     adopts: bool,
+    /// What lay where at the place at which a parked device last executed: known from the beginning if it is parked, from the comparison
+    /// if it is about to be.
+    pub(super) shape: Option<Shape>,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
 }
 
 impl<'a> Leg<'a> {
-    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task) -> Leg<'a> {
+    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task, shape: Option<Shape>) -> Leg<'a> {
         let told = ::control::Leg {
             gpu: device.index,
             from: source.spec().to_string(),
@@ -128,21 +132,32 @@ impl<'a> Leg<'a> {
             host_blocks: BTreeMap::new(),
             late: Late::default(),
             adopts: false,
+            shape,
             target_clock: 0.0,
         }
     }
 
     /// Creates the leg anew; with `helper` its target is a helper instead of this process.
-    pub(super) fn again(mut self, helper: bool, moving: &Moving) -> Leg<'a> {
-        let (device, task) = (self.device, self.task);
+    pub(super) fn again(mut self, helper: bool) -> Leg<'a> {
+        let (device, task, source, shape) = (self.device, self.task, self.source.clone(), self.shape.take());
         let (to, instead) = match self.unfit.take().filter(|_| helper) {
             Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
         drop(self);
-        let mut leg = Leg::new(device, device.place_for_mover(moving).clone(), to, task);
+        let mut leg = Leg::new(device, source, to, task, shape);
         leg.told.instead = instead;
         leg
+    }
+
+    /// Whether the target executes nothing: the device is to be parked.
+    pub(super) fn parks(&self) -> bool {
+        self.to.is_store()
+    }
+
+    /// Whether the source executes nothing: the device is parked.
+    fn is_parked(&self) -> bool {
+        self.source.spec().is_store()
     }
 
     /// Notes an error that makes this process unfit as the target.
@@ -202,8 +217,10 @@ impl<'a> Leg<'a> {
 
     /// Opens the target and checks whether it can hold the device.
     fn prepare(&mut self, job: &'static Job) -> Result<(), Failure> {
-        // The move need not transfer them.
-        drop_spare(&CallContext::inside(job), self.device, 0);
+        if !self.is_parked() {
+            // The move need not transfer them. A parked device has none, and the gate is closed.
+            drop_spare(&CallContext::inside(job), self.device, 0);
+        }
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
             let open = move || Place::open(&to, index).map_err(MoveError::from);
@@ -215,6 +232,11 @@ impl<'a> Leg<'a> {
             leg.target = Some(target);
             leg.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
+            if leg.parks() {
+                // NVML answers meanwhile.
+                keep_board(leg.device, &leg.source)?;
+                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0)?);
+            }
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
             Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?)?;
@@ -225,6 +247,10 @@ impl<'a> Leg<'a> {
     /// Replays the live set at the target.
     fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
+            if leg.parks() {
+                // The journal stays in this process.
+                return Ok(());
+            }
             let copy = lock(&leg.device.ledger).begin_move()?;
             let live = objects_by_number(copy.iter());
             Failure::unless_empty(live.iter().filter_map(registry::record_blocker).collect())?;
@@ -269,6 +295,9 @@ impl<'a> Leg<'a> {
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
     fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
+        if self.parks() {
+            return Ok(());
+        }
         let late = self.late.take(|record| registry::is_needed(job, record));
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
@@ -305,15 +334,17 @@ impl<'a> Leg<'a> {
 
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
-        let tail = lock(&self.device.ledger).take_tail()?;
-        self.adopt(tail.iter())?;
-        self.feed(tail.iter())?;
+        if !self.parks() {
+            let tail = lock(&self.device.ledger).take_tail()?;
+            self.adopt(tail.iter())?;
+            self.feed(tail.iter())?;
+        }
         self.task.check()?;
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         // A kernel that holds the whole GPU holds up a round too.
         let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
-        if verify != Verify::Skip && round.is_err() {
+        if verify != Verify::Skip && round.is_err() && !self.parks() && !self.is_parked() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
             let differs = same.or_else(|why| if matches!(why, MoveError::LayoutDiffers(_)) { Err(why) } else { Ok(()) });
@@ -328,6 +359,7 @@ impl<'a> Leg<'a> {
         self.told.bytes_adopted = round.bytes_adopted;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
+            self.target()?.note_seal(round.seal);
             self.told.delta_bytes = copied;
             self.told.digest = crate::base::encoding::hex(&round.digest);
         }
@@ -336,6 +368,10 @@ impl<'a> Leg<'a> {
     }
 
     fn settle_host_memory(&mut self) -> Result<(), MoveError> {
+        if self.parks() {
+            // It stays in this process.
+            return Ok(());
+        }
         let mut told = std::mem::take(&mut self.host_blocks);
         host_memory::settle(self.target()?, &mut told)?;
         self.host_blocks = told;
@@ -358,7 +394,16 @@ impl<'a> Leg<'a> {
     fn verify(&mut self) -> Result<(), Failure> {
         faults::at(Point::Verify);
         self.phase("verify", |leg| {
-            let same = compare(&leg.source, leg.target()?);
+            if leg.parks() {
+                if leg.shape.is_none() {
+                    leg.shape = Some(shape(&leg.source)?);
+                }
+                return Ok(());
+            }
+            let same = match &leg.shape {
+                Some(known) => compare_with(known, leg.target()?),
+                None => compare(&leg.source, leg.target()?),
+            };
             Ok(leg.blame(same)?)
         })
     }
@@ -424,9 +469,9 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     sticky.into_iter().chain(registry::blockers(device)).collect()
 }
 
-/// Returns whether a device is in this process already and no second place of this kind exists.
+/// Returns whether a device is in this process already, where no second place of this kind exists, or parked at this place.
 pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
-    matches!(source, Place::Local { .. }) && source.spec() == *to
+    (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec() == *to
 }
 
 /// Brings the job's copy of mirrored host memory up to date: an idle place sends its changes before an answer that shows progress.
@@ -466,6 +511,9 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<Vec<MoveError>, MoveError> {
     let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
+    if target.spec().is_store() {
+        return Ok(lacks_memory(device, target, 0)?.into_iter().collect());
+    }
     if have.driver_version != want.driver_version {
         all.push(MoveError::DriverVersion { target: have.driver_version, job: want.driver_version });
     }
@@ -474,15 +522,35 @@ fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result
         all.push(MoveError::ComputeCapability { name, target, job });
     }
     all.extend(differences(have, want));
-    let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
-    let free = match target.control(&Control::FreeBytes)? {
-        ControlReply::FreeBytes(n) => n,
-        other => return Err(MoveError::unexpected(&other)),
-    };
-    if free < need {
-        all.push(MoveError::NoMemory { needed: need, free });
-    }
+    all.extend(lacks_memory(device, target, adoptable)?);
     Ok(all)
+}
+
+/// Whether the target has too little memory; `adoptable`: bytes that it need not provide.
+fn lacks_memory(device: &Device, target: &Place, adoptable: u64) -> Result<Option<MoveError>, MoveError> {
+    let needed = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
+    match target.control(&Control::FreeBytes)? {
+        ControlReply::FreeBytes(free) => Ok((free < needed).then_some(MoveError::NoMemory { needed, free })),
+        other => Err(MoveError::unexpected(&other)),
+    }
+}
+
+/// Asks a device's place for the constants of its board, unless that was done before.
+fn keep_board(device: &Device, source: &Place) -> Result<(), MoveError> {
+    if device.board.get().is_some() || source.spec().is_store() {
+        return Ok(());
+    }
+    match source.begin(ops::id::BOARD, &[&[]]).map(Waiting::finish) {
+        Ok((code::SUCCESS, bytes)) => {
+            let constants = Constants::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
+            // A thread of the program may have stored the same answer meanwhile.
+            let _ = device.board.set(constants);
+            Ok(())
+        }
+        // Then they are not known, as before.
+        Ok(_) => Ok(()),
+        Err(error) => Err(MoveError::CallFailed { call: "asking for the constants of the board".to_owned(), error }),
+    }
 }
 
 /// Attributes by which programs choose what they launch and create, and which determine the layout of memory.

@@ -64,6 +64,8 @@ pub(super) enum Joint {
     Sharing,
     /// Weigh the journals' tails. Answered by [`Report::Tails`].
     Weigh,
+    /// Of a parked job, whose gate is closed: see that no call is inside.
+    AtRest,
     /// Close the gate and wait for the GPUs. Answered by [`Report::Busy`] if that takes too long. Whatever the answer, the gate may be
     /// closed until [`Action::OpenGate`].
     Quiesce(Attempt),
@@ -106,6 +108,8 @@ pub(super) enum Action<F> {
     Interrupt(usize),
     /// Let the job's calls continue.
     OpenGate,
+    /// The job is parked, for the first time or still: its calls wait until a later move takes it to GPUs.
+    StayParked,
     /// Release the source of a leg: the move is committed.
     ReleaseSource(usize),
     /// Release the target of a leg, if it is open: the move is abandoned, or begun again.
@@ -161,6 +165,8 @@ enum Stage {
     Replay,
     Connect,
     Precopy,
+    /// A parked job needs no pre-copy: it makes nothing and changes nothing.
+    AtRest,
     /// The tails are weighed while the job runs.
     Weigh,
     /// Targets with heavy tails catch up.
@@ -211,6 +217,8 @@ pub(super) struct Protocol<F> {
     max_downtime: Option<Duration>,
     /// Whether attempts to quiesce go on until the mover ends them with an error.
     patient: bool,
+    /// Whether the job is parked at the beginning, and is to be parked at the end.
+    parking: Parking,
     /// Indices of the next limits of an attempt to quiesce.
     attempt: usize,
     function: usize,
@@ -219,9 +227,19 @@ pub(super) struct Protocol<F> {
     reopenings: u32,
 }
 
+/// Which ends of a move execute nothing. Then the gate stays closed from the end of the move that parks the job to the commit of the one
+/// that takes it to GPUs again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Parking {
+    /// The sources: the job is parked.
+    pub(super) before: bool,
+    /// The targets.
+    pub(super) after: bool,
+}
+
 impl<F> Protocol<F> {
     /// Begins a move of so many legs. A patient one is quiesced again and again.
-    pub(super) fn new(legs: usize, max_downtime: Option<Duration>, patient: bool) -> Protocol<F> {
+    pub(super) fn new(legs: usize, max_downtime: Option<Duration>, patient: bool, parking: Parking) -> Protocol<F> {
         let mut new = Protocol {
             stage: Stage::Over,
             legs: vec![Leg::default(); legs],
@@ -235,6 +253,7 @@ impl<F> Protocol<F> {
             closed: false,
             max_downtime,
             patient,
+            parking,
             attempt: 0,
             function: 0,
             catch_ups: 0,
@@ -356,7 +375,9 @@ impl<F> Protocol<F> {
             }
             Stage::Prepare => self.each(Stage::Replay, Step::Replay),
             Stage::Replay => self.each(Stage::Connect, Step::Connect),
+            Stage::Connect if self.parking.before => self.joint(Stage::AtRest, Joint::AtRest),
             Stage::Connect => self.each(Stage::Precopy, Step::Copy),
+            Stage::AtRest => self.joint(Stage::SharingAtRest, Joint::Sharing),
             Stage::Precopy | Stage::CatchUp => {
                 self.legs.iter_mut().for_each(|leg| leg.rounds = 0);
                 self.joint(Stage::Weigh, Joint::Weigh);
@@ -393,7 +414,11 @@ impl<F> Protocol<F> {
             Stage::Verify => self.joint(Stage::SoundAtEnd, Joint::Sound),
             Stage::SoundAtEnd => self.joint(Stage::Commit, Joint::Commit),
             Stage::Commit => {
-                self.open_gate();
+                match self.parking {
+                    Parking { after: true, .. } => self.actions.push_back(Action::StayParked),
+                    Parking { before: true, .. } => self.actions.push_back(Action::OpenGate),
+                    Parking { .. } => self.open_gate(),
+                }
                 (0..self.legs.len()).for_each(|leg| self.actions.push_back(Action::ReleaseSource(leg)));
                 self.end(Ok(()));
             }
@@ -444,6 +469,9 @@ impl<F> Protocol<F> {
         let helper = !self.stopped && !self.restarted && self.legs.iter().any(|leg| leg.unfit);
         let Some(why) = self.failure.take() else { return };
         if !helper {
+            if self.parking.before {
+                self.actions.push_back(Action::StayParked);
+            }
             return self.end(Err(why));
         }
         self.restarted = true;

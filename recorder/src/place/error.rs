@@ -36,6 +36,9 @@ pub(crate) enum OpenError {
     /// The helper's program is not at its expected path.
     #[error("the helper program is missing: {}", .0.display())]
     NoHelper(PathBuf),
+    /// There is no name for the file of a parked device.
+    #[error("cannot name a file: {0}")]
+    FileName(String),
     /// A server on a network requires a token.
     #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
     NoToken {

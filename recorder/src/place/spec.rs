@@ -1,6 +1,7 @@
 //! Place specifications, as users write them.
 
 use rcuda_forwarder::{Endpoint, EndpointError};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A place specification. For a GPU of this machine without a number, [`choose`] selects one.
@@ -12,6 +13,10 @@ pub(crate) enum Spec {
     Helper(Option<u32>),
     /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
     Remote(Endpoint),
+    /// `memory`: in host memory of this machine, where nothing is executed.
+    Memory,
+    /// `file:DIR`: in a file in this directory, where nothing is executed.
+    File(PathBuf),
 }
 
 /// Why a text is not a place specification.
@@ -19,7 +24,7 @@ pub(crate) enum Spec {
 pub(crate) enum SpecError {
     /// It has none of the valid forms.
     #[error(
-        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]"
+        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory or file:DIR"
     )]
     Shape(String),
     /// The server is invalid.
@@ -38,6 +43,9 @@ pub(crate) enum SpecError {
         /// The text where the number is expected.
         number: String,
     },
+    /// A directory is relative to an unknown one.
+    #[error("invalid place `{0}`: the directory must be absolute")]
+    Directory(String),
 }
 
 impl FromStr for Spec {
@@ -47,6 +55,11 @@ impl FromStr for Spec {
         let near = match head {
             "local" => Spec::Local,
             "helper" => Spec::Helper,
+            "memory" if s == "memory" => return Ok(Spec::Memory),
+            "file" => {
+                let directory = PathBuf::from(gpu.unwrap_or_default());
+                return if directory.is_absolute() { Ok(Spec::File(directory)) } else { Err(SpecError::Directory(s.to_owned())) };
+            }
             _ => {
                 return s.parse().map(Spec::Remote).map_err(|e| match e {
                     EndpointError::Shape => SpecError::Shape(s.to_owned()),
@@ -69,6 +82,8 @@ impl std::fmt::Display for Spec {
             Spec::Helper(None) => f.write_str("helper"),
             Spec::Helper(Some(gpu)) => write!(f, "helper:{gpu}"),
             Spec::Remote(e) => write!(f, "{e}"),
+            Spec::Memory => f.write_str("memory"),
+            Spec::File(directory) => write!(f, "file:{}", directory.display()),
         }
     }
 }
@@ -78,8 +93,13 @@ impl Spec {
     pub(crate) fn near(&self) -> Option<u32> {
         match self {
             Spec::Local(gpu) | Spec::Helper(gpu) => *gpu,
-            Spec::Remote(_) => None,
+            Spec::Remote(_) | Spec::Memory | Spec::File(_) => None,
         }
+    }
+
+    /// Whether nothing is executed there: a device that moves there is parked.
+    pub(crate) fn is_store(&self) -> bool {
+        matches!(self, Spec::Memory | Spec::File(_))
     }
 }
 
@@ -96,7 +116,7 @@ pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<
             free.unwrap_or(0)
         };
         chosen.push(match spec {
-            Spec::Remote(e) => Spec::Remote(e),
+            spec @ (Spec::Remote(_) | Spec::Memory | Spec::File(_)) => spec,
             Spec::Helper(gpu) => Spec::Helper(Some(gpu.unwrap_or_else(|| lowest(None)))),
             Spec::Local(gpu) => {
                 let own = bound.filter(|(_, d)| *d == device).map(|(g, _)| g);

@@ -46,6 +46,8 @@ enum Mistake {
     FailsAfterTheCommit,
     CommitsWhatIsNotCompared,
     WaitsForTheOtherLegs,
+    OpensTheGateOfAParkedJob,
+    LetsAParkedJobGoOn,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,6 +56,8 @@ struct World {
     legs: Vec<FakeLeg>,
     running: Vec<(Ticket, Request)>,
     closed: bool,
+    /// The gate is to stay closed after the move.
+    stays: bool,
     idle: bool,
     stopped: bool,
     /// Whether a step has failed, or the move was stopped, since it began.
@@ -75,13 +79,14 @@ struct Longest {
 }
 
 impl World {
-    fn new(legs: usize, patient: bool) -> World {
+    fn new(legs: usize, patient: bool, parking: Parking) -> World {
         World {
-            protocol: Protocol::new(legs, None, patient),
+            protocol: Protocol::new(legs, None, patient, parking),
             tries: TRIES,
             legs: vec![FakeLeg::default(); legs],
             running: Vec::new(),
-            closed: false,
+            closed: parking.before,
+            stays: false,
             idle: false,
             stopped: false,
             failed: false,
@@ -117,6 +122,8 @@ impl World {
                 let again: Vec<_> = actions.iter().filter(|a| matches!(a, Action::ReleaseTarget(_))).cloned().collect();
                 again.into_iter().for_each(|a| actions.insert(0, a));
             }
+            Mistake::OpensTheGateOfAParkedJob => actions.iter_mut().filter(|a| **a == Action::StayParked).for_each(|a| *a = Action::OpenGate),
+            Mistake::LetsAParkedJobGoOn => actions.retain(|a| *a != Action::StayParked),
             Mistake::WaitsForTheOtherLegs => actions.retain(|a| !matches!(a, Action::Interrupt(_))),
             Mistake::RestartsWithoutRelease if restarts => actions.retain(|a| !matches!(a, Action::ReleaseTarget(_))),
             _ => {}
@@ -145,26 +152,40 @@ impl World {
                 }
                 Action::OpenGate => {
                     assert!(self.closed, "an open gate is opened");
+                    let parking = self.protocol.parking;
+                    let may = if self.committed { !parking.after } else { !parking.before };
+                    assert!(may, "the gate of a parked job is opened");
                     (self.closed, self.idle) = (false, false);
                     self.legs.iter_mut().for_each(|leg| (leg.proved, leg.verified) = (false, false));
                 }
+                Action::StayParked => {
+                    let parking = self.protocol.parking;
+                    assert!(self.closed && if self.committed { parking.after } else { parking.before }, "a job is parked that executes");
+                    assert!(!std::mem::replace(&mut self.stays, true), "a job is parked twice");
+                    self.idle = false;
+                }
                 Action::ReleaseSource(leg) => {
-                    assert!(self.committed && !self.closed, "a source is released before the commit, or while calls wait");
+                    assert!(self.committed && self.closed == self.stays, "a source is released before the commit, or while calls wait");
                     assert!(!std::mem::replace(&mut self.legs[leg].source_released, true), "a source is released twice");
                 }
                 Action::ReleaseTarget(leg) => {
-                    assert!(self.running.is_empty() && !self.closed, "a target is released while steps run, or calls wait");
+                    let waits = self.closed && !self.protocol.parking.before;
+                    assert!(self.running.is_empty() && !waits, "a target is released while steps run, or calls wait");
                     let target = std::mem::take(&mut self.legs[leg].target);
                     assert_ne!(target, Target::Executes, "the place of the job is released");
                     assert_ne!(target, Target::None, "a target is released twice");
                 }
                 Action::Restart { leg, .. } => {
-                    assert!(!self.committed && !self.closed && self.running.is_empty());
+                    assert!(!self.committed && self.closed == self.protocol.parking.before && self.running.is_empty());
+                    self.idle = false;
+                    (self.legs[leg].proved, self.legs[leg].verified) = (false, false);
                     assert_eq!(self.legs[leg].target, Target::None, "a target is open when a leg begins again");
                     self.failed = false;
                 }
                 Action::End(result) => {
-                    assert!(!self.closed, "the gate is closed at the end");
+                    let parking = self.protocol.parking;
+                    let parked = if self.committed { parking.after } else { parking.before };
+                    assert_eq!((self.closed, self.stays), (parked, parked), "the gate is in the wrong state at the end");
                     assert!(self.running.is_empty(), "steps run at the end");
                     assert_eq!(result.is_ok(), self.committed, "a committed move fails, or another one succeeds");
                     for leg in &self.legs {
@@ -191,7 +212,10 @@ impl World {
                 let other = |r: &Request| matches!(r, Request::Joint(_)) || matches!(r, Request::Leg(l, _) if *l == leg);
                 assert!(!self.running.iter().any(|(_, r)| other(r)), "two steps of a leg at a time");
                 let at_rest = matches!(step, Step::Delta | Step::ReplayLate | Step::Verify);
-                assert_eq!((self.closed, self.idle), (at_rest, at_rest), "{step:?} with the gate in the wrong state");
+                let closed = at_rest || self.protocol.parking.before;
+                assert_eq!((self.closed, self.idle), (closed, at_rest), "{step:?} with the gate in the wrong state");
+                let runs = matches!(step, Step::Copy);
+                assert!(!runs || !self.protocol.parking.before, "a parked job is copied as if it ran");
                 match step {
                     Step::Plan => {}
                     Step::Prepare => assert_eq!(self.legs[leg].target, Target::None, "a target is opened over another one"),
@@ -202,6 +226,7 @@ impl World {
                 assert!(self.running.is_empty(), "{joint:?} while legs take steps");
                 match joint {
                     Joint::Quiesce(_) => assert!(!self.closed, "a closed gate is closed"),
+                    Joint::AtRest => assert!(self.closed && self.protocol.parking.before),
                     Joint::PeerAccess => assert!(self.closed && self.idle && self.legs.iter().all(|leg| leg.proved)),
                     Joint::Commit => {
                         assert!(self.closed && self.idle, "a commit while the job runs");
@@ -259,7 +284,7 @@ impl World {
             Request::Leg(leg, Step::Prepare) => self.legs[leg].target = Target::Open { usable: ok },
             Request::Leg(leg, Step::Delta) => self.legs[leg].proved = ok,
             Request::Leg(leg, Step::Verify) => self.legs[leg].verified = ok,
-            Request::Joint(Joint::Quiesce(_)) => self.idle = ok,
+            Request::Joint(Joint::Quiesce(_) | Joint::AtRest) => self.idle = ok,
             Request::Joint(Joint::Commit) if ok => {
                 self.committed = true;
                 self.legs.iter_mut().for_each(|leg| leg.target = Target::Executes);
@@ -342,10 +367,10 @@ fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Lon
 }
 
 /// Explores all runs of a move. Returns the number of states and what the longest runs have.
-fn run(legs: usize, patient: bool, mistake: Mistake) -> Result<(usize, Longest), String> {
+fn run(legs: usize, patient: bool, parking: Parking, mistake: Mistake) -> Result<(usize, Longest), String> {
     // One frame for each answer of a run.
     let explored = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
-        let (mut seen, mut world) = (HashMap::new(), World::new(legs, patient));
+        let (mut seen, mut world) = (HashMap::new(), World::new(legs, patient, parking));
         world.go_on(mistake);
         let longest = explore(&world, mistake, &mut seen);
         (seen.len(), longest)
@@ -360,7 +385,7 @@ fn run(legs: usize, patient: bool, mistake: Mistake) -> Result<(usize, Longest),
 fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
     for (legs, at_least) in [(1, 1000), (2, 10_000)] {
         let since = std::time::Instant::now();
-        let (states, longest) = run(legs, false, Mistake::None).unwrap();
+        let (states, longest) = run(legs, false, Parking::default(), Mistake::None).unwrap();
         println!("{legs} legs: {states} states, {longest:?}, {:?}", since.elapsed());
         assert!(states > at_least, "{states} states of {legs} legs");
         // Twice: a move can begin again with a helper.
@@ -372,10 +397,43 @@ fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
 #[test]
 fn every_run_of_a_patient_move_ends_too() {
     for (legs, at_least) in [(1, 1000), (2, 10_000)] {
-        let (states, longest) = run(legs, true, Mistake::None).unwrap();
+        let (states, longest) = run(legs, true, Parking::default(), Mistake::None).unwrap();
         assert!(states > at_least, "{states} states of {legs} legs");
         assert!(longest.closings > TRIES, "{longest:?}");
     }
+}
+
+/// What a job can do that is parked, or is to be.
+const PARKINGS: [Parking; 3] =
+    [Parking { before: false, after: true }, Parking { before: true, after: false }, Parking { before: true, after: true }];
+
+#[test]
+fn every_run_that_parks_a_job_or_lets_it_go_on_leaves_the_gate_as_it_must_be() {
+    for (parking, legs) in PARKINGS.into_iter().flat_map(|parking| [(parking, 1), (parking, 2)]) {
+        let (states, longest) = run(legs, false, parking, Mistake::None).unwrap();
+        println!("{parking:?}, {legs} legs: {states} states, {longest:?}");
+        assert!(states > 50, "{states} states of {legs} legs");
+        assert_eq!(longest.closings == 0, parking.before, "a gate that is closed is not closed again");
+    }
+}
+
+#[test]
+fn the_model_finds_mistakes_about_parked_jobs() {
+    let wrong: Vec<String> = [
+        (PARKINGS[0], Mistake::OpensTheGateOfAParkedJob, "the gate of a parked job is opened"),
+        (PARKINGS[1], Mistake::OpensTheGateOfAParkedJob, "the gate of a parked job is opened"),
+        (PARKINGS[0], Mistake::LetsAParkedJobGoOn, "a source is released before"),
+        (PARKINGS[1], Mistake::LetsAParkedJobGoOn, "in the wrong state at the end"),
+        (PARKINGS[1], Mistake::ReleasesSourcesOnFailure, "a source is released before the commit"),
+        (PARKINGS[1], Mistake::CommitsWhatIsNotCompared, "a commit of what was not compared"),
+    ]
+    .into_iter()
+    .filter_map(|(parking, mistake, found)| match run(2, false, parking, mistake) {
+        Err(why) if why.contains(found) => None,
+        other => Some(format!("{parking:?} {mistake:?}: {other:?}")),
+    })
+    .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -393,7 +451,7 @@ fn the_model_finds_mistakes() {
         (Mistake::WaitsForTheOtherLegs, "a step goes on after a failure"),
     ]
     .into_iter()
-    .filter_map(|(mistake, found)| match run(2, false, mistake) {
+    .filter_map(|(mistake, found)| match run(2, false, Parking::default(), mistake) {
         Err(why) if why.contains(found) => None,
         other => Some(format!("{mistake:?}: {other:?}")),
     })

@@ -11,7 +11,7 @@ fn run(
     max_downtime: Option<Duration>,
     answer: impl FnMut(Request) -> Result<Report<u32>, Failed<u32>>,
 ) -> Vec<Action<u32>> {
-    run_until(Protocol::new(legs, max_downtime, false), answer)
+    run_until(Protocol::new(legs, max_downtime, false, Parking::default()), answer)
 }
 
 /// As [`run`], for a given move.
@@ -159,7 +159,7 @@ fn a_helper_is_tried_once_where_this_process_is_unfit() {
 fn a_patient_move_keeps_its_copy_current_and_tries_again() {
     let busy = |times: usize, max_downtime| {
         let mut left = times;
-        let actions = run_until(Protocol::new(1, max_downtime, true), |request| match request {
+        let actions = run_until(Protocol::new(1, max_downtime, true, Parking::default()), |request| match request {
             Request::Joint(Joint::Quiesce(_)) if left > 0 => {
                 left -= 1;
                 Ok(Report::Busy { function: left.is_multiple_of(2), why: 7 })
@@ -177,4 +177,38 @@ fn a_patient_move_keeps_its_copy_current_and_tries_again() {
     assert_eq!(opened, 101);
     assert_eq!(attempts(&busy(1, Some(Duration::from_millis(100))))[0].held, Some(Duration::from_millis(50)));
     assert!(attempts(&run(1, None, good))[0].held.is_none());
+}
+
+const PARKS: Parking = Parking { before: false, after: true };
+const GOES_ON: Parking = Parking { before: true, after: false };
+
+#[test]
+fn a_job_that_is_to_be_parked_is_copied_while_it_runs_and_its_gate_stays_closed() {
+    let actions = run_until(Protocol::new(1, None, false, PARKS), good);
+    assert_eq!((copies(&actions), attempts(&actions).len()), (1, 1));
+    assert!(!actions.contains(&Action::OpenGate));
+    let at = |wanted: &Action<u32>| actions.iter().position(|action| action == wanted);
+    assert!(at(&Action::StayParked).is_some_and(|stays| at(&Action::ReleaseSource(0)).is_some_and(|released| stays < released)));
+    let failed = run_until(Protocol::new(1, None, false, PARKS), |request| match request {
+        Request::Leg(_, Step::Delta) => Err(Failed { why: 3, unfit: false }),
+        other => good(other),
+    });
+    assert!(failed.contains(&Action::OpenGate) && !failed.contains(&Action::StayParked));
+}
+
+#[test]
+fn a_parked_job_moves_without_pre_copy_and_stays_parked_until_the_commit() {
+    let actions = run_until(Protocol::new(2, None, false, GOES_ON), good);
+    assert_eq!((copies(&actions), attempts(&actions).len()), (0, 0));
+    assert!(actions.contains(&Action::OpenGate) && !actions.contains(&Action::StayParked));
+    for step in [Step::Plan, Step::Prepare, Step::Replay, Step::Delta, Step::Verify] {
+        let failed = run_until(Protocol::new(2, None, false, GOES_ON), |request| match request {
+            Request::Leg(1, at) if at == step => Err(Failed { why: 3, unfit: false }),
+            other => good(other),
+        });
+        assert!(!failed.contains(&Action::OpenGate), "{step:?}");
+        assert_eq!(failed[failed.len() - 2..], [Action::StayParked, Action::End(Err(3))], "{step:?}");
+    }
+    let between = run_until(Protocol::new(1, None, false, Parking { before: true, after: true }), good);
+    assert!(!between.contains(&Action::OpenGate) && between.contains(&Action::StayParked));
 }

@@ -1,0 +1,78 @@
+//! A parked job: its devices are in stores, which execute nothing, and the gate stays closed until a move takes them to GPUs again.
+
+use super::compare::Shape;
+use crate::base::log::lock;
+use crate::gate::Closed;
+use crate::job::Job;
+use cuda_api::code;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// What a parked device had at the place where it last executed.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// That place.
+    pub(super) from: String,
+    /// What lay there: a GPU that continues must have the same at the same addresses.
+    pub(super) shape: Shape,
+}
+
+/// The state of a parked job.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) gate: Closed,
+    /// By device.
+    pub(super) kept: BTreeMap<u32, Kept>,
+}
+
+static PARKED: Mutex<Option<Parked>> = Mutex::new(None);
+/// Where the devices of the parked job came from, also while a move has taken its state.
+static HOME: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// Where a job that is parked came from, by device; `None` if it is not parked.
+pub(crate) fn home() -> Option<Vec<String>> {
+    lock(&HOME).clone()
+}
+
+/// The state of a job, if it is parked, in the hands of a move. What it has not ended comes back.
+#[derive(Debug)]
+pub(super) struct Taken(Option<Parked>);
+
+impl Taken {
+    pub(super) fn take() -> Taken {
+        Taken(lock(&PARKED).take())
+    }
+
+    pub(super) fn get(&self) -> Option<&Parked> {
+        self.0.as_ref()
+    }
+
+    /// The job is parked from now on.
+    pub(super) fn begin(&mut self, parked: Parked) {
+        *lock(&HOME) = Some(parked.kept.values().map(|kept| kept.from.clone()).collect());
+        self.0 = Some(parked);
+    }
+
+    /// The job is parked no more: its calls continue.
+    pub(super) fn end(&mut self) {
+        if self.0.take().is_some() {
+            *lock(&HOME) = None;
+        }
+    }
+
+    /// What was parked is lost, so no move can bring it back: calls continue, and fail.
+    pub(super) fn give_up(&mut self, job: &Job) {
+        job.devices.iter().for_each(|device| device.note(code::ERROR_DEVICE_UNAVAILABLE));
+        self.end();
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(parked) = self.0.take() {
+            // Queries are answered meanwhile.
+            parked.gate.open_side_door();
+            *lock(&PARKED) = Some(parked);
+        }
+    }
+}
