@@ -3,7 +3,7 @@
 use crate::board::{self, Constants};
 use crate::calls::Driver;
 use crate::code::{self, Code};
-use crate::sys::{CUcontext, CUdevice_attribute_enum as A, CUuuid};
+use crate::sys::{CUdevice_attribute_enum as A, CUuuid};
 use crate::wire_struct;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
@@ -77,6 +77,7 @@ pub struct Shim {
     started: unsafe extern "C" fn() -> c_int,
     driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     board: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
+    changing: unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int,
 }
 
 impl Shim {
@@ -91,9 +92,9 @@ impl Shim {
         };
         let known = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
         let (started, driver) = (known(c"mrcuda_shim_started")?, known(c"mrcuda_shim_driver")?);
-        let board = known(c"mrcuda_shim_board")?;
+        let (board, changing) = (known(c"mrcuda_shim_board")?, known(c"mrcuda_shim_changing")?);
         let by_name = |name: &str| CString::new(name).map_or(std::ptr::null(), |n| symbol(&n));
-        // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these three
+        // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these four
         // with these types.
         unsafe {
             Some(Shim {
@@ -101,6 +102,7 @@ impl Shim {
                 started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
                 driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
                 board: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(board),
+                changing: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int>(changing),
             })
         }
     }
@@ -121,7 +123,7 @@ impl Shim {
         let (mut cuda_version, mut count) = (0, 0);
         call!(d, device.cuDriverGetVersion(&raw mut cuda_version))?;
         call!(d, device.cuDeviceGetCount(&raw mut count))?;
-        let gpus = (0..count).map(|ordinal| self.gpu(ordinal, count)).collect::<Result<_, Code>>()?;
+        let gpus = (0..count).map(|ordinal| self.gpu(ordinal)).collect::<Result<_, Code>>()?;
         Ok(Facts { cuda_version, driver: self.driver_version(), gpus })
     }
 
@@ -142,12 +144,22 @@ impl Shim {
         (0..board::NAMES.len() as u32).filter_map(ask).collect()
     }
 
-    fn gpu(&self, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
-        Ok(Gpu { board: self.board(ordinal), ..gpu(&self.calls, ordinal, count)? })
+    /// Free memory of a GPU, in bytes, and the GPUs whose memory it can access.
+    fn changing(&self, ordinal: c_int) -> Result<(u64, Vec<u32>), Code> {
+        let (mut free, mut peers) = (0, 0u32);
+        // SAFETY: the values are ours.
+        ok(unsafe { (self.changing)(ordinal as c_uint, &raw mut free, &raw mut peers) })?;
+        Ok((free, (0..u32::BITS).filter(|peer| peers & (1 << peer) != 0).collect()))
+    }
+
+    fn gpu(&self, ordinal: c_int) -> Result<Gpu, Code> {
+        let (free_bytes, peers) = self.changing(ordinal)?;
+        Ok(Gpu { board: self.board(ordinal), free_bytes, peers, ..gpu(&self.calls, ordinal)? })
     }
 }
 
-fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
+/// The properties of a GPU that CUDA's functions answer and that never change.
+fn gpu(d: &Driver, ordinal: c_int) -> Result<Gpu, Code> {
     let mut name = [0u8; 256];
     call!(d, device.cuDeviceGetName(name.as_mut_ptr().cast(), 256, ordinal))?;
     let mut uuid = CUuuid { bytes: [0; 16] };
@@ -158,11 +170,6 @@ fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
         let mut value = 0;
         call!(d, device.cuDeviceGetAttribute(&raw mut value, which as u32, ordinal))?;
         Ok(value)
-    };
-    let reaches = |peer: &c_int| {
-        let mut can = 0;
-        let mut asked = || call!(d, device.cuDeviceCanAccessPeer(&raw mut can, ordinal, *peer));
-        asked().is_ok() && can != 0
     };
     Ok(Gpu {
         name: String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned(),
@@ -177,27 +184,11 @@ fn gpu(d: &Driver, ordinal: c_int, count: c_int) -> Result<Gpu, Code> {
             attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ],
         total_bytes: total as u64,
-        free_bytes: free(d, ordinal)?,
+        free_bytes: 0,
         clocks: [attribute(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?, attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?],
         bus_width: attribute(A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        peers: (0..count).filter(|peer| *peer != ordinal).filter(reaches).map(|peer| peer as u32).collect(),
+        peers: Vec::new(),
         board: Constants::new(),
     })
-}
-
-/// Free memory of a GPU, in bytes. The primary context is retained during the query.
-fn free(d: &Driver, ordinal: c_int) -> Result<u64, Code> {
-    let mut context: CUcontext = std::ptr::null_mut();
-    call!(d, context.cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;
-    let asked = || -> Result<u64, Code> {
-        let (mut free, mut total, mut popped) = (0usize, 0usize, std::ptr::null_mut());
-        call!(d, context.cuCtxPushCurrent_v2(context))?;
-        let asked = call!(d, memory.cuMemGetInfo_v2(&raw mut free, &raw mut total));
-        call!(d, context.cuCtxPopCurrent_v2(&raw mut popped))?;
-        asked.map(|()| free as u64)
-    };
-    let answer = asked();
-    call!(d, context.cuDevicePrimaryCtxRelease_v2(ordinal))?;
-    answer
 }

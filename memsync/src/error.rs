@@ -55,6 +55,12 @@ pub enum SyncError {
         /// The system's error.
         why: io::Error,
     },
+    /// A store in memory may hold no more.
+    #[error("more than {} MiB of memory would be held for the parked job (mrcuda serve --max-parked)", limit >> 20)]
+    Full {
+        /// Its limit in bytes.
+        limit: u64,
+    },
     /// A file of a store does not hold what was written.
     #[error("the file {} cannot be used: {why}", path.display())]
     Damaged {

@@ -17,6 +17,7 @@ use file::{Entry, PageFile};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 mod file;
@@ -43,6 +44,9 @@ enum Slot {
 #[derive(Debug)]
 pub struct Store {
     file: Option<PageFile>,
+    /// How many bytes of memory it may hold, and how many it does.
+    limit: u64,
+    held: AtomicU64,
     regions: RwLock<Vec<Region>>,
     /// The pages that are not all zeros, by address.
     slots: RwLock<HashMap<u64, Slot>>,
@@ -96,12 +100,12 @@ fn page_at(regions: &[Region], address: u64) -> Option<Page> {
 impl Store {
     fn new(file: Option<PageFile>, regions: Vec<Region>, slots: HashMap<u64, Slot>) -> Store {
         let (proof, proved) = Default::default();
-        Store { file, regions: RwLock::new(regions), slots: RwLock::new(slots), proof, proved }
+        Store { file, limit: u64::MAX, held: AtomicU64::new(0), regions: RwLock::new(regions), slots: RwLock::new(slots), proof, proved }
     }
 
-    /// An empty store in the memory of this process.
-    pub fn in_memory() -> Store {
-        Store::new(None, Vec::new(), HashMap::new())
+    /// An empty store in the memory of this process, for so many bytes; pages of zeros do not count.
+    pub fn in_memory(limit: u64) -> Store {
+        Store { limit, ..Store::new(None, Vec::new(), HashMap::new()) }
     }
 
     /// An empty store in a new file, whose directory is made if it is missing.
@@ -134,7 +138,10 @@ impl Store {
     pub fn free_bytes(&self) -> Result<u64, SyncError> {
         match &self.file {
             Some(file) => file.free_bytes(),
-            None => free_memory().ok_or(SyncError::Protocol("the system does not say how much memory is free")),
+            None => {
+                let free = free_memory().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
+                Ok(free.min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
+            }
         }
     }
 
@@ -205,9 +212,22 @@ impl Store {
             None => slots.remove(&address),
         };
         drop(slots);
-        if let (Some(Slot::File(old)), Some(file)) = (old, &self.file) {
-            file.forget(&old);
+        match (old, &self.file) {
+            (Some(Slot::Memory(old)), _) => drop(self.held.fetch_sub(old.len() as u64, Ordering::Relaxed)),
+            (Some(Slot::File(old)), Some(file)) => file.forget(&old),
+            _ => {}
         }
+    }
+
+    /// Keeps a page in memory, unless there are too many.
+    fn keep_in_memory(&self, address: u64, bytes: &[u8]) -> Result<(), SyncError> {
+        let held = self.held.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if held.saturating_add(bytes.len() as u64) > self.limit {
+            self.held.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+            return Err(SyncError::Full { limit: self.limit });
+        }
+        self.keep(address, Some(Slot::Memory(bytes.into())));
+        Ok(())
     }
 }
 
@@ -334,7 +354,7 @@ impl Memory for Store {
             rest = after;
         }
         match &self.file {
-            None => written.into_iter().for_each(|(address, bytes)| self.keep(address, Some(Slot::Memory(bytes.into())))),
+            None => written.into_iter().try_for_each(|(address, bytes)| self.keep_in_memory(address, bytes))?,
             Some(file) => {
                 let entries = file.write(written.iter().map(|(_, bytes)| *bytes))?;
                 let kept = written.into_iter().zip(entries);

@@ -13,7 +13,7 @@ use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 struct Aim {
     /// Process id of the job
     pid: u32,
-    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory or file:DIR: see mrcuda suspend
+    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
     /// GPU to move, by its number as the program sees it, or all
@@ -41,7 +41,7 @@ pub(crate) struct MigrateArgs {
 pub(crate) struct SuspendArgs {
     /// Process id of the job
     pid: u32,
-    /// Where the job's memory is kept: memory (of this machine) or file:DIR (a file in this directory)
+    /// Where the job's memory is kept: memory (of this machine), HOST:PORT/memory (of a server's machine) or file:DIR (a file in this directory) [default: memory]
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: Option<String>,
     /// Print JSON

@@ -28,7 +28,7 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
             let forms =
-                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory or file:DIR";
+                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR";
             Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),
@@ -65,7 +65,10 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
 /// As [`places`], for places where a job can start.
 pub(crate) fn gpus(text: &str) -> Result<String, String> {
     let list = places(text)?;
-    match list.split(',').find(|place| *place == "memory" || place.starts_with("file:")) {
+    let is_store = |place: &&str| {
+        *place == "memory" || place.starts_with("file:") || place.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.is_store())
+    };
+    match list.split(',').find(is_store) {
         Some(store) => Err(format!("nothing is executed at `{store}`: a job can be parked there, but not start")),
         None => Ok(list),
     }
@@ -119,6 +122,7 @@ mod tests {
             "rdma://[::1]:1/2",
             "memory",
             "file:/a/b",
+            "node:7878/memory",
         ] {
             assert_eq!(place(good).as_deref(), Ok(good));
         }
@@ -146,7 +150,7 @@ mod tests {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(place("unix:u/3"), Ok(format!("unix:{here}/u/3")));
         assert_eq!(place("file:p"), Ok(format!("file:{here}/p")));
-        assert!(gpus("a:1,local").is_ok() && gpus("memory").is_err() && gpus("local,file:/a").is_err());
+        assert!(gpus("a:1,local").is_ok() && gpus("memory").is_err() && gpus("a:1/memory").is_err() && gpus("local,file:/a").is_err());
         assert_eq!(places("unix:s,local").as_deref(), Ok(&*format!("unix:{here}/s,local")));
         assert_eq!(place("unix:/run/s/0").as_deref(), Ok("unix:/run/s/0"));
     }

@@ -56,6 +56,9 @@ pub(crate) struct ServeArgs {
     /// of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_pinned: Option<u64>,
+    /// Maximum memory of a GPU that is parked here (HOST:PORT/memory); pages of zeros take none [default: half of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_parked: Option<u64>,
     /// Targets to which jobs of other machines may move from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
     /// networks of this machine and the job's own address, ports from 1024 on]
     #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
@@ -87,8 +90,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         (None, None) => Some(address(DEFAULT_ADDRESS)?),
     };
     let token = args.token_file.clone().unwrap_or_else(Token::default_path);
-    let pinned = args.max_pinned.unwrap_or(WorkerLimits::of_machine().pinned);
-    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned };
+    let usual = WorkerLimits::of_machine();
+    let (pinned, parked) = (args.max_pinned.unwrap_or(usual.pinned), args.max_parked.unwrap_or(usual.parked));
+    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned, parked };
     rcuda_forwarder::serve(ServeOptions {
         listen,
         unix: args.unix.clone(),

@@ -7,6 +7,7 @@ use crate::certificate::Certificate;
 use crate::channel::Message;
 use crate::config_file;
 use crate::conn::Conn;
+use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
@@ -370,7 +371,8 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
 fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), String> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
     let n = state.pool.gpus();
-    if gpu >= n {
+    let is_store = gpu == Endpoint::MEMORY;
+    if gpu >= n && !is_store {
         return Err(match n {
             1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
             n => format!("this server lends {n} GPUs, numbered 0 to {}; there is no GPU {gpu}", n - 1),
@@ -396,8 +398,10 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
         faults::at(Point::Handover);
         match worker.serve(&message, conn, &words, seat, until) {
             Ok(()) => {
-                (state.log)(&format!("worker {} serves {words} on GPU {gpu}", worker.pid()));
-                warm_later(state, profile);
+                (state.log)(&format!("worker {} serves {words} {}", worker.pid(), profile.place()));
+                if !is_store {
+                    warm_later(state, profile);
+                }
                 return Ok(());
             }
             Err((_, Some(back))) if !fresh => seat = back,

@@ -4,14 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A GPU of a server: `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an
-/// IPv6 address is in brackets. Without a GPU it is number 0.
+/// IPv6 address is in brackets. Without a GPU it is number 0. With `/memory` instead of a GPU, it is host memory of the server, in which
+/// a parked device is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Name or address; `unix:PATH` for a Unix socket.
     pub host: String,
     /// TCP port; 0 with a Unix socket.
     pub port: u16,
-    /// Number of the GPU at that server.
+    /// Number of the GPU at that server, or [`Endpoint::MEMORY`].
     pub gpu: u32,
     /// Over TCP: not encrypted.
     pub plain: bool,
@@ -32,7 +33,7 @@ pub enum EndpointError {
     #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
     /// The GPU number is invalid.
-    #[error("invalid GPU number `{0}`: expected 0 to 31")]
+    #[error("invalid GPU number `{0}`: expected 0 to 31, or memory")]
     Gpu(String),
 }
 
@@ -42,8 +43,13 @@ const UNIX: &str = "unix:";
 const TLS: &str = "tls://";
 const PLAIN: &str = "plain://";
 const RDMA: &str = "rdma://";
+/// Instead of a GPU's number.
+const IN_MEMORY: &str = "memory";
 
 fn gpu(text: &str) -> Result<u32, EndpointError> {
+    if text == IN_MEMORY {
+        return Ok(Endpoint::MEMORY);
+    }
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let n = plain.then(|| text.parse::<u32>().ok()).flatten();
     n.filter(|n| *n < GPUS).ok_or_else(|| EndpointError::Gpu(text.to_owned()))
@@ -92,11 +98,23 @@ impl fmt::Display for Endpoint {
             (_, true) => RDMA,
             _ => "",
         };
-        write!(f, "{scheme}{}/{}", self.server(), self.gpu)
+        let server = self.server();
+        match self.gpu {
+            Endpoint::MEMORY => write!(f, "{scheme}{server}/{IN_MEMORY}"),
+            gpu => write!(f, "{scheme}{server}/{gpu}"),
+        }
     }
 }
 
 impl Endpoint {
+    /// Stands for host memory instead of a GPU's number.
+    pub const MEMORY: u32 = u32::MAX;
+
+    /// Whether it is host memory, where nothing is executed.
+    pub fn is_store(&self) -> bool {
+        self.gpu == Endpoint::MEMORY
+    }
+
     /// Whether TCP connections to it are encrypted.
     pub fn is_tls(&self) -> bool {
         self.unix_path().is_none() && !self.plain
@@ -132,6 +150,8 @@ mod tests {
             ("tls://gpubox:7878/1", "gpubox", 7878, 1),
             ("plain://[::1]:7878/1", "::1", 7878, 1),
             ("rdma://gpubox:7878/3", "gpubox", 7878, 3),
+            ("gpubox:7878/memory", "gpubox", 7878, Endpoint::MEMORY),
+            ("unix:/run/m.sock/memory", "unix:/run/m.sock", 0, Endpoint::MEMORY),
         ] {
             let e: Endpoint = text.parse().unwrap();
             assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
@@ -155,6 +175,8 @@ mod tests {
             "a:1/32",
             "a:1/+1",
             "a:1/-1",
+            "a:1/4294967295",
+            "a:1/Memory",
             "::1:7",
             "[]:1",
             "unix:",

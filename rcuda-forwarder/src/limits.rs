@@ -32,6 +32,8 @@ wire_struct! {
         pub queue: u64,
         /// Host memory that mirrors the job's.
         pub pinned: u64,
+        /// Memory of a parked device; pages of zeros take none.
+        pub parked: u64,
     }
 }
 
@@ -51,14 +53,16 @@ impl Limits {
 }
 
 impl WorkerLimits {
-    /// The default limits of a server: pinned memory up to half of the machine's.
+    /// The default limits of a server: pinned memory, and memory of a parked device, up to half of the machine's.
     pub fn of_machine() -> WorkerLimits {
         // SAFETY: plain questions without pointers.
         let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
         let memory = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0));
-        WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: (memory / 2).max(GIB) }
+        let half = (memory / 2).max(GIB);
+        WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: half, parked: half }
     }
 
     /// The limits of a helper: none.
-    pub(crate) const NONE: WorkerLimits = WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX };
+    pub(crate) const NONE: WorkerLimits =
+        WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX };
 }

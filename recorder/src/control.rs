@@ -12,7 +12,7 @@ use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
-use crate::place::Spec;
+use crate::place::{Spec, SpecError};
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
@@ -266,7 +266,7 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
         Request::Suspend(wanted) => {
             let wanted = wanted.or_to(&Spec::Memory.to_string());
             if !moves::targets(&wanted.to, job.devices.len())?.iter().all(Spec::is_store) {
-                return Err(MoveError::NotAStore(wanted.to).into());
+                return Err(MoveError::BadPlace(SpecError::Executes(wanted.to)).into());
             }
             Answer::Move(carry_out(job, wanted)?)
         }

@@ -145,7 +145,12 @@ pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
 impl CallContext {
     /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
-        let cx = CallContext { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
+        CallContext::inside_by(gate::enter, job)
+    }
+
+    /// As [`CallContext::inside`], by this door.
+    pub(crate) fn inside_by(door: Door, job: &'static Job) -> Inside {
+        let cx = CallContext { job, pass: door(here()), per_thread: false, device: None, made: Few::new() };
         Inside { cx, _later: PutOff::begin() }
     }
 

@@ -88,7 +88,11 @@ pub(crate) fn init() {
 
 /// Proof that this thread is inside the gate. Re-entrant: only the outermost one counts.
 #[derive(Debug)]
-pub(crate) struct Pass(&'static Here);
+pub(crate) struct Pass {
+    here: &'static Here,
+    /// By the side door.
+    beside: bool,
+}
 
 /// Passes the gate, waiting while it is closed.
 #[inline]
@@ -105,10 +109,8 @@ pub(crate) fn enter_beside(here: &'static Here) -> Pass {
 #[inline]
 fn pass(here: &'static Here, beside: bool) -> Pass {
     let depth = here.depth.replace(here.depth.get() + 1);
-    if depth == 0 {
-        here.mark_inside(beside);
-    }
-    Pass(here)
+    let beside = depth == 0 && here.mark_inside(beside);
+    Pass { here, beside }
 }
 
 impl Here {
@@ -122,13 +124,11 @@ impl Here {
     }
 
     #[inline]
-    fn mark_inside(&self, beside: bool) {
+    fn mark_inside(&self, beside: bool) -> bool {
         let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        if STATE.load(Ordering::Acquire) != 0 {
-            pass_slowly(slot, beside);
-        }
+        STATE.load(Ordering::Acquire) != 0 && pass_slowly(slot, beside)
     }
 
     #[inline]
@@ -142,15 +142,16 @@ impl Here {
     }
 }
 
-/// Passes the gate with a memory fence, waiting while it is closed.
+/// Passes the gate with a memory fence, waiting while it is closed. Returns whether it was passed by the side door.
 #[cold]
-fn pass_slowly(slot: &Slot, beside: bool) {
+fn pass_slowly(slot: &Slot, beside: bool) -> bool {
     let is_open = |state: i32| state & CLOSED == 0 || beside && state & BESIDE != 0;
     loop {
         slot.inside.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if is_open(STATE.load(Ordering::Acquire)) {
-            return;
+        let state = STATE.load(Ordering::Acquire);
+        if is_open(state) {
+            return state & CLOSED != 0;
         }
         slot.inside.store(0, Ordering::Release);
         loop {
@@ -166,15 +167,20 @@ fn pass_slowly(slot: &Slot, beside: bool) {
 }
 
 impl Pass {
+    /// Whether this thread has come by the side door: the job is parked, and its places execute nothing.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside
+    }
+
     /// Runs `wait` outside the gate and re-enters after it. Nothing that depends on the place may be held across this call.
     pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let outermost = self.0.depth.get() == 1;
+        let outermost = self.here.depth.get() == 1;
         if outermost {
-            self.0.mark_outside();
+            self.here.mark_outside();
         }
         let result = wait();
         if outermost {
-            self.0.mark_inside(false);
+            self.here.mark_inside(false);
         }
         result
     }
@@ -183,10 +189,10 @@ impl Pass {
 impl Drop for Pass {
     #[inline]
     fn drop(&mut self) {
-        let depth = self.0.depth.get() - 1;
-        self.0.depth.set(depth);
+        let depth = self.here.depth.get() - 1;
+        self.here.depth.set(depth);
         if depth == 0 {
-            self.0.mark_outside();
+            self.here.mark_outside();
         }
     }
 }

@@ -50,8 +50,6 @@ pub(crate) enum MoveError {
     NotParked,
     #[error("a job is parked, and goes on, with all its GPUs: name a place for each of them, where all execute or none does")]
     ParkedTogether,
-    #[error("a job is parked at memory or file:DIR, not at {0}")]
-    NotAStore(String),
     #[error("cannot move: the context has failed with error {0}")]
     ContextFailed(Code),
     #[error("cannot move: {0}")]
@@ -254,7 +252,6 @@ impl MoveError {
             MoveError::AlreadyThere => ReasonCode::AlreadyThere,
             MoveError::NotParked => ReasonCode::NotParked,
             MoveError::ParkedTogether => ReasonCode::ParkedTogether,
-            MoveError::NotAStore(_) => ReasonCode::BadPlace,
             MoveError::ParkedFile(_) => ReasonCode::ParkedFile,
             MoveError::ContextFailed(_) => ReasonCode::ContextFailed,
             MoveError::SharedWithProcesses(_) => ReasonCode::SharedWithProcesses,

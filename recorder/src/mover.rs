@@ -229,9 +229,8 @@ struct Mover<'m, 'a> {
     parked: Taken,
     task: &'a Task,
     moving: &'m Moving,
+    job: &'static Job,
     devices: Vec<&'static Device>,
-    /// All devices of the job.
-    all: &'static [Device],
     /// The legs that take no step now.
     legs: Vec<Option<Leg<'a>>>,
     /// For each leg, whether its source was still busy when the gate was closed.
@@ -252,8 +251,8 @@ impl<'m, 'a> Mover<'m, 'a> {
             parked,
             task,
             moving,
+            job,
             devices,
-            all: &job.devices,
             legs,
             was_busy,
             idle_since: None,
@@ -348,7 +347,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             .flatten()
             .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
         // Mapped and connected again by the next copies that need it.
-        imports::leave(self.all, &self.devices, self.moving);
+        imports::leave(&self.job.devices, &self.devices, self.moving);
         cross_device::leave(&self.devices);
         self.task.commit()?;
         self.legs.iter().for_each(|_| faults::at(Point::Commit));
@@ -375,6 +374,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             let kept = kept.collect();
             gate.open_side_door();
             self.parked.begin(Parked { gate, kept });
+            parked::watch(self.job);
         }
         self.note_idle();
     }

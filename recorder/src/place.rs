@@ -330,7 +330,7 @@ impl Place {
                     Some(_) => None,
                     None => Some(Credentials { token: token()?, trust: config.trust.clone() }),
                 };
-                let file = blocks::file().filter(|_| endpoint.unix_path().is_some());
+                let file = blocks::file().filter(|_| endpoint.unix_path().is_some() && !endpoint.is_store());
                 let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
@@ -570,6 +570,11 @@ impl Place {
     /// Returns whether the place is a lost worker.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Place::Remote { link, .. } if link.is_lost())
+    }
+
+    /// Returns whether the place is a lost worker, and nothing is left of what it held for a parked device.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_lost() && !matches!(self, Place::Remote { kept: Some(kept), .. } if kept.seal.get().is_some())
     }
 
     /// Number of answers under way: mainly copies to pinned memory.

@@ -180,8 +180,13 @@ impl<'a> Job<'a> {
 
     /// The same with more options.
     pub fn migrate_with(&self, to: &str, options: &[&str]) -> Result<Report, JobError> {
+        self.ask("migrate", &[&["--to", to], options].concat())
+    }
+
+    /// Has `mrcuda` move it by this command, as [`Job::migrate`].
+    pub fn ask(&self, name: &str, options: &[&str]) -> Result<Report, JobError> {
         let mut command = self.scene.mrcuda();
-        command.arg("migrate").arg(self.pid().to_string()).args(["--to", to, "--json"]).args(options);
+        command.arg(name).arg(self.pid().to_string()).arg("--json").args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut asker = command.spawn()?;
         if wait_for(MOVE, || asker.try_wait().transpose()).is_none() {

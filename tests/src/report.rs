@@ -73,17 +73,20 @@ impl Report {
         self.0.get("live_objects").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Whether the move counts as one in the middle of work: it committed, a kernel was unfinished, ten objects were live.
+    /// Whether the move counts as one in the middle of work: it committed, a kernel was unfinished, or the job was parked, ten objects were
+    /// live.
     pub fn counts(&self) -> bool {
-        self.ok() && self.kernel_running() && self.live_objects() >= 10
+        let was_parked = self.direction().starts_with("parked");
+        self.ok() && (self.kernel_running() || was_parked) && self.live_objects() >= 10
     }
 
-    /// Between what kinds of places it went: `remote` (TCP), `near` (shared memory), `local`, `helper`.
+    /// Between what kinds of places it went: `remote` (TCP), `near` (shared memory), `local`, `helper`, `parked`.
     pub fn direction(&self) -> String {
         let kind = |place: &str| match place.split(':').next() {
             Some("local") => "local",
             Some("helper") => "helper",
             Some("unix") => "near",
+            Some("memory" | "file") => "parked",
             _ => "remote",
         };
         let leg = |key: &str| self.0["legs"][0][key].as_str().map(kind);

@@ -16,6 +16,7 @@
 //! | `conformance` | every function answers as natively, whatever its arguments |
 //! | `process` | ends, exec, libraries closed and opened, resets: as natively |
 //! | `output` | what device code prints is the job's own output |
+//! | `parking` | jobs that are parked, in memory and in files, go on or stay parked |
 //! | `places` | helper processes, jobs with several GPUs |
 //! | `large_copies` | large copies have connections of their own at servers and helpers, in small pieces too |
 //! | `crossings` | copies between the GPUs of a job |
@@ -63,6 +64,7 @@ mod network;
 mod nvml;
 mod order;
 mod output;
+mod parking;
 mod peers;
 mod places;
 mod process;

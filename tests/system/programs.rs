@@ -57,7 +57,7 @@ const SLOWER: u32 = 6;
 /// How often it may end before its last move all the same: each time it takes twice as long between steps, whatever the machine.
 const ATTEMPTS: u32 = 6;
 
-/// Natively, remote, and moved: remote, into the process, to a second server, and back.
+/// Natively, remote, and moved: remote, into the process, parked in memory, at a second server, parked in a file, and back.
 fn same_everywhere(name: &str, linkage: Linkage) {
     let scene = Scene::new(name);
     let program = Programs::get().path(linkage, name);
@@ -80,8 +80,9 @@ fn same_everywhere(name: &str, linkage: Linkage) {
         let mut moved = Job::start(&scene, "moved", &["--server", &first], &program, &slow, &[]);
         moved.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         let mut late = None;
-        for to in ["local", &second, &first] {
-            std::thread::sleep(native.wall / 8);
+        let file = format!("file:{}", scene.path.join("park").display());
+        for to in ["local", "memory", &second, &file, &first] {
+            std::thread::sleep(native.wall / 12);
             match moved.migrate(to) {
                 Ok(report) => assert!(report.ok(), "to {to}: {}", report.reason()),
                 Err(why) => {

@@ -87,7 +87,7 @@ fn other_than(fake: &Fake) -> Fake {
 #[test]
 fn what_is_parked_in_memory_comes_back() {
     for verify in [Verify::Auto, Verify::Hash, Verify::Bytes] {
-        let (from, store, to) = (mixed(1), Store::in_memory(), other_than(&mixed(1)));
+        let (from, store, to) = (mixed(1), Store::in_memory(u64::MAX), other_than(&mixed(1)));
         let (_, first) = good(park(&from, &store, Verify::Skip));
         assert!(first.bytes_sent < 2 * CHUNK as u64 + (4 << 20), "zeros do not travel: {first:?}");
         // The job goes on meanwhile.
@@ -127,7 +127,7 @@ fn what_is_parked_in_a_file_comes_back_also_from_the_closed_file() {
 
 #[test]
 fn memory_that_the_job_has_freed_takes_no_room_and_new_memory_is_zero() {
-    let (first, store) = (mixed(5), Store::in_memory());
+    let (first, store) = (mixed(5), Store::in_memory(u64::MAX));
     good(park(&first, &store, Verify::Skip));
     let second = Fake::new(&[(0x2000_1000_0000, 2 << 20, Kind::Chunk, 9), (0x2000_4000_0000, 4 << 20, Kind::Chunk, 1)]);
     let (told, _) = good(park(&second, &store, Verify::Hash));
@@ -254,6 +254,17 @@ fn more_memory_than_a_store_can_hold_is_refused_at_once() {
     let (mut a, mut b) = connections(1);
     let regions = vec![Region { address: 1, bytes: 1 << 50, kind: Kind::Chunk }];
     Show { regions, ..Show::default() }.send(&Seeds::draw().expect("random"), &mut *a[0]).expect("sent");
-    let ended = target::run(&Store::in_memory(), &mut b, Verify::Hash, false, &Faults::default());
+    let ended = target::run(&Store::in_memory(u64::MAX), &mut b, Verify::Hash, false, &Faults::default());
     assert!(matches!(ended, Err(SyncError::Protocol(_))), "{ended:?}");
+}
+
+#[test]
+fn a_store_holds_no_more_than_it_may() {
+    let (from, store) = (small(1), Store::in_memory(512 << 10));
+    assert!(store.free_bytes().is_ok_and(|n| n <= 512 << 10));
+    let (source, target) = park(&from, &store, Verify::Hash);
+    assert!(matches!(target, Err(SyncError::Full { limit: 524_288 })) && source.is_err());
+    let (zeros, store) = (Fake::new(&[(1 << 40, 4 << 20, Kind::Chunk, 0)]), Store::in_memory(64 << 10));
+    zeros.regions.lock().expect("lock").values_mut().for_each(|(_, bytes)| bytes.fill(0));
+    good(park(&zeros, &store, Verify::Hash));
 }

@@ -4,9 +4,9 @@ use super::admission::Source;
 use super::env;
 use super::error::ServeError;
 use super::log::RateLimitedLog;
-use crate::channel::{Channel, Message, Start};
+use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::Conn;
-use crate::endpoint::GPUS;
+use crate::endpoint::{Endpoint, GPUS};
 use crate::limits::Limits;
 use crate::sync::lock;
 use crate::targets::Targets;
@@ -123,10 +123,17 @@ pub(super) fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Re
 /// The properties of a worker that matter to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Profile {
-    /// Number among the offered GPUs.
+    /// Number among the offered GPUs, or [`Endpoint::MEMORY`].
     pub(super) gpu: u32,
     pub(super) virtual_device: u32,
     pub(super) env: Vec<(String, String)>,
+}
+
+impl Profile {
+    /// Where the worker keeps what is its client's.
+    pub(super) fn place(&self) -> String {
+        if self.gpu == Endpoint::MEMORY { "in memory".to_owned() } else { format!("on GPU {}", self.gpu) }
+    }
 }
 
 #[derive(Debug)]
@@ -340,7 +347,11 @@ impl Pool {
         heard: impl Fn(&Arc<Worker>, Message) + Send + 'static,
     ) -> Result<Arc<Worker>, String> {
         let failed = |e: io::Error| format!("a worker cannot be started: {e}");
-        let gpu = *self.gpus.get(profile.gpu as usize).ok_or("there is no such GPU")?;
+        let store = (profile.gpu == Endpoint::MEMORY).then_some(StoreAt::Memory);
+        let gpu = match &store {
+            Some(_) => 0,
+            None => *self.gpus.get(profile.gpu as usize).ok_or("there is no such GPU")?,
+        };
         let driver = self.driver.to_str().ok_or("the path of the driver is not UTF-8")?.to_owned();
         let (channel, theirs) = Channel::pair().map_err(failed)?;
         let (output, input) = io::pipe().map_err(failed)?;
@@ -387,7 +398,7 @@ impl Pool {
             limits: self.limits.of_worker,
             targets: self.targets.texts(),
             plain: self.plain,
-            store: None,
+            store,
         };
         match worker.send(&Message::Start(start), None).map_err(failed) {
             Ok(()) => Ok(worker),
@@ -486,7 +497,7 @@ fn watch(
     match status {
         Ok(status) if status.success() => {
             if let Some(job) = client {
-                log(&format!("worker {}: {job} has left GPU {}", worker.pid, worker.profile.gpu));
+                log(&format!("worker {}: {job} has left; it was {}", worker.pid, worker.profile.place()));
             }
         }
         // A signal of a terminal or launcher is sent to the daemon, too; if the worker serves no client, nothing is
@@ -495,7 +506,7 @@ fn watch(
         status => {
             let how = status.map_or_else(|e| format!("exit status unknown: {e}"), |s| s.to_string());
             let whose = client.map(|job| format!(" (it served {job})")).unwrap_or_default();
-            log(&format!("worker {} of GPU {} ended: {how}{whose}", worker.pid, worker.profile.gpu));
+            log(&format!("worker {} {} ended: {how}{whose}", worker.pid, worker.profile.place()));
         }
     }
 }

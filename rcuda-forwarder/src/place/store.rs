@@ -32,7 +32,7 @@ impl Parked {
     pub(crate) fn open(start: &Start) -> Result<Arc<Parked>, String> {
         let store = match &start.store {
             None => return Err("no store is named".to_owned()),
-            Some(StoreAt::Memory) => Ok(Store::in_memory()),
+            Some(StoreAt::Memory) => Ok(Store::in_memory(start.limits.parked)),
             Some(StoreAt::NewFile(path)) => Store::create(Path::new(path)),
             Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal),
         };

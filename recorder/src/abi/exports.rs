@@ -224,6 +224,25 @@ pub unsafe extern "C" fn mrcuda_shim_board(ordinal: c_uint, which: c_uint, value
     c_int::from(known.is_some())
 }
 
+/// Writes a GPU's free memory in bytes, and a bit for each GPU whose memory it can access; returns the code of an error, which changes neither.
+///
+/// # Safety
+/// Both can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrcuda_shim_changing(ordinal: c_uint, free: *mut u64, peers: *mut u32) -> c_int {
+    match catch_unwind(|| crate::calls::device::changing(ordinal)).unwrap_or(Err(code::ERROR_UNKNOWN)) {
+        Ok(known) => {
+            // SAFETY: as the caller says.
+            unsafe {
+                free.write(known.0);
+                peers.write(known.1);
+            }
+            code::SUCCESS
+        }
+        Err(rc) => rc,
+    }
+}
+
 /// The address of an exported symbol.
 pub(crate) fn find(symbol: &str) -> Option<*mut c_void> {
     static ALL: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();

@@ -1,7 +1,10 @@
 //! Devices: all their properties are known when the job has started, so these calls need no round trip.
 
 use crate::base::pointer::write_out;
+use crate::calls::memory::memory_info;
+use crate::device_memory::peer::{can_map, could_map};
 use crate::enter::CallContext;
+use crate::gate;
 use crate::job::attributes::attribute;
 use crate::job::{self, Device};
 use cuda_api::board::Constants;
@@ -174,9 +177,27 @@ pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
     let job = job::get().ok()?;
     let device = job.devices.get(ordinal as usize)?;
     if device.board.get().is_none() {
-        let answer = CallContext::inside(job).ask(device, ops::id::BOARD, &[]).ok()?;
+        let cx = CallContext::inside_by(gate::enter_beside, job);
+        if cx.pass.is_beside() {
+            return None;
+        }
+        let answer = cx.ask(device, ops::id::BOARD, &[]).ok()?;
         // Another thread may have stored the same answer meanwhile.
         let _ = device.board.set(Constants::get(&mut &answer[..]).ok()?);
     }
     device.board.get()?.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)
+}
+
+/// Free memory of a GPU, and a bit for each device whose memory it can access. Of a parked device what was known last.
+pub(crate) fn changing(ordinal: u32) -> Result<(u64, u32), Code> {
+    let job = job::get()?;
+    let device = job.device(ordinal as c_int)?;
+    let cx = CallContext::inside_by(gate::enter_beside, job);
+    let others = job.devices.iter().filter(|other| other.index != device.index);
+    if cx.pass.is_beside() {
+        let free = device.memory().told.map_or(device.info.free_bytes, |told| told.free);
+        return Ok((free, others.filter(|other| could_map(device, other)).map(|other| 1 << other.index).sum()));
+    }
+    let (free, _) = memory_info(&cx, device)?;
+    Ok((free as u64, others.filter(|other| can_map(&cx, device, other)).map(|other| 1 << other.index).sum()))
 }

@@ -14,6 +14,7 @@ use crate::calls::cross_device;
 use crate::device_memory::stream_ordered::{owner, release};
 use crate::device_memory::supply::allocate;
 use crate::enter::CallContext;
+use crate::job::Device;
 use crate::objects::allocations::{STEP, Told};
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
@@ -83,7 +84,11 @@ pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: u64) -> Result<(), Code> 
 }
 
 pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext) -> Result<(usize, usize), Code> {
-    let device = cx.device()?;
+    memory_info(cx, cx.device()?)
+}
+
+/// Free and total memory of a device.
+pub(crate) fn memory_info(cx: &CallContext, device: &'static Device) -> Result<(usize, usize), Code> {
     device.check()?;
     let epoch = device.epoch.load(std::sync::atomic::Ordering::Relaxed);
     let told = device.memory().told.filter(|t| t.epoch == epoch && t.at.elapsed() < FRESH);

@@ -88,6 +88,12 @@ pub(crate) fn can_map(cx: &CallContext, user: &'static Device, owner: &'static D
     lock(&ACCESS).get_or_insert_default().can(cx, user, owner)
 }
 
+/// Returns whether the place of `user` could map memory of `owner` when that was last tested.
+pub(crate) fn could_map(user: &Device, owner: &Device) -> bool {
+    let access = lock(&ACCESS);
+    access.as_ref().is_some_and(|access| access.tried.get(&(user.index, owner.index)).is_some_and(|(.., can)| *can))
+}
+
 /// Whether memory of a device was ever offered to another, or its place connected to another; what is offered for a mere test counts not.
 static ANY: AtomicBool = AtomicBool::new(false);
 

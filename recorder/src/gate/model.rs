@@ -16,13 +16,23 @@ enum Caller {
     AtEnd,
     /// The former, wrong behaviour: the thread is no longer marked.
     AtEndUnmarked,
+    /// A call that uses the side door.
+    Beside,
 }
 
-fn call(caller: Caller, inside: &AtomicU32) {
-    if caller != Caller::Plain {
+/// Counts of threads inside: by the gate, and by the side door.
+type Counts = [AtomicU32; 2];
+
+fn call(caller: Caller, inside: &Counts) {
+    if matches!(caller, Caller::AtEnd | Caller::AtEndUnmarked) {
         pretend_ended();
     }
-    let pass = (caller != Caller::AtEndUnmarked).then(|| enter(here()));
+    let pass = match caller {
+        Caller::AtEndUnmarked => None,
+        Caller::Beside => Some(enter_beside(here())),
+        Caller::Plain | Caller::AtEnd => Some(enter(here())),
+    };
+    let inside = &inside[usize::from(caller == Caller::Beside)];
     inside.fetch_add(1, Ordering::Relaxed);
     inside.fetch_sub(1, Ordering::Relaxed);
     drop(pass);
@@ -30,13 +40,24 @@ fn call(caller: Caller, inside: &AtomicU32) {
 
 /// Runs callers concurrently with a thread that closes the gate. `state` is the gate's initial state: whether callers fence.
 fn run(callers: &'static [Caller], state: i32, barrier: Barrier, most_preemptions: usize) -> Result<usize, String> {
+    run_parking(callers, state, barrier, most_preemptions, |_, _| ())
+}
+
+/// As [`run`]; while the gate is closed, `parked` happens.
+fn run_parking(
+    callers: &'static [Caller],
+    state: i32,
+    barrier: Barrier,
+    most_preemptions: usize,
+    parked: fn(&Closed, &Counts),
+) -> Result<usize, String> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let before = STATE.load(Ordering::SeqCst);
     let found = explore(most_preemptions, barrier, || {
         STATE.store(state, Ordering::SeqCst);
         // Left over from other orders: slots are never freed.
         lock(&SLOTS).clear();
-        let inside = Arc::new(AtomicU32::new(0));
+        let inside: Arc<Counts> = Arc::default();
         let bodies = callers.iter().map(|caller| {
             let inside = inside.clone();
             Box::new(move || call(*caller, &inside)) as Body
@@ -44,9 +65,11 @@ fn run(callers: &'static [Caller], state: i32, barrier: Barrier, most_preemption
         let mut bodies: Vec<Body> = bodies.collect();
         bodies.push(Box::new(move || match close(Duration::from_secs(3600), || true) {
             Ok(closed) => {
+                let look = || inside.each_ref().map(|count| count.load(Ordering::SeqCst));
                 for _ in 0..2 {
-                    assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody is inside a closed gate");
+                    assert_eq!(look(), [0, 0], "somebody is inside a closed gate");
                 }
+                parked(&closed, &inside);
                 drop(closed);
             }
             Err(why) => assert_eq!((why, barrier), (NotClosed::NoBarrier, Barrier::Refused)),
@@ -68,6 +91,31 @@ fn no_order_lets_a_call_pass_a_closed_gate() {
     for callers in [&[Caller::AtEnd, Caller::AtEnd][..], &[Caller::AtEnd, Caller::Plain]] {
         assert!(run(callers, 0, Barrier::Works, 1).unwrap() > 500);
     }
+}
+
+/// The job is parked, and then leaves.
+fn parks(closed: &Closed, inside: &Counts) {
+    closed.open_side_door();
+    assert_eq!(inside[0].load(Ordering::SeqCst), 0, "a call that needs a place is inside");
+    assert!(closed.shut_side_door(|| true));
+    assert_eq!(inside.each_ref().map(|count| count.load(Ordering::SeqCst)), [0, 0], "somebody is inside at the commit");
+}
+
+/// The job leaves though somebody may be inside.
+fn leaves_at_once(closed: &Closed, inside: &Counts) {
+    closed.open_side_door();
+    assert_eq!(inside[1].load(Ordering::SeqCst), 0, "somebody is inside at the commit");
+}
+
+#[test]
+fn only_queries_pass_the_side_door_and_none_is_inside_when_the_job_leaves() {
+    for callers in [&[Caller::Beside][..], &[Caller::Plain], &[Caller::Beside, Caller::Plain]] {
+        let preemptions = 3 - callers.len();
+        assert!(run_parking(callers, 0, Barrier::Works, preemptions, parks).unwrap() > 100);
+        assert!(run_parking(callers, FENCE, Barrier::Lies, preemptions, parks).unwrap() > 100);
+    }
+    let found = run_parking(&[Caller::Beside], 0, Barrier::Works, 2, leaves_at_once).unwrap_err();
+    assert!(found.contains("somebody is inside at the commit"), "{found}");
 }
 
 #[test]

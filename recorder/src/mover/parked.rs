@@ -2,11 +2,17 @@
 
 use super::compare::Shape;
 use crate::base::log::lock;
+use crate::base::spawn;
 use crate::gate::Closed;
-use crate::job::Job;
+use crate::job::{Job, Moving};
 use cuda_api::code;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often it is looked whether what is parked is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What a parked device had at the place where it last executed.
 #[derive(Debug)]
@@ -64,6 +70,32 @@ impl Taken {
     pub(super) fn give_up(&mut self, job: &Job) {
         job.devices.iter().for_each(|device| device.note(code::ERROR_DEVICE_UNAVAILABLE));
         self.end();
+    }
+}
+
+/// Looks from time to time whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread
+/// the next move finds that out.
+pub(super) fn watch(job: &'static Job) {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let look = move || {
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let Some(moving) = Moving::try_begin() else { continue };
+            let mut taken = Taken::take();
+            if taken.get().is_none() {
+                WATCHED.store(false, Ordering::Release);
+                return;
+            }
+            if job.devices.iter().any(|device| device.place_for_mover(&moving).is_gone()) {
+                taken.give_up(job);
+            }
+        }
+    };
+    if spawn::spawn("mrcuda-parked", look).is_err() {
+        WATCHED.store(false, Ordering::Release);
     }
 }
 

@@ -11,7 +11,8 @@ pub(crate) enum Spec {
     Local(Option<u32>),
     /// `helper[:GPU]`: in a separate process on this machine.
     Helper(Option<u32>),
-    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server.
+    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server; with `/memory`
+    /// instead of a GPU, it holds memory and executes nothing.
     Remote(Endpoint),
     /// `memory`: in host memory of this machine, where nothing is executed.
     Memory,
@@ -24,7 +25,7 @@ pub(crate) enum Spec {
 pub(crate) enum SpecError {
     /// It has none of the valid forms.
     #[error(
-        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory or file:DIR"
+        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR"
     )]
     Shape(String),
     /// The server is invalid.
@@ -43,6 +44,9 @@ pub(crate) enum SpecError {
         /// The text where the number is expected.
         number: String,
     },
+    /// Calls are executed there, so a job cannot be parked there.
+    #[error("a job is parked at `memory`, `HOST:PORT/memory` or `file:DIR`, not at `{0}`")]
+    Executes(String),
     /// A directory is relative to an unknown one.
     #[error("invalid place `{0}`: the directory must be absolute")]
     Directory(String),
@@ -99,7 +103,11 @@ impl Spec {
 
     /// Whether nothing is executed there: a device that moves there is parked.
     pub(crate) fn is_store(&self) -> bool {
-        matches!(self, Spec::Memory | Spec::File(_))
+        match self {
+            Spec::Memory | Spec::File(_) => true,
+            Spec::Remote(endpoint) => endpoint.is_store(),
+            Spec::Local(_) | Spec::Helper(_) => false,
+        }
     }
 }
 

@@ -15,6 +15,10 @@ pub enum Spot {
     Helper,
     /// In its own process.
     Local,
+    /// Parked in memory.
+    Memory,
+    /// Parked in a file.
+    File,
 }
 
 impl Spot {
@@ -25,7 +29,19 @@ impl Spot {
             Spot::Near => "near",
             Spot::Helper => "helper",
             Spot::Local => "local",
+            Spot::Memory => "memory",
+            Spot::File => "file",
         }
+    }
+
+    /// Whether nothing is executed there.
+    pub fn is_store(self) -> bool {
+        matches!(self, Spot::Memory | Spot::File)
+    }
+
+    /// Whether a helper of the job is there.
+    pub fn has_helper(self) -> bool {
+        self == Spot::Helper || self.is_store()
     }
 
     /// Whether a daemon is there.
@@ -52,7 +68,7 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 13] = [
+    pub const ALL: [Way; 17] = [
         Way::Start(Spot::Tcp),
         Way::Start(Spot::Near),
         Way::Start(Spot::Helper),
@@ -66,6 +82,10 @@ impl Way {
         Way::Move(Spot::Helper, Spot::Near),
         Way::Move(Spot::Helper, Spot::Local),
         Way::Move(Spot::Local, Spot::Helper),
+        Way::Move(Spot::Tcp, Spot::Memory),
+        Way::Move(Spot::Local, Spot::File),
+        Way::Move(Spot::Memory, Spot::Tcp),
+        Way::Move(Spot::File, Spot::Local),
     ];
 
     /// Its name.
@@ -240,10 +260,16 @@ impl Cell {
             _ if !arriving => true,
             Some(Spot::Tcp | Spot::Near) => true,
             // The job opens it itself.
-            Some(Spot::Helper) => matches!(self.point, Point::Open | Point::Serve),
+            Some(Spot::Helper | Spot::Memory | Spot::File) => matches!(self.point, Point::Open | Point::Serve),
             Some(Spot::Local) | None => false,
         };
-        here && there && self.victim_exists() && self.action_exists()
+        let passed = match self.point {
+            // A store executes nothing, and a parked job does not run.
+            Point::Replay => !self.way.to().is_some_and(Spot::is_store),
+            Point::Precopy | Point::PrecopySend | Point::PrecopyReceive | Point::Quiesce => !self.way.from().is_store(),
+            _ => true,
+        };
+        here && there && passed && self.victim_exists() && self.action_exists()
     }
 
     /// Whether the victim is there at that point.
@@ -297,8 +323,10 @@ impl Cell {
             Victim::Server | Victim::TargetServer => None,
             Victim::Worker if copying && tcp_there => aim(Door::Target, Lane::Bulk, Toward::Server),
             Victim::Worker if copying => aim(Door::Source, Lane::Bulk, Toward::Client),
-            Victim::Worker if start && self.point < Point::Serve => None,
+            Victim::Worker if !tcp_here || start && self.point < Point::Serve => None,
             Victim::Worker => aim(Door::Source, copies, Toward::Client),
+            Victim::TargetWorker if copying && !tcp_there => aim(Door::Source, Lane::Bulk, Toward::Server),
+            Victim::TargetWorker if !tcp_there => None,
             Victim::TargetWorker if copying => aim(Door::Target, Lane::Bulk, Toward::Client),
             Victim::TargetWorker if self.point < Point::Serve => None,
             Victim::TargetWorker => aim(Door::Target, Lane::Calls, either),
@@ -333,6 +361,8 @@ impl Cell {
             return false;
         }
         match self.victim {
+            // The file is there still.
+            Victim::Worker if self.way.from() == Spot::File => false,
             Victim::Server | Victim::Worker => !committed,
             // A target that is lost at the very instant of the commit is a lost worker.
             Victim::TargetServer | Victim::TargetWorker => self.point >= Point::Commit,

@@ -182,7 +182,7 @@ impl Shared {
         };
         match (spot, self.host(door)) {
             // While it opens its GPU the job may not be known yet.
-            (Spot::Helper, _) => self.cell.way.to().is_none() || helpers(self.job.load(Ordering::SeqCst)).contains(&asker),
+            (spot, _) if spot.has_helper() => self.cell.way.to().is_none() || helpers(self.job.load(Ordering::SeqCst)).contains(&asker),
             (_, Ok(host)) => children(host.pid).contains(&asker),
             (_, Err(_)) => false,
         }
@@ -206,7 +206,7 @@ impl Shared {
                 return Ok(asker);
             }
             let spot = if door == Door::Source { Some(self.cell.way.from()) } else { self.cell.way.to() };
-            if spot == Some(Spot::Helper) {
+            if spot.is_some_and(Spot::has_helper) {
                 return helpers(job).pop().ok_or_else(|| "the job has no helper".into());
             }
             let host = self.host(door)?;

@@ -108,9 +108,14 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     if start {
         injector.arm(skip);
     }
-    let place = |spot: Spot, host: &Option<Host>| host.as_ref().map_or_else(|| spot.name().to_owned(), |h| h.place(spot));
+    let directory = scene.path.join("park");
+    let place = |spot: Spot, host: &Option<Host>| match (spot, host) {
+        (Spot::File, _) => format!("file:{}", directory.display()),
+        (spot, Some(host)) => host.place(spot),
+        (spot, None) => spot.name().to_owned(),
+    };
     let first = place(from, &hosts[0]);
-    let options: &[&str] = if from == Spot::Local { &[] } else { &["--server", &first] };
+    let options: &[&str] = if from == Spot::Local || from.is_store() { &[] } else { &["--server", &first] };
     let mut job = Job::start(scene, "job", options, &scene.install.file("mill"), &["--until", &until], &env);
     let pid = job.pid();
     injector.job(pid);
@@ -124,6 +129,9 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         let warm = wait_for(LIMIT, || (rounds(&job) >= WARM || !job.runs()).then(|| job.runs()));
         if warm != Some(true) {
             return Err(format!("the job does not get going: {}", job.stderr()));
+        }
+        if from.is_store() && !migrate(scene, pid, &first)?.is_some_and(|report| report.ok()) {
+            return Err(format!("the job is not parked: {}", job.stderr()));
         }
         // At the start the first place is opened, which does not count either.
         injector.arm(skip);
@@ -148,6 +156,14 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         if from == Spot::Local && committed {
             wait_for(SOON, || (left::gpu_bytes(pid) == 0 || !job.runs()).then_some(()))
                 .ok_or_else(|| format!("the job keeps {} bytes of the GPU that it left", left::gpu_bytes(pid)))?;
+        }
+    }
+    let is_parked = job.status().is_some_and(|status| status["devices"][0]["state"] == "parked");
+    if is_parked && let Some(report) = migrate(scene, pid, "local")? {
+        // It must go on, or its memory is lost, and then it gets an error.
+        let lost = matches!(report.code(), "place-lost" | "context-failed") && cell.may_fail();
+        if !report.ok() && !lost {
+            return Err(format!("the job stays parked: {}", report.reason()));
         }
     }
     std::fs::write(&until, "").map_err(|e| e.to_string())?;
@@ -216,6 +232,10 @@ fn nothing_left(
             .ok_or_else(|| format!("workers without a job hold {} bytes of a GPU", spare()))?;
     }
     left::files(scene)?;
+    let parked: Vec<_> = std::fs::read_dir(scene.path.join("park")).into_iter().flatten().filter_map(Result::ok).collect();
+    if !parked.is_empty() {
+        return Err(format!("left where the job was parked: {parked:?}"));
+    }
     for (server, host) in servers.iter_mut().flatten().zip(hosts.iter().flatten()) {
         let ran = server.runs();
         let status = server.stop();

@@ -254,6 +254,9 @@ fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, 
     }
 }
 
+/// How many places execute; the others follow them.
+const EXECUTE: usize = 7;
+
 /// Where a job may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -268,11 +271,23 @@ enum Place {
     /// At the same servers, over shared memory.
     NearFirst,
     NearSecond,
+    /// Parked: nothing is executed until the next move.
+    Memory,
+    File,
 }
 
 impl Place {
-    const ALL: [Place; 7] =
-        [Place::Local, Place::Helper, Place::OtherHelper, Place::First, Place::Second, Place::NearFirst, Place::NearSecond];
+    const ALL: [Place; 9] = [
+        Place::Local,
+        Place::Helper,
+        Place::OtherHelper,
+        Place::First,
+        Place::Second,
+        Place::NearFirst,
+        Place::NearSecond,
+        Place::Memory,
+        Place::File,
+    ];
 
     fn other(self, random: &mut Random) -> Place {
         let others: Vec<Place> = Place::ALL.into_iter().filter(|p| *p != self).collect();
@@ -280,7 +295,7 @@ impl Place {
     }
 
     /// How `mrcuda` calls it on a machine with so many GPUs: the second of each kind is on the last of them.
-    fn name(self, servers: &[Server; 2], gpus: u32) -> String {
+    fn name(self, servers: &[Server; 2], gpus: u32, directory: &Path) -> String {
         let last = gpus - 1;
         match self {
             Place::Local => "local".to_owned(),
@@ -290,6 +305,8 @@ impl Place {
             Place::Second => servers[1].place(last),
             Place::NearFirst => servers[0].near(0),
             Place::NearSecond => servers[1].near(last),
+            Place::Memory => "memory".to_owned(),
+            Place::File => format!("file:{}", directory.join("park").display()),
         }
     }
 }
@@ -317,7 +334,7 @@ impl Plan {
             Direction::RemoteLocal => (Place::First, Some(Place::Local)),
             Direction::LocalRemote => (Place::Local, Some(Place::First)),
             Direction::RemoteRemote => (Place::First, Some(Place::Second)),
-            Direction::Any => (*random.pick(&Place::ALL), None),
+            Direction::Any => (*random.pick(&Place::ALL[..EXECUTE]), None),
         };
         let mut moments: Vec<f64> = (0..at_least.unwrap_or(MOVES)).map(|_| 0.03 + 0.72 * random.unit()).collect();
         moments.sort_by(f64::total_cmp);
@@ -428,7 +445,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     // On the CPU driver one server has the job's own GPUs in half of the runs.
     let beside = [soft[0], soft[1], ("SOFTGPU_SEED_ID", if plan.seed % 4 < 2 { MACHINE } else { "one" })];
     let servers = [Server::start_with(&scene, "one", &[], &beside), Server::start_with(&scene, "two", &[], &soft)];
-    let start = plan.start.name(&servers, plan.gpus);
+    let start = plan.start.name(&servers, plan.gpus, &scene.path);
     let options = ["--server", &start];
     let journal = scene.path.join("journal");
     // Where it cannot be made the shim says so in its log.
@@ -466,7 +483,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
             break;
         }
         let asked = job.age();
-        match job.migrate(&place.name(&servers, plan.gpus)) {
+        match job.migrate(&place.name(&servers, plan.gpus, &scene.path)) {
             Ok(report) => {
                 if report.code() == "not-identical" {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
@@ -477,6 +494,15 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
             // ended.
             Err(_) if job.ends_within(ENDING) || job.status().is_none() => break,
             Err(why) => trouble = Some(format!("mrcuda migrate: {why}")),
+        }
+    }
+    let is_parked = |job: &Job| job.status().is_some_and(|status| status["devices"][0]["state"] == "parked");
+    if job.runs() && is_parked(&job) {
+        // In the end it must go on.
+        match job.migrate("local") {
+            Ok(report) if report.ok() => moves.push((job.age(), report)),
+            Ok(report) => trouble = trouble.or(Some(format!("it stays parked: {}", report.reason()))),
+            Err(why) => trouble = trouble.or(Some(format!("mrcuda migrate: {why}"))),
         }
     }
     if let Err(e) = std::fs::write(&enough, "") {
