@@ -24,7 +24,8 @@ enum Caller {
 type Counts = [AtomicU32; 2];
 
 fn call(caller: Caller, inside: &Counts) {
-    if matches!(caller, Caller::AtEnd | Caller::AtEndUnmarked) {
+    // Otherwise its slot would be released at its end, which is no step of the model.
+    if caller != Caller::Plain {
         pretend_ended();
     }
     let pass = match caller {
@@ -111,8 +112,8 @@ fn leaves_at_once(closed: &Closed, inside: &Counts) {
 fn only_queries_pass_the_side_door_and_none_is_inside_when_the_job_leaves() {
     for callers in [&[Caller::Beside][..], &[Caller::Plain], &[Caller::Beside, Caller::Plain]] {
         let preemptions = 3 - callers.len();
-        assert!(run_parking(callers, 0, Barrier::Works, preemptions, parks).unwrap() > 100);
-        assert!(run_parking(callers, FENCE, Barrier::Lies, preemptions, parks).unwrap() > 100);
+        assert!(run_parking(callers, 0, Barrier::Works, preemptions, parks).unwrap() > 50);
+        assert!(run_parking(callers, FENCE, Barrier::Lies, preemptions, parks).unwrap() > 50);
     }
     let found = run_parking(&[Caller::Beside], 0, Barrier::Works, 2, leaves_at_once).unwrap_err();
     assert!(found.contains("somebody is inside at the commit"), "{found}");
