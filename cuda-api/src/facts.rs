@@ -102,7 +102,9 @@ impl Shim {
                 started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
                 driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
                 board: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(board),
-                changing: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int>(changing),
+                changing: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int>(
+                    changing,
+                ),
             })
         }
     }

@@ -67,12 +67,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// See [`SyncError`]. The source's memory is only read.
-pub fn run_source(
-    exec: &Arc<Executor>,
-    conns: &mut [Box<dyn Stream>],
-    tell: bool,
-    fault: &Faults,
-) -> Result<Round, SyncError> {
+pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
     source::run(exec, conns, tell, fault)
 }
 

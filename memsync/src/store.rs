@@ -100,7 +100,15 @@ fn page_at(regions: &[Region], address: u64) -> Option<Page> {
 impl Store {
     fn new(file: Option<PageFile>, regions: Vec<Region>, slots: HashMap<u64, Slot>) -> Store {
         let (proof, proved) = Default::default();
-        Store { file, limit: u64::MAX, held: AtomicU64::new(0), regions: RwLock::new(regions), slots: RwLock::new(slots), proof, proved }
+        Store {
+            file,
+            limit: u64::MAX,
+            held: AtomicU64::new(0),
+            regions: RwLock::new(regions),
+            slots: RwLock::new(slots),
+            proof,
+            proved,
+        }
     }
 
     /// An empty store in the memory of this process, for so many bytes; pages of zeros do not count.

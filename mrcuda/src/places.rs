@@ -27,8 +27,7 @@ pub(crate) fn place(text: &str) -> Result<String, String> {
     match text.parse::<Endpoint>() {
         Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
         Err(EndpointError::Shape) => {
-            let forms =
-                "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR";
+            let forms = "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR";
             Err(format!("invalid place `{text}`: expected {forms}"))
         }
         Err(why) => Err(format!("invalid place `{text}`: {why}")),
@@ -150,7 +149,9 @@ mod tests {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(place("unix:u/3"), Ok(format!("unix:{here}/u/3")));
         assert_eq!(place("file:p"), Ok(format!("file:{here}/p")));
-        assert!(gpus("a:1,local").is_ok() && gpus("memory").is_err() && gpus("a:1/memory").is_err() && gpus("local,file:/a").is_err());
+        assert!(
+            gpus("a:1,local").is_ok() && gpus("memory").is_err() && gpus("a:1/memory").is_err() && gpus("local,file:/a").is_err()
+        );
         assert_eq!(places("unix:s,local").as_deref(), Ok(&*format!("unix:{here}/s,local")));
         assert_eq!(place("unix:/run/s/0").as_deref(), Ok("unix:/run/s/0"));
     }

@@ -233,7 +233,9 @@ impl From<memsync::SyncError> for Refused {
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) => Refused::OtherMemory(text),
             E::Damaged { .. } => Refused::Damaged(text),
-            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => Refused::Other(text),
+            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
+                Refused::Other(text)
+            }
         }
     }
 }

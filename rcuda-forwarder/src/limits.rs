@@ -63,6 +63,5 @@ impl WorkerLimits {
     }
 
     /// The limits of a helper: none.
-    pub(crate) const NONE: WorkerLimits =
-        WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX };
+    pub(crate) const NONE: WorkerLimits = WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX };
 }

@@ -11,8 +11,8 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens, ServeOptions, Token, Trust,
-    WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
+    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens, ServeOptions, Token,
+    Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

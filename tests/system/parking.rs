@@ -156,7 +156,11 @@ fn damaged_files_are_refused_and_the_job_stays_parked() {
         // What the last round has replaced is not looked at.
         if !report.ok() {
             assert_eq!(report.code(), "parked-file", "{}", report.reason());
-            assert!(report.reason().contains(path.to_str().unwrap()) && report.reason().contains("damaged"), "{}", report.reason());
+            assert!(
+                report.reason().contains(path.to_str().unwrap()) && report.reason().contains("damaged"),
+                "{}",
+                report.reason()
+            );
             assert_eq!(text(&job, "state"), "parked");
             refused += 1;
         }

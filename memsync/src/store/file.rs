@@ -287,8 +287,7 @@ impl PageFile {
         self.file.write_all_at(&list, list_at).map_err(&failed)?;
         // The head must not be on the disk before what it describes.
         self.file.sync_data().map_err(&failed)?;
-        let (head, seal) =
-            Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
+        let (head, seal) = Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
         self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all()).map_err(&failed)?;
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(&failed)?;

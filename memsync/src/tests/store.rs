@@ -33,7 +33,13 @@ impl Drop for Directory {
 type Results = (Result<Round, SyncError>, Result<Round, SyncError>);
 
 /// A round over these connections, whose ends close them when they are done.
-fn between<S: Memory + Sync, T: Memory + Sync>(from: &S, to: &T, (mut a, mut b): (Ends, Ends), tell: bool, verify: Verify) -> Results {
+fn between<S: Memory + Sync, T: Memory + Sync>(
+    from: &S,
+    to: &T,
+    (mut a, mut b): (Ends, Ends),
+    tell: bool,
+    verify: Verify,
+) -> Results {
     std::thread::scope(|s| {
         let source = s.spawn(move || source::run(from, &mut a, tell, &Faults::default()));
         let target = target::run(to, &mut b, verify, false, &Faults::default());
@@ -72,7 +78,8 @@ fn small(seed: u8) -> Fake {
     let mut bytes = vec![0; 1 << 20];
     noise.fill(&mut bytes[1 << 19..]);
     bytes[..PAGE as usize].copy_from_slice(&fill(PAGE as usize, seed));
-    let fake = Fake::new(&[(0x3000_0000_0000, 300, Kind::Global, seed), (0x3000_0000_1000, PAGE as usize + 77, Kind::Global, seed)]);
+    let fake =
+        Fake::new(&[(0x3000_0000_0000, 300, Kind::Global, seed), (0x3000_0000_1000, PAGE as usize + 77, Kind::Global, seed)]);
     fake.regions.lock().expect("lock").insert(0x2000_4000_0000, (Kind::Chunk, bytes));
     fake
 }

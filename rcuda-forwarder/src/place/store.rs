@@ -37,11 +37,7 @@ impl Parked {
             Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal),
         };
         let store = store.map_err(|e: SyncError| e.to_string())?;
-        Ok(Arc::new(Parked {
-            store,
-            staging: Staging::new(Sizes::of_process()),
-            budget: Budget::new(start.limits.pinned),
-        }))
+        Ok(Arc::new(Parked { store, staging: Staging::new(Sizes::of_process()), budget: Budget::new(start.limits.pinned) }))
     }
 }
 

@@ -156,7 +156,8 @@ mod tests {
     /// A place with this memory at its beginning.
     fn place(memory: &[u8]) -> Arc<Fake> {
         let limits = WorkerLimits::of_machine();
-        let start = Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
+        let start =
+            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
         let place = Fake::open(&start).unwrap();
         let mut body = Vec::new();
         CopyIn { dst: 0, pitch: 0, width: memory.len() as u64, rows: 1, stream: 0 }.put(&mut body);

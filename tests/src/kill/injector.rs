@@ -182,7 +182,9 @@ impl Shared {
         };
         match (spot, self.host(door)) {
             // While it opens its GPU the job may not be known yet.
-            (spot, _) if spot.has_helper() => self.cell.way.to().is_none() || helpers(self.job.load(Ordering::SeqCst)).contains(&asker),
+            (spot, _) if spot.has_helper() => {
+                self.cell.way.to().is_none() || helpers(self.job.load(Ordering::SeqCst)).contains(&asker)
+            }
             (_, Ok(host)) => children(host.pid).contains(&asker),
             (_, Err(_)) => false,
         }

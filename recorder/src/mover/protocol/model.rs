@@ -122,7 +122,9 @@ impl World {
                 let again: Vec<_> = actions.iter().filter(|a| matches!(a, Action::ReleaseTarget(_))).cloned().collect();
                 again.into_iter().for_each(|a| actions.insert(0, a));
             }
-            Mistake::OpensTheGateOfAParkedJob => actions.iter_mut().filter(|a| **a == Action::StayParked).for_each(|a| *a = Action::OpenGate),
+            Mistake::OpensTheGateOfAParkedJob => {
+                actions.iter_mut().filter(|a| **a == Action::StayParked).for_each(|a| *a = Action::OpenGate)
+            }
             Mistake::LetsAParkedJobGoOn => actions.retain(|a| *a != Action::StayParked),
             Mistake::WaitsForTheOtherLegs => actions.retain(|a| !matches!(a, Action::Interrupt(_))),
             Mistake::RestartsWithoutRelease if restarts => actions.retain(|a| !matches!(a, Action::ReleaseTarget(_))),
@@ -160,12 +162,18 @@ impl World {
                 }
                 Action::StayParked => {
                     let parking = self.protocol.parking;
-                    assert!(self.closed && if self.committed { parking.after } else { parking.before }, "a job is parked that executes");
+                    assert!(
+                        self.closed && if self.committed { parking.after } else { parking.before },
+                        "a job is parked that executes"
+                    );
                     assert!(!std::mem::replace(&mut self.stays, true), "a job is parked twice");
                     self.idle = false;
                 }
                 Action::ReleaseSource(leg) => {
-                    assert!(self.committed && self.closed == self.stays, "a source is released before the commit, or while calls wait");
+                    assert!(
+                        self.committed && self.closed == self.stays,
+                        "a source is released before the commit, or while calls wait"
+                    );
                     assert!(!std::mem::replace(&mut self.legs[leg].source_released, true), "a source is released twice");
                 }
                 Action::ReleaseTarget(leg) => {

@@ -6,7 +6,9 @@ fn places_are_read() {
         assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
     }
     assert!(matches!("gpubox:7878/1".parse(), Ok(Spec::Remote(e)) if e.port == 7878 && e.gpu == 1));
-    assert!(["memory", "file:/d", "a:1/memory", "unix:/run/s/memory"].iter().all(|text| text.parse::<Spec>().unwrap().is_store()));
+    assert!(
+        ["memory", "file:/d", "a:1/memory", "unix:/run/s/memory"].iter().all(|text| text.parse::<Spec>().unwrap().is_store())
+    );
     assert!(["memory:1/0", "local", "a:1/0", "unix:/run/memory.s"].iter().all(|text| !text.parse::<Spec>().unwrap().is_store()));
     for bad in ["", "local:x", "local:32", "localhost", "helper:", "a:b", "local2", "helpers", "memory:", "file", "file:d"] {
         assert!(bad.parse::<Spec>().is_err(), "{bad}");
