@@ -68,7 +68,7 @@ pub(super) enum MirrorError {
     #[error(transparent)]
     Control(#[from] LinkError),
     #[error("it has answered something else: {0:?}")]
-    Answer(ControlReply),
+    Answer(Box<ControlReply>),
     #[error("error {error} on pinning {bytes} bytes there")]
     Pin { error: Code, bytes: u64 },
     #[error("it is gone")]
@@ -109,7 +109,7 @@ fn come_to_rest(place: &Place, until: Instant) -> Result<(), MirrorError> {
                 return Err(MirrorError::NotIdle(waits_for));
             }
             ControlReply::Drained { .. } => std::thread::sleep(POLL_INTERVAL),
-            other => return Err(MirrorError::Answer(other)),
+            other => return Err(MirrorError::Answer(Box::new(other))),
         }
     }
 }
