@@ -8,6 +8,9 @@ use std::sync::Arc;
 /// Unit of comparison and copying, in bytes.
 pub const PAGE: u64 = 64 << 10;
 
+/// Maximum number of pages of a store: a tebibyte.
+const MOST_PAGES: u64 = 1 << 24;
+
 /// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -124,6 +127,19 @@ impl Region {
         let by_host = self.kind == Kind::Array;
         Page { address: self.address + number * PAGE, bytes, kind: self.kind, by_host }
     }
+}
+
+/// Checks that a store can have these regions, which are in order.
+pub(crate) fn check_regions(regions: &[Region]) -> Result<(), &'static str> {
+    let pages: u64 = regions.iter().map(Region::pages).fold(0, u64::saturating_add);
+    if pages > MOST_PAGES { Err("more memory than a store can hold") } else { Ok(()) }
+}
+
+/// The page of these regions that begins at an address.
+pub(crate) fn page_at(regions: &[Region], address: u64) -> Option<Page> {
+    let region = regions[..regions.partition_point(|r| r.address <= address)].last()?;
+    let inside = address - region.address;
+    (inside < region.bytes && inside.is_multiple_of(PAGE)).then(|| region.page(inside / PAGE))
 }
 
 /// Pages of regions, numbered in order.

@@ -140,6 +140,12 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
+    let is_shown =
+        |r: &Region| show.chunks.binary_search_by_key(&r.address, |c| c.address).is_ok_and(|i| show.chunks[i].bytes == r.bytes);
+    if !seen.regions().iter().all(is_shown) {
+        // Their hashes are computed whether or not they exist.
+        return Err(SyncError::Protocol("memory in view that was not shown"));
+    }
     let (conn, pages) = (&mut *conns[0], theirs.len());
     let (prepared, mut hash_ms, their_hashes) = std::thread::scope(|scope| {
         // Received in parallel: a connection that takes no data for long counts as broken.

@@ -10,7 +10,7 @@
 use crate::error::SyncError;
 use crate::frames::{BATCH, Show};
 use crate::memory::Memory;
-use crate::region::{PAGE, Page, Pages, Region};
+use crate::region::{PAGE, Page, Pages, Region, check_regions, page_at};
 use crate::{Faults, Round, Stream, Verify, source, target, threads};
 use executor::{PageHash, PageKey, Shown};
 use file::{Entry, PageFile};
@@ -24,8 +24,6 @@ mod file;
 #[cfg(test)]
 mod fuzz;
 
-/// Maximum number of pages: a tebibyte.
-const MOST_PAGES: u64 = 1 << 24;
 /// What a source says of a page that it has not hashed; no page has this hash.
 const UNKNOWN: PageHash = [0xff; 32];
 /// A thread that hashes has at least so many pages.
@@ -82,19 +80,6 @@ fn is_zero(bytes: &[u8]) -> bool {
 fn zeros(page: &Page) -> &'static [u8] {
     static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
     &ZEROS[..page.bytes as usize]
-}
-
-/// Checks that a store can have these regions, which are in order.
-fn check_regions(regions: &[Region]) -> Result<(), &'static str> {
-    let pages: u64 = regions.iter().map(Region::pages).fold(0, u64::saturating_add);
-    if pages > MOST_PAGES { Err("more memory than a store can hold") } else { Ok(()) }
-}
-
-/// The page of these regions that begins at an address.
-fn page_at(regions: &[Region], address: u64) -> Option<Page> {
-    let region = regions[..regions.partition_point(|r| r.address <= address)].last()?;
-    let inside = address - region.address;
-    (inside < region.bytes && inside.is_multiple_of(PAGE)).then(|| region.page(inside / PAGE))
 }
 
 impl Store {
@@ -174,7 +159,8 @@ impl Store {
     fn load(&self, page: &Page, slot: Option<&Slot>, to: &mut [u8]) -> Result<(), SyncError> {
         match (slot, &self.file) {
             (None, _) => to.fill(0),
-            (Some(Slot::Memory(bytes)), _) => to.copy_from_slice(bytes),
+            (Some(Slot::Memory(bytes)), _) if bytes.len() == to.len() => to.copy_from_slice(bytes),
+            (Some(Slot::Memory(_)), _) => return Err(SyncError::Protocol("a page of another size")),
             (Some(Slot::File(entry)), Some(file)) => file.read(page.address, entry, to)?,
             (Some(Slot::File(_)), None) => return Err(SyncError::Protocol("a page of no file")),
         }

@@ -54,7 +54,7 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
 pub(crate) type Door = fn(&'static Here) -> Pass;
 
 /// Calls that are answered from tables of this process, also while the job is parked. None of them uses a place.
-const ANSWERED_WHILE_PARKED: [&str; 18] = [
+const ANSWERED_WHILE_PARKED: [&str; 16] = [
     "cuDeviceGet",
     "cuDeviceGetCount",
     "cuDeviceGetName",
@@ -71,8 +71,6 @@ const ANSWERED_WHILE_PARKED: [&str; 18] = [
     "cuCtxGetDevice",
     "cuCtxGetFlags",
     "cuCtxGetApiVersion",
-    "cuPointerGetAttribute",
-    "cuPointerGetAttributes",
 ];
 
 /// The door that a function takes.

@@ -21,7 +21,7 @@ use rcuda_forwarder::Link;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLockReadGuard, TryLockError, Weak};
 use std::time::Instant;
 
 pub(crate) mod array_lookup;
@@ -172,7 +172,12 @@ impl Moving {
 
     /// Returns `None` if another thread carries out moves.
     pub(crate) fn try_begin() -> Option<Moving> {
-        ONE_AT_A_TIME.try_lock().ok().map(Moving)
+        match ONE_AT_A_TIME.try_lock() {
+            Ok(alone) => Some(Moving(alone)),
+            // A mover has panicked, which was noted.
+            Err(TryLockError::Poisoned(alone)) => Some(Moving(alone.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -123,13 +123,13 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
         if leg::is_there(&source, &to) {
             continue;
         }
-        let source = match (source.is_lost() && source.spec().is_store(), source.file_again(device.index)) {
-            (false, _) => source,
-            (true, Some(opened)) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
-            (true, None) => {
-                parked.give_up(job);
-                return Err(MoveError::PlaceLost(None));
-            }
+        let source = if !source.is_lost() || !source.spec().is_store() {
+            source
+        } else if let Some(opened) = source.file_again(device.index) {
+            opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?
+        } else {
+            parked.give_up(job);
+            return Err(MoveError::PlaceLost(None));
         };
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
         legs.push(Leg::new(device, source, to, task, shape));

@@ -4,10 +4,9 @@
 //! a head, which is written last, says where the list is and which hash that has. So each byte that is used is covered by the head's hash,
 //! which the job keeps: a file that was damaged, cut or exchanged is refused, at the page where that is found.
 
-use super::{check_regions, page_at};
 use crate::error::SyncError;
 use crate::frames::BATCH;
-use crate::region::{REGION_BYTES, Region};
+use crate::region::{REGION_BYTES, Region, check_regions, page_at};
 use cuda_api::wire::Wire;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
@@ -170,7 +169,7 @@ impl PageFile {
     pub(super) fn open(path: &Path, seal: &[u8; 32]) -> Result<Contents, SyncError> {
         let mut options = OpenOptions::new();
         // Not to wait for the other end of a pipe.
-        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = options.open(path).map_err(trouble("open", path))?;
         let about = file.metadata().map_err(trouble("open", path))?;
         let open = PageFile { file, path: path.to_owned(), end: AtomicU64::new(about.len()), unforced: AtomicU64::new(0) };

@@ -50,12 +50,22 @@ pub(super) fn abandon(status: i32) -> ! {
 fn ends(process: u32) -> bool {
     let since = Instant::now();
     loop {
-        match std::fs::read_to_string(format!("/proc/{process}/stat")) {
-            Err(_) => return true,
-            // The state follows the name, which is in parentheses and may contain anything.
-            Ok(stat) if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])) => return true,
-            Ok(_) if since.elapsed() >= LAST_MOMENT => return false,
-            Ok(_) => std::thread::sleep(POLL_INTERVAL),
+        let has_ended = match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+            Err(why) => why.kind() == std::io::ErrorKind::NotFound,
+            // The state follows the name, which is in parentheses and may contain anything. The first thread of a process may end before
+            // others.
+            Ok(stat) => {
+                stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])) && is_alone(process)
+            }
+        };
+        if has_ended || since.elapsed() >= LAST_MOMENT {
+            return has_ended;
         }
+        std::thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Whether a process has one thread.
+fn is_alone(process: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{process}/task")).is_ok_and(|tasks| tasks.take(2).count() < 2)
 }

@@ -6,6 +6,7 @@ use crate::base::pointer::write_out;
 use crate::base::{coverage, log, output};
 use crate::calls::host_function;
 use crate::job::{self, Device, Job};
+use crate::mover::parked;
 use crate::place::{self, OpenError, Place};
 use crate::thread::{self, here};
 use crate::{children, control, gate, internal_error, moves};
@@ -113,6 +114,9 @@ fn end() {
         return;
     }
     moves::close(LAST_MOVE);
+    if let Some(job) = job::opened() {
+        parked::end(job);
+    }
     let missed = log::missed_list();
     if !missed.is_empty() {
         tracing::info!(target: "job", "exit: wanted and not here: {}", missed.join(", "));

@@ -247,11 +247,11 @@ impl<'a> Leg<'a> {
     /// Replays the live set at the target.
     fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
-            if leg.parks() {
-                // The journal stays in this process.
-                return Ok(());
-            }
             let copy = lock(&leg.device.ledger).begin_move()?;
+            if leg.parks() {
+                // The journal stays in this process, but a place must be able to replay it later.
+                return Failure::unless_empty(copy.iter().filter_map(|record| registry::record_blocker(&record)).collect());
+            }
             let live = objects_by_number(copy.iter());
             Failure::unless_empty(live.iter().filter_map(registry::record_blocker).collect())?;
             let count = Count::of(live.iter().copied().map(Ok)).map_err(MoveError::from)?;
@@ -329,13 +329,14 @@ impl<'a> Leg<'a> {
 
     /// What the records cost that the target has not replayed yet.
     pub(super) fn tail_weight(&self) -> Weight {
-        lock(&self.device.ledger).tail_weight()
+        if self.parks() { Weight::default() } else { lock(&self.device.ledger).tail_weight() }
     }
 
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
+        // It must be complete also if nothing is replayed now.
+        let tail = lock(&self.device.ledger).take_tail()?;
         if !self.parks() {
-            let tail = lock(&self.device.ledger).take_tail()?;
             self.adopt(tail.iter())?;
             self.feed(tail.iter())?;
         }
@@ -395,6 +396,12 @@ impl<'a> Leg<'a> {
         faults::at(Point::Verify);
         self.phase("verify", |leg| {
             if leg.parks() {
+                let blockers = {
+                    let ledger = lock(&leg.device.ledger);
+                    let live = ledger.live()?.collect::<Result<Vec<_>, _>>().map_err(MoveError::from)?;
+                    live.iter().filter_map(registry::record_blocker).collect()
+                };
+                Failure::unless_empty(blockers)?;
                 if leg.shape.is_none() {
                     leg.shape = Some(shape(&leg.source)?);
                 }

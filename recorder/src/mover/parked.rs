@@ -4,6 +4,7 @@ use super::compare::Shape;
 use crate::base::log::lock;
 use crate::base::spawn;
 use crate::gate::Closed;
+use crate::internal_error;
 use crate::job::{Job, Moving};
 use cuda_api::code;
 use std::collections::BTreeMap;
@@ -73,6 +74,16 @@ impl Taken {
     }
 }
 
+/// The program ends: threads that wait must not hold up its exit, and files are of no use any more.
+pub(crate) fn end(job: &Job) {
+    // A move that is still under way has the state.
+    let Some(_moving) = Moving::try_begin() else { return };
+    let mut taken = Taken::take();
+    if taken.get().is_some() {
+        taken.give_up(job);
+    }
+}
+
 /// Looks from time to time whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread
 /// the next move finds that out.
 pub(super) fn watch(job: &'static Job) {
@@ -89,7 +100,9 @@ pub(super) fn watch(job: &'static Job) {
                 WATCHED.store(false, Ordering::Release);
                 return;
             }
-            if job.devices.iter().any(|device| device.place_for_mover(&moving).is_gone()) {
+            // After an error that stays no move can bring it back either.
+            let is_stuck = internal_error::blocker().is_some() || job.devices.iter().any(|device| device.sticky() != 0);
+            if is_stuck || job.devices.iter().any(|device| device.place_for_mover(&moving).is_gone()) {
                 taken.give_up(job);
             }
         }
