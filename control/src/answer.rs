@@ -4,6 +4,7 @@
 
 use crate::VERSION;
 use crate::code::{ErrorCode, ReasonCode};
+use crate::trace::Trace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -190,6 +191,9 @@ pub struct Move {
     pub code: Option<ReasonCode>,
     /// The details for each GPU.
     pub legs: Vec<Leg>,
+    /// What happened when, if the request asked for it; not in events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
 }
 
 /// What a move did for one GPU.

@@ -33,6 +33,9 @@ pub enum Request {
         /// The move's id; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
+        /// Whether the answer is sent at the end of the move with this id.
+        #[serde(default)]
+        wait: bool,
     },
     /// From now on this connection carries [`crate::Event`]s, one per line, and accepts no more requests.
     Subscribe {},
@@ -83,6 +86,9 @@ pub struct Migrate {
     /// Whether to queue behind a running move instead of being refused.
     #[serde(default)]
     pub queue: bool,
+    /// Whether the report is to have a [`crate::Trace`].
+    #[serde(default)]
+    pub trace: bool,
 }
 
 fn yes() -> bool {
@@ -102,6 +108,7 @@ impl Migrate {
             verify: Verify::default(),
             wait: true,
             queue: false,
+            trace: false,
         }
     }
 
@@ -135,8 +142,10 @@ impl Request {
             }
         }
         let request: Request = serde_json::from_value(value).map_err(|e| bad(format!("the request is not understood: {e}")))?;
-        if let Request::Migrate(m) = &request {
-            m.check()?;
+        match &request {
+            Request::Migrate(m) => m.check()?,
+            Request::Report { id: None, wait: true } => return Err(bad("who waits for a move names it: \"id\"".to_owned())),
+            _ => {}
         }
         Ok(request)
     }
@@ -167,6 +176,7 @@ pub(crate) mod tests {
             verify: Verify::Bytes,
             wait: false,
             queue: true,
+            trace: true,
             ..Migrate::to("a:1/0")
         };
         [
@@ -175,7 +185,7 @@ pub(crate) mod tests {
             Request::Migrate(Migrate::to("local")),
             Request::Migrate(full),
             Request::Cancel { id: None },
-            Request::Report { id: Some("m1".into()) },
+            Request::Report { id: Some("m1".into()), wait: true },
             Request::Subscribe {},
         ]
     }
@@ -222,6 +232,7 @@ pub(crate) mod tests {
             r#"{"v":2,"op":"migrate","to":"local","id":""}"#,
             r#"{"v":2,"op":"migrate","to":"local","id":"a b"}"#,
             r#"{"v":2,"op":"cancel","id":1}"#,
+            r#"{"v":2,"op":"report","wait":true}"#,
         ] {
             assert_eq!(code(field), ErrorCode::BadRequest, "{field}");
         }

@@ -2,11 +2,14 @@
 
 use crate::ask::{connect_awake, print_json, refused};
 use crate::failure::Failure;
+use crate::follow::{self, Followed};
 use crate::places;
-use crate::predict::{Predicted, predict};
+use crate::predict::{Predicted, predict, predict_move};
 use crate::table::{bytes, say};
 use crate::timeline::describe;
-use control::{Migrate, Plan, Verify};
+use crate::trace;
+use control::{Migrate, Move, Plan, Verify};
+use std::path::PathBuf;
 
 /// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
@@ -54,6 +57,9 @@ pub(crate) struct MigrateArgs {
     /// Return at once; `mrcuda moves` shows the outcome
     #[arg(long)]
     no_wait: bool,
+    /// Write a trace of the move and of the calls that waited for it to this file, which ui.perfetto.dev shows
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", conflicts_with = "no_wait")]
+    trace: Option<PathBuf>,
 }
 
 /// Arguments of `mrcuda plan`.
@@ -96,7 +102,7 @@ fn verify(text: &str) -> Result<Verify, String> {
 }
 
 /// A time in milliseconds.
-fn time(text: &str) -> Result<u64, String> {
+pub(crate) fn time(text: &str) -> Result<u64, String> {
     let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0), ("m", 60_000.0), ("h", 3_600_000.0)];
     let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
     match read {
@@ -120,15 +126,46 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         verify: args.verify.unwrap_or_default(),
         wait: !args.no_wait,
         queue: args.queue,
+        trace: args.trace.is_some(),
         ..Migrate::to(&aim.to)
     };
-    let it = connect_awake(aim.pid, aim.json)?.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?;
-    if aim.json {
-        print_json(&it)?;
+    let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
+    let mut job = connect_awake(aim.pid, aim.json)?;
+    let mut it = if !aim.json && !args.no_wait && follow::is_possible() {
+        match follow::follow(aim.pid, job, wanted)? {
+            Followed::Ended(it) => *it,
+            Followed::Left(id) => {
+                let trace = if trace.is_some() { " --trace FILE" } else { "" };
+                say(&format!("move {id} goes on in the background (mrcuda moves {} {id}{trace})\n", aim.pid));
+                return Ok(());
+            }
+        }
     } else {
-        say(&describe(&it));
+        job.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?
+    };
+    let traced = it.trace.take();
+    if aim.json {
+        print_json(&Made { it: &it, predicted: predict_move(&it) })?;
+    } else {
+        say(&describe_with_prediction(&it));
+    }
+    if let Some(file) = trace {
+        file.write(traced.as_ref())?;
     }
     if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+/// A move with the predictions of this machine's models for what it had to carry.
+#[derive(Debug, serde::Serialize)]
+struct Made<'a> {
+    #[serde(flatten)]
+    it: &'a Move,
+    predicted: Option<Predicted>,
+}
+
+/// Describes a move, and what was to be expected of it.
+pub(crate) fn describe_with_prediction(it: &Move) -> String {
+    describe(it) + &predict_move(it).map(|p| p.words()).unwrap_or_default()
 }
 
 /// Reports whether a job could move; exit code 1 if there are blockers.

@@ -267,7 +267,8 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
             Answer::Move(if wait { moves::wait_for(&id)? } else { moves::report(Some(&id))?.remove(0) })
         }
         Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
-        Request::Report { id } => Answer::Moves(moves::report(id.as_deref())?),
+        Request::Report { id: Some(id), wait: true } => Answer::Moves(vec![moves::wait_for(&id)?]),
+        Request::Report { id, .. } => Answer::Moves(moves::report(id.as_deref())?),
     })
 }
 

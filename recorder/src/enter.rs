@@ -53,7 +53,7 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
             // The error that the driver's reference gives for calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = CallContext { job, pass: gate::enter(here), per_thread, device: None, made: Few::new() };
+        let mut cx = CallContext { job, pass: gate::enter(here, symbol), per_thread, device: None, made: Few::new() };
         let r = body(&mut cx);
         if r.is_err() {
             for h in &cx.made {
@@ -90,7 +90,7 @@ pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
 impl CallContext {
     /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
-        let cx = CallContext { job, pass: gate::enter(here()), per_thread: false, device: None, made: Few::new() };
+        let cx = CallContext { job, pass: gate::enter(here(), "a call of mrcuda itself"), per_thread: false, device: None, made: Few::new() };
         Inside { cx, _later: PutOff::begin() }
     }
 

@@ -10,10 +10,14 @@
 
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
-use crate::thread::{Here, Slot};
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use crate::thread::{Here, Noted, Slot};
+use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+mod held;
+
+pub(crate) use held::{Held, held_for, trace};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
 #[unsafe(link_section = "mrcuda_hot")]
@@ -22,32 +26,10 @@ static STATE: AtomicI32 = AtomicI32::new(FENCE);
 const CLOSED: i32 = 1;
 /// The system has no `membarrier`: passing threads must execute a memory fence.
 const FENCE: i32 = 2;
+/// A move is traced: passing threads note their calls.
+const TRACED: i32 = 4;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-
-/// When the first call was held up since the gate was closed, in nanoseconds after [`start`] and plus one; 0: none.
-static HELD: AtomicU64 = AtomicU64::new(0);
-
-/// What times in [`HELD`] count from.
-fn start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(Instant::now)
-}
-
-/// How long the gate has been holding up a call; `None` if no call has come since it was closed, for example because all threads wait for
-/// the GPU.
-pub(crate) fn held_for() -> Option<Duration> {
-    let since = HELD.load(Ordering::Acquire).checked_sub(1)?;
-    Some(start().elapsed().saturating_sub(Duration::from_nanos(since)))
-}
-
-fn note_held() {
-    if HELD.load(Ordering::Relaxed) == 0 {
-        let now = u64::try_from(start().elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1;
-        // The first one counts.
-        let _ = HELD.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
 
 /// Claims a slot that no thread has.
 fn claim() -> &'static Slot {
@@ -81,16 +63,21 @@ pub(crate) fn init() {
     }
 }
 
+/// Returns whether the gate can be closed now: whether the system still knows the barrier that calls rely on.
+pub(crate) fn can_close() -> bool {
+    STATE.load(Ordering::Acquire) & FENCE != 0 || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
 /// Proof that this thread is inside the gate. Re-entrant: only the outermost one counts.
 #[derive(Debug)]
 pub(crate) struct Pass(&'static Here);
 
-/// Passes the gate, waiting while it is closed.
+/// Passes the gate, waiting while it is closed. `call` is the name of the call, for traces.
 #[inline]
-pub(crate) fn enter(here: &'static Here) -> Pass {
+pub(crate) fn enter(here: &'static Here, call: &'static str) -> Pass {
     let depth = here.depth.replace(here.depth.get() + 1);
     if depth == 0 {
-        here.mark_inside();
+        here.mark_inside(Some(call));
     }
     Pass(here)
 }
@@ -105,13 +92,14 @@ impl Here {
         slot
     }
 
+    /// `call`: what the thread calls; `None` if it goes on with a call.
     #[inline]
-    fn mark_inside(&self) {
+    fn mark_inside(&self, call: Option<&'static str>) {
         let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if STATE.load(Ordering::Acquire) != 0 {
-            pass_slowly(slot);
+            pass_slowly(slot, &self.call, call);
         }
     }
 
@@ -128,21 +116,29 @@ impl Here {
 
 /// Passes the gate with a memory fence, waiting while it is closed.
 #[cold]
-fn pass_slowly(slot: &Slot) {
+fn pass_slowly(slot: &Slot, noted: &Noted, call: Option<&'static str>) {
+    let mut waited = None;
     loop {
         slot.inside.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if STATE.load(Ordering::Acquire) & CLOSED == 0 {
+        let state = STATE.load(Ordering::Acquire);
+        if state & TRACED != 0 {
+            noted.note(call);
+        }
+        if state & CLOSED == 0 {
             return;
         }
         slot.inside.store(0, Ordering::Release);
+        if state & TRACED != 0 && waited.is_none() {
+            waited = Some(held::Wait::begin(noted));
+        }
         loop {
             let state = STATE.load(Ordering::Acquire);
             if state & CLOSED == 0 {
                 break;
             }
             // Each time: the gate may have been opened and closed again before this thread ran.
-            note_held();
+            held::note();
             wait_on(&STATE, state);
         }
     }
@@ -157,7 +153,7 @@ impl Pass {
         }
         let result = wait();
         if outermost {
-            self.0.mark_inside();
+            self.0.mark_inside(None);
         }
         result
     }
@@ -196,7 +192,7 @@ static CLOSING: Mutex<()> = Mutex::new(());
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
     let alone = lock(&CLOSING);
-    HELD.store(0, Ordering::Release);
+    held::begin();
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now(), _alone: alone };
     if before & FENCE != 0 {

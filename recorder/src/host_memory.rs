@@ -73,6 +73,11 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
     place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
+/// Bytes of host memory that a place is given when it becomes a target.
+pub(crate) fn bytes_for(place: &Place) -> u64 {
+    lock(&BLOCKS).values().filter(|block| block.belongs_to(place)).map(|block| block.bytes).sum()
+}
+
 /// Returns whether a block that a place knows is still the same: memory that was freed and allocated again has other pages, though often
 /// the same address and size, and a driver keeps using the pages that it registered.
 fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u64, u64>) -> bool {

@@ -22,11 +22,13 @@
 //! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
+//! | `plans` | a plan says yes only to what a move does |
 //! | `reloads` | state of code that comes and goes, journals that stay small |
 //! | `trips` | patterns of calls that wait for a remote place no oftener than they must |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `shortcuts` | what is answered, kept or shared without a question to the place is what natively happens |
 //! | `scopes` | atomic operations with system scope are reported once |
+//! | `shown` | the history of moves, traces, progress on a terminal |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
 //! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
@@ -65,6 +67,7 @@ mod order;
 mod output;
 mod peers;
 mod places;
+mod plans;
 mod process;
 mod programs;
 mod refusals;
@@ -74,6 +77,7 @@ mod scheduler;
 mod scopes;
 mod shortage;
 mod shortcuts;
+mod shown;
 mod stuck;
 mod surface;
 mod trips;

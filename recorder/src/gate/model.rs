@@ -22,7 +22,7 @@ fn call(caller: Caller, inside: &AtomicU32) {
     if caller != Caller::Plain {
         pretend_ended();
     }
-    let pass = (caller != Caller::AtEndUnmarked).then(|| enter(here()));
+    let pass = (caller != Caller::AtEndUnmarked).then(|| enter(here(), "call"));
     inside.fetch_add(1, Ordering::Relaxed);
     inside.fetch_sub(1, Ordering::Relaxed);
     drop(pass);
@@ -63,6 +63,7 @@ fn no_order_lets_a_call_pass_a_closed_gate() {
         assert!(run(callers, 0, Barrier::Works, 3).unwrap() > 500);
         assert!(run(callers, FENCE, Barrier::Lies, 2).unwrap() > 200, "who fences needs no barrier");
         assert!(run(callers, 0, Barrier::Refused, 3).unwrap() > 100, "then it is not closed");
+        assert!(run(callers, TRACED, Barrier::Works, 2).unwrap() > 200, "traced calls wait like others");
     }
     // The slot of a call at a thread's end is reused by the next one.
     for callers in [&[Caller::AtEnd, Caller::AtEnd][..], &[Caller::AtEnd, Caller::Plain]] {

@@ -4,6 +4,7 @@ use super::compare::compare;
 use super::data_channels::{self, Wires};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
+use super::rehearsal::rehearse;
 use super::times::{keep_event_times, record_reference};
 use crate::base::log::lock;
 use crate::calls::registry;
@@ -14,8 +15,8 @@ use crate::host_memory;
 use crate::job::{Device, Job, Moving};
 use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
-use crate::moves::Task;
-use crate::place::{PATIENCE, Place, Spec, Waiting};
+use crate::moves::{Task, Track};
+use crate::place::{OpenError, PATIENCE, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
@@ -27,6 +28,7 @@ use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
 use replayer::{Sink, replay};
+use serde_json::json;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -156,7 +158,13 @@ impl<'a> Leg<'a> {
     /// Adds to the duration of a phase, which may consist of several steps.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
         *self.told.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
+        self.task.trace(self.track(), name, since, &[]);
         self.task.tell(&self.told, None);
+    }
+
+    /// Where the trace of the move shows this GPU.
+    fn track(&self) -> Track {
+        Track::Gpu(self.device.index)
     }
 
     /// Takes a step.
@@ -217,7 +225,7 @@ impl<'a> Leg<'a> {
             faults::at(Point::Prepare);
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?)?;
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -306,13 +314,19 @@ impl<'a> Leg<'a> {
     /// Replays the journal's tail and carries out a round.
     fn round(&mut self, verify: Verify) -> Result<Round, MoveError> {
         let tail = lock(&self.device.ledger).take_tail()?;
+        let since = Instant::now();
         self.adopt(tail.iter())?;
         self.feed(tail.iter())?;
+        self.task.trace(self.track(), "replay of the journal's tail", since, &[("records", json!(tail.iter().count()))]);
         self.task.check()?;
+        let since = Instant::now();
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         // A kernel that holds the whole GPU holds up a round too.
         let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
-        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
+        let (task, told) = (self.task, self.told.clone());
+        // Copied so far by the rounds of this target; what the report has of them is as much or less.
+        let progress = move |bytes| task.tell(&::control::Leg { bytes: told.bytes.max(bytes), ..told.clone() }, Some(EventKind::Progress));
+        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
@@ -322,8 +336,18 @@ impl<'a> Leg<'a> {
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
         tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
+        let details = [
+            ("bytes sent", json!(round.bytes_sent)),
+            ("bytes copied from GPU to GPU", json!(round.bytes_fetched)),
+            ("bytes handed over", json!(round.bytes_adopted)),
+            ("verified", json!(verify != Verify::Skip)),
+            ("hashing at the target (ms)", json!(round.hash_ms)),
+            ("copying (ms)", json!(round.copy_ms)),
+        ];
+        self.task.trace(self.track(), "round", since, &details);
         self.told.rounds += 1;
         self.told.bytes += copied;
+        self.task.trace_figure(self.track(), &format!("bytes copied of GPU {}", self.device.index), self.told.bytes);
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.bytes_adopted = round.bytes_adopted;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
@@ -396,27 +420,74 @@ impl Drop for Leg<'_> {
     }
 }
 
-/// All blockers of a move that can be found without beginning it, and how many bytes would not be copied: a connection to a server is opened
-/// and closed again.
-pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> (Vec<MoveError>, u64) {
-    if is_there(source, to) {
-        return (vec![MoveError::AlreadyThere], 0);
-    }
-    let mut all = blockers_at_source(device);
-    all.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
-    let mut without_copy = 0;
-    // Opening the driver in this process cannot be undone.
-    if !matches!(to, Spec::Local(_)) {
-        match Place::open(to, device.index) {
-            Ok(target) => {
-                without_copy = adoptable(source, &target).unwrap_or(0);
-                all.extend(blockers_at_target(device, &target, without_copy).unwrap_or_else(|why| vec![why]));
-                target.release();
+/// What a plan finds out about a move of one device.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    pub(super) blockers: Vec<MoveError>,
+    /// Bytes that would not be copied.
+    pub(super) adoptable: u64,
+    /// Memory at the target, if it was opened.
+    pub(super) room: Option<Room>,
+}
+
+/// What a device needs at its target's GPU, and how much is free there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    gpu: [u8; 16],
+    needed: u64,
+    free: u64,
+}
+
+/// Finds the blockers of a move without beginning it: a connection to the target, and those between the places, are opened and closed again;
+/// if nothing is in the way so far, the target loads the job's code.
+pub(super) fn look(device: &'static Device, source: &Place, to: &Spec) -> Looked {
+    let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
+    looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
+    match stand_in(to, device.index) {
+        Ok(Some(target)) => {
+            looked.adoptable = adoptable(source, &target).unwrap_or(0);
+            match blockers_at_target(device, &target, looked.adoptable) {
+                Ok((found, room)) => {
+                    looked.room = Some(room);
+                    looked.blockers.extend(found);
+                }
+                Err(why) => looked.blockers.push(why),
             }
-            Err(why) => all.push(why.into()),
+            // Places that a move would not use need not reach each other.
+            if looked.blockers.is_empty() {
+                looked.blockers.extend(Wires::connect(device, source, &target).err());
+            }
+            if looked.blockers.is_empty() {
+                looked.blockers.extend(rehearse(device, source, &target).err());
+            }
+            target.release();
         }
+        Ok(None) => {}
+        Err(why) => looked.blockers.push(why.into()),
     }
-    (all, without_copy)
+    looked
+}
+
+/// Opens what a plan compares with the job. For this process, where opening the driver cannot be undone, that is a helper with the same GPU;
+/// `None` if this installation has no helpers.
+fn stand_in(to: &Spec, device: u32) -> Result<Option<Place>, OpenError> {
+    let Spec::Local(gpu) = to else { return Place::open(to, device).map(Some) };
+    if crate::base::config::get()?.driver.is_none() {
+        return Err(OpenError::NoDriver);
+    }
+    match Place::open(&Spec::Helper(*gpu), device) {
+        Err(OpenError::OwnFile(_) | OpenError::NoHelper(_)) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Why devices that move to one GPU do not fit there together, though each of them alone does.
+pub(super) fn too_little_together(rooms: &[Room]) -> Option<MoveError> {
+    rooms.iter().find_map(|room| {
+        let there = rooms.iter().filter(|other| other.gpu == room.gpu);
+        let (needed, free) = there.fold((0, u64::MAX), |(sum, free), other| (sum + other.needed, free.min(other.free)));
+        (needed > free && rooms.iter().all(|room| room.needed <= room.free)).then_some(MoveError::NoMemory { needed, free })
+    })
 }
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
@@ -463,7 +534,7 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 }
 
 /// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
-fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<Vec<MoveError>, MoveError> {
+fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<(Vec<MoveError>, Room), MoveError> {
     let mut all = Vec::new();
     let (have, want) = (target.device(), &device.info);
     if have.driver_version != want.driver_version {
@@ -482,7 +553,7 @@ fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result
     if free < need {
         all.push(MoveError::NoMemory { needed: need, free });
     }
-    Ok(all)
+    Ok((all, Room { gpu: have.uuid, needed: need, free }))
 }
 
 /// Attributes by which programs choose what they launch and create, and which determine the layout of memory.
@@ -634,7 +705,8 @@ fn objects_by_number<'r>(records: impl Iterator<Item = Record<'r>>) -> Vec<Recor
     all
 }
 
-fn replay_to<'r>(place: &Place, records: impl Iterator<Item = Record<'r>>, task: &Task) -> Result<(), MoveError> {
+/// Replays records in order, and compares the answers.
+pub(super) fn replay_to<'r>(place: &Place, records: impl Iterator<Item = Record<'r>>, task: &Task) -> Result<(), MoveError> {
     let (batch, waiting, results) = (Vec::new(), VecDeque::new(), VecDeque::new());
     let mut sink = ToPlace { place, task, batch, together: 0, waiting, results };
     let all = records.map(|r| replayer::Record { seq: r.seq, id: r.id, body: r.body, reply: r.reply });
