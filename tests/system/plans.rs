@@ -48,7 +48,7 @@ fn targets_of_every_kind() {
         ("compute-capability", server("capability", &[("SOFTGPU_CC", "8.0")])),
         ("gpu-attribute", server("fewer", &[("SOFTGPU_ATTRIBUTES", "16=66")])),
         ("no-memory", server("small", &[("SOFTGPU_MEMORY", "67108864")])),
-        ("replay-diverged", server("elsewhere", &[("SOFTGPU_DISPLACE", "mrcuda")])),
+        ("layout-differs", server("elsewhere", &[("SOFTGPU_DISPLACE", "mrcuda")])),
     ];
     let gone = server("gone", &[]).place(0);
     let mut job = remote_orbit(&scene, "moved", &home.place(0), &ENDLESS, &[]);
