@@ -103,6 +103,9 @@ pub struct Plan {
     pub reason: Option<String>,
     /// The code of the first blocker.
     pub code: Option<ReasonCode>,
+    /// What else is to be known of a move to a driver or GPU that differs, where the request allows that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Bytes that the program has allocated, which a move would have to copy.
     pub live_bytes: u64,
     /// Records that would be replayed.

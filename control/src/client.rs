@@ -127,8 +127,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`AskError`].
-    pub fn plan(&mut self, to: &str, gpu: Option<u32>) -> Result<Plan, AskError> {
-        match self.ask(&Request::Plan { to: to.to_owned(), gpu }, None)? {
+    pub fn plan(&mut self, to: &str, gpu: Option<u32>, allow_different: bool) -> Result<Plan, AskError> {
+        match self.ask(&Request::Plan { to: to.to_owned(), gpu, allow_different }, None)? {
             Answer::Plan(plan) => Ok(plan),
             other => Err(odd(&other)),
         }

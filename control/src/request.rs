@@ -19,6 +19,9 @@ pub enum Request {
         /// The GPU in the program's numbering; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu: Option<u32>,
+        /// See [`Migrate::allow_different`].
+        #[serde(default)]
+        allow_different: bool,
     },
     /// Requests a move; answered with its [`crate::Move`].
     Migrate(Migrate),
@@ -89,6 +92,10 @@ pub struct Migrate {
     /// Whether the report is to have a [`crate::Trace`].
     #[serde(default)]
     pub trace: bool,
+    /// Whether the target's driver and GPU may differ from those with which the job started, where everything that the job relies on holds
+    /// nevertheless.
+    #[serde(default)]
+    pub allow_different: bool,
 }
 
 fn yes() -> bool {
@@ -109,6 +116,7 @@ impl Migrate {
             wait: true,
             queue: false,
             trace: false,
+            allow_different: false,
         }
     }
 
@@ -177,11 +185,12 @@ pub(crate) mod tests {
             wait: false,
             queue: true,
             trace: true,
+            allow_different: true,
             ..Migrate::to("a:1/0")
         };
         [
             Request::List {},
-            Request::Plan { to: "local".into(), gpu: Some(0) },
+            Request::Plan { to: "local".into(), gpu: Some(0), allow_different: true },
             Request::Migrate(Migrate::to("local")),
             Request::Migrate(full),
             Request::Cancel { id: None },

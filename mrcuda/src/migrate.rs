@@ -22,6 +22,9 @@ struct Aim {
     /// GPU to move, by its number as the program sees it, or all
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]
     gpu: Gpu,
+    /// Allow another build of the driver, another model of GPU, or fewer multiprocessors, where everything that the job relies on holds there
+    #[arg(long)]
+    allow_different: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -127,6 +130,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         wait: !args.no_wait,
         queue: args.queue,
         trace: args.trace.is_some(),
+        allow_different: aim.allow_different,
         ..Migrate::to(&aim.to)
     };
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
@@ -182,7 +186,8 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let plan = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
+    let planned = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0, aim.allow_different);
+    let plan = planned.map_err(|why| refused(aim.pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
@@ -202,7 +207,8 @@ fn tell(plan: &Plan) -> String {
         plan.live_objects
     );
     if plan.ok {
-        return format!("{way}: would move {what}\n");
+        let notes: String = plan.notes.iter().map(|note| format!("   note: {note}\n")).collect();
+        return format!("{way}: would move {what}\n{notes}");
     }
     let mut text = format!("{way}: would not move ({what}):\n");
     for blocker in &plan.blockers {

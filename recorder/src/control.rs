@@ -260,7 +260,7 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
     Ok(match request {
         // Subscriptions are handled elsewhere.
         Request::List {} | Request::Subscribe {} => Answer::Job(list(job)),
-        Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
+        Request::Plan { to, gpu, allow_different } => Answer::Plan(mover::plan(job, gpu, &to, allow_different)?),
         Request::Migrate(wanted) => {
             let wait = wanted.wait;
             let id = moves::request(job, wanted, "request", mover::run)?;

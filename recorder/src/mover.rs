@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 mod compare;
 mod data_channels;
+mod fit;
 mod late;
 mod leg;
 mod protocol;
@@ -38,13 +39,14 @@ mod times;
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets to compare them, to connect them with the sources
 /// and to load the job's code, and closes them again; the job continues meanwhile.
-pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, MoveError> {
+pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_different: bool) -> Result<Plan, MoveError> {
     let (devices, specs) = moves::understand(job, gpu, to)?;
     // While a move is under way it owns the places.
     let places = |moving: Moving| devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect::<Vec<Place>>();
     let sources = Moving::try_begin().map(places);
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
+    let task = Task::of_a_plan(allow_different);
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     if sources.is_none() {
         blockers.push(MoveError::Busy { id: moves::now().0.map(|(id, _)| id) });
@@ -65,10 +67,12 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
         }
-        let looked = leg::look(device, source, to);
+        let looked = leg::look(job, device, source, to, &task);
         blockers.extend(looked.blockers);
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
+        let notes = looked.different.notes().into_iter().filter(|_| allow_different);
+        plan.notes.extend(notes.filter(|note| !plan.notes.contains(note)).collect::<Vec<_>>());
     }
     if moving.is_empty() {
         blockers.push(MoveError::AlreadyThere);

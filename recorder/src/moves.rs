@@ -212,8 +212,8 @@ fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
 }
 
 impl Task {
-    /// A task that belongs to no move: nothing is reported of it, and it is not abandoned.
-    pub(crate) fn detached() -> Task {
+    /// The task of a plan: nothing is reported of it, and it is not abandoned.
+    pub(crate) fn of_a_plan(allow_different: bool) -> Task {
         Task {
             id: String::new(),
             devices: Vec::new(),
@@ -225,7 +225,7 @@ impl Task {
             tick: Condvar::new(),
             span: Mutex::new(Span::none()),
             tracer: None,
-            wanted: Migrate::to(""),
+            wanted: Migrate { allow_different, ..Migrate::to("") },
         }
     }
 
@@ -357,6 +357,11 @@ impl Task {
                 told.clone_from(leg);
             }
         });
+    }
+
+    /// Whether the target's driver and GPU may differ from those with which the job started.
+    pub(crate) fn allow_different(&self) -> bool {
+        self.wanted.allow_different
     }
 
     /// The longest time for which calls may be held up, if the request limits it.
@@ -591,7 +596,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) ->
         to,
         tracer: wanted.trace.then(|| trace::Tracer::new(Instant::now())),
         wanted,
-        ..Task::detached()
+        ..Task::of_a_plan(false)
     });
     let it =
         Move { id: id.clone(), by: by.to_owned(), to: task.wanted.to.clone(), at_unix_ms: unix_ms(), legs, ..Move::default() };

@@ -10,6 +10,7 @@
 //! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
+//! | `differing` | moves between places whose drivers and GPUs differ |
 //! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `order` | host and GPU see each other's writes in order at every place |
@@ -52,6 +53,7 @@ mod conformance;
 mod coverage;
 mod crossings;
 mod descriptors;
+mod differing;
 mod endings;
 mod host_memory;
 mod hostile_client;

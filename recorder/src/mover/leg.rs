@@ -2,6 +2,7 @@
 
 use super::compare::compare;
 use super::data_channels::{self, Wires};
+use super::fit::{self, Different};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
 use super::rehearsal::rehearse;
@@ -20,9 +21,8 @@ use crate::place::{OpenError, PATIENCE, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
-use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
-use executor::{DeviceInfo, batch};
+use executor::batch;
 use faults::{Faults, Point};
 use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
@@ -30,6 +30,7 @@ use rcuda_forwarder::{Control, ControlReply};
 use replayer::{Sink, replay};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Maximum number of records under way to the target.
@@ -104,6 +105,8 @@ pub(super) struct Leg<'a> {
     late: Late,
     /// Whether the target adopts the source's memory.
     adopts: bool,
+    /// In what the target differs from what the job started with.
+    different: Different,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
 }
@@ -130,6 +133,7 @@ impl<'a> Leg<'a> {
             host_blocks: BTreeMap::new(),
             late: Late::default(),
             adopts: false,
+            different: Different::default(),
             target_clock: 0.0,
         }
     }
@@ -225,7 +229,9 @@ impl<'a> Leg<'a> {
             faults::at(Point::Prepare);
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?.0)?;
+            leg.different = Different::of(leg.target()?.device(), &leg.device.info);
+            let allow_different = leg.task.allow_different();
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0), allow_different)?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -241,6 +247,7 @@ impl<'a> Leg<'a> {
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
             leg.adopt(live.iter().copied())?;
             leg.feed(live)?;
+            leg.check_made(job)?;
             leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
@@ -271,8 +278,21 @@ impl<'a> Leg<'a> {
     /// Replays records except the deferred ones.
     fn feed<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>) -> Result<(), MoveError> {
         let now = self.late.keep_back(self.device, records);
+        if let Some(why) = now.iter().find_map(|due| self.different.blocker(&due.record())) {
+            return Err(why);
+        }
         let replayed = replay_to(self.target()?, now.iter().map(Due::record), self.task);
         self.blame(replayed)
+    }
+
+    /// Checks what the job has made so far, if the target differs: tensor maps, and the grids of cooperative launches.
+    fn check_made(&self, job: &Job) -> Result<(), MoveError> {
+        if !self.different.any() {
+            return Ok(());
+        }
+        let state = fit::state_blockers(self.device, self.different);
+        let found = if state.is_some() { state } else { fit::not_resident(job, self.device, self.target()?)? };
+        found.map_or(Ok(()), Err)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
@@ -281,7 +301,9 @@ impl<'a> Leg<'a> {
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
-        Ok(self.blame(replayed)?)
+        self.blame(replayed)?;
+        // The job may have made more meanwhile.
+        Ok(self.check_made(job)?)
     }
 
     /// Opens the data connections.
@@ -392,6 +414,7 @@ impl<'a> Leg<'a> {
         let Some(place) = self.target.take() else { return };
         self.old = Some(self.device.commit(place, gate, moving));
         lock(&self.device.clock).reference_ms = self.target_clock;
+        self.device.differs.store(self.different.any(), Ordering::Relaxed);
     }
 
     /// Releases the source, which the job has left.
@@ -428,6 +451,8 @@ pub(super) struct Looked {
     pub(super) adoptable: u64,
     /// Memory at the target, if it was opened.
     pub(super) room: Option<Room>,
+    /// In what the target differs from what the job started with.
+    pub(super) different: Different,
 }
 
 /// What a device needs at its target's GPU, and how much is free there.
@@ -440,13 +465,14 @@ pub(super) struct Room {
 
 /// Finds the blockers of a move without beginning it: a connection to the target, and those between the places, are opened and closed again;
 /// if nothing is in the way so far, the target loads the job's code.
-pub(super) fn look(device: &'static Device, source: &Place, to: &Spec) -> Looked {
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, task: &Task) -> Looked {
     let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     match stand_in(to, device.index) {
         Ok(Some(target)) => {
             looked.adoptable = adoptable(source, &target).unwrap_or(0);
-            match blockers_at_target(device, &target, looked.adoptable) {
+            looked.different = Different::of(target.device(), &device.info);
+            match blockers_at_target(device, &target, looked.adoptable, task.allow_different()) {
                 Ok((found, room)) => {
                     looked.room = Some(room);
                     looked.blockers.extend(found);
@@ -458,7 +484,7 @@ pub(super) fn look(device: &'static Device, source: &Place, to: &Spec) -> Looked
                 looked.blockers.extend(Wires::connect(device, source, &target).err());
             }
             if looked.blockers.is_empty() {
-                looked.blockers.extend(rehearse(device, source, &target).err());
+                looked.blockers.extend(rehearse(job, device, source, &target, task).err());
             }
             target.release();
         }
@@ -534,17 +560,15 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 }
 
 /// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
-fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<(Vec<MoveError>, Room), MoveError> {
-    let mut all = Vec::new();
+fn blockers_at_target(
+    device: &Device,
+    target: &Place,
+    adoptable: u64,
+    allow_different: bool,
+) -> Result<(Vec<MoveError>, Room), MoveError> {
     let (have, want) = (target.device(), &device.info);
-    if have.driver_version != want.driver_version {
-        all.push(MoveError::DriverVersion { target: have.driver_version, job: want.driver_version });
-    }
-    if have.capability != want.capability {
-        let (name, target, job) = (have.name.clone(), have.capability, want.capability);
-        all.push(MoveError::ComputeCapability { name, target, job });
-    }
-    all.extend(differences(have, want));
+    let mut all = fit::blockers(have, want, allow_different);
+    all.extend(fit::state_blockers(device, Different::of(have, want)));
     let need = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
@@ -554,54 +578,6 @@ fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result
         all.push(MoveError::NoMemory { needed: need, free });
     }
     Ok((all, Room { gpu: have.uuid, needed: need, free }))
-}
-
-/// Attributes by which programs choose what they launch and create, and which determine the layout of memory.
-const MUST_AGREE: [(A, &str); 22] = [
-    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, "threads of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, "blocks of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, "registers of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "bytes of shared memory of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "threads of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, "registers of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "bytes of shared memory that a block can ask for"),
-    (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block that are the driver's"),
-    (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, "threads of a warp"),
-    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "launches of clusters (1: possible)"),
-    (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, "cooperative launches (1: possible)"),
-    (A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, "bytes of constant memory"),
-    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, "bytes of L2 cache"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, "bytes of L2 cache that can be set aside"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, "bytes of an access policy window"),
-    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, "bytes of the alignment of textures"),
-    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, "bytes of the alignment of rows of textures"),
-    (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, "bytes of the alignment of surfaces"),
-    (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing (1: yes)"),
-    (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (1: yes)"),
-];
-
-/// In which attributes the target's GPU or driver differs from the one with which the job started. The job's code, launch sizes and
-/// addresses of variables were chosen for that one.
-fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
-    let mut all = Vec::new();
-    let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
-    if known && have.driver_build != want.driver_build {
-        all.push(MoveError::DriverBuild { target: have.driver_build.clone(), job: want.driver_build.clone() });
-    }
-    let value = |info: &DeviceInfo, id: A| info.attribute(id as i32);
-    for (id, what) in MUST_AGREE {
-        let (target, job) = (value(have, id), value(want, id));
-        if target != job {
-            all.push(MoveError::GpuAttribute { what, target, job });
-        }
-    }
-    // Without any other difference it may still be another board.
-    if all.is_empty() && have.capability == want.capability && have.name != want.name {
-        all.push(MoveError::GpuModel { target: have.name.clone(), job: want.name.clone() });
-    }
-    all
 }
 
 /// Sends the journal's records to a place; over a connection, several records in one batch.
@@ -674,9 +650,14 @@ impl Sink for ToPlace<'_> {
             }
         }
     }
+
+    fn accepts(&self, record: &replayer::Record<'_>, got: &[u8]) -> bool {
+        self.task.allow_different() && fit::is_as_good(record.id, record.reply, got)
+    }
 }
 
-fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
+/// Waits for the answer of a target.
+pub(super) fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
     match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {
         (code::ERROR_DEVICE_UNAVAILABLE, _) if place.is_lost() => Err(MoveError::PlaceLost(None)),
         answer => Ok(answer),

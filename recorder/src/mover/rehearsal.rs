@@ -4,11 +4,12 @@
 //! Memory is left out, since a plan must not take the memory of others: chunks and what is mapped from them, and objects for memory (graph
 //! instances, textures). They place nothing that code depends on, and whether there is room for them is known.
 
+use super::fit::{self, Different};
 use super::leg::replay_to;
 use crate::base::log::lock;
 use crate::calls::registry;
 use crate::host_memory;
-use crate::job::Device;
+use crate::job::{Device, Job};
 use crate::move_error::{Layout, MoveError};
 use crate::moves::Task;
 use crate::place::Place;
@@ -24,14 +25,21 @@ const MOST_HOST_MEMORY: u64 = 1 << 30;
 type Code = (Vec<GlobalInfo>, Option<(u64, u64)>);
 
 /// Loads the job's code at a target that was opened for a plan. An error is a blocker.
-pub(super) fn rehearse(device: &Device, source: &Place, target: &Place) -> Result<(), MoveError> {
+pub(super) fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
     if host_memory::bytes_for(target) > MOST_HOST_MEMORY {
         return Ok(());
     }
     host_memory::settle(target, &mut BTreeMap::new())?;
     let before = code(source)?;
     let live = lock(&device.ledger).copy_live()?;
-    replay_to(target, code_records(live.iter()), &Task::detached())?;
+    let different = Different::of(target.device(), &device.info);
+    live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
+    replay_to(target, code_records(live.iter()), task)?;
+    if different.any()
+        && let Some(why) = fit::not_resident(job, device, target)?
+    {
+        return Err(why);
+    }
     let there = code(target)?;
     // The target has what the job had when its journal was copied. If the job has loaded code meanwhile, only a move can compare.
     if code(source)? == before { same(&before, &there) } else { Ok(()) }
