@@ -114,8 +114,7 @@ pub struct Plan {
     pub chunks: u64,
     /// Bytes of those chunks.
     pub chunk_bytes: u64,
-    /// How many of them the target could take over without a copy, because both places use one GPU; 0 also for a target in the job's process,
-    /// which a plan does not open.
+    /// How many of them the target could take over without a copy, because both places use one GPU.
     pub adoptable_bytes: u64,
     /// Modules and libraries that they load.
     pub modules: u64,

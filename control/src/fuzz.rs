@@ -2,7 +2,10 @@
 
 use crate::history::{History, Past};
 use crate::request::tests::every_request;
-use crate::{Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, MoveState, Plan, ReasonCode, Refusal, Request, Trace, TraceEvent};
+use crate::{
+    Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, MoveState, Plan, ReasonCode, Refusal, Request, Trace,
+    TraceEvent,
+};
 use fuzz::Limit;
 use std::collections::BTreeMap;
 
@@ -38,7 +41,12 @@ fn requests() {
 #[test]
 fn answers() {
     let leg = Leg { gpu: 1, phases: BTreeMap::from([("delta".to_owned(), 0.5)]), instead: Some("why".into()), ..Leg::default() };
-    let event = TraceEvent { name: "delta".into(), dur: Some(2.5), args: BTreeMap::from([("bytes".into(), 7.into())]), ..TraceEvent::default() };
+    let event = TraceEvent {
+        name: "delta".into(),
+        dur: Some(2.5),
+        args: BTreeMap::from([("bytes".into(), 7.into())]),
+        ..TraceEvent::default()
+    };
     let trace = Trace { trace_events: vec![event], ..Trace::default() };
     let it = Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], trace: Some(trace), ..Move::default() };
     let device = Device { live: BTreeMap::from([("streams".to_owned(), 3)]), ..Device::default() };

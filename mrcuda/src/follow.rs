@@ -51,7 +51,8 @@ pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Follo
         // Without a listener the move was left running.
         let _ = tell.send(told);
     });
-    let ended = |told: Result<Move, AskError>| told.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
+    let ended =
+        |told: Result<Move, AskError>| told.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
     let mut rate = Rate::default();
     loop {
         match over.recv_timeout(INTERVAL) {
@@ -215,7 +216,8 @@ mod tests {
         };
         assert_eq!(line(&it, Some(f64::from(1 << 29))), "precopy, 2.50 s: 1.0 GiB of 4.0 GiB, 512.0 MiB/s, 6.00 s left");
         assert_eq!(line(&Move { bytes: 5 << 30, ..it.clone() }, None), "precopy, 2.50 s: 5.0 GiB");
-        let waits = Move { phase: Some("quiesce".into()), bytes: 0, chunk_bytes: 0, waits_for: Some("a kernel".into()), ..it.clone() };
+        let waits =
+            Move { phase: Some("quiesce".into()), bytes: 0, chunk_bytes: 0, waits_for: Some("a kernel".into()), ..it.clone() };
         assert_eq!(line(&waits, None), "quiesce, 2.50 s (a kernel)");
         assert_eq!(line(&Move { state: MoveState::Queued, ..it }, None), "queued behind another move");
     }

@@ -169,7 +169,7 @@ struct Made<'a> {
 
 /// Describes a move, and what was to be expected of it.
 pub(crate) fn describe_with_prediction(it: &Move) -> String {
-    describe(it) + &predict_move(it).map(|p| p.words()).unwrap_or_default()
+    describe(it) + &predict_move(it).filter(Predicted::is_one).map(|p| p.words()).unwrap_or_default()
 }
 
 /// Reports whether a job could move; exit code 1 if there are blockers.

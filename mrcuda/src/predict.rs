@@ -94,6 +94,11 @@ fn predict_from(figures: models::predict::Plan) -> Predicted {
 }
 
 impl Predicted {
+    /// Whether anything is predicted.
+    pub(crate) fn is_one(&self) -> bool {
+        self.total_ms.is_some()
+    }
+
     /// The prediction as text.
     pub(crate) fn words(&self) -> String {
         let mut out = match (self.total_ms, self.downtime_ms, self.downtime_busy_ms) {

@@ -90,7 +90,13 @@ pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
 impl CallContext {
     /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
-        let cx = CallContext { job, pass: gate::enter(here(), "a call of mrcuda itself"), per_thread: false, device: None, made: Few::new() };
+        let cx = CallContext {
+            job,
+            pass: gate::enter(here(), "a call of mrcuda itself"),
+            per_thread: false,
+            device: None,
+            made: Few::new(),
+        };
         Inside { cx, _later: PutOff::begin() }
     }
 

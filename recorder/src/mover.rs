@@ -97,7 +97,8 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveErro
     let count = {
         let ledger = lock(&device.ledger);
         let live = ledger.live()?.inspect(|record| {
-            deferred.extend(record.as_ref().ok().filter(|r| registry::deferred_object(r).is_some()).map(|r| OwnedRecord::from(*r)));
+            deferred
+                .extend(record.as_ref().ok().filter(|r| registry::deferred_object(r).is_some()).map(|r| OwnedRecord::from(*r)));
         });
         leg::Count::of(live)?
     };

@@ -60,16 +60,21 @@ fn targets_of_every_kind() {
     ends(&job, &other.place(7), "target-refused");
     ends(&job, &other.plain(0), "target-refused");
     ends(&job, "helper:7", "place-unusable");
-    ends(&job, "local:7", "place-unusable");
     for to in [&other.place(0), &other.near(0), "helper", &home.place(0), &home.place(0), "local"] {
         ends(&job, to, "");
     }
     ends(&job, "local", "already-there");
     ends(&job, &gone, "target-unreachable");
-    // Two GPUs of this machine: the process keeps its own.
-    ends(&job, "helper:7", "place-unusable");
+    // The process keeps the GPU that it has used.
+    ends(&job, "local:7", "place-unusable");
     for to in ["helper", "local", &other.place(0)] {
         ends(&job, to, "");
+    }
+    // A process that has asked for a GPU which is not there can use none, and a helper does.
+    let fresh = remote_orbit(&scene, "fresh", &home.place(0), &ENDLESS, &[]);
+    ends(&fresh, "local:7", "place-unusable");
+    for to in ["local", &other.place(0)] {
+        ends(&fresh, to, "");
     }
     // Other tokens, and none.
     let token = std::fs::read(scene.token()).unwrap();

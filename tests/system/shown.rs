@@ -138,7 +138,9 @@ fn a_trace_shows_phases_rounds_and_calls_that_waited() {
         assert!((ms - report.number(&["phases", phase])).abs() < 1.0, "{phase}: {ms} ms in {trace}, {}", report.0);
     }
     let rounds = named(&trace, "round");
-    let sent = |event: &Value| event["args"]["bytes sent"].as_u64().unwrap() + event["args"]["bytes copied from GPU to GPU"].as_u64().unwrap();
+    let sent = |event: &Value| {
+        event["args"]["bytes sent"].as_u64().unwrap() + event["args"]["bytes copied from GPU to GPU"].as_u64().unwrap()
+    };
     assert_eq!(rounds.iter().map(|event| sent(event)).sum::<u64>(), report.bytes());
     assert_eq!(rounds.iter().filter(|event| event["args"]["verified"] == true).count(), 1, "{trace}");
     assert_eq!(named(&trace, "attempt to quiesce").len() as f64, report.number(&["closings"]));

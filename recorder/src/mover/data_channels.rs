@@ -116,6 +116,17 @@ impl Wires {
     }
 }
 
+/// Connects two places as a move does, and closes the connections again.
+pub(super) fn try_to_connect(source: &Place, target: &Place) -> Result<(), MoveError> {
+    let ticket = random()?;
+    let connected = connections::connect([source, target], ticket);
+    for place in [source, target] {
+        // Not `HangUp`, which would also end what a move has mapped that has begun meanwhile. A lost place has closed them.
+        let _ = place.control(&Control::EndLink { ticket });
+    }
+    connected.map(drop)
+}
+
 impl Wires {
     /// Asks the target for its progress again and again until the round has ended.
     fn watch(&self, ended: &Receiver<()>, progress: impl Fn(u64)) {

@@ -72,7 +72,9 @@ impl Different {
             return None;
         }
         match record.id {
-            ops::id::HEAP_MAKE => Some(MoveError::NotShown("the job's code uses the device heap, which each driver organizes in its own way")),
+            ops::id::HEAP_MAKE => {
+                Some(MoveError::NotShown("the job's code uses the device heap, which each driver organizes in its own way"))
+            }
             ops::id::IMAGE_PUT => self.image_blocker(record.body),
             _ => None,
         }
@@ -107,7 +109,8 @@ pub(super) fn not_resident(job: &Job, device: &Device, target: &Place) -> Result
         let failed = |error| MoveError::CallFailed { call: "asking for resident blocks".to_owned(), error };
         let each = match answered(target, target.begin(occupancy::Fn::ID, &[&encode(&sent)]).map_err(failed)?)? {
             (code::SUCCESS, bytes) => {
-                let reply = <occupancy::Fn as Call>::Reply::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
+                let reply =
+                    <occupancy::Fn as Call>::Reply::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
                 reply.numBlocks.and_then(|n| u64::try_from(n).ok()).unwrap_or_default()
             }
             (error, _) => return Err(failed(error)),
@@ -148,11 +151,7 @@ const RELIED_ON: [(A, &str, Rule); 22] = [
     (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "threads of a block", Rule::AtLeast),
     (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, "registers of a block", Rule::AtLeast),
     (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block", Rule::AtLeast),
-    (
-        A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-        "bytes of shared memory that a block can ask for",
-        Rule::AtLeast,
-    ),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "bytes of shared memory that a block can ask for", Rule::AtLeast),
     (
         A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
         "bytes of shared memory of a block that are the driver's",
@@ -271,7 +270,8 @@ pub(super) fn blockers(have: &DeviceInfo, want: &DeviceInfo, allow_different: bo
     let mut all = Vec::new();
     // Answers of drivers of another major version have other forms; an older one lacks functions that the program has.
     let (newer, major) = (have.driver_version >= want.driver_version, |info: &DeviceInfo| info.driver_version / 1000);
-    let version_fits = if allow_different { newer && major(have) == major(want) } else { have.driver_version == want.driver_version };
+    let version_fits =
+        if allow_different { newer && major(have) == major(want) } else { have.driver_version == want.driver_version };
     if !version_fits {
         all.push(MoveError::DriverVersion { target: have.driver_version, job: want.driver_version });
     }

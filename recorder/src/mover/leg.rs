@@ -347,7 +347,8 @@ impl<'a> Leg<'a> {
         let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
         let (task, told) = (self.task, self.told.clone());
         // Copied so far by the rounds of this target; what the report has of them is as much or less.
-        let progress = move |bytes| task.tell(&::control::Leg { bytes: told.bytes.max(bytes), ..told.clone() }, Some(EventKind::Progress));
+        let progress =
+            move |bytes| task.tell(&::control::Leg { bytes: told.bytes.max(bytes), ..told.clone() }, Some(EventKind::Progress));
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
@@ -481,7 +482,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
             }
             // Places that a move would not use need not reach each other.
             if looked.blockers.is_empty() {
-                looked.blockers.extend(Wires::connect(device, source, &target).err());
+                looked.blockers.extend(data_channels::try_to_connect(source, &target).err());
             }
             if looked.blockers.is_empty() {
                 looked.blockers.extend(rehearse(job, device, source, &target, task).err());

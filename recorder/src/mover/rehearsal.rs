@@ -18,18 +18,21 @@ use journal::Record;
 use rcuda_forwarder::{Control, ControlReply, GlobalInfo};
 use std::collections::{BTreeMap, HashSet};
 
-/// Pinned memory of a job beyond this is not registered at the target for a plan, which could take long there.
-const MOST_HOST_MEMORY: u64 = 1 << 30;
+/// Pinned memory of a job beyond this is not registered at the target for a plan: calls of the job that allocate such memory wait meanwhile.
+const MOST_HOST_MEMORY: u64 = 64 << 20;
 
 /// Globals and the heap of a place.
 type Code = (Vec<GlobalInfo>, Option<(u64, u64)>);
 
 /// Loads the job's code at a target that was opened for a plan. An error is a blocker.
 pub(super) fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
-    if host_memory::bytes_for(target) > MOST_HOST_MEMORY {
+    let (host_bytes, has_variables) = host_memory::needed_at(target);
+    if host_bytes <= MOST_HOST_MEMORY {
+        host_memory::settle(target, &mut BTreeMap::new())?;
+    } else if has_variables {
+        // Code with managed variables cannot be loaded without that memory.
         return Ok(());
     }
-    host_memory::settle(target, &mut BTreeMap::new())?;
     let before = code(source)?;
     let live = lock(&device.ledger).copy_live()?;
     let different = Different::of(target.device(), &device.info);

@@ -96,13 +96,16 @@ impl Tracer {
         };
         let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let left_out = |what: &str, n: u64| if n > 0 { format!(", without {n} {what} that were too many") } else { String::new() };
+        let left_out =
+            |what: &str, n: u64| if n > 0 { format!(", without {n} {what} that were too many") } else { String::new() };
         events.push(name("process_name", MOVE, 0, format!("move{}", left_out("events", dropped))));
         let calls = format!("calls of {program} ({}) that waited{}", std::process::id(), left_out("waits", more));
         events.push(name("process_name", PROGRAM, 0, calls));
         events.push(name("thread_name", MOVE, Track::Whole.number(), "the move".to_owned()));
         events.push(name("thread_name", MOVE, Track::Gate.number(), "calls are blocked".to_owned()));
-        events.extend(gpus.iter().map(|(gpu, way)| name("thread_name", MOVE, Track::Gpu(*gpu).number(), format!("GPU {gpu}: {way}"))));
+        events.extend(
+            gpus.iter().map(|(gpu, way)| name("thread_name", MOVE, Track::Gpu(*gpu).number(), format!("GPU {gpu}: {way}"))),
+        );
         let tid = |thread: i32| u32::try_from(thread).unwrap_or_default();
         for thread in held.iter().map(|held| held.thread).collect::<BTreeSet<i32>>() {
             let comm = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap_or_default();
@@ -131,7 +134,8 @@ mod tests {
         for _ in 0..MOST + 3 {
             tracer.moment(Track::Gpu(1), "round");
         }
-        let held = Held { thread: 7, call: Some("cuMemAlloc_v2"), since: Instant::now(), took: std::time::Duration::from_millis(2) };
+        let held =
+            Held { thread: 7, call: Some("cuMemAlloc_v2"), since: Instant::now(), took: std::time::Duration::from_millis(2) };
         let trace = tracer.end((vec![held; 2], 5), &[(1, "a -> b".to_owned())]);
         assert_eq!(trace.trace_events.iter().filter(|event| event.ph == "i").count(), MOST);
         let names: Vec<&str> = trace.trace_events.iter().filter_map(|event| event.args.get("name")?.as_str()).collect();

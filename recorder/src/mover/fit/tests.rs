@@ -1,4 +1,20 @@
 use super::*;
+use journal::{OwnedRecord, Role};
+
+fn put(body: Vec<u8>) -> OwnedRecord {
+    OwnedRecord {
+        seq: 0,
+        id: ops::id::IMAGE_PUT,
+        role: Role::Plain,
+        setting: None,
+        device: 0,
+        creates: vec![],
+        ends: None,
+        uses: vec![],
+        body,
+        reply: vec![],
+    }
+}
 
 fn info() -> DeviceInfo {
     let attributes = RELIED_ON.iter().map(|(id, ..)| (*id as i32, 7)).collect();
@@ -127,14 +143,25 @@ fn what_differs_is_known_and_told() {
 
 #[test]
 fn answers_must_be_as_good() {
-    let function = FunctionInfo { max_threads: 512, static_shared: 64, max_dynamic_shared: 1024, name: "k".into(), ..Default::default() };
+    let function =
+        FunctionInfo { max_threads: 512, static_shared: 64, max_dynamic_shared: 1024, name: "k".into(), ..Default::default() };
     let good = |got: FunctionInfo| is_as_good(ops::id::FUNCTION_INFO, &encode(&function), &encode(&got));
-    assert!(good(FunctionInfo { max_threads: 1024, static_shared: 0, max_dynamic_shared: 2048, local_grew: 8, ..function.clone() }));
+    assert!(good(FunctionInfo {
+        max_threads: 1024,
+        static_shared: 0,
+        max_dynamic_shared: 2048,
+        local_grew: 8,
+        ..function.clone()
+    }));
     assert!(!good(FunctionInfo { max_threads: 256, ..function.clone() }));
     assert!(!good(FunctionInfo { static_shared: 65, ..function.clone() }));
     assert!(!good(FunctionInfo { max_dynamic_shared: 1023, ..function.clone() }));
     assert!(!good(FunctionInfo { params: vec![(0, 8)], ..function.clone() }));
-    let load = |functions, variables| ImageLoaded { variables, facts: CodeFacts { functions, ..Default::default() }, ..Default::default() };
+    let load = |functions, variables| ImageLoaded {
+        variables,
+        facts: CodeFacts { functions, ..Default::default() },
+        ..Default::default()
+    };
     let told = load(vec![function.clone()], 1);
     let good = |got: &ImageLoaded| is_as_good(ops::id::IMAGE_LOAD, &encode(&told), &encode(got));
     assert!(good(&load(vec![FunctionInfo { max_threads: 600, ..function.clone() }], 1)));
@@ -144,17 +171,17 @@ fn answers_must_be_as_good() {
 
 #[test]
 fn code_must_be_there_and_take_no_addresses_of_functions() {
-    let record = |text: &str| {
+    let body_of = |text: &str| {
         let mut body = encode(&ImagePut { hash: [0; 32], kind: Kind::Ptx.code() });
         body.extend_from_slice(text.as_bytes());
         body.push(0);
         body
     };
     let blocked = |text: &str, capability: u32| {
-        let body = record(text);
-        let record = Record { id: ops::id::IMAGE_PUT, body: &body, ..Record::default() };
+        let body = body_of(text);
+        let record = put(body);
         let different = Different { architecture: true, capability, any: true, ..Different::default() };
-        different.blocker(&record).map(|why| why.code())
+        different.blocker(&record.as_record()).map(|why| why.code())
     };
     let ptx = |target: &str| format!(".version 8.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ ret; }}\n");
     assert_eq!(blocked(&ptx("sm_90"), 100), None);
@@ -163,7 +190,7 @@ fn code_must_be_there_and_take_no_addresses_of_functions() {
     let calls = ptx("sm_90").replace("ret;", "prototype : .callprototype ()_ (); ret;");
     assert_eq!(blocked(&calls, 100), Some(::control::ReasonCode::NotShown));
     // The same driver and architecture with fewer multiprocessors.
-    let body = record(&calls);
+    let calling = put(body_of(&calls));
     let same = Different { any: true, ..Different::default() };
-    assert!(same.blocker(&Record { id: ops::id::IMAGE_PUT, body: &body, ..Record::default() }).is_none());
+    assert!(same.blocker(&calling.as_record()).is_none());
 }
