@@ -379,7 +379,10 @@ fn memory_moves_from_server_to_server() {
         assert!(a.bytes_total >= 4 << 20 && (verify || a.bytes_sent >= u64::from(4 * WORDS)), "{a:?}");
         assert!(!verify || a.bytes_sent == 0, "nothing has changed since: {a:?}");
         moved += a.bytes_sent + b.bytes_fetched;
-        assert_eq!((target.control(&Control::Moved), source.control(&Control::Moved)), (ControlReply::Moved(moved), ControlReply::Moved(0)));
+        assert_eq!(
+            (target.control(&Control::Moved), source.control(&Control::Moved)),
+            (ControlReply::Moved(moved), ControlReply::Moved(0))
+        );
     }
     source.link.close();
     target.bump(bump, LEGACY, memory, 1, 1);

@@ -48,6 +48,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
     let task = Task::of_a_plan(allow_different);
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut targets: Vec<(&'static Device, Place)> = Vec::new();
     if sources.is_none() {
         blockers.push(MoveError::Busy { id: moves::now().0.map(|(id, _)| id) });
     }
@@ -71,6 +72,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         blockers.extend(looked.blockers);
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
+        targets.extend(looked.target.map(|target| (*device, target)));
         let notes = looked.different.notes().into_iter().filter(|_| allow_different);
         plan.notes.extend(notes.filter(|note| !plan.notes.contains(note)).collect::<Vec<_>>());
     }
@@ -80,6 +82,10 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     }
     plan.from = from.join(",");
     blockers.extend(leg::too_little_together(&rooms));
+    if blockers.is_empty() {
+        blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
+    }
+    targets.into_iter().for_each(|(_, target)| target.release());
     blockers.extend(internal_error::blocker());
     blockers.extend(registry::blockers_among(&moving));
     blockers.extend((!crate::gate::can_close()).then_some(MoveError::NoMembarrier));

@@ -165,3 +165,24 @@ fn states_of_jobs() {
     ends(&job, &two.place(0), "no-journal");
     assert!(job.runs());
 }
+
+#[test]
+fn gpus_that_use_each_others_memory() {
+    let scene = Scene::new("peers");
+    let four = [("SOFTGPU_DEVICES", "4")];
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &four));
+    let program = Programs::get().path(Linkage::Static, "peers");
+    let (at, args) = (format!("{},{}", servers[0].near(1), servers[0].place(3)), ["--steps", "400", "--pace", "50000"]);
+    let mut job = Job::start(&scene, "peers", &["--server", &at], &program, &args, &four);
+    job.wait_ready(LIMIT).unwrap();
+    let used = wait_for(LIMIT, || {
+        let plan = job.migrate_with(&servers[1].place(0), &["--gpu", "0", "--dry-run"]).unwrap();
+        (plan.code() == "peer-access").then_some(())
+    });
+    assert!(used.is_some());
+    assert_eq!(both(&job, &servers[1].place(0), &["--gpu", "0"]).made, "peer-access");
+    // Where they cannot reach each other, and where they can.
+    ends(&job, &format!("{},{}", servers[1].place(0), servers[0].place(0)), "target-peer-access");
+    ends(&job, &format!("{},{}", servers[1].place(2), servers[1].near(0)), "");
+    assert!(job.wait(LIMIT).ok());
+}

@@ -454,6 +454,8 @@ pub(super) struct Looked {
     pub(super) room: Option<Room>,
     /// In what the target differs from what the job started with.
     pub(super) different: Different,
+    /// The target, if it could be opened.
+    pub(super) target: Option<Place>,
 }
 
 /// What a device needs at its target's GPU, and how much is free there.
@@ -464,8 +466,8 @@ pub(super) struct Room {
     free: u64,
 }
 
-/// Finds the blockers of a move without beginning it: a connection to the target, and those between the places, are opened and closed again;
-/// if nothing is in the way so far, the target loads the job's code.
+/// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
+/// nothing is in the way so far, the target loads the job's code. The caller releases the target.
 pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, task: &Task) -> Looked {
     let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
@@ -487,7 +489,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
             if looked.blockers.is_empty() {
                 looked.blockers.extend(rehearse(job, device, source, &target, task).err());
             }
-            target.release();
+            looked.target = Some(target);
         }
         Ok(None) => {}
         Err(why) => looked.blockers.push(why.into()),
