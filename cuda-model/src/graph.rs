@@ -67,10 +67,10 @@ pub trait Host {
     /// Releases the conditions of a graph.
     fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code>;
     /// Creates an instance in a context; returns its handle. `home`: the graph, if it has conditions.
-    fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: &Spec) -> Result<u64, Code>;
+    fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: Spec) -> Result<u64, Code>;
     /// Changes the work of a node of an instance for later launches. `plain`: only values that were checked already
     /// change.
-    fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code>;
+    fn change(&mut self, instance: u64, at: At, work: Work<u32>, plain: bool) -> Result<(), Code>;
     /// Enables or disables a node of an instance for later launches.
     fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code>;
     /// Launches an instance in a stream.

@@ -3,7 +3,8 @@
 use crate::gpu::Gpu;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ struct Staging {
     /// Buffers whose copies are under way, in the order of submission: they are free when the event has occurred.
     flying: VecDeque<(u64, Vec<Buffer>)>,
     /// The buffer for the late copies of each stream that has some, and its number of users.
-    late: HashMap<u64, (Buffer, usize)>,
+    late: FxHashMap<u64, (Buffer, usize)>,
     /// Total size of all buffers in bytes.
     bytes: usize,
     /// Number of buffers returned so far.

@@ -16,8 +16,9 @@ use cuda_api::ops;
 use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
 use journal::{JournalError, Record, RecordBuffer, Role, Writer};
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -107,21 +108,21 @@ pub(crate) struct Ledger {
     /// Records since the move in progress took the live set.
     tail: Option<Tail>,
     /// Images that were sent to the device, by content hash.
-    images: HashMap<[u8; 32], Sent>,
+    images: FxHashMap<[u8; 32], Sent>,
     /// Images without loaded modules, in the order in which they became idle.
     idle: VecDeque<[u8; 32]>,
     /// The image from which each module and library was loaded.
-    loaded: HashMap<u64, [u8; 32]>,
+    loaded: FxHashMap<u64, [u8; 32]>,
     /// Current values of settings without a record of their own (attributes of functions have one).
     values: BTreeMap<[u64; 2], Vec<u8>>,
     /// The highest values of the limits that determine where memory is placed.
-    limits: HashMap<u32, u64>,
+    limits: FxHashMap<u32, u64>,
     /// Handles that a repeated request must return again.
-    known: HashMap<Key, u64>,
+    known: FxHashMap<Key, u64>,
     /// Handles that are destroyed with another: functions with their module, kernels with their library.
-    children: HashMap<u64, Vec<(u64, Key)>>,
+    children: FxHashMap<u64, Vec<(u64, Key)>>,
     /// The inverse of `children`.
-    parents: HashMap<u64, u64>,
+    parents: FxHashMap<u64, u64>,
     /// Live arrays, and memory for tiles, which contains arrays: they determine where code that is loaded beside them is placed
     /// (docs/migration.md, "What the journal keeps").
     arrays: BTreeSet<u64>,
@@ -143,14 +144,14 @@ impl Ledger {
             device,
             seq: 0,
             tail: None,
-            images: HashMap::new(),
+            images: FxHashMap::default(),
             idle: VecDeque::new(),
-            loaded: HashMap::new(),
+            loaded: FxHashMap::default(),
             values: BTreeMap::new(),
-            limits: HashMap::new(),
-            known: HashMap::new(),
-            children: HashMap::new(),
-            parents: HashMap::new(),
+            limits: FxHashMap::default(),
+            known: FxHashMap::default(),
+            children: FxHashMap::default(),
+            parents: FxHashMap::default(),
             arrays: BTreeSet::new(),
             code: KnownCode::default(),
         }

@@ -1,25 +1,9 @@
 // What each call costs in a loop of small graphs that are made, instantiated, launched, changed and destroyed: microseconds, mean.
 // Built with nvcc alone; run natively and with `mrcuda run`.
-#include "check.cuh"
-
-#include <chrono>
-#include <cstdio>
-#include <map>
-#include <string>
+#include "timed.cuh"
 
 constexpr int ROUNDS = 3000, WARM_UP = 50;
 constexpr size_t BYTES = 2048;
-
-// Sum of the times of each call, and how often it was made.
-static std::map<std::string, std::pair<double, long>> times;
-
-template <class F> static void timed(const char *name, F &&call) {
-    auto start = std::chrono::steady_clock::now();
-    CHECK(call());
-    auto &[sum, count] = times[name];
-    sum += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-    count++;
-}
 
 __global__ void stir(const unsigned long *from, unsigned long *to, unsigned long salt) {
     const int i = threadIdx.x;
@@ -90,10 +74,5 @@ int main() {
         timed("2 destroy", [&] { return cudaGraphDestroy(graph); });
         timed("2 wait", [&] { return cudaStreamSynchronize(s); });
     }
-    double round = 0;
-    for (auto &[name, t] : times) {
-        std::printf("| %s | %.2f |\n", name.c_str(), t.first / t.second);
-        round += t.first / (ROUNDS - WARM_UP);
-    }
-    std::printf("| a round | %.2f |\n", round);
+    print_times(ROUNDS - WARM_UP);
 }

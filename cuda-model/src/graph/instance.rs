@@ -93,7 +93,7 @@ impl Graphs {
             context = context.max(other);
         }
         let copy = self.copy_graph(graph, Owner::Instance).map_err(invalid)?;
-        let (_, places) = self.store.spec(copy).map_err(invalid)?;
+        let places = self.store.positions(copy).map_err(invalid)?;
         let effect = self.store.effect(copy);
         let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
         let context = if context == 0 { current } else { context };

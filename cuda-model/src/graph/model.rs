@@ -390,10 +390,8 @@ impl Store {
         let mut spec = Spec::default();
         let mut places = FxHashMap::default();
         let mut open = vec![graph];
-        let mut next = 0;
-        while let Some(graph) = open.get(next).copied() {
-            let number = next as u32;
-            next += 1;
+        while let Some(graph) = open.get(spec.graphs.len()).copied() {
+            let number = spec.graphs.len() as u32;
             let nodes = &self.graphs.get(graph).ok_or(INVALID)?.nodes;
             let numbers: FxHashMap<u64, u32> = nodes.iter().zip(0..).map(|(n, i)| (*n, i)).collect();
             let mut list = Vec::with_capacity(nodes.len());
@@ -414,6 +412,21 @@ impl Store {
             spec.graphs.push(list);
         }
         Ok((spec, places))
+    }
+
+    /// The nodes of a graph and its embedded graphs, with the positions that [`Store::spec`] gives them.
+    pub(super) fn positions(&self, graph: u64) -> Result<FxHashMap<u64, At>, Code> {
+        let mut places = FxHashMap::default();
+        let mut open = vec![graph];
+        let mut next = 0;
+        while let Some(graph) = open.get(next).copied() {
+            for (node, i) in self.graphs.get(graph).ok_or(INVALID)?.nodes.iter().zip(0..) {
+                open.extend_from_slice(self.node(*node)?.work.inner());
+                places.insert(*node, At { graph: next as u32, node: i });
+            }
+            next += 1;
+        }
+        Ok(places)
     }
 }
 

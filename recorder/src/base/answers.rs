@@ -1,7 +1,7 @@
 //! A cache of the place's answers about functions: libraries repeat the same queries of a kernel before each launch.
 
 use crate::base::log::lock;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 
 /// Maximum number of cached answers, more than the different queries that any library makes of one kernel; then the cache is cleared.
@@ -16,9 +16,9 @@ struct Known {
     /// Counts changes: an answer that was under way during a change is not cached.
     version: u64,
     /// By device, call and encoded arguments.
-    answers: HashMap<(u32, u16, Vec<u8>), Vec<u8>>,
+    answers: FxHashMap<(u32, u16, Vec<u8>), Vec<u8>>,
     /// Values in effect, by device and attribute.
-    settings: HashMap<(u32, u32), i32>,
+    settings: FxHashMap<(u32, u32), i32>,
 }
 
 impl Answers {

@@ -4,7 +4,7 @@ use cuda_api::wire::Wire;
 use std::cell::Cell;
 
 pub(crate) fn encode<T: Wire>(value: &T) -> Vec<u8> {
-    let mut body = Vec::with_capacity(64);
+    let mut body = Vec::with_capacity(256);
     value.put(&mut body);
     body
 }

@@ -1,7 +1,7 @@
 //! Captures and graphs: the job's process keeps the graphs, and enforces the rules of captures for each of its threads; only instances
 //! are at the place. So captures and graphs survive a move.
 
-use crate::base::encoding::encode;
+use crate::base::encoding::{encode, encoded};
 use crate::base::log::lock;
 use crate::calls::copy::checks::check_ends;
 use crate::calls::copy::rect::{DEVICE, ends, plain};
@@ -340,25 +340,23 @@ impl Host for CallContext {
         Ok(())
     }
 
-    fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: &Spec) -> Result<u64, Code> {
+    fn instantiate(&mut self, context: u64, flags: u64, home: u64, mut spec: Spec) -> Result<u64, Code> {
         let device = self.of(context)?;
         device.check()?;
-        let works = || spec.graphs.iter().flatten().map(|n| &n.work);
         self.on(device);
         let instance = self.new_handle(Kind::GraphExec)?;
-        let mut spec = spec.clone();
         spec.graphs.iter_mut().flatten().try_for_each(|n| named(self, &mut n.work))?;
         let waits = spec.graphs.iter().flatten().any(|n| may_wait(&n.work));
         let node =
             |(at, work): (At, &Work<u32>)| GraphNode { at, work: work.clone(), on: true, unhindered: spec.is_unhindered(at) };
         let calls = spec.calls().map(node).collect();
-        let mut body = Vec::new();
         let direct = host_function::copies_are_direct(self, self.place(device));
-        Wire::put(&GraphMake { instance, flags, home, direct, spec }, &mut body);
+        let op = GraphMake { instance, flags, home, direct, spec };
+        let works = || op.spec.graphs.iter().flatten().map(|n| &n.work);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
         let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
         let edges = Edges { creates: [instance].into(), ends: None, uses };
-        self.build(device, ops::id::GRAPH_MAKE, &body, &edges, Keep::PLAIN)?;
+        self.build(device, ops::id::GRAPH_MAKE, &encode(&op), &edges, Keep::PLAIN)?;
         works().for_each(|w| note_event(self, w));
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;
@@ -369,8 +367,7 @@ impl Host for CallContext {
         Ok(instance)
     }
 
-    fn change(&mut self, instance: u64, at: At, work: &Work<u32>, plain: bool) -> Result<(), Code> {
-        let mut work = work.clone();
+    fn change(&mut self, instance: u64, at: At, mut work: Work<u32>, plain: bool) -> Result<(), Code> {
         named(self, &mut work)?;
         let (data, _) = self.instance(instance)?;
         note_event(self, &work);
@@ -385,10 +382,11 @@ impl Host for CallContext {
             // A copy stays between the same kinds of memory.
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let body = encode(&GraphChange { instance, at, work: work.clone() });
-        self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, &body, needs(self, &work), plain)?;
+        let needs = needs(self, &work);
+        let op = GraphChange { instance, at, work };
+        encoded(&op, |body| self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, body, needs, plain))?;
         if let Some(call) = call {
-            call.work = work;
+            call.work = op.work;
         }
         Ok(())
     }

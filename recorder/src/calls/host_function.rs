@@ -21,7 +21,8 @@ use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Copy3, HOST, Work};
 use rcuda_forwarder::Lost;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -119,7 +120,7 @@ struct Call {
 /// A stream's arrival at a task: the token and the result.
 type Arrival = (u64, Result<Code, Code>);
 
-static CALLS: Mutex<Option<HashMap<u64, Call>>> = Mutex::new(None);
+static CALLS: Mutex<Option<FxHashMap<u64, Call>>> = Mutex::new(None);
 static TOKENS: AtomicU64 = AtomicU64::new(1);
 /// Outstanding host functions and other tasks that change memory: their number,
 static OUTSTANDING: AtomicUsize = AtomicUsize::new(0);

@@ -6,7 +6,7 @@ use crate::thread::{self, here};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, kind, slot};
 use cuda_model::parts::Part;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
@@ -25,10 +25,10 @@ pub(crate) static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 static ALIVE: LazyLock<Cells<AtomicU32>> = LazyLock::new(Cells::new);
 
 /// Created contexts.
-pub(crate) static CREATED: Mutex<Option<HashMap<u64, Created>>> = Mutex::new(None);
+pub(crate) static CREATED: Mutex<Option<FxHashMap<u64, Created>>> = Mutex::new(None);
 
 /// References to primary contexts by `cuCtxAttach`.
-pub(crate) static ATTACHED: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
+pub(crate) static ATTACHED: Mutex<Option<FxHashMap<u64, u32>>> = Mutex::new(None);
 
 /// A context that the program has created.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use crate::base::log::lock;
 use crate::objects::table::Known;
 use cuda_api::work::{At, Work};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +48,7 @@ impl LastLaunch {
 #[derive(Debug, Default)]
 pub(crate) struct InstanceData {
     /// The journal's handle of the last change of each node.
-    pub(crate) changes: Mutex<HashMap<Changed, u64>>,
+    pub(crate) changes: Mutex<FxHashMap<Changed, u64>>,
     /// The events that its launches record.
     pub(crate) records: Mutex<Vec<u64>>,
     /// Its nodes that call this process, in the order in which launches list them; locked during a launch.

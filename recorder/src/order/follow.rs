@@ -7,7 +7,7 @@ use crate::order::delay::note_delay;
 use crate::order::{follow, host_waiting, landing};
 use cuda_api::code::Code;
 use cuda_api::ops::StreamWaitEvent;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ pub(crate) fn follow_event(cx: &CallContext, device: &'static Device, wait: &Str
 }
 
 /// What new streams of a context wait for. Locked beside the ledger, so only for a short time.
-pub(crate) static PASSED: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+pub(crate) static PASSED: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
 
 pub(crate) static ANY_PASSED: AtomicBool = AtomicBool::new(false);
 

@@ -112,16 +112,16 @@ impl Host for Soft {
         Ok(())
     }
 
-    fn instantiate(&mut self, context: u64, _flags: u64, _home: u64, spec: &Spec) -> Result<u64, Code> {
+    fn instantiate(&mut self, context: u64, _flags: u64, _home: u64, spec: Spec) -> Result<u64, Code> {
         let live = coded(context::current())?;
         if live.number != context {
             return Err(code::ERROR_INVALID_CONTEXT);
         }
-        coded(graph::instantiate(&live, spec)).map(|i| i.handle as u64)
+        coded(graph::instantiate(&live, &spec)).map(|i| i.handle as u64)
     }
 
-    fn change(&mut self, instance: u64, at: At, work: &Work<u32>, _plain: bool) -> Result<(), Code> {
-        coded(resolve(instance).and_then(|i| i.change(at, work)))
+    fn change(&mut self, instance: u64, at: At, work: Work<u32>, _plain: bool) -> Result<(), Code> {
+        coded(resolve(instance).and_then(|i| i.change(at, &work)))
     }
 
     fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code> {

@@ -14,12 +14,12 @@ use std::ffi::{c_char, c_uint, c_ulonglong};
 /// Creates an instance; on failure returns `CUgraphInstantiateResult` and the node.
 fn instantiate<H: Host>(h: &mut H, graph: u64, flags: u64) -> Result<u64, Refusal> {
     let current = h.context().map_err(failed)?;
-    let prepared = h.shared().with(|g| g.prepare(graph, flags, current))?;
+    let mut prepared = h.shared().with(|g| g.prepare(graph, flags, current))?;
     if flags & DEVICE_LAUNCH != 0 {
         h.shared().with(|g| g.not_made(prepared));
         return Err(failed(code::ERROR_NOT_SUPPORTED));
     }
-    match h.instantiate(prepared.context, flags, prepared.home, &prepared.spec) {
+    match h.instantiate(prepared.context, flags, prepared.home, std::mem::take(&mut prepared.spec)) {
         Ok(instance) => {
             h.shared().with(|g| g.made(instance, prepared));
             Ok(instance)
@@ -123,7 +123,7 @@ pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: u64) -> Result<u64, Cod
 /// Applies changes in order.
 fn change<H: Host>(h: &mut H, instance: u64, changes: Vec<Change>) -> Done {
     for change in changes {
-        h.change(instance, change.at, &change.travels(), change.plain)?;
+        h.change(instance, change.at, change.travels(), change.plain)?;
         h.shared().with(|g| g.changed(change));
     }
     Ok(())

@@ -2,13 +2,13 @@
 
 use crate::gpu::Gpu;
 use cuda_api::lock::lock;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 
 /// Unused page-locked buffers, kept for reuse because freeing them would wait for the job's kernels. By the context's number and the
 /// size.
 static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
-type Spare = HashMap<(u64, usize), Vec<usize>>;
+type Spare = FxHashMap<(u64, usize), Vec<usize>>;
 
 /// A page-locked buffer.
 #[derive(Debug)]

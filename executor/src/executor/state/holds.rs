@@ -3,7 +3,7 @@
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::HOLD;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -27,10 +27,10 @@ pub(crate) struct Held {
 pub(crate) struct Words {
     pub(crate) pages: Vec<usize>,
     pub(crate) free: Vec<usize>,
-    pub(crate) held: HashMap<u64, Held>,
+    pub(crate) held: FxHashMap<u64, Held>,
     /// Words that are written but that streams may still have to read.
     pub(crate) passing: Vec<(usize, u64)>,
-    pub(crate) early: HashSet<u64>,
+    pub(crate) early: FxHashSet<u64>,
 }
 
 /// The held streams of an executor.

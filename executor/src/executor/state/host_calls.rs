@@ -6,7 +6,7 @@ use crate::pools::Recorded;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::wire::Wire;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
@@ -21,7 +21,7 @@ pub type Runner = fn(token: u64, status: Code);
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     pub(crate) runner: OnceLock<Runner>,
-    pub(crate) calls: Mutex<HashMap<u64, Arc<Call>>>,
+    pub(crate) calls: Mutex<FxHashMap<u64, Arc<Call>>>,
     /// Their number,
     pub(crate) count: AtomicUsize,
     /// the number of those that continue only when the job has confirmed it,
@@ -217,7 +217,7 @@ impl Hosts {
     }
 
     /// Removes a call from the list; returns whether it was there.
-    fn remove(&self, calls: &mut HashMap<u64, Arc<Call>>, token: u64) -> bool {
+    fn remove(&self, calls: &mut FxHashMap<u64, Arc<Call>>, token: u64) -> bool {
         let Some(call) = calls.remove(&token) else { return false };
         self.awaited.fetch_sub(usize::from(call.awaits_job()), Ordering::AcqRel);
         self.kept.fetch_sub(call.kept(), Ordering::Relaxed);
