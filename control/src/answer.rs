@@ -195,7 +195,7 @@ pub struct Move {
     pub legs: Vec<Leg>,
     /// What happened when, if the request asked for it; not in events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace: Option<Trace>,
+    pub trace: Option<Box<Trace>>,
 }
 
 /// What a move did for one GPU.

@@ -48,7 +48,8 @@ fn answers() {
         ..TraceEvent::default()
     };
     let trace = Trace { trace_events: vec![event], ..Trace::default() };
-    let it = Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], trace: Some(trace), ..Move::default() };
+    let it =
+        Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], trace: Some(Box::new(trace)), ..Move::default() };
     let device = Device { live: BTreeMap::from([("streams".to_owned(), 3)]), ..Device::default() };
     let job = Job { pid: 7, queued: vec!["m2".into()], devices: vec![device], ..Job::default() };
     let seeds = [

@@ -25,6 +25,7 @@ mod probe;
 mod run;
 mod serve;
 mod table;
+mod time;
 mod timeline;
 mod trace;
 

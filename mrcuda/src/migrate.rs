@@ -4,8 +4,9 @@ use crate::ask::{connect_awake, print_json, refused};
 use crate::failure::Failure;
 use crate::follow::{self, Followed};
 use crate::places;
-use crate::predict::{Predicted, predict, predict_move};
+use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
 use crate::table::{bytes, say};
+use crate::time::time;
 use crate::timeline::describe;
 use crate::trace;
 use control::{Migrate, Move, Plan, Verify};
@@ -104,16 +105,6 @@ fn verify(text: &str) -> Result<Verify, String> {
     }
 }
 
-/// A time in milliseconds.
-pub(crate) fn time(text: &str) -> Result<u64, String> {
-    let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0), ("m", 60_000.0), ("h", 3_600_000.0)];
-    let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
-    match read {
-        Some(ms) if (0.0..1e12).contains(&ms) => Ok(ms.round() as u64),
-        _ => Err("it must be a time like 200ms, 1.5s or 10m".to_owned()),
-    }
-}
-
 /// Moves a job and prints the report of the move; exit code 1 if the move was refused or failed.
 pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let aim = &args.aim;
@@ -154,7 +145,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         say(&describe_with_prediction(&it));
     }
     if let Some(file) = trace {
-        file.write(traced.as_ref())?;
+        file.write(traced.as_deref())?;
     }
     if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
 }
@@ -165,11 +156,6 @@ struct Made<'a> {
     #[serde(flatten)]
     it: &'a Move,
     predicted: Option<Predicted>,
-}
-
-/// Describes a move, and what was to be expected of it.
-pub(crate) fn describe_with_prediction(it: &Move) -> String {
-    describe(it) + &predict_move(it).filter(Predicted::is_one).map(|p| p.words()).unwrap_or_default()
 }
 
 /// Reports whether a job could move; exit code 1 if there are blockers.
@@ -237,15 +223,6 @@ mod tests {
         assert_eq!(gpu("all").unwrap().0, None);
         assert_eq!(gpu("3").unwrap().0, Some(3));
         assert!(gpu("32").is_err() && gpu("").is_err() && gpu("-1").is_err());
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!((time("200ms"), time("1.5s"), time("2min"), time("0s")), (Ok(200), Ok(1500), Ok(120_000), Ok(0)));
-        assert_eq!((time("10m"), time("1.5h")), (Ok(600_000), Ok(5_400_000)));
-        for bad in ["", "5", "s", "h", "-1s", "1d", "infs", "NaNms", "1e20s"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

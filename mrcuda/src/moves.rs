@@ -2,9 +2,9 @@
 
 use crate::ask::{PATIENCE, print_json, refused};
 use crate::failure::Failure;
-use crate::migrate::{describe_with_prediction, time};
-use crate::predict::{Predicted, predict_move};
+use crate::predict::{Predicted, describe_with_prediction, predict_move};
 use crate::table::{Table, ago, bytes, duration, printable, say};
+use crate::time::time;
 use crate::trace;
 use control::history::{self, History, Past};
 use control::{AskError, Client, ErrorCode, Move, MoveState};
@@ -66,7 +66,7 @@ pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
     // Later jobs may have had the same process id and moves of the same ids.
     let one = if args.id.is_some() { all.pop() } else { None };
     if let (Some(file), Some(known)) = (&args.trace, &one) {
-        trace::File::open(file)?.write(known.it.trace.as_ref())?;
+        trace::File::open(file)?.write(known.it.trace.as_deref())?;
     }
     let one = one.map(|known| Known { it: Move { trace: None, ..known.it }, ..known });
     match (&one, &all[..]) {

@@ -1,6 +1,7 @@
 //! Predicts the times of a move from a plan's figures, with the models of this machine.
 
 use crate::table::duration;
+use crate::timeline::describe;
 use control::{Move, Plan};
 use models::Models;
 use serde::Serialize;
@@ -115,6 +116,11 @@ impl Predicted {
         }
         out
     }
+}
+
+/// Describes a move, and what was to be expected of it.
+pub(crate) fn describe_with_prediction(it: &Move) -> String {
+    describe(it) + &predict_move(it).filter(Predicted::is_one).map(|p| p.words()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 mod held;
 
-pub(crate) use held::{Held, held_for, trace};
+pub(crate) use held::{Held, held_for};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
 #[unsafe(link_section = "mrcuda_hot")]
@@ -175,6 +175,31 @@ impl Drop for Pass {
 pub(crate) struct Closed {
     since: Instant,
     _alone: MutexGuard<'static, ()>,
+}
+
+/// A trace of what waits at the gate. Without one, a call that passes the gate does nothing for it.
+#[derive(Debug)]
+pub(crate) struct Tracing(());
+
+/// Begins to note which calls wait at the gate. There is one trace at a time.
+pub(crate) fn trace() -> Tracing {
+    held::begin_trace();
+    STATE.fetch_or(TRACED, Ordering::SeqCst);
+    Tracing(())
+}
+
+impl Tracing {
+    /// The waits so far, and how many more there were than a trace can have. The gate is open.
+    pub(crate) fn end(self) -> (Vec<Held>, u64) {
+        drop(self);
+        held::take()
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        STATE.fetch_and(!TRACED, Ordering::SeqCst);
+    }
 }
 
 /// Why the gate was not closed.

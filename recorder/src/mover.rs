@@ -35,7 +35,9 @@ mod leg;
 mod protocol;
 mod quiesce;
 mod rehearsal;
+mod residence;
 mod times;
+mod to_place;
 
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets to compare them, to connect them with the sources
 /// and to load the job's code, and closes them again; the job continues meanwhile.

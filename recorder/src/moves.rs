@@ -654,7 +654,7 @@ pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
 
 /// A report with its trace.
 fn with(told: Move, trace: Option<Arc<Trace>>) -> Move {
-    Move { trace: trace.map(|trace| Trace::clone(&trace)), ..told }
+    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..told }
 }
 
 /// Cancels the given move, or the one that is under way, and waits until it is over.

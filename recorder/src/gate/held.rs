@@ -1,6 +1,5 @@
 //! What the closed gate holds up: for how long, and in a trace which calls.
 
-use super::{STATE, TRACED};
 use crate::base::log::lock;
 use crate::thread::Noted;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -91,32 +90,17 @@ impl Drop for Wait {
     }
 }
 
-/// A trace of what waits at the gate. Without one, a call that passes the gate does nothing for it.
-#[derive(Debug)]
-pub(crate) struct Tracing(());
-
-/// Begins to note which calls wait at the gate. There is one trace at a time.
-pub(crate) fn trace() -> Tracing {
+/// Begins a trace. There is one at a time.
+pub(super) fn begin_trace() {
     Noted::begin_trace();
     *lock(&TRACE) = (Vec::new(), 0);
-    STATE.fetch_or(TRACED, Ordering::SeqCst);
-    Tracing(())
 }
 
-impl Tracing {
-    /// The waits so far, and how many more there were than a trace can have. The gate is open.
-    pub(crate) fn end(self) -> (Vec<Held>, u64) {
-        STATE.fetch_and(!TRACED, Ordering::SeqCst);
-        let since = Instant::now();
-        while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        std::mem::take(&mut *lock(&TRACE))
+/// The waits of the trace so far, and how many more there were than it can have. The gate is open, and no further call is noted.
+pub(super) fn take() -> (Vec<Held>, u64) {
+    let since = Instant::now();
+    while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-impl Drop for Tracing {
-    fn drop(&mut self) {
-        STATE.fetch_and(!TRACED, Ordering::SeqCst);
-    }
+    std::mem::take(&mut *lock(&TRACE))
 }

@@ -5,14 +5,8 @@
 //! itself (addresses of functions, the inside of the device heap, tensor maps) must not be in the job's memory. The replay shows whether the
 //! target's answers are as good, and a comparison of addresses whether the memory is where it was.
 
-use super::leg::answered;
-use crate::base::encoding::encode;
-use crate::job::{Device, Job};
+use crate::job::Device;
 use crate::move_error::MoveError;
-use crate::place::Place;
-use cuda_api::calls::Call;
-use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor as occupancy;
-use cuda_api::code;
 use cuda_api::ops::{self, CodeFacts, FunctionInfo, ImageLoaded, ImagePut};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
@@ -95,31 +89,6 @@ impl Different {
 pub(super) fn state_blockers(device: &Device, different: Different) -> Option<MoveError> {
     let made = different.architecture && device.made_tensor_maps.load(Ordering::Relaxed);
     made.then_some(MoveError::NotShown("the job has made tensor maps, whose form depends on the compute capability"))
-}
-
-/// Why a target that has the job's code cannot hold the blocks of a cooperative launch that the job has made.
-pub(super) fn not_resident(job: &Job, device: &Device, target: &Place) -> Result<Option<MoveError>, MoveError> {
-    let Some(all) = device.resident.all(|function| job.tables.function(function).is_ok()) else {
-        return Ok(Some(MoveError::NotShown("the job has made more kinds of cooperative launches than are remembered")));
-    };
-    let processors = target.device().attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as i32);
-    let processors = processors.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
-    for ((func, threads, shared), blocks) in all {
-        let sent = occupancy::Sent { numBlocks: true, func, blockSize: threads as i32, dynamicSMemSize: shared as usize };
-        let failed = |error| MoveError::CallFailed { call: "asking for resident blocks".to_owned(), error };
-        let each = match answered(target, target.begin(occupancy::Fn::ID, &[&encode(&sent)]).map_err(failed)?)? {
-            (code::SUCCESS, bytes) => {
-                let reply =
-                    <occupancy::Fn as Call>::Reply::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
-                reply.numBlocks.and_then(|n| u64::try_from(n).ok()).unwrap_or_default()
-            }
-            (error, _) => return Err(failed(error)),
-        };
-        if blocks > each * processors {
-            return Ok(Some(MoveError::NotResident { blocks, resident: each * processors }));
-        }
-    }
-    Ok(None)
 }
 
 /// How an attribute of a target may differ from what the program was told.

@@ -4,8 +4,9 @@
 //! Memory is left out, since a plan must not take the memory of others: chunks and what is mapped from them, and objects for memory (graph
 //! instances, textures). They place nothing that code depends on, and whether there is room for them is known.
 
-use super::fit::{self, Different};
-use super::leg::replay_to;
+use super::fit::Different;
+use super::residence::not_resident;
+use super::to_place::replay_to;
 use crate::base::log::lock;
 use crate::calls::registry;
 use crate::host_memory;
@@ -39,7 +40,7 @@ pub(super) fn rehearse(job: &Job, device: &Device, source: &Place, target: &Plac
     live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
     replay_to(target, code_records(live.iter()), task)?;
     if different.any()
-        && let Some(why) = fit::not_resident(job, device, target)?
+        && let Some(why) = not_resident(job, device, target)?
     {
         return Err(why);
     }

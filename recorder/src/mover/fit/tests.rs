@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::encoding::encode;
 use journal::{OwnedRecord, Role};
 
 fn put(body: Vec<u8>) -> OwnedRecord {
