@@ -4,6 +4,7 @@
 
 use crate::VERSION;
 use crate::code::{ErrorCode, ReasonCode};
+use crate::trace::Trace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -104,6 +105,9 @@ pub struct Plan {
     pub reason: Option<String>,
     /// The code of the first blocker.
     pub code: Option<ReasonCode>,
+    /// What else is to be known of a move to a driver or GPU that differs, where the request allows that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Bytes that the program has allocated, which a move would have to copy.
     pub live_bytes: u64,
     /// Records that would be replayed.
@@ -112,8 +116,7 @@ pub struct Plan {
     pub chunks: u64,
     /// Bytes of those chunks.
     pub chunk_bytes: u64,
-    /// How many of them the target could take over without a copy, because both places use one GPU; 0 also for a target in the job's process,
-    /// which a plan does not open.
+    /// How many of them the target could take over without a copy, because both places use one GPU.
     pub adoptable_bytes: u64,
     /// Modules and libraries that they load.
     pub modules: u64,
@@ -192,6 +195,9 @@ pub struct Move {
     pub code: Option<ReasonCode>,
     /// The details for each GPU.
     pub legs: Vec<Leg>,
+    /// What happened when, if the request asked for it; not in events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<Trace>>,
 }
 
 /// What a move did for one GPU.

@@ -127,8 +127,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`AskError`].
-    pub fn plan(&mut self, to: &str, gpu: Option<u32>) -> Result<Plan, AskError> {
-        match self.ask(&Request::Plan { to: to.to_owned(), gpu }, None)? {
+    pub fn plan(&mut self, to: &str, gpu: Option<u32>, allow_different: bool) -> Result<Plan, AskError> {
+        match self.ask(&Request::Plan { to: to.to_owned(), gpu, allow_different }, None)? {
             Answer::Plan(plan) => Ok(plan),
             other => Err(odd(&other)),
         }
@@ -178,8 +178,19 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn report(&mut self, id: Option<&str>, patience: Option<Duration>) -> Result<Vec<Move>, AskError> {
-        match self.ask(&Request::Report { id: id.map(str::to_owned) }, patience)? {
+        match self.ask(&Request::Report { id: id.map(str::to_owned), wait: false }, patience)? {
             Answer::Moves(moves) => Ok(moves),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// Waits until a move is over, and returns its report.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn wait_for(&mut self, id: &str) -> Result<Move, AskError> {
+        match self.ask(&Request::Report { id: Some(id.to_owned()), wait: true }, None)? {
+            Answer::Moves(mut moves) if moves.len() == 1 => Ok(moves.remove(0)),
             other => Err(odd(&other)),
         }
     }

@@ -166,6 +166,12 @@ codes! {
     GpuAttribute = "gpu-attribute",
     /// The target is a different GPU model.
     GpuModel = "gpu-model",
+    /// Where differences are allowed: the job has code that does not run on the target.
+    NoCode = "no-code",
+    /// Where differences are allowed: a cooperative launch that the job has made does not fit the target.
+    NotResident = "not-resident",
+    /// Where differences are allowed: it cannot be shown that the job goes on as it would at its place.
+    NotShown = "not-shown",
     /// The target has too little free memory.
     NoMemory = "no-memory",
     /// The target cannot map the job's host memory.

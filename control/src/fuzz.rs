@@ -1,9 +1,28 @@
 //! Fuzz targets for what schedulers send to jobs and jobs to schedulers.
 
+use crate::history::{History, Past};
 use crate::request::tests::every_request;
-use crate::{Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, Plan, ReasonCode, Refusal, Request};
+use crate::{
+    Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, MoveState, Plan, ReasonCode, Refusal, Request, Trace,
+    TraceEvent,
+};
 use fuzz::Limit;
 use std::collections::BTreeMap;
+
+#[test]
+fn histories() {
+    let it = Move { id: "m1".into(), state: MoveState::Done, legs: vec![Leg::default()], ..Move::default() };
+    let line = serde_json::to_vec(&Past { pid: 7, program: "/bin/train".into(), it }).unwrap();
+    let seeds = [line.clone(), [&line[..], b"\n", &line, b"\n"].concat(), [&line[..9], b"\n", &line].concat()];
+    fuzz::run("histories", seeds, LIMIT, |input| {
+        let mut history = History::default();
+        history.add(input);
+        for past in history.moves {
+            let again = serde_json::to_vec(&past).unwrap();
+            assert_eq!(serde_json::from_slice::<Past>(&again).ok(), Some(past));
+        }
+    });
+}
 
 /// A JSON value takes about ten times the memory of its text.
 const LIMIT: Limit = Limit { bytes: 64 << 10, each: 256 };
@@ -22,7 +41,15 @@ fn requests() {
 #[test]
 fn answers() {
     let leg = Leg { gpu: 1, phases: BTreeMap::from([("delta".to_owned(), 0.5)]), instead: Some("why".into()), ..Leg::default() };
-    let it = Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], ..Move::default() };
+    let event = TraceEvent {
+        name: "delta".into(),
+        dur: Some(2.5),
+        args: BTreeMap::from([("bytes".into(), 7.into())]),
+        ..TraceEvent::default()
+    };
+    let trace = Trace { trace_events: vec![event], ..Trace::default() };
+    let it =
+        Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], trace: Some(Box::new(trace)), ..Move::default() };
     let device = Device { live: BTreeMap::from([("streams".to_owned(), 3)]), ..Device::default() };
     let job = Job { pid: 7, queued: vec!["m2".into()], devices: vec![device], ..Job::default() };
     let seeds = [

@@ -13,12 +13,15 @@ mod code;
 pub mod directory;
 #[cfg(test)]
 mod fuzz;
+pub mod history;
 mod request;
+mod trace;
 
 pub use answer::{Answer, Device, DeviceState, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
 pub use code::{ErrorCode, ReasonCode};
 pub use request::{Migrate, Park, Request, Verify};
+pub use trace::{Trace, TraceEvent};
 
 /// Version of the protocol. It changes when something that a client may rely on is removed or changes its meaning. New
 /// requests, options and fields of answers do not change it. Version 1 had `status`, `moves` and `migrate`.

@@ -19,6 +19,9 @@ pub enum Request {
         /// The GPU in the program's numbering; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu: Option<u32>,
+        /// See [`Migrate::allow_different`].
+        #[serde(default)]
+        allow_different: bool,
     },
     /// Requests a move; answered with its [`crate::Move`].
     Migrate(Migrate),
@@ -38,6 +41,9 @@ pub enum Request {
         /// The move's id; none: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
+        /// Whether the answer is sent at the end of the move with this id.
+        #[serde(default)]
+        wait: bool,
     },
     /// From now on this connection carries [`crate::Event`]s, one per line, and accepts no more requests.
     Subscribe {},
@@ -88,6 +94,13 @@ pub struct Migrate {
     /// Whether to queue behind a running move instead of being refused.
     #[serde(default)]
     pub queue: bool,
+    /// Whether the report is to have a [`crate::Trace`].
+    #[serde(default)]
+    pub trace: bool,
+    /// Whether the target's driver and GPU may differ from those with which the job started, where everything that the job relies on holds
+    /// nevertheless.
+    #[serde(default)]
+    pub allow_different: bool,
 }
 
 fn yes() -> bool {
@@ -143,7 +156,7 @@ impl Park {
     pub fn or_to(self, place: &str) -> Migrate {
         let Park { to, id, deadline_ms, max_downtime_ms, patience_ms, verify, wait, queue } = self;
         let to = to.unwrap_or_else(|| place.to_owned());
-        Migrate { to, gpu: None, id, deadline_ms, max_downtime_ms, patience_ms, verify, wait, queue }
+        Migrate { gpu: None, id, deadline_ms, max_downtime_ms, patience_ms, verify, wait, queue, ..Migrate::to(&to) }
     }
 }
 
@@ -160,6 +173,8 @@ impl Migrate {
             verify: Verify::default(),
             wait: true,
             queue: false,
+            trace: false,
+            allow_different: false,
         }
     }
 }
@@ -198,6 +213,7 @@ impl Request {
             Request::Migrate(Migrate { id, .. }) | Request::Suspend(Park { id, .. }) | Request::Resume(Park { id, .. }) => {
                 check_id(id.as_deref())?;
             }
+            Request::Report { id: None, wait: true } => return Err(bad("who waits for a move names it: \"id\"".to_owned())),
             _ => {}
         }
         Ok(request)
@@ -229,17 +245,19 @@ pub(crate) mod tests {
             verify: Verify::Bytes,
             wait: false,
             queue: true,
+            trace: true,
+            allow_different: true,
             ..Migrate::to("a:1/0")
         };
         [
             Request::List {},
-            Request::Plan { to: "local".into(), gpu: Some(0) },
+            Request::Plan { to: "local".into(), gpu: Some(0), allow_different: true },
             Request::Migrate(Migrate::to("local")),
             Request::Migrate(full),
             Request::Suspend(Park { id: Some("p".into()), deadline_ms: Some(1), wait: false, ..Park::to(Some("file:/d")) }),
             Request::Resume(Park::to(None)),
             Request::Cancel { id: None },
-            Request::Report { id: Some("m1".into()) },
+            Request::Report { id: Some("m1".into()), wait: true },
             Request::Subscribe {},
         ]
     }
@@ -291,6 +309,7 @@ pub(crate) mod tests {
             r#"{"v":2,"op":"cancel","id":1}"#,
             r#"{"v":2,"op":"suspend","gpu":0}"#,
             r#"{"v":2,"op":"resume","to":"local","id":"a b"}"#,
+            r#"{"v":2,"op":"report","wait":true}"#,
         ] {
             assert_eq!(code(field), ErrorCode::BadRequest, "{field}");
         }

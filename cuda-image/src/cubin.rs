@@ -160,6 +160,24 @@ impl<'a> Cubin<'a> {
         })
     }
 
+    /// Whether relocations of code or variables refer to functions other than the one that they are in.
+    pub(super) fn refers_to_functions(&self) -> bool {
+        self.sections.iter().any(|s| {
+            let Some((_, bytes)) = [WITH_ADDEND, WITHOUT_ADDEND].into_iter().find(|(kind, _)| *kind == s.kind) else {
+                return false;
+            };
+            let of = s.name.strip_prefix(".rela").or_else(|| s.name.strip_prefix(".rel")).unwrap_or("");
+            let symbols = self.sections.get(s.link as usize).map_or(&[][..], |s| s.body);
+            let is_function = |row: &[u8]| {
+                let symbol = symbols.chunks_exact(SYMBOL).nth(u32_at(row, 12) as usize);
+                symbol.is_some_and(|symbol| symbol[4] & 0xF == FUNCTION)
+            };
+            // What debuggers and unwinders read is not the program's.
+            let is_memory = of.starts_with(".text") || of.starts_with(".nv.global") || of.starts_with(".nv.constant");
+            is_memory && s.body.chunks_exact(bytes).any(is_function)
+        })
+    }
+
     /// Kernels and other functions whose machine code for `sm` contains atomic operations with system scope.
     pub(super) fn system_atomics(&self, sm: u32) -> impl Iterator<Item = &'a str> {
         let code = self.sections.iter().filter_map(|s| Some((s.name.strip_prefix(".text.")?, s.body)));

@@ -25,6 +25,7 @@ pub use kind::{Entry, EntryKind, ImageError, Kind, MAX_IMAGE, Param};
 pub use known::Known;
 pub use load::LoadForm;
 
+use cubin::Cubin;
 use kind::{Result, Room, trim_zeros};
 use source::{Memory, Source};
 use std::sync::{Arc, OnceLock};
@@ -167,6 +168,37 @@ impl Image {
     /// Whether device code may print without a failure, with `printf`.
     pub fn prints(&self) -> bool {
         self.index().prints
+    }
+
+    /// Whether a GPU of this compute capability (10 × major + minor) can run the image: there is machine code for the same major version and
+    /// no newer minor one, or PTX for no newer capability. Code for one architecture alone must be for exactly this one.
+    pub fn has_code_for(&self, capability: u32) -> bool {
+        let mut found = false;
+        let walked = self.visit(u64::MAX, None, &mut |entry| {
+            found |= entry.is_ok_and(|entry| match entry.kind {
+                _ if entry.arch_specific => entry.sm == capability,
+                EntryKind::Cubin => entry.sm / 10 == capability / 10 && entry.sm <= capability,
+                EntryKind::Ptx => entry.sm <= capability,
+                EntryKind::Other => false,
+            });
+            Ok(())
+        });
+        found && walked.is_ok()
+    }
+
+    /// Whether code of any entry may take the address of a function: it calls functions by their addresses, or refers to functions otherwise
+    /// than a linker resolves. This is assumed for entries that cannot be read.
+    pub fn takes_addresses_of_functions(&self) -> bool {
+        let mut found = false;
+        let walked = self.visit(u64::MAX, None, &mut |entry| {
+            found |= entry.map_or(true, |entry| match entry.kind {
+                EntryKind::Cubin => Cubin::parse(&entry.bytes).map_or(true, |cubin| cubin.refers_to_functions()),
+                EntryKind::Ptx => ptx::calls_by_address(&entry.bytes),
+                EntryKind::Other => false,
+            });
+            Ok(())
+        });
+        found || walked.is_err()
     }
 
     /// Parameters of a kernel, in order: as in the code for `sm`, otherwise as in any other entry.

@@ -169,6 +169,12 @@ pub(super) fn target(text: &[u8]) -> (u32, bool) {
     (0, false)
 }
 
+/// Whether a module calls functions by their addresses, which takes a prototype or a list of targets.
+pub(super) fn calls_by_address(text: &[u8]) -> bool {
+    let contains = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
+    contains(b".callprototype") || contains(b".calltargets")
+}
+
 /// Reads the declarations of a module; empty for text that is not PTX.
 pub(super) fn module(text: &[u8]) -> Module {
     let mut m = Module::default();

@@ -122,6 +122,7 @@ impl Memory for Arc<Executor> {
     }
 
     fn write(&self, lane: usize, from: Pinned, pages: &[Page]) -> Result<Flight, SyncError> {
+        self.note_moved(pages.iter().map(|p| p.bytes).sum());
         self.copy_to_gpu(lane, from, &pieces(pages)).map_err(SyncError::gpu("writing memory"))
     }
 
@@ -148,7 +149,9 @@ impl Memory for Arc<Executor> {
     }
 
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
-        Executor::fetch(self, 0, ranges).map_err(SyncError::gpu("copying memory of the source"))
+        Executor::fetch(self, 0, ranges).map_err(SyncError::gpu("copying memory of the source"))?;
+        self.note_moved(ranges.iter().map(|(_, bytes)| bytes).sum());
+        Ok(())
     }
 
     fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {

@@ -26,6 +26,12 @@ impl Failure {
         Failure { code, message: String::new() }
     }
 
+    /// Prints the message; the command goes on with this value.
+    pub(crate) fn warn<T>(self, instead: T) -> T {
+        eprintln!("mrcuda: {}", printable(&self.message));
+        instead
+    }
+
     /// Prints the message and ends the process.
     pub(crate) fn exit(self) -> ! {
         if !self.message.is_empty() {

@@ -12,18 +12,22 @@ mod doctor;
 mod drivers;
 mod elf;
 mod failure;
+mod follow;
 mod jobs;
 mod journal_show;
 mod layout;
 mod migrate;
 mod models;
+mod moves;
 mod places;
 mod predict;
 mod probe;
 mod run;
 mod serve;
 mod table;
+mod time;
 mod timeline;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -53,8 +57,8 @@ enum Command {
     Plan(migrate::PlanArgs),
     /// Abandon a move that is not committed yet; the job stays where it was
     Cancel(migrate::CancelArgs),
-    /// List the moves of a running job, or show one of them phase by phase
-    Moves(jobs::MovesArgs),
+    /// List the moves of a job, also of one that has ended, or of all jobs; or show one of them phase by phase
+    Moves(moves::MovesArgs),
     /// Report what will not work on this machine, and why
     Doctor(doctor::DoctorArgs),
     /// List how each driver function is supported
@@ -101,7 +105,7 @@ fn main() {
         Command::Resume(args) => migrate::resume(&args),
         Command::Plan(args) => migrate::plan(&args),
         Command::Cancel(args) => migrate::cancel(&args),
-        Command::Moves(args) => jobs::moves(&args),
+        Command::Moves(args) => moves::moves(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Calls(args) => calls::calls(&args),
         Command::Bench { args } => bench::bench(&args),

@@ -2,11 +2,15 @@
 
 use crate::ask::{connect_awake, print_json, refused};
 use crate::failure::Failure;
+use crate::follow::{self, Followed};
 use crate::places;
-use crate::predict::{Predicted, predict};
+use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
 use crate::table::{bytes, say};
+use crate::time::time;
 use crate::timeline::describe;
+use crate::trace;
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
+use std::path::PathBuf;
 
 /// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
@@ -19,6 +23,9 @@ struct Aim {
     /// GPU to move, by its number as the program sees it, or all
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]
     gpu: Gpu,
+    /// Allow another build of the driver, another model of GPU, or fewer multiprocessors, where everything that the job relies on holds there
+    #[arg(long)]
+    allow_different: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,6 +39,9 @@ pub(crate) struct MigrateArgs {
     /// Report only whether the job could move and what the move would take, like mrcuda plan
     #[arg(long)]
     dry_run: bool,
+    /// Write a trace of the move and of the calls that waited for it to this file, which ui.perfetto.dev shows
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", conflicts_with = "no_wait")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     how: How,
 }
@@ -132,24 +142,47 @@ fn verify(text: &str) -> Result<Verify, String> {
     }
 }
 
-/// A time in milliseconds.
-fn time(text: &str) -> Result<u64, String> {
-    let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0), ("m", 60_000.0), ("h", 3_600_000.0)];
-    let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
-    match read {
-        Some(ms) if (0.0..1e12).contains(&ms) => Ok(ms.round() as u64),
-        _ => Err("it must be a time like 200ms, 1.5s or 10m".to_owned()),
-    }
-}
-
 /// Moves a job and prints the report of the move; exit code 1 if the move was refused or failed.
 pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let aim = &args.aim;
     if args.dry_run {
         return dry(aim);
     }
-    let wanted = Migrate { gpu: aim.gpu.0, ..args.how.park(None).or_to(&aim.to) };
-    show(aim.pid, aim.json, |client| client.migrate(wanted))
+    let how = &args.how;
+    let wanted = Migrate {
+        gpu: aim.gpu.0,
+        trace: args.trace.is_some(),
+        allow_different: aim.allow_different,
+        ..how.park(None).or_to(&aim.to)
+    };
+    let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
+    let mut job = connect_awake(aim.pid, aim.json)?;
+    let mut it = if !aim.json && !how.no_wait && follow::is_possible() {
+        match follow::follow(aim.pid, job, wanted)? {
+            Followed::Ended(it) => *it,
+            Followed::Left(id) => {
+                let trace = if trace.is_some() { " --trace FILE" } else { "" };
+                say(&format!("move {id} goes on in the background (mrcuda moves {} {id}{trace})\n", aim.pid));
+                return Ok(());
+            }
+        }
+    } else {
+        job.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?
+    };
+    let traced = it.trace.take();
+    if aim.json {
+        print_json(&Made { it: &it, predicted: predict_move(&it) })?;
+    } else {
+        say(&describe_with_prediction(&it));
+    }
+    if let Some(file) = trace {
+        file.write(traced.as_deref())?;
+    }
+    end_of(&it)
+}
+
+fn end_of(it: &Move) -> Result<(), Failure> {
+    if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
 /// Parks a job, as [`migrate`] moves it.
@@ -177,7 +210,7 @@ impl How {
     }
 }
 
-/// Makes a request for a move, and shows its report.
+/// Makes a request to park a job or to let it go on, and shows its report.
 fn show(pid: u32, json: bool, ask: impl FnOnce(&mut Client) -> Result<Move, AskError>) -> Result<(), Failure> {
     let it = ask(&mut connect_awake(pid, json)?).map_err(|why| refused(pid, why, json))?;
     if json {
@@ -185,7 +218,15 @@ fn show(pid: u32, json: bool, ask: impl FnOnce(&mut Client) -> Result<Move, AskE
     } else {
         say(&describe(&it));
     }
-    if it.ok || !it.state.is_over() { Ok(()) } else { Err(Failure::silent(1)) }
+    end_of(&it)
+}
+
+/// A move with the predictions of this machine's models for what it had to carry.
+#[derive(Debug, serde::Serialize)]
+struct Made<'a> {
+    #[serde(flatten)]
+    it: &'a Move,
+    predicted: Option<Predicted>,
 }
 
 /// Reports whether a job could move; exit code 1 if there are blockers.
@@ -202,7 +243,8 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let plan = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0).map_err(|why| refused(aim.pid, why, aim.json))?;
+    let planned = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0, aim.allow_different);
+    let plan = planned.map_err(|why| refused(aim.pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
@@ -222,7 +264,8 @@ fn tell(plan: &Plan) -> String {
         plan.live_objects
     );
     if plan.ok {
-        return format!("{way}: would move {what}\n");
+        let notes: String = plan.notes.iter().map(|note| format!("   note: {note}\n")).collect();
+        return format!("{way}: would move {what}\n{notes}");
     }
     let mut text = format!("{way}: would not move ({what}):\n");
     for blocker in &plan.blockers {
@@ -251,15 +294,6 @@ mod tests {
         assert_eq!(gpu("all").unwrap().0, None);
         assert_eq!(gpu("3").unwrap().0, Some(3));
         assert!(gpu("32").is_err() && gpu("").is_err() && gpu("-1").is_err());
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!((time("200ms"), time("1.5s"), time("2min"), time("0s")), (Ok(200), Ok(1500), Ok(120_000), Ok(0)));
-        assert_eq!((time("10m"), time("1.5h")), (Ok(600_000), Ok(5_400_000)));
-        for bad in ["", "5", "s", "h", "-1s", "1d", "infs", "NaNms", "1e20s"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Predicts the times of a move from a plan's figures, with the models of this machine.
 
 use crate::table::duration;
-use control::Plan;
+use crate::timeline::describe;
+use control::{Move, Plan};
 use models::Models;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -41,10 +42,14 @@ fn models(warnings: &mut Vec<String>) -> Models {
     Models::builtin()
 }
 
+/// The first of several places.
+fn first(places: &str) -> String {
+    places.split(',').next().unwrap_or_default().to_owned()
+}
+
 /// The prediction for a plan. Several GPUs move in parallel; they are treated as one with the sum of their figures.
 pub(crate) fn predict(plan: &Plan) -> Predicted {
-    let first = |places: &str| places.split(',').next().unwrap_or_default().to_owned();
-    let figures = models::predict::Plan {
+    predict_from(models::predict::Plan {
         from: first(&plan.from),
         to: first(&plan.to),
         bytes: plan.chunk_bytes.saturating_sub(plan.adoptable_bytes) as f64,
@@ -52,7 +57,26 @@ pub(crate) fn predict(plan: &Plan) -> Predicted {
         records: plan.records as f64,
         chunks: plan.chunks as f64,
         modules: plan.modules as f64,
-    };
+    })
+}
+
+/// What a plan would have predicted for a move that has succeeded, from what it had to carry.
+pub(crate) fn predict_move(it: &Move) -> Option<Predicted> {
+    let to = it.legs.first().map_or(&it.to, |leg| &leg.to);
+    it.ok.then(|| {
+        predict_from(models::predict::Plan {
+            from: first(&it.from),
+            to: first(to),
+            bytes: it.chunk_bytes.saturating_sub(it.bytes_adopted) as f64,
+            regions: it.chunks as f64,
+            records: it.records as f64,
+            chunks: it.chunks as f64,
+            modules: it.modules as f64,
+        })
+    })
+}
+
+fn predict_from(figures: models::predict::Plan) -> Predicted {
     let mut warnings = Vec::new();
     let predicted = models::predict::predict(&models(&mut warnings), &figures);
     let ms = |s: f64| Some(s * 1e3);
@@ -71,6 +95,11 @@ pub(crate) fn predict(plan: &Plan) -> Predicted {
 }
 
 impl Predicted {
+    /// Whether anything is predicted.
+    pub(crate) fn is_one(&self) -> bool {
+        self.total_ms.is_some()
+    }
+
     /// The prediction as text.
     pub(crate) fn words(&self) -> String {
         let mut out = match (self.total_ms, self.downtime_ms, self.downtime_busy_ms) {
@@ -87,6 +116,11 @@ impl Predicted {
         }
         out
     }
+}
+
+/// Describes a move, and what was to be expected of it.
+pub(crate) fn describe_with_prediction(it: &Move) -> String {
+    describe(it) + &predict_move(it).filter(Predicted::is_one).map(|p| p.words()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Aligned tables, and formatting of figures.
 
 use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A table; the first row is the heading.
 #[derive(Debug)]
@@ -86,6 +87,18 @@ pub(crate) fn duration(ms: f64) -> String {
         format!("{ms:.0} ms")
     } else {
         format!("{:.2} s", ms / 1000.0)
+    }
+}
+
+/// Formats the time since a time of day.
+pub(crate) fn ago(unix_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let s = now.saturating_sub(unix_ms) / 1000;
+    match s {
+        0..120 => format!("{s} s ago"),
+        120..7200 => format!("{} min ago", s / 60),
+        7200..172_800 => format!("{} h ago", s / 3600),
+        _ => format!("{} days ago", s / 86_400),
     }
 }
 

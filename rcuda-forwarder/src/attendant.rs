@@ -100,6 +100,7 @@ impl<P: Place> Attendant<P> {
             Control::RoundTarget { ticket, verify, near } => {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
             }
+            Control::Moved => Ok(ControlReply::Moved(self.place.moved())),
             Control::ShowMemory => self.place.show_memory(),
             Control::CouldAdopt { offer, chunks } => self.place.could_adopt(&offer, &chunks).map(ControlReply::Adoptable),
             Control::AdoptFrom { offer, chunks } => self.place.adopt_from(&offer, &chunks).map(|()| ControlReply::Ok),

@@ -50,6 +50,8 @@ pub enum Control {
         /// Whether to copy from the source's memory through descriptors where possible.
         near: bool,
     },
+    /// How many bytes rounds have copied to this place so far, also in the one under way.
+    Moved,
     /// Offer the physical memory of all chunks to a place of the same GPU.
     ShowMemory,
     /// Whether the memory that a place of the same GPU offers could be adopted.
@@ -163,6 +165,8 @@ pub enum ControlReply {
         /// The chunks: address, bytes, number of the memory.
         chunks: Vec<[u64; 3]>,
     },
+    /// Rounds have copied so many bytes.
+    Moved(u64),
     /// So many bytes could be adopted.
     Adoptable(u64),
     /// Success.

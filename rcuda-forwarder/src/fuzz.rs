@@ -150,6 +150,7 @@ fn requests() -> Vec<Control> {
         Control::Connect { to: "[::1]:7878/3".into(), ticket, stripes: 4 },
         Control::RoundTarget { ticket, verify: memsync::Verify::Hash, near: true },
         Control::PeerOut { ticket, number: 3, parts: vec![memsync::Part { address: 4096, pitch: 1, width: 2, rows: 3 }] },
+        Control::Moved,
         Control::ShowMemory,
         Control::CouldAdopt { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
         Control::AdoptFrom { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },

@@ -87,6 +87,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;
     /// Receives what such a copy writes.
     fn receive_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;
+    /// How many bytes rounds have copied to this place so far.
+    fn moved(&self) -> u64;
     /// Discards what rounds have kept for the next one.
     fn end_rounds(&self);
     /// Frees everything on the GPU.

@@ -366,6 +366,7 @@ fn memory_moves_from_server_to_server() {
     target.control(&Control::Expect { ticket, stripes: 3 });
     source.control(&Control::Connect { to: there.at(0).to_string(), ticket, stripes: 3 });
     target.control(&Control::Accept { ticket });
+    let mut moved = 0;
     for verify in [false, true] {
         let how = if verify { Verify::Auto } else { Verify::Skip };
         let (a, b) = std::thread::scope(|s| {
@@ -377,6 +378,11 @@ fn memory_moves_from_server_to_server() {
         assert!(!verify || a.digest == b.digest && a.digest != [0; 32]);
         assert!(a.bytes_total >= 4 << 20 && (verify || a.bytes_sent >= u64::from(4 * WORDS)), "{a:?}");
         assert!(!verify || a.bytes_sent == 0, "nothing has changed since: {a:?}");
+        moved += a.bytes_sent + b.bytes_fetched;
+        assert_eq!(
+            (target.control(&Control::Moved), source.control(&Control::Moved)),
+            (ControlReply::Moved(moved), ControlReply::Moved(0))
+        );
     }
     source.link.close();
     target.bump(bump, LEGACY, memory, 1, 1);

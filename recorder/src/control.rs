@@ -261,7 +261,7 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
     Ok(match request {
         // Subscriptions are handled elsewhere.
         Request::List {} | Request::Subscribe {} => Answer::Job(list(job)),
-        Request::Plan { to, gpu } => Answer::Plan(mover::plan(job, gpu, &to)?),
+        Request::Plan { to, gpu, allow_different } => Answer::Plan(mover::plan(job, gpu, &to, allow_different)?),
         Request::Migrate(wanted) => Answer::Move(carry_out(job, wanted)?),
         Request::Suspend(wanted) => {
             let wanted = wanted.or_to(&Spec::Memory.to_string());
@@ -275,7 +275,8 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
             Answer::Move(carry_out(job, wanted.or_to(&home.join(",")))?)
         }
         Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
-        Request::Report { id } => Answer::Moves(moves::report(id.as_deref())?),
+        Request::Report { id: Some(id), wait: true } => Answer::Moves(vec![moves::wait_for(&id)?]),
+        Request::Report { id, .. } => Answer::Moves(moves::report(id.as_deref())?),
     })
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn guard(symbol: &'static str, per_thread: bool, body: impl FnOnce(&m
 }
 
 /// A door of the gate.
-pub(crate) type Door = fn(&'static Here) -> Pass;
+pub(crate) type Door = fn(&'static Here, &'static str) -> Pass;
 
 /// Calls that are answered from tables of this process, also while the job is parked. None of them uses a place.
 const ANSWERED_WHILE_PARKED: [&str; 16] = [
@@ -106,7 +106,7 @@ pub(crate) fn guard_at(
             // The error that the driver's reference gives for calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = CallContext { job, pass: enter(here), per_thread, device: None, made: Few::new() };
+        let mut cx = CallContext { job, pass: enter(here, symbol), per_thread, device: None, made: Few::new() };
         let r = body(&mut cx);
         if r.is_err() {
             for h in &cx.made {
@@ -148,7 +148,8 @@ impl CallContext {
 
     /// As [`CallContext::inside`], by this door.
     pub(crate) fn inside_by(door: Door, job: &'static Job) -> Inside {
-        let cx = CallContext { job, pass: door(here()), per_thread: false, device: None, made: Few::new() };
+        let pass = door(here(), "a call of mrcuda itself");
+        let cx = CallContext { job, pass, per_thread: false, device: None, made: Few::new() };
         Inside { cx, _later: PutOff::begin() }
     }
 

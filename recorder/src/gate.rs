@@ -13,10 +13,14 @@
 
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
-use crate::thread::{Here, Slot};
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use crate::thread::{Here, Noted, Slot};
+use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+mod held;
+
+pub(crate) use held::{Held, held_for};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
 #[unsafe(link_section = "mrcuda_hot")]
@@ -27,32 +31,10 @@ const CLOSED: i32 = 1;
 const FENCE: i32 = 2;
 /// The side door is open, though the gate is closed.
 const BESIDE: i32 = 4;
+/// A move is traced: passing threads note their calls.
+const TRACED: i32 = 8;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
-
-/// When the first call was held up since the gate was closed, in nanoseconds after [`start`] and plus one; 0: none.
-static HELD: AtomicU64 = AtomicU64::new(0);
-
-/// What times in [`HELD`] count from.
-fn start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(Instant::now)
-}
-
-/// How long the gate has been holding up a call; `None` if no call has come since it was closed, for example because all threads wait for
-/// the GPU.
-pub(crate) fn held_for() -> Option<Duration> {
-    let since = HELD.load(Ordering::Acquire).checked_sub(1)?;
-    Some(start().elapsed().saturating_sub(Duration::from_nanos(since)))
-}
-
-fn note_held() {
-    if HELD.load(Ordering::Relaxed) == 0 {
-        let now = u64::try_from(start().elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1;
-        // The first one counts.
-        let _ = HELD.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
 
 /// Claims a slot that no thread has.
 fn claim() -> &'static Slot {
@@ -86,6 +68,11 @@ pub(crate) fn init() {
     }
 }
 
+/// Returns whether the gate can be closed now: whether the system still knows the barrier that calls rely on.
+pub(crate) fn can_close() -> bool {
+    STATE.load(Ordering::Acquire) & FENCE != 0 || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
 /// Proof that this thread is inside the gate. Re-entrant: only the outermost one counts.
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -94,22 +81,22 @@ pub(crate) struct Pass {
     beside: bool,
 }
 
-/// Passes the gate, waiting while it is closed.
+/// Passes the gate, waiting while it is closed. `call` is the name of the call, for traces.
 #[inline]
-pub(crate) fn enter(here: &'static Here) -> Pass {
-    pass(here, false)
+pub(crate) fn enter(here: &'static Here, call: &'static str) -> Pass {
+    pass(here, call, false)
 }
 
 /// As [`enter`], for a call that needs no place: it does not wait while the job is parked.
 #[inline]
-pub(crate) fn enter_beside(here: &'static Here) -> Pass {
-    pass(here, true)
+pub(crate) fn enter_beside(here: &'static Here, call: &'static str) -> Pass {
+    pass(here, call, true)
 }
 
 #[inline]
-fn pass(here: &'static Here, beside: bool) -> Pass {
+fn pass(here: &'static Here, call: &'static str, beside: bool) -> Pass {
     let depth = here.depth.replace(here.depth.get() + 1);
-    let beside = depth == 0 && here.mark_inside(beside);
+    let beside = depth == 0 && here.mark_inside(Some(call), beside);
     Pass { here, beside }
 }
 
@@ -123,12 +110,13 @@ impl Here {
         slot
     }
 
+    /// `call`: what the thread calls; `None` if it goes on with a call.
     #[inline]
-    fn mark_inside(&self, beside: bool) -> bool {
+    fn mark_inside(&self, call: Option<&'static str>, beside: bool) -> bool {
         let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        STATE.load(Ordering::Acquire) != 0 && pass_slowly(slot, beside)
+        STATE.load(Ordering::Acquire) != 0 && pass_slowly(slot, &self.call, call, beside)
     }
 
     #[inline]
@@ -144,23 +132,30 @@ impl Here {
 
 /// Passes the gate with a memory fence, waiting while it is closed. Returns whether it was passed by the side door.
 #[cold]
-fn pass_slowly(slot: &Slot, beside: bool) -> bool {
+fn pass_slowly(slot: &Slot, noted: &Noted, call: Option<&'static str>, beside: bool) -> bool {
     let is_open = |state: i32| state & CLOSED == 0 || beside && state & BESIDE != 0;
+    let mut waited = None;
     loop {
         slot.inside.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let state = STATE.load(Ordering::Acquire);
+        if state & TRACED != 0 {
+            noted.note(call);
+        }
         if is_open(state) {
             return state & CLOSED != 0;
         }
         slot.inside.store(0, Ordering::Release);
+        if state & TRACED != 0 && waited.is_none() {
+            waited = Some(held::Wait::begin(noted));
+        }
         loop {
             let state = STATE.load(Ordering::Acquire);
             if is_open(state) {
                 break;
             }
             // Each time: the gate may have been opened and closed again before this thread ran.
-            note_held();
+            held::note();
             wait_on(&STATE, state);
         }
     }
@@ -180,7 +175,7 @@ impl Pass {
         }
         let result = wait();
         if outermost {
-            self.here.mark_inside(false);
+            self.here.mark_inside(None, false);
         }
         result
     }
@@ -202,6 +197,31 @@ impl Drop for Pass {
 pub(crate) struct Closed {
     since: Instant,
     _turn: Turn,
+}
+
+/// A trace of what waits at the gate. Without one, a call that passes the gate does nothing for it.
+#[derive(Debug)]
+pub(crate) struct Tracing(());
+
+/// Begins to note which calls wait at the gate. There is one trace at a time.
+pub(crate) fn trace() -> Tracing {
+    held::begin_trace();
+    STATE.fetch_or(TRACED, Ordering::SeqCst);
+    Tracing(())
+}
+
+impl Tracing {
+    /// The waits so far, and how many more there were than a trace can have. The gate is open.
+    pub(crate) fn end(self) -> (Vec<Held>, u64) {
+        drop(self);
+        held::take()
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        STATE.fetch_and(!TRACED, Ordering::SeqCst);
+    }
 }
 
 /// Why the gate was not closed.
@@ -240,7 +260,7 @@ impl Drop for Turn {
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
     let turn = Turn::take(limit).ok_or(NotClosed::Busy)?;
-    HELD.store(0, Ordering::Release);
+    held::begin();
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now(), _turn: turn };
     if before & FENCE != 0 {

@@ -73,6 +73,13 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
     place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
+/// Bytes of host memory that a place is given when it becomes a target, and whether managed variables are among them.
+pub(crate) fn needed_at(place: &Place) -> (u64, bool) {
+    let blocks = lock(&BLOCKS);
+    let needed = || blocks.values().filter(|block| block.belongs_to(place));
+    (needed().map(|block| block.bytes).sum(), needed().any(|block| block.kind == Kind::Variable))
+}
+
 /// Returns whether a block that a place knows is still the same: memory that was freed and allocated again has other pages, though often
 /// the same address and size, and a driver keeps using the pages that it registered.
 fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u64, u64>) -> bool {

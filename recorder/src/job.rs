@@ -7,6 +7,7 @@ use crate::ledger::{self, Ledger};
 use crate::objects::allocations::Memory;
 use crate::objects::limits::Limits;
 use crate::objects::memory_lock::{Fence, MemoryLock, MemoryMut};
+use crate::objects::resident::Resident;
 use crate::objects::spare_events::SpareEvents;
 use crate::objects::tables::Tables;
 use crate::place::Place;
@@ -89,6 +90,13 @@ pub(crate) struct Device {
     pub(crate) spare_events: SpareEvents,
     /// Relates this place's event times to the job's clock.
     pub(crate) clock: Mutex<Clock>,
+    /// The grids of its cooperative launches.
+    pub(crate) resident: Resident,
+    /// Whether its place has another driver or GPU than the first one, in any way that counts: what the program was told need not be true of
+    /// launches there.
+    pub(crate) differs: AtomicBool,
+    /// Whether the program has got tensor maps from it.
+    pub(crate) made_tensor_maps: AtomicBool,
     /// Whether the place takes part in a round of a move as its source, perhaps of an earlier move that was abandoned.
     copying: AtomicBool,
     /// The reported place, for readers that must not wait at the gate.
@@ -234,6 +242,9 @@ impl Device {
             primary_now: AtomicU64::new(0),
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
+            resident: Resident::default(),
+            differs: AtomicBool::new(false),
+            made_tensor_maps: AtomicBool::new(false),
             copying: AtomicBool::new(false),
         }
     }

@@ -255,9 +255,14 @@ impl Ledger {
         Ok(self.writer()?.live())
     }
 
-    /// Returns a copy of the live set, since the job appends while it is replayed, and starts collecting the tail.
+    /// Returns a copy of the live set, since the job appends while it is replayed.
+    pub(crate) fn copy_live(&self) -> Result<RecordBuffer, MoveError> {
+        Ok(self.writer()?.copy_live()?)
+    }
+
+    /// As [`Ledger::copy_live`], and starts collecting the tail.
     pub(crate) fn begin_move(&mut self) -> Result<RecordBuffer, MoveError> {
-        let live = self.writer()?.copy_live()?;
+        let live = self.copy_live()?;
         self.tail = Some(Tail::default());
         Ok(live)
     }

@@ -90,9 +90,21 @@ pub(crate) enum MoveError {
     )]
     ComputeCapability { name: String, target: [i32; 2], job: [i32; 2] },
     #[error("cannot move: {what}: {} at the target, {} where this job started", value(*.target), value(*.job))]
-    GpuAttribute { what: &'static str, target: Option<i32>, job: Option<i32> },
+    GpuAttribute { what: String, target: Option<i32>, job: Option<i32> },
     #[error("cannot move: the target is a {target}, this job started on a {job}")]
     GpuModel { target: String, job: String },
+    #[error(
+        "cannot move: code that the job has loaded has neither machine code nor PTX for a GPU of compute capability {}.{}",
+        .capability / 10, .capability % 10
+    )]
+    NoCode { capability: u32 },
+    #[error(
+        "cannot move: the job has launched a cooperative kernel with {blocks} blocks, of which the target's GPU can hold {resident}"
+    )]
+    NotResident { blocks: u64, resident: u64 },
+    /// Why it cannot be shown that a driver or GPU that differs does the same.
+    #[error("cannot move to a driver or GPU that differs: {0}")]
+    NotShown(&'static str),
     #[error("cannot move: the job needs {} MiB, the target has {} MiB free", .needed >> 20, .free >> 20)]
     NoMemory { needed: u64, free: u64 },
     #[error("cannot move: error {error} on pinning {bytes} bytes of the job's memory there")]
@@ -271,6 +283,9 @@ impl MoveError {
             MoveError::ComputeCapability { .. } => ReasonCode::ComputeCapability,
             MoveError::GpuAttribute { .. } => ReasonCode::GpuAttribute,
             MoveError::GpuModel { .. } => ReasonCode::GpuModel,
+            MoveError::NoCode { .. } => ReasonCode::NoCode,
+            MoveError::NotResident { .. } => ReasonCode::NotResident,
+            MoveError::NotShown(_) => ReasonCode::NotShown,
             MoveError::NoMemory { .. } => ReasonCode::NoMemory,
             MoveError::HostMemory { .. } => ReasonCode::HostMemory,
             MoveError::TargetPeerAccess(_) => ReasonCode::TargetPeerAccess,

@@ -12,15 +12,17 @@ use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
 use crate::move_error::{Failure, MoveError};
-use crate::moves::{self, Task};
+use crate::moves::{self, Task, Track};
 use crate::place::{self, Place, Spec};
 use ::control::Plan;
 use faults::Point;
+use journal::OwnedRecord;
 use leg::Leg;
 use parked::{Kept, Parked, Taken};
 use protocol::{Action, Attempt, Event, Failed, Joint, Parking, Protocol, Report, Request, Step};
 use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
+use serde_json::json;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -28,43 +30,69 @@ use std::time::{Duration, Instant};
 
 mod compare;
 mod data_channels;
+mod fit;
 mod late;
 mod leg;
 pub(crate) mod parked;
 mod protocol;
 mod quiesce;
+mod rehearsal;
+mod residence;
 mod times;
+mod to_place;
 
-/// Returns the blockers of a move and the amount of state to transfer. Opens the targets only to compare them, and closes them again; the
-/// job continues meanwhile.
-pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan, MoveError> {
+/// Returns the blockers of a move and the amount of state to transfer. Opens the targets to compare them, to connect them with the sources
+/// and to load the job's code, and closes them again; the job continues meanwhile.
+pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_different: bool) -> Result<Plan, MoveError> {
     let (devices, specs) = moves::understand(job, gpu, to)?;
-    let mut plan = Plan { gpus: devices.iter().map(|d| d.index).collect(), to: to.to_owned(), ..Plan::default() };
-    plan.from = devices.iter().map(|d| d.whereabouts().place).collect::<Vec<_>>().join(",");
     // While a move is under way it owns the places.
-    let sources: Vec<Place> = match Moving::try_begin() {
-        Some(moving) => devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect(),
-        None => Vec::new(),
-    };
-    let mut blockers = Vec::new();
-    if sources.is_empty() {
+    let places = |moving: Moving| devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect::<Vec<Place>>();
+    let sources = Moving::try_begin().map(places);
+    let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
+    let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
+    let task = Task::of_a_plan(allow_different);
+    let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut targets: Vec<(&'static Device, Place)> = Vec::new();
+    if sources.is_none() {
         blockers.push(MoveError::Busy { id: moves::now().0.map(|(id, _)| id) });
     }
-    let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
+        let source = sources.as_ref().and_then(|sources| sources.get(number));
+        if source.is_some_and(|source| leg::is_there(source, to)) {
+            continue;
+        }
+        plan.gpus.push(device.index);
+        from.push(device.whereabouts().place);
+        moving.push(*device);
         let figures = registry::figures(job, device);
         plan.live_bytes += figures.used_bytes;
         plan.live_objects += figures.live.values().sum::<u64>();
-        let Some(source) = sources.get(number) else { continue };
-        if let Err(why) = look(device, source, &mut plan) {
-            blockers.push(why);
+        let Some(source) = source else { continue };
+        match look(device, source, &mut plan) {
+            Ok(found) => blockers.extend(found),
+            Err(why) => blockers.push(why),
         }
-        let (found, adoptable) = leg::blockers(device, source, to);
-        blockers.extend(found);
-        plan.adoptable_bytes += adoptable;
+        let looked = leg::look(job, device, source, to, &task);
+        blockers.extend(looked.blockers);
+        plan.adoptable_bytes += looked.adoptable;
+        rooms.extend(looked.room);
+        targets.extend(looked.target.map(|target| (*device, target)));
+        let notes = looked.different.notes().into_iter().filter(|_| allow_different);
+        plan.notes.extend(notes.filter(|note| !plan.notes.contains(note)).collect::<Vec<_>>());
     }
+    if moving.is_empty() {
+        blockers.push(MoveError::AlreadyThere);
+        from.extend(devices.iter().map(|d| d.whereabouts().place));
+    }
+    plan.from = from.join(",");
+    blockers.extend(leg::too_little_together(&rooms));
+    if blockers.is_empty() {
+        blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
+    }
+    targets.into_iter().for_each(|(_, target)| target.release());
     blockers.extend(internal_error::blocker());
-    blockers.extend(registry::blockers_among(&devices));
+    blockers.extend(registry::blockers_among(&moving));
+    blockers.extend((!crate::gate::can_close()).then_some(MoveError::NoMembarrier));
     plan.ok = blockers.is_empty();
     plan.blockers = blockers.iter().map(MoveError::to_string).collect();
     plan.codes = blockers.iter().map(MoveError::code).collect();
@@ -73,9 +101,19 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<Plan
     Ok(plan)
 }
 
-/// Adds to the plan what a move of this device would transfer.
-fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveError> {
-    let count = leg::Count::of(lock(&device.ledger).live()?)?;
+/// Adds to the plan what a move of this device would transfer. Returns why records cannot be replayed.
+fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveError>, MoveError> {
+    let mut deferred: Vec<OwnedRecord> = Vec::new();
+    let count = {
+        let ledger = lock(&device.ledger);
+        let live = ledger.live()?.inspect(|record| {
+            deferred
+                .extend(record.as_ref().ok().filter(|r| registry::deferred_object(r).is_some()).map(|r| OwnedRecord::from(*r)));
+        });
+        leg::Count::of(live)?
+    };
+    // These take locks that may not be taken under the ledger's.
+    let blockers = deferred.iter().filter_map(|record| registry::record_blocker(&record.as_record())).collect();
     plan.records += count.records;
     plan.chunks += count.chunks;
     plan.chunk_bytes += count.chunk_bytes;
@@ -83,7 +121,7 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<(), MoveErro
     match source.control(&Control::Regions)? {
         ControlReply::Regions { globals, heap, chunks } => {
             plan.regions += (globals.len() + chunks.len() + usize::from(heap.is_some())) as u64;
-            Ok(())
+            Ok(blockers)
         }
         other => Err(MoveError::unexpected(&other)),
     }
@@ -315,7 +353,10 @@ impl<'m, 'a> Mover<'m, 'a> {
         let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
         self.legs.iter_mut().flatten().for_each(|leg| leg.note("quiesce", since));
-        match attempted? {
+        let attempted = attempted?;
+        let waits_for = attempted.as_ref().err().map(|not_yet| not_yet.why.to_string());
+        self.task.trace(Track::Gate, "attempt to quiesce", since, &[("waits for", json!(waits_for))]);
+        match attempted {
             Ok(gate) => self.gate = Some(gate),
             Err(NotYet { function, why }) => {
                 let held = crate::gate::held_for().unwrap_or_default();

@@ -6,11 +6,13 @@
 use crate::base::clock::unix_ms;
 use crate::base::log::lock;
 use crate::base::spawn;
+use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Late, Moment, MoveError};
 use crate::place::Spec;
-use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState};
+use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState, Trace};
+use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,8 +20,15 @@ use std::time::{Duration, Instant};
 use tracing::Span;
 use tracing::span::EnteredSpan;
 
+mod history;
+mod trace;
+
+pub(crate) use trace::{Details, Track};
+
 /// Maximum number of finished moves that can still be queried.
 const KEPT: usize = 1000;
+/// Maximum number of traces that are kept.
+const TRACES: usize = 4;
 /// Maximum number of queued moves.
 const WAITING: usize = 16;
 /// Maximum number of events that a slow reader can be behind.
@@ -80,6 +89,8 @@ pub(crate) struct Task {
     tick: Condvar,
     /// The span of the move, while it is carried out.
     span: Mutex<Span>,
+    /// Collects a trace, if the request asks for one.
+    tracer: Option<trace::Tracer>,
 }
 
 impl std::fmt::Debug for Task {
@@ -94,9 +105,15 @@ struct Entry {
     task: Arc<Task>,
     it: Move,
     begun: Option<Instant>,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Entry {
+    /// The report, and the trace that belongs to it.
+    fn told_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
+        (self.told(), self.trace.clone())
+    }
+
     fn told(&self) -> Move {
         let mut it = self.it.clone();
         if let (Some(begun), false) = (self.begun, it.state.is_over()) {
@@ -158,14 +175,24 @@ impl Registry {
         CHANGED.notify_all();
     }
 
+    /// Keeps the trace of a move, and no more than a few in all.
+    fn keep_trace(&mut self, id: &str, trace: Option<Arc<Trace>>) {
+        if let (Some(_), Some(entry)) = (&trace, self.find(id)) {
+            entry.trace = trace;
+            let kept = self.entries.iter_mut().rev().filter(|e| e.trace.is_some());
+            kept.skip(TRACES).for_each(|e| e.trace = None);
+        }
+    }
+
+    /// The report that a move will have when it has ended.
+    fn ended(&mut self, id: &str, state: MoveState, why: Option<&Failure>) -> Option<Move> {
+        let mut it = self.find(id)?.told();
+        end(&mut it, state, why);
+        Some(it)
+    }
+
     fn end(&mut self, id: &str, state: MoveState, why: Option<&Failure>) {
-        self.change(id, Some(EventKind::Ended), |it| {
-            it.state = state;
-            it.ok = state == MoveState::Done;
-            it.phase = None;
-            it.reason = why.map(Failure::to_string);
-            it.code = why.map(Failure::code);
-        });
+        self.change(id, Some(EventKind::Ended), |it| end(it, state, why));
         let over = self.entries.iter().filter(|e| e.it.state.is_over()).count();
         if over > KEPT
             && let Some(oldest) = self.entries.iter().position(|e| e.it.state.is_over())
@@ -175,7 +202,43 @@ impl Registry {
     }
 }
 
+/// Gives a report its end.
+fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
+    it.state = state;
+    it.ok = state == MoveState::Done;
+    it.phase = None;
+    it.reason = why.map(Failure::to_string);
+    it.code = why.map(Failure::code);
+}
+
 impl Task {
+    /// The task of a plan: nothing is reported of it, and it is not abandoned.
+    pub(crate) fn of_a_plan(allow_different: bool) -> Task {
+        Task {
+            id: String::new(),
+            devices: Vec::new(),
+            to: Vec::new(),
+            asked: Instant::now(),
+            stop: AtomicU8::new(0),
+            stoppers: Mutex::default(),
+            clock: Mutex::default(),
+            tick: Condvar::new(),
+            span: Mutex::new(Span::none()),
+            tracer: None,
+            wanted: Migrate { allow_different, ..Migrate::to("") },
+        }
+    }
+
+    /// Adds something to the trace that has taken from `since` until now.
+    pub(crate) fn trace(&self, track: Track, name: &str, since: Instant, details: Details<'_>) {
+        self.tracer.iter().for_each(|tracer| tracer.span(track, name, since, details));
+    }
+
+    /// Adds the value of a figure to the trace.
+    pub(crate) fn trace_figure(&self, track: Track, name: &str, value: u64) {
+        self.tracer.iter().for_each(|tracer| tracer.figure(track, name, value));
+    }
+
     /// The devices that move, each with its target.
     pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, Spec)> + 'a {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
@@ -296,6 +359,11 @@ impl Task {
         });
     }
 
+    /// Whether the target's driver and GPU may differ from those with which the job started.
+    pub(crate) fn allow_different(&self) -> bool {
+        self.wanted.allow_different
+    }
+
     /// The longest time for which calls may be held up, if the request limits it.
     pub(crate) fn max_downtime(&self) -> Option<Duration> {
         self.wanted.max_downtime_ms.map(Duration::from_millis)
@@ -316,6 +384,7 @@ impl Task {
     /// Notes that calls continue.
     pub(crate) fn release(&self) {
         let Some(since) = lock(&self.clock).held.take() else { return };
+        self.trace(Track::Gate, "calls wait", since, &[]);
         let held_ms = since.elapsed().as_secs_f64() * 1e3;
         self.note(|it| it.downtime_ms = it.downtime_ms.max(held_ms));
     }
@@ -325,6 +394,8 @@ impl Task {
         let mut registry = lock(&REGISTRY);
         self.check()?;
         registry.change(&self.id, Some(EventKind::Committed), |it| it.state = MoveState::Committed);
+        drop(registry);
+        self.tracer.iter().for_each(|tracer| tracer.moment(Track::Whole, "commit"));
         Ok(())
     }
 
@@ -336,8 +407,10 @@ impl Task {
             match entry.it.state {
                 MoveState::Queued => {
                     registry.end(&self.id, why.state(), Some(&self.abandoned(why, None).into()));
+                    let told = registry.find(&self.id).map(|e| e.told());
                     drop(registry);
                     self.end_limits();
+                    told.iter().for_each(history::keep);
                     return Ok(());
                 }
                 MoveState::Running => {
@@ -407,6 +480,7 @@ impl Task {
         let span = tracing::info_span!(target: "migrate", "move", id = %self.id, to = %self.wanted.to);
         lock(&self.span).clone_from(&span);
         let _inside = span.enter();
+        let tracing = self.tracer.as_ref().map(|_| gate::trace());
         // A mover that panicked has opened the gate while unwinding; later moves still need this thread.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(job, self)))
             .unwrap_or_else(|_| Err(internal_error::of_thread().into()));
@@ -415,7 +489,7 @@ impl Task {
         self.end_limits();
         lock(&self.stoppers).clear();
         let total_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let told = {
+        let (state, why, ended) = {
             let mut registry = lock(&REGISTRY);
             let phase = registry.find(&self.id).and_then(|e| e.it.phase.clone());
             registry.change(&self.id, None, |it| it.total_ms = total_ms);
@@ -424,10 +498,23 @@ impl Task {
                 (Err(_), Some(why)) => (why.state(), Some(self.abandoned(why, phase).into())),
                 (Err(why), None) => (MoveState::Failed, Some(why)),
             };
-            registry.end(&self.id, state, why.as_ref());
-            registry.find(&self.id).map(|e| e.told())
+            let ended = registry.ended(&self.id, state, why.as_ref()).map(|it| Move { total_ms, ..it });
+            (state, why, ended)
         };
-        let Some(told) = told else { return };
+        let Some(told) = ended else { return };
+        let trace = self.tracer.as_ref().zip(tracing).map(|(tracer, tracing)| {
+            let details = [("result", json!(told.state)), ("reason", json!(told.reason)), ("bytes", json!(told.bytes))];
+            tracer.span(Track::Whole, &format!("move {}", self.id), begun, &details);
+            let gpus = told.legs.iter().map(|leg| (leg.gpu, format!("{} -> {}", leg.from, leg.to)));
+            Arc::new(tracer.end(tracing.end(), &gpus.collect::<Vec<_>>()))
+        });
+        // Before the end is reported: the job may end as well then.
+        history::keep(&told);
+        {
+            let mut registry = lock(&REGISTRY);
+            registry.keep_trace(&self.id, trace);
+            registry.end(&self.id, state, why.as_ref());
+        }
         if let (MoveState::Failed, Some(why)) = (told.state, &told.reason) {
             for leg in &told.legs {
                 tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", leg.gpu, leg.from);
@@ -507,13 +594,9 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) ->
         id: id.clone(),
         devices: devices.iter().map(|d| d.index).collect(),
         to,
-        asked: Instant::now(),
-        stop: AtomicU8::new(0),
-        stoppers: Mutex::default(),
-        clock: Mutex::default(),
-        tick: Condvar::new(),
-        span: Mutex::new(Span::none()),
+        tracer: wanted.trace.then(|| trace::Tracer::new(Instant::now())),
         wanted,
+        ..Task::of_a_plan(false)
     });
     let it =
         Move { id: id.clone(), by: by.to_owned(), to: task.wanted.to.clone(), at_unix_ms: unix_ms(), legs, ..Move::default() };
@@ -525,7 +608,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) ->
         started.map_err(MoveError::no_thread)?;
         registry.mover = true;
     }
-    registry.entries.push_back(Entry { task, it, begun: None });
+    registry.entries.push_back(Entry { task, it, begun: None, trace: None });
     registry.change(&id, Some(EventKind::Queued), |_| {});
     Ok(id)
 }
@@ -560,12 +643,18 @@ fn carry_out(job: &'static Job, run: Run) {
 pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
     let mut registry = lock(&REGISTRY);
     loop {
-        let told = registry.find(id).ok_or_else(|| no_such(id))?.told();
+        let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
         if told.state.is_over() {
-            return Ok(told);
+            drop(registry);
+            return Ok(with(told, trace));
         }
         registry = wait(&CHANGED, registry);
     }
+}
+
+/// A report with its trace.
+fn with(told: Move, trace: Option<Arc<Trace>>) -> Move {
+    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..told }
 }
 
 /// Cancels the given move, or the one that is under way, and waits until it is over.
@@ -600,11 +689,15 @@ pub(crate) fn close(limit: Duration) {
     drop(CHANGED.wait_timeout_while(registry, limit, |r| r.mover));
 }
 
-/// The reports of one move or of all.
+/// The reports of one move, with its trace, or of all.
 pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     let mut registry = lock(&REGISTRY);
     match id {
-        Some(id) => Ok(vec![registry.find(id).ok_or_else(|| no_such(id))?.told()]),
+        Some(id) => {
+            let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
+            drop(registry);
+            Ok(vec![with(told, trace)])
+        }
         None => Ok(registry.entries.iter().map(Entry::told).collect()),
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod memory_lock;
 pub(crate) mod pool;
 pub(crate) mod ranges;
 pub(crate) mod references;
+pub(crate) mod resident;
 pub(crate) mod spare_events;
 pub(crate) mod stream_frees;
 pub(crate) mod streams;

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// State of the calling thread that each call needs, in one thread-local because the lookup is most of the cost of a cheap call. It is
@@ -33,6 +33,39 @@ pub(crate) struct Here {
     pub(crate) puts_off: Cell<u32>,
     /// The allocation that its last copy or fill used.
     pub(crate) used: Cell<Used>,
+    /// The call that it makes, noted while a move is traced.
+    pub(crate) call: Noted,
+}
+
+/// The name of the call that a thread makes, noted while a move is traced.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    call: Cell<&'static str>,
+    /// The number of the trace during which it was noted.
+    trace: Cell<u64>,
+}
+
+/// Number of traces so far.
+static TRACES: AtomicU64 = AtomicU64::new(0);
+
+impl Noted {
+    /// Notes the call that begins; `None` if one goes on.
+    pub(crate) fn note(&self, call: Option<&'static str>) {
+        if let Some(call) = call {
+            self.call.set(call);
+            self.trace.set(TRACES.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The call, if it has begun during the current trace.
+    pub(crate) fn call(&self) -> Option<&'static str> {
+        (self.trace.get() == TRACES.load(Ordering::Relaxed)).then(|| self.call.get())
+    }
+
+    /// What was noted before is of another trace.
+    pub(crate) fn begin_trace() {
+        TRACES.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// An allocation that a thread has used, as long as the allocations of its device stay as they were.
@@ -140,6 +173,7 @@ thread_local! {
             context: Cell::new(0),
             puts_off: Cell::new(0),
             used: Cell::new(Used { version: 0, start: 0, bytes: 0 }),
+            call: Noted { call: Cell::new(""), trace: Cell::new(0) },
         }
     };
     static OWN: ManuallyDrop<RefCell<Own>> =

@@ -140,11 +140,22 @@ def check(pid, here, there):
         assert why.code == why.error == "busy" and why.id == "back", why
         expect("back")
     job.migrate(there, id="again", wait=False, queue=True)
-    job.migrate(here, id="home", wait=False, queue=True)
+    job.migrate(here, id="home", wait=False, queue=True, trace=True)
+    [home] = Job(pid).ask("report", id="home", wait=True)["moves"]
+    assert home["state"] in ("done", "failed"), home
+    names = {event["name"] for event in home["trace"]["traceEvents"]}
+    assert {"move home", "prepare", "round", "attempt to quiesce"} <= names, names
+    refused("bad_request", job.ask, "report", wait=True)
     expect("home")
     last = job.list()
     assert last["devices"][0]["place"] == here and last["moving"] is None and last["queued"] == [], last
     assert all(m["state"] in ("done", "failed") for m in job.report()), job.report()
+
+    # The same remains when the job has ended.
+    with open(os.path.join(os.environ["XDG_STATE_HOME"], "mrcuda", "moves.jsonl")) as history:
+        past = [json.loads(line) for line in history]
+    assert {move["pid"] for move in past} == {pid} and past[0]["program"] == told["program"], past
+    assert [move["move"] for move in past] == [{k: v for k, v in m.items() if k != "trace"} for m in job.report()], past
     print("scheduler: ok")
 
 

@@ -97,6 +97,7 @@ impl Scene {
             .env("XDG_RUNTIME_DIR", &self.runtime)
             .env("XDG_CONFIG_HOME", &self.path)
             .env("XDG_CACHE_HOME", &self.path)
+            .env("XDG_STATE_HOME", self.path.join("state"))
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env_remove("MRCUDA_DRIVER")
             .env_remove("MRCUDA_SERVERS");

@@ -10,6 +10,7 @@
 //! | `mix` | random programs, moved at random moments |
 //! | `nvml` | the NVML library says what CUDA says |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
+//! | `differing` | moves between places whose drivers and GPUs differ |
 //! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `order` | host and GPU see each other's writes in order at every place |
@@ -23,11 +24,13 @@
 //! | `peers` | GPUs that use each other's memory, processes that share it |
 //! | `cancel` | moves that are given up, in each phase |
 //! | `refusals` | moves that cannot work are refused with the figures, and the job goes on |
+//! | `plans` | a plan says yes only to what a move does |
 //! | `reloads` | state of code that comes and goes, journals that stay small |
 //! | `trips` | patterns of calls that wait for a remote place no oftener than they must |
 //! | `surface` | less used calls, rightly and wrongly, answer as natively |
 //! | `shortcuts` | what is answered, kept or shared without a question to the place is what natively happens |
 //! | `scopes` | atomic operations with system scope are reported once |
+//! | `shown` | the history of moves, traces, progress on a terminal |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
 //! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
@@ -51,6 +54,7 @@ mod conformance;
 mod coverage;
 mod crossings;
 mod descriptors;
+mod differing;
 mod endings;
 mod host_memory;
 mod hostile_client;
@@ -67,6 +71,7 @@ mod output;
 mod parking;
 mod peers;
 mod places;
+mod plans;
 mod process;
 mod programs;
 mod refusals;
@@ -76,6 +81,7 @@ mod scheduler;
 mod scopes;
 mod shortage;
 mod shortcuts;
+mod shown;
 mod stuck;
 mod surface;
 mod trips;

@@ -15,7 +15,7 @@ ip addr add $ADDRESS/24 dev $DEVICE && ip link set $DEVICE up || exit
 rdma link add rx0 type rxe netdev $DEVICE || exit
 
 mkdir -p /run/t/native && cd /run/t && ln -s $BIN/libsoftgpu.so native/libcuda.so.1
-export HOME=/run/t XDG_CONFIG_HOME=/run/t XDG_CACHE_HOME=/run/t MRCUDA_TOKEN_FILE=/run/t/token TMPDIR=/run/t
+export HOME=/run/t XDG_CONFIG_HOME=/run/t XDG_CACHE_HOME=/run/t XDG_STATE_HOME=/run/t/state MRCUDA_TOKEN_FILE=/run/t/token TMPDIR=/run/t
 export XDG_RUNTIME_DIR=/run/t/run && mkdir -m 700 run
 (umask 077; printf '%064d' 7 > token)
 # A port at which the client's machine gives commands to the server's.

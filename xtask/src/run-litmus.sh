@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 [ -d programs ] || tar -xzf programs.tar.gz
 litmus=programs/static/litmus
 directory=$(mktemp -d)
-export XDG_CONFIG_HOME="$directory" XDG_RUNTIME_DIR="$directory"
+export XDG_CONFIG_HOME="$directory" XDG_RUNTIME_DIR="$directory" XDG_STATE_HOME="$directory/state"
 port=${LITMUS_PORT:-7898}
 bin/mrcuda serve --listen "127.0.0.1:$port" --unix "$directory/socket" >"$directory/log" 2>&1 &
 server=$!

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -216,6 +217,16 @@ impl Executor {
         let mut view = lock(&self.views.view);
         stale(&view).into_iter().for_each(|at| self.unmap_viewed(&mut view, at));
         Ok(())
+    }
+
+    /// Notes that a round has copied so many bytes to this place.
+    pub fn note_moved(&self, bytes: u64) {
+        self.views.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// How many bytes rounds have copied to this place so far.
+    pub fn moved(&self) -> u64 {
+        self.views.moved.load(Ordering::Relaxed)
     }
 
     /// Ends the offer, and unmaps the memory of another place, except what was adopted.

@@ -45,6 +45,7 @@ impl Stage {
         command
             .env("XDG_RUNTIME_DIR", &self.directory)
             .env("XDG_CONFIG_HOME", &self.directory)
+            .env("XDG_STATE_HOME", self.directory.join("state"))
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env("MRCUDA_DRIVER", &self.driver)
             .env_remove("MRCUDA_SERVERS")

@@ -142,6 +142,10 @@ impl Place for Executor {
         memsync::receive_parts(self, conns, number, parts).map_err(Refused::from)
     }
 
+    fn moved(&self) -> u64 {
+        Executor::moved(self)
+    }
+
     fn end_rounds(&self) {
         self.end_view();
     }

@@ -406,6 +406,10 @@ impl Place for Fake {
         conns[0].read_exact(&mut memory[at..at + parts[0].width as usize]).map_err(|e| Refused::OtherEnd(e.to_string()))
     }
 
+    fn moved(&self) -> u64 {
+        0
+    }
+
     fn end_rounds(&self) {}
 
     fn close(self: Arc<Self>) {}

@@ -91,7 +91,7 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
         let place = Place::open(spec, index)?;
         tracing::debug!(target: "place", "device {index} is {} at {spec}", place.device().name);
         let device = Device::new(index, place);
-        device.watch(device.place(&gate::enter(here())));
+        device.watch(device.place(&gate::enter(here(), "cuInit")));
         devices.push(device);
     }
     // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).

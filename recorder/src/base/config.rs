@@ -42,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
     pub(crate) keep_journal: Option<PathBuf>,
+    /// The directory of the user's history of moves (`XDG_STATE_HOME`), if there is a home.
+    pub(crate) history: Option<PathBuf>,
     /// `CUDA_MODULE_LOADING=EAGER`: what the program is told; places load lazily.
     pub(crate) eager_loading: bool,
 }
@@ -117,6 +119,8 @@ fn read() -> Result<Config, ConfigError> {
         bulk_connections,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
+        // Unit tests leave nothing in the user's history.
+        history: ::control::history::path().filter(|_| !cfg!(test)),
         eager_loading: var("CUDA_MODULE_LOADING").is_some_and(|mode| mode.eq_ignore_ascii_case("EAGER")),
     })
 }

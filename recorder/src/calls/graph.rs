@@ -267,7 +267,9 @@ impl Host for CallContext {
             cooperative: false,
         };
         launch::check(device, info, &head)?;
-        launch::check_attributes(&k.attributes.concat())?;
+        let attributes = k.attributes.concat();
+        launch::check_attributes(&attributes)?;
+        launch::note_cooperative(device, &head, &attributes);
         Ok(number(device))
     }
 

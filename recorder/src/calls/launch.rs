@@ -7,9 +7,11 @@ use crate::enter::CallContext;
 use crate::host_memory::{self, system_atomics};
 use crate::job::Device;
 use crate::objects::function::{FunctionData, Told};
+use crate::objects::limits::Limits;
 use crate::order::{captures, host_waiting, landing};
 use crate::pinned::naming;
 use cuda_api::arg::{Capture, LEGACY};
+use cuda_api::calls::Call;
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
@@ -19,6 +21,7 @@ use cuda_api::wire::Wire;
 use cuda_api::work::{self, Attribute, Kernel, Work};
 use cuda_model::old_launch::Shape;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
 const EXTRA_END: usize = 0;
@@ -115,6 +118,13 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
     (l.cooperative || asked) && !clustered
 }
 
+/// Notes a cooperative launch: a move to a GPU that differs depends on it.
+pub(crate) fn note_cooperative(device: &Device, l: &Launch, attributes: &[u8]) {
+    if is_cooperative(l, attributes) {
+        device.resident.note(l);
+    }
+}
+
 /// A cooperative grid must be resident as a whole; the driver checks this at the launch. The place returns the maximum number of blocks
 /// once for each block size of a function.
 fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) -> Result<(), Code> {
@@ -124,8 +134,16 @@ fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) ->
         blockSize: l.block.iter().product::<u32>() as c_int,
         dynamicSMemSize: l.shared as usize,
     };
-    let each = cx.carry::<cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn>(&mut sent)?.numBlocks;
-    let resident = each.and_then(|n| u64::try_from(n).ok()).unwrap_or(0) * u64::from(device.limits.processors);
+    let (each, processors) = if device.differs.load(Ordering::Relaxed) {
+        // What is cached may be of another GPU.
+        let bytes = encoded(&sent, |body| cx.ask(device, cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn::ID, &[body]))?;
+        let reply = <cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn as Call>::Reply::get(&mut &bytes[..]);
+        let there = Limits::of(cx.place(device).device()).processors;
+        (reply.map_err(|_| code::ERROR_UNKNOWN)?.numBlocks, there)
+    } else {
+        (cx.carry::<cuOccupancyMaxActiveBlocksPerMultiprocessor::Fn>(&mut sent)?.numBlocks, device.limits.processors)
+    };
+    let resident = each.and_then(|n| u64::try_from(n).ok()).unwrap_or(0) * u64::from(processors);
     let blocks = l.grid.iter().map(|g| u64::from(*g)).product::<u64>();
     if blocks > resident { Err(code::ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
 }
@@ -259,6 +277,7 @@ unsafe fn launch(
             Ok(Work::Kernel(kernel))
         };
         if captures::take(cx, on, head.stream, false, kernel)? {
+            note_cooperative(on, &head, attributes);
             return Ok(());
         }
     }
@@ -271,10 +290,13 @@ unsafe fn launch(
         // SAFETY: the exported symbols pass on what the program passed.
         unsafe { note_pinned(cx, info, params) }?;
         // SAFETY: as above.
-        return on.record_error(unsafe { exec.launch_with(&head, attributes, params) });
+        on.record_error(unsafe { exec.launch_with(&head, attributes, params) })?;
+        note_cooperative(on, &head, attributes);
+        return Ok(());
     }
     if is_cooperative(&head, attributes) {
         check_residence(cx, on, &head)?;
+        on.resident.note(&head);
     }
     encoded(&head, |body| {
         body.extend_from_slice(attributes);

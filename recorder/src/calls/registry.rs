@@ -26,6 +26,8 @@ struct Kind {
     blockers_among: Option<fn(&[&'static Device]) -> Vec<MoveError>>,
     /// Gives the targets of a move what relates devices to each other. The gate is closed; the targets have all memory.
     rebuild: Option<fn(&[(&'static Device, &Place)]) -> Result<(), MoveError>>,
+    /// Tries whether that would be possible at the targets of a plan, which have no memory.
+    try_out: Option<fn(&[(&'static Device, &Place)]) -> Result<(), MoveError>>,
     /// Bytes that a target must have free for them.
     needed_bytes: Option<fn(&Job, &Device) -> u64>,
     /// Their records that may be replayed only when the job is quiesced.
@@ -55,6 +57,7 @@ impl Kind {
         blocker: None,
         blockers_among: None,
         rebuild: None,
+        try_out: None,
         needed_bytes: None,
         deferred: None,
         listed: None,
@@ -80,6 +83,7 @@ static KINDS: &[Kind] = &[
         }),
         blockers_among: Some(peer::blockers),
         rebuild: Some(peer::rebuild),
+        try_out: Some(peer::try_out),
         ..Kind::NONE
     },
     // Memory of other devices that is mapped for copies.
@@ -226,6 +230,11 @@ pub(crate) fn blockers_among(devices: &[&'static Device]) -> Vec<MoveError> {
 /// Gives the targets of a move what relates devices to each other. The gate is closed; the targets already have all memory.
 pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
     KINDS.iter().filter_map(|kind| kind.rebuild).try_for_each(|rebuild| rebuild(targets))
+}
+
+/// Why what relates devices to each other would not be possible at the targets of a plan.
+pub(crate) fn try_out(targets: &[(&'static Device, &Place)]) -> Option<MoveError> {
+    KINDS.iter().filter_map(|kind| kind.try_out).find_map(|try_out| try_out(targets).err())
 }
 
 /// Bytes that a target must have free. The locks are taken one after the other: a thread that holds the lock of mapped memory takes that

@@ -9,6 +9,7 @@ use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::{c_int, c_void};
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 
 const _: () = assert!(size_of::<sys::CUtensorMap>() == ops::TENSOR_MAP_BYTES);
 
@@ -46,6 +47,7 @@ fn encode(cx: &mut CallContext, to: *mut sys::CUtensorMap, op: u16, what: &impl 
     if bytes.len() != ops::TENSOR_MAP_BYTES {
         return Err(code::ERROR_UNKNOWN);
     }
+    device.made_tensor_maps.store(true, Ordering::Relaxed);
     // SAFETY: the callers have checked that it is not null, and the program's output has this size; bytes are copied, so alignment does
     // not matter.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };

@@ -306,23 +306,35 @@ pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveE
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
     let target = |index: u32| targets.iter().find(|(d, _)| d.index == index).copied();
+    let enabled: BTreeSet<(u32, u32)> = access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect();
+    for (user, owner) in enabled {
+        let (Some((_, user)), Some((device, owner))) = (target(user), target(owner)) else { continue };
+        chunks(device).into_iter().try_for_each(|chunk| connect_targets(user, owner, chunk, chunk))?;
+    }
+    for ((user, address), alias) in &access.aliases {
+        let (Some((_, user)), Some((_, owner))) = (target(*user), target(alias.owner)) else { continue };
+        connect_targets(user, owner, alias.chunk, Chunk { address: *address, bytes: alias.bytes })?;
+    }
+    Ok(())
+}
+
+/// Tries whether the targets of a plan, which have no memory, could be given the same access.
+pub(crate) fn try_out(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
+    let pairs = lock(&ACCESS).as_ref().map(Access::pairs).unwrap_or_default();
+    let target = |index: u32| targets.iter().find(|(d, _)| d.index == index).map(|(_, place)| *place);
+    // Without bytes both operations only test.
+    let none = || Chunk { address: 0, bytes: 0 };
+    let pairs = pairs.into_iter().filter_map(|(user, owner)| Some((target(user)?, target(owner)?)));
+    pairs.into_iter().try_for_each(|(user, owner)| connect_targets(user, owner, none(), none()))
+}
+
+/// Maps memory of one target for another.
+fn connect_targets(user: &Place, owner: &Place, chunk: Chunk, at: Chunk) -> Result<(), MoveError> {
     let ask = |place: &Place, op: u16, body: Vec<u8>| match place.begin(op, &[&body]).map(crate::place::Waiting::finish) {
         Ok((code::SUCCESS, bytes)) => Ok(bytes),
         Ok((rc, _)) | Err(rc) => Err(MoveError::TargetPeerAccess(rc)),
     };
-    let connect = |user: &Place, owner: &Place, chunk: Chunk, at: Chunk| {
-        let bytes = ask(owner, id::CHUNK_OFFER, encode(&chunk))?;
-        let offer = Offer::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
-        ask(user, id::PEER_MAP, encode(&PeerMap { address: at.address, bytes: at.bytes, offer })).map(drop)
-    };
-    let enabled: BTreeSet<(u32, u32)> = access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect();
-    for (user, owner) in enabled {
-        let (Some((_, user)), Some((device, owner))) = (target(user), target(owner)) else { continue };
-        chunks(device).into_iter().try_for_each(|chunk| connect(user, owner, chunk, chunk))?;
-    }
-    for ((user, address), alias) in &access.aliases {
-        let (Some((_, user)), Some((_, owner))) = (target(*user), target(alias.owner)) else { continue };
-        connect(user, owner, alias.chunk, Chunk { address: *address, bytes: alias.bytes })?;
-    }
-    Ok(())
+    let bytes = ask(owner, id::CHUNK_OFFER, encode(&chunk))?;
+    let offer = Offer::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
+    ask(user, id::PEER_MAP, encode(&PeerMap { address: at.address, bytes: at.bytes, offer })).map(drop)
 }

@@ -30,8 +30,8 @@ fn call(caller: Caller, inside: &Counts) {
     }
     let pass = match caller {
         Caller::AtEndUnmarked => None,
-        Caller::Beside => Some(enter_beside(here())),
-        Caller::Plain | Caller::AtEnd => Some(enter(here())),
+        Caller::Beside => Some(enter_beside(here(), "call")),
+        Caller::Plain | Caller::AtEnd => Some(enter(here(), "call")),
     };
     let inside = &inside[usize::from(caller == Caller::Beside)];
     inside.fetch_add(1, Ordering::Relaxed);
@@ -87,6 +87,7 @@ fn no_order_lets_a_call_pass_a_closed_gate() {
         assert!(run(callers, 0, Barrier::Works, 3).unwrap() > 500);
         assert!(run(callers, FENCE, Barrier::Lies, 2).unwrap() > 200, "who fences needs no barrier");
         assert!(run(callers, 0, Barrier::Refused, 3).unwrap() > 100, "then it is not closed");
+        assert!(run(callers, TRACED, Barrier::Works, 2).unwrap() > 200, "traced calls wait like others");
     }
     // The slot of a call at a thread's end is reused by the next one.
     for callers in [&[Caller::AtEnd, Caller::AtEnd][..], &[Caller::AtEnd, Caller::Plain]] {

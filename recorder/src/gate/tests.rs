@@ -17,7 +17,7 @@ fn nobody_is_inside_a_closed_gate() {
         .map(|_| {
             std::thread::spawn(|| {
                 while !STOP.load(Ordering::Relaxed) {
-                    let _pass = enter(here());
+                    let _pass = enter(here(), "call");
                     INSIDE.fetch_add(1, Ordering::SeqCst);
                     std::hint::spin_loop();
                     INSIDE.fetch_sub(1, Ordering::SeqCst);
@@ -36,7 +36,7 @@ fn nobody_is_inside_a_closed_gate() {
     for t in threads {
         t.join().unwrap();
     }
-    let pass = enter(here());
+    let pass = enter(here(), "call");
     assert_eq!(close(Duration::from_millis(20), || true).err(), Some(NotClosed::Busy), "a thread inside keeps the gate open");
     pass.outside(|| assert!(close(Duration::from_secs(60), || true).is_ok()));
     let asked = std::cell::Cell::new(0);
@@ -50,7 +50,7 @@ struct CallAtEnd(&'static AtomicU64);
 impl Drop for CallAtEnd {
     fn drop(&mut self) {
         for _ in 0..200 {
-            let _pass = enter(here());
+            let _pass = enter(here(), "call");
             self.0.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_micros(50));
             self.0.fetch_sub(1, Ordering::SeqCst);
@@ -72,7 +72,7 @@ fn calls_of_a_thread_that_ends_are_held() {
     let ended = || {
         std::thread::spawn(|| {
             LOCAL.with(|_| ());
-            let _pass = enter(here());
+            let _pass = enter(here(), "call");
             // A key that is created after the recorder's: its values are destroyed later in each round.
             let mut key = 0;
             // SAFETY: the key is writable, and the function stays; the value is not null and never dereferenced.
@@ -118,7 +118,7 @@ fn without_the_promised_barrier_it_stays_open() {
     });
     let expected = if STATE.load(Ordering::SeqCst) & FENCE == 0 { Some(NotClosed::NoBarrier) } else { None };
     assert_eq!(refused.join().unwrap(), expected);
-    drop(enter(here()));
+    drop(enter(here(), "call"));
     assert!(close(Duration::from_secs(60), || true).is_ok(), "other threads have it still");
 }
 
@@ -138,4 +138,47 @@ fn refuse_membarrier() {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
     }
+}
+
+#[test]
+fn a_trace_has_the_calls_that_waited() {
+    let _one = lock(&ONE_AT_A_TIME);
+    init();
+    let call = |name: &'static str| std::thread::spawn(move || drop(enter(here(), name)));
+    let (inside, entered) = std::sync::mpsc::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    // It has begun before the trace, and comes back while the gate is closed.
+    let before = std::thread::spawn(move || {
+        enter(here(), "before").outside(|| {
+            inside.send(()).unwrap();
+            finished.recv().unwrap();
+        });
+    });
+    entered.recv().unwrap();
+    let tracing = trace();
+    call("passes").join().unwrap();
+    let closed = close(Duration::from_secs(60), || true).unwrap();
+    let waits = call("waits");
+    finish.send(()).unwrap();
+    while held::waiting() < 2 {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    drop(closed);
+    let (held, more) = tracing.end();
+    let mut names: Vec<_> = held.iter().map(|held| held.call).collect();
+    names.sort_unstable();
+    assert_eq!((names, more), (vec![None, Some("waits")], 0), "{held:?}");
+    assert!(held.iter().all(|held| held.took >= Duration::from_millis(5)), "{held:?}");
+    waits.join().unwrap();
+    before.join().unwrap();
+    // Without a trace nothing is noted.
+    let closed = close(Duration::from_secs(60), || true).unwrap();
+    let waits = call("not noted");
+    while held_for().is_none() {
+        std::thread::yield_now();
+    }
+    drop(closed);
+    waits.join().unwrap();
+    assert!(trace().end().0.is_empty());
 }

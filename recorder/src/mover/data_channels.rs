@@ -11,12 +11,16 @@ use crate::random::random;
 use faults::Faults;
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Carried, Control, ControlReply};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How long a place may take to end its part of a round that has failed. It has no connections any more, so one that takes longer is stuck.
 const ENDING: Duration = Duration::from_secs(3);
 /// Poll interval for the end of its part.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Interval between two reports of the progress of a round.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits until a condition is met, at most as long as a place may take to end its part of a round. Returns whether it is met.
 fn comes_to_its_end(met: impl Fn() -> bool) -> bool {
@@ -67,17 +71,29 @@ impl Wires {
     /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
     /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned. A target
-    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end.
-    pub(super) fn round(&self, verify: Verify, task: &Task, limit: Option<Duration>) -> Result<Round, MoveError> {
+    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end. While a round takes long that does
+    /// not verify, `progress` gets the bytes that the target has received in all rounds.
+    pub(super) fn round(
+        &self,
+        verify: Verify,
+        task: &Task,
+        limit: Option<Duration>,
+        progress: impl Fn(u64) + Send,
+    ) -> Result<Round, MoveError> {
         let ticket = self.ticket;
         let near = !are_far(&self.source, &self.target);
         // A store has no regions of its own.
         let tell = self.target.spec().is_store();
         let part = Control::RoundTarget { ticket, verify, near };
         let (source, target) = (self.source.clone(), self.target.clone());
+        let (under_way, ended) = std::sync::mpsc::channel::<()>();
         let (from, to) = std::thread::scope(|s| {
             let to = spawn::scoped(s, "mrcuda-round", || ask(&self.target, &part, &self.source, ticket));
             let to = to.map_err(MoveError::no_thread)?;
+            // Without that thread, and in the pause, the progress is reported at the end of the round.
+            let _under_way = under_way;
+            let watched = || spawn::scoped(s, "mrcuda-progress", move || self.watch(&ended, progress));
+            drop((verify == Verify::Skip).then(watched));
             let copying = self.device.begin_copy();
             let from = task.apart_within(limit, move || {
                 let _copying = copying;
@@ -99,6 +115,30 @@ impl Wires {
         }
         // Only the target knows how much it has fetched, and when everything has arrived.
         Ok(Round { bytes_sent: from.bytes_sent, ..to })
+    }
+}
+
+/// Connects two places as a move does, and closes the connections again.
+pub(super) fn try_to_connect(source: &Place, target: &Place) -> Result<(), MoveError> {
+    let ticket = random()?;
+    let connected = connections::connect([source, target], ticket);
+    for place in [source, target] {
+        // Not `HangUp`, which would also end what a move has mapped that has begun meanwhile. A lost place has closed them.
+        let _ = place.control(&Control::EndLink { ticket });
+    }
+    connected.map(drop)
+}
+
+impl Wires {
+    /// Asks the target for its progress again and again until the round has ended.
+    fn watch(&self, ended: &Receiver<()>, progress: impl Fn(u64)) {
+        while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            match self.target.control(&Control::Moved) {
+                Ok(ControlReply::Moved(bytes)) => progress(bytes),
+                // The round itself finds out why.
+                _ => return,
+            }
+        }
     }
 }
 

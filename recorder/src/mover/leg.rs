@@ -2,9 +2,13 @@
 
 use super::compare::{Shape, compare, compare_with, shape};
 use super::data_channels::{self, Wires};
+use super::fit::{self, Different};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
+use super::rehearsal::rehearse;
+use super::residence::not_resident;
 use super::times::{keep_event_times, record_reference};
+use super::to_place::replay_to;
 use crate::base::log::lock;
 use crate::calls::registry;
 use crate::device_memory::chunks::drop_spare;
@@ -14,29 +18,22 @@ use crate::host_memory;
 use crate::job::{Device, Job, Moving};
 use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
-use crate::moves::Task;
-use crate::place::{PATIENCE, Place, Spec, Waiting};
+use crate::moves::{Task, Track};
+use crate::place::{OpenError, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::board::Constants;
-use cuda_api::code::{self, Code};
+use cuda_api::code;
 use cuda_api::ops::{self, Chunk};
-use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
-use executor::{DeviceInfo, batch};
 use faults::{Faults, Point};
 use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
 use rcuda_forwarder::{Control, ControlReply};
-use replayer::{Sink, replay};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use serde_json::json;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Maximum number of records under way to the target.
-pub(super) const WINDOW: usize = 256;
-/// Maximum number of records in a batch over a connection.
-const TOGETHER: usize = 64;
-/// Maximum bytes of records in a batch; a longer body is sent alone.
-const BYTES_TOGETHER: usize = 32 << 10;
 /// A pre-copy round that takes longer than this, and than its bytes need at the rate below, makes no progress: kernels that never end may
 /// occupy every multiprocessor, so that the kernel that compares pages cannot start.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
@@ -106,6 +103,8 @@ pub(super) struct Leg<'a> {
     /// What lay where at the place at which a parked device last executed: known from the beginning if it is parked, from the comparison
     /// if it is about to be.
     pub(super) shape: Option<Shape>,
+    /// In what the target differs from what the job started with.
+    different: Different,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
 }
@@ -133,6 +132,7 @@ impl<'a> Leg<'a> {
             late: Late::default(),
             adopts: false,
             shape,
+            different: Different::default(),
             target_clock: 0.0,
         }
     }
@@ -171,7 +171,13 @@ impl<'a> Leg<'a> {
     /// Adds to the duration of a phase, which may consist of several steps.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
         *self.told.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
+        self.task.trace(self.track(), name, since, &[]);
         self.task.tell(&self.told, None);
+    }
+
+    /// Where the trace of the move shows this GPU.
+    fn track(&self) -> Track {
+        Track::Gpu(self.device.index)
     }
 
     /// Takes a step.
@@ -235,11 +241,13 @@ impl<'a> Leg<'a> {
             if leg.parks() {
                 // NVML answers meanwhile.
                 keep_board(leg.device, &leg.source)?;
-                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0)?);
+                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0, false)?.0);
             }
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0))?)?;
+            leg.different = Different::of(leg.target()?.device(), &leg.device.info);
+            let allow_different = leg.task.allow_different();
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0), allow_different)?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -259,6 +267,7 @@ impl<'a> Leg<'a> {
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
             leg.adopt(live.iter().copied())?;
             leg.feed(live)?;
+            leg.check_made(job)?;
             leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
@@ -289,8 +298,21 @@ impl<'a> Leg<'a> {
     /// Replays records except the deferred ones.
     fn feed<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>) -> Result<(), MoveError> {
         let now = self.late.keep_back(self.device, records);
+        if let Some(why) = now.iter().find_map(|due| self.different.blocker(&due.record())) {
+            return Err(why);
+        }
         let replayed = replay_to(self.target()?, now.iter().map(Due::record), self.task);
         self.blame(replayed)
+    }
+
+    /// Checks what the job has made so far, if the target differs: tensor maps, and the grids of cooperative launches.
+    fn check_made(&self, job: &Job) -> Result<(), MoveError> {
+        if !self.different.any() {
+            return Ok(());
+        }
+        let state = fit::state_blockers(self.device, self.different);
+        let found = if state.is_some() { state } else { not_resident(job, self.device, self.target()?)? };
+        found.map_or(Ok(()), Err)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
@@ -302,7 +324,9 @@ impl<'a> Leg<'a> {
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
-        Ok(self.blame(replayed)?)
+        self.blame(replayed)?;
+        // The job may have made more meanwhile.
+        Ok(self.check_made(job)?)
     }
 
     /// Opens the data connections.
@@ -337,14 +361,21 @@ impl<'a> Leg<'a> {
         // It must be complete also if nothing is replayed now.
         let tail = lock(&self.device.ledger).take_tail()?;
         if !self.parks() {
+            let since = Instant::now();
             self.adopt(tail.iter())?;
             self.feed(tail.iter())?;
+            self.task.trace(self.track(), "replay of the journal's tail", since, &[("records", json!(tail.iter().count()))]);
         }
         self.task.check()?;
+        let since = Instant::now();
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         // A kernel that holds the whole GPU holds up a round too.
         let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
-        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit));
+        let (task, told) = (self.task, self.told.clone());
+        // Copied so far by the rounds of this target; what the report has of them is as much or less.
+        let progress =
+            move |bytes| task.tell(&::control::Leg { bytes: told.bytes.max(bytes), ..told.clone() }, Some(EventKind::Progress));
+        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() && !self.parks() && !self.is_parked() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
@@ -354,8 +385,18 @@ impl<'a> Leg<'a> {
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
         tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
+        let details = [
+            ("bytes sent", json!(round.bytes_sent)),
+            ("bytes copied from GPU to GPU", json!(round.bytes_fetched)),
+            ("bytes handed over", json!(round.bytes_adopted)),
+            ("verified", json!(verify != Verify::Skip)),
+            ("hashing at the target (ms)", json!(round.hash_ms)),
+            ("copying (ms)", json!(round.copy_ms)),
+        ];
+        self.task.trace(self.track(), "round", since, &details);
         self.told.rounds += 1;
         self.told.bytes += copied;
+        self.task.trace_figure(self.track(), &format!("bytes copied of GPU {}", self.device.index), self.told.bytes);
         self.told.bytes_by_descriptor += round.bytes_fetched;
         self.told.bytes_adopted = round.bytes_adopted;
         self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
@@ -420,6 +461,7 @@ impl<'a> Leg<'a> {
         let Some(place) = self.target.take() else { return };
         self.old = Some(self.device.commit(place, gate, moving));
         lock(&self.device.clock).reference_ms = self.target_clock;
+        self.device.differs.store(self.different.any(), Ordering::Relaxed);
     }
 
     /// Releases the source, which the job has left.
@@ -448,27 +490,80 @@ impl Drop for Leg<'_> {
     }
 }
 
-/// All blockers of a move that can be found without beginning it, and how many bytes would not be copied: a connection to a server is opened
-/// and closed again.
-pub(super) fn blockers(device: &Device, source: &Place, to: &Spec) -> (Vec<MoveError>, u64) {
-    if is_there(source, to) {
-        return (vec![MoveError::AlreadyThere], 0);
-    }
-    let mut all = blockers_at_source(device);
-    all.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
-    let mut without_copy = 0;
-    // Opening the driver in this process cannot be undone.
-    if !matches!(to, Spec::Local(_)) {
-        match Place::open(to, device.index) {
-            Ok(target) => {
-                without_copy = adoptable(source, &target).unwrap_or(0);
-                all.extend(blockers_at_target(device, &target, without_copy).unwrap_or_else(|why| vec![why]));
-                target.release();
+/// What a plan finds out about a move of one device.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    pub(super) blockers: Vec<MoveError>,
+    /// Bytes that would not be copied.
+    pub(super) adoptable: u64,
+    /// Memory at the target, if it was opened.
+    pub(super) room: Option<Room>,
+    /// In what the target differs from what the job started with.
+    pub(super) different: Different,
+    /// The target, if it could be opened.
+    pub(super) target: Option<Place>,
+}
+
+/// What a device needs at its target's GPU, and how much is free there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    gpu: [u8; 16],
+    needed: u64,
+    free: u64,
+}
+
+/// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
+/// nothing is in the way so far, the target loads the job's code. The caller releases the target.
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, task: &Task) -> Looked {
+    let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
+    looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
+    match stand_in(to, device.index) {
+        Ok(Some(target)) => {
+            looked.adoptable = adoptable(source, &target).unwrap_or(0);
+            looked.different = Different::of(target.device(), &device.info);
+            match blockers_at_target(device, &target, looked.adoptable, task.allow_different()) {
+                Ok((found, room)) => {
+                    looked.room = Some(room);
+                    looked.blockers.extend(found);
+                }
+                Err(why) => looked.blockers.push(why),
             }
-            Err(why) => all.push(why.into()),
+            // Places that a move would not use need not reach each other.
+            if looked.blockers.is_empty() {
+                looked.blockers.extend(data_channels::try_to_connect(source, &target).err());
+            }
+            // A store loads no code, and a parked job's source has none to compare with.
+            if looked.blockers.is_empty() && !to.is_store() && !source.spec().is_store() {
+                looked.blockers.extend(rehearse(job, device, source, &target, task).err());
+            }
+            looked.target = Some(target);
         }
+        Ok(None) => {}
+        Err(why) => looked.blockers.push(why.into()),
     }
-    (all, without_copy)
+    looked
+}
+
+/// Opens what a plan compares with the job. For this process, where opening the driver cannot be undone, that is a helper with the same GPU;
+/// `None` if this installation has no helpers.
+fn stand_in(to: &Spec, device: u32) -> Result<Option<Place>, OpenError> {
+    let Spec::Local(gpu) = to else { return Place::open(to, device).map(Some) };
+    if crate::base::config::get()?.driver.is_none() {
+        return Err(OpenError::NoDriver);
+    }
+    match Place::open(&Spec::Helper(*gpu), device) {
+        Err(OpenError::OwnFile(_) | OpenError::NoHelper(_)) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Why devices that move to one GPU do not fit there together, though each of them alone does.
+pub(super) fn too_little_together(rooms: &[Room]) -> Option<MoveError> {
+    rooms.iter().find_map(|room| {
+        let there = rooms.iter().filter(|other| other.gpu == room.gpu);
+        let (needed, free) = there.fold((0, u64::MAX), |(sum, free), other| (sum + other.needed, free.min(other.free)));
+        (needed > free && rooms.iter().all(|room| room.needed <= room.free)).then_some(MoveError::NoMemory { needed, free })
+    })
 }
 
 fn blockers_at_source(device: &Device) -> Vec<MoveError> {
@@ -515,31 +610,27 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 }
 
 /// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
-fn blockers_at_target(device: &Device, target: &Place, adoptable: u64) -> Result<Vec<MoveError>, MoveError> {
-    let mut all = Vec::new();
+fn blockers_at_target(
+    device: &Device,
+    target: &Place,
+    adoptable: u64,
+    allow_different: bool,
+) -> Result<(Vec<MoveError>, Room), MoveError> {
     let (have, want) = (target.device(), &device.info);
-    if target.spec().is_store() {
-        return Ok(lacks_memory(device, target, 0)?.into_iter().collect());
+    let mut all = Vec::new();
+    if !target.spec().is_store() {
+        all.extend(fit::blockers(have, want, allow_different));
+        all.extend(fit::state_blockers(device, Different::of(have, want)));
     }
-    if have.driver_version != want.driver_version {
-        all.push(MoveError::DriverVersion { target: have.driver_version, job: want.driver_version });
-    }
-    if have.capability != want.capability {
-        let (name, target, job) = (have.name.clone(), have.capability, want.capability);
-        all.push(MoveError::ComputeCapability { name, target, job });
-    }
-    all.extend(differences(have, want));
-    all.extend(lacks_memory(device, target, adoptable)?);
-    Ok(all)
-}
-
-/// Whether the target has too little memory; `adoptable`: bytes that it need not provide.
-fn lacks_memory(device: &Device, target: &Place, adoptable: u64) -> Result<Option<MoveError>, MoveError> {
     let needed = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
-    match target.control(&Control::FreeBytes)? {
-        ControlReply::FreeBytes(free) => Ok((free < needed).then_some(MoveError::NoMemory { needed, free })),
-        other => Err(MoveError::unexpected(&other)),
+    let free = match target.control(&Control::FreeBytes)? {
+        ControlReply::FreeBytes(n) => n,
+        other => return Err(MoveError::unexpected(&other)),
+    };
+    if free < needed {
+        all.push(MoveError::NoMemory { needed, free });
     }
+    Ok((all, Room { gpu: have.uuid, needed, free }))
 }
 
 /// Asks a device's place for the constants of its board, unless that was done before.
@@ -557,133 +648,6 @@ fn keep_board(device: &Device, source: &Place) -> Result<(), MoveError> {
         // Then they are not known, as before.
         Ok(_) => Ok(()),
         Err(error) => Err(MoveError::CallFailed { call: "asking for the constants of the board".to_owned(), error }),
-    }
-}
-
-/// Attributes by which programs choose what they launch and create, and which determine the layout of memory.
-const MUST_AGREE: [(A, &str); 22] = [
-    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "multiprocessors"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, "threads of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, "blocks of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, "registers of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "bytes of shared memory of a multiprocessor"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "threads of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, "registers of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "bytes of shared memory that a block can ask for"),
-    (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, "bytes of shared memory of a block that are the driver's"),
-    (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, "threads of a warp"),
-    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "launches of clusters (1: possible)"),
-    (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, "cooperative launches (1: possible)"),
-    (A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, "bytes of constant memory"),
-    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, "bytes of L2 cache"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, "bytes of L2 cache that can be set aside"),
-    (A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, "bytes of an access policy window"),
-    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, "bytes of the alignment of textures"),
-    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, "bytes of the alignment of rows of textures"),
-    (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, "bytes of the alignment of surfaces"),
-    (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing (1: yes)"),
-    (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management (1: yes)"),
-];
-
-/// In which attributes the target's GPU or driver differs from the one with which the job started. The job's code, launch sizes and
-/// addresses of variables were chosen for that one.
-fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
-    let mut all = Vec::new();
-    let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
-    if known && have.driver_build != want.driver_build {
-        all.push(MoveError::DriverBuild { target: have.driver_build.clone(), job: want.driver_build.clone() });
-    }
-    let value = |info: &DeviceInfo, id: A| info.attribute(id as i32);
-    for (id, what) in MUST_AGREE {
-        let (target, job) = (value(have, id), value(want, id));
-        if target != job {
-            all.push(MoveError::GpuAttribute { what, target, job });
-        }
-    }
-    // Without any other difference it may still be another board.
-    if all.is_empty() && have.capability == want.capability && have.name != want.name {
-        all.push(MoveError::GpuModel { target: have.name.clone(), job: want.name.clone() });
-    }
-    all
-}
-
-/// Sends the journal's records to a place; over a connection, several records in one batch.
-struct ToPlace<'a> {
-    place: &'a Place,
-    task: &'a Task,
-    /// Records that wait to be sent in a batch, and their number.
-    batch: Vec<u8>,
-    together: usize,
-    waiting: VecDeque<Answer>,
-    /// Results of a batch that were not taken yet.
-    results: VecDeque<(Code, Vec<u8>)>,
-}
-
-/// An answer to a record, or to a batch of records.
-enum Answer {
-    One(Waiting),
-    Many(Waiting),
-}
-
-impl ToPlace<'_> {
-    fn send(&mut self, id: u16, body: &[u8], how: fn(Waiting) -> Answer) -> Result<(), MoveError> {
-        let answer = self.place.begin(id, &[body]).map_err(|_| MoveError::PlaceLost(None))?;
-        self.waiting.push_back(how(answer));
-        Ok(())
-    }
-
-    fn send_batch(&mut self) -> Result<(), MoveError> {
-        if self.together == 0 {
-            return Ok(());
-        }
-        let mut body = std::mem::take(&mut self.batch);
-        let sent = self.send(ops::id::BATCH, &body, Answer::Many);
-        body.clear();
-        (self.batch, self.together) = (body, 0);
-        sent
-    }
-}
-
-impl Sink for ToPlace<'_> {
-    type Error = MoveError;
-
-    fn submit(&mut self, id: u16, body: &[u8]) -> Result<(), MoveError> {
-        self.task.check()?;
-        faults::at(Point::Replay);
-        if self.place.in_process().is_some() || body.len() > BYTES_TOGETHER {
-            self.send_batch()?;
-            return self.send(id, body, Answer::One);
-        }
-        batch::add(&mut self.batch, id, body);
-        self.together += 1;
-        if self.together >= TOGETHER || self.batch.len() >= BYTES_TOGETHER { self.send_batch() } else { Ok(()) }
-    }
-
-    fn next_result(&mut self) -> Result<(Code, Vec<u8>), MoveError> {
-        loop {
-            if let Some(result) = self.results.pop_front() {
-                return Ok(result);
-            }
-            match self.waiting.pop_front() {
-                Some(Answer::One(answer)) => return answered(self.place, answer),
-                Some(Answer::Many(answer)) => match answered(self.place, answer)? {
-                    (code::SUCCESS, bytes) => {
-                        self.results.extend(batch::results(&bytes).map_err(|e| MoveError::BadAnswer(e.to_string()))?)
-                    }
-                    failed => return Ok(failed),
-                },
-                None if self.together > 0 => self.send_batch()?,
-                None => return Err(MoveError::InternalError("no record is on its way".to_owned())),
-            }
-        }
-    }
-}
-
-fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
-    match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {
-        (code::ERROR_DEVICE_UNAVAILABLE, _) if place.is_lost() => Err(MoveError::PlaceLost(None)),
-        answer => Ok(answer),
     }
 }
 
@@ -707,14 +671,6 @@ fn objects_by_number<'r>(records: impl Iterator<Item = Record<'r>>) -> Vec<Recor
     }
     all.extend(objects.into_values());
     all
-}
-
-fn replay_to<'r>(place: &Place, records: impl Iterator<Item = Record<'r>>, task: &Task) -> Result<(), MoveError> {
-    let (batch, waiting, results) = (Vec::new(), VecDeque::new(), VecDeque::new());
-    let mut sink = ToPlace { place, task, batch, together: 0, waiting, results };
-    let all = records.map(|r| replayer::Record { seq: r.seq, id: r.id, body: r.body, reply: r.reply });
-    replay(all, &mut sink, WINDOW)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,37 +2,15 @@ use super::*;
 use std::sync::atomic::AtomicUsize;
 
 fn wanted(to: &str) -> Migrate {
-    let (gpu, id, deadline_ms, max_downtime_ms, patience_ms) = (None, None, None, None, None);
-    Migrate {
-        to: to.into(),
-        gpu,
-        id,
-        deadline_ms,
-        max_downtime_ms,
-        patience_ms,
-        verify: ::control::Verify::Auto,
-        wait: true,
-        queue: false,
-    }
+    Migrate::to(to)
 }
 
 fn task(id: &str, wanted: Migrate) -> Arc<Task> {
-    Arc::new(Task {
-        id: id.into(),
-        wanted,
-        devices: vec![0],
-        to: vec![Spec::Local(None)],
-        asked: Instant::now(),
-        stop: AtomicU8::new(0),
-        stoppers: Mutex::default(),
-        clock: Mutex::default(),
-        tick: Condvar::new(),
-        span: Mutex::new(Span::none()),
-    })
+    Arc::new(Task { id: id.into(), wanted, devices: vec![0], to: vec![Spec::Local(None)], ..Task::of_a_plan(false) })
 }
 
 fn entry(id: &str, state: MoveState) -> Entry {
-    Entry { task: task(id, wanted("local")), it: Move { id: id.into(), state, ..Move::default() }, begun: None }
+    Entry { task: task(id, wanted("local")), it: Move { id: id.into(), state, ..Move::default() }, begun: None, trace: None }
 }
 
 fn registry(all: &[(&str, MoveState)]) -> Registry {
@@ -44,7 +22,7 @@ fn registry(all: &[(&str, MoveState)]) -> Registry {
 fn registered(id: &str, state: MoveState, wanted: Migrate) -> Arc<Task> {
     let task = task(id, wanted);
     let it = Move { id: id.into(), state, ..Move::default() };
-    lock(&REGISTRY).entries.push_back(Entry { task: task.clone(), it, begun: None });
+    lock(&REGISTRY).entries.push_back(Entry { task: task.clone(), it, begun: None, trace: None });
     task
 }
 
@@ -377,4 +355,14 @@ fn work_apart_that_panics_is_an_error() {
     let t = task("a", wanted("local"));
     let result = t.apart(|| -> Result<(), MoveError> { std::panic::resume_unwind(Box::new(())) });
     assert!(matches!(result, Err(MoveError::InternalError(_))));
+}
+
+#[test]
+fn a_few_traces_are_kept() {
+    let ids: Vec<String> = (0..TRACES + 2).map(|n| format!("t{n}")).collect();
+    let mut all = registry(&ids.iter().map(|id| (id.as_str(), MoveState::Done)).collect::<Vec<_>>());
+    ids.iter().for_each(|id| all.keep_trace(id, Some(Arc::default())));
+    all.keep_trace("t0", None);
+    let kept: Vec<&str> = all.entries.iter().filter(|e| e.trace.is_some()).map(|e| e.task.id.as_str()).collect();
+    assert_eq!(kept, ids[2..].iter().map(String::as_str).collect::<Vec<_>>());
 }

@@ -123,7 +123,7 @@ abi! {
         config.check_attributes()?;
         // Clusters are of one block.
         let blocks = blocks_per_multiprocessor(function.info(), config.threads(), u64::from(config.shared));
-        count.set((blocks * device::MULTIPROCESSORS) as c_int)
+        count.set((blocks * device::multiprocessors()) as c_int)
     }
 }
 
@@ -204,6 +204,6 @@ fn best_block(
             best = (blocks * threads, threads, blocks);
         }
     }
-    grid.set((best.2 * device::MULTIPROCESSORS) as c_int)?;
+    grid.set((best.2 * device::multiprocessors()) as c_int)?;
     block.set(best.1 as c_int)
 }

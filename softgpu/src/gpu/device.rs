@@ -19,9 +19,15 @@ pub(crate) const SHARED_PER_BLOCK: u32 = 49_152;
 /// Opt-in maximum of shared memory of a block.
 pub(crate) const SHARED_OPTIN: u32 = 232_448;
 /// Multiprocessors.
-pub(crate) const MULTIPROCESSORS: u32 = 132;
+const MULTIPROCESSORS: u32 = 132;
 /// Registers of a multiprocessor and of a block.
 pub(crate) const REGISTERS: u32 = 65_536;
+
+/// Multiprocessors of a device: an H200's, unless a setting says otherwise.
+pub(crate) fn multiprocessors() -> u32 {
+    let set = config::get().attributes.iter().find(|(id, _)| *id == 16).and_then(|(_, value)| u32::try_from(*value).ok());
+    set.unwrap_or(MULTIPROCESSORS)
+}
 
 /// One device that this process sees.
 pub(crate) struct Device {

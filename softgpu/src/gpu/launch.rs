@@ -46,7 +46,7 @@ pub(crate) fn check(function: &Function, shape: &Shape) -> Res {
     }
     if shape.cooperative {
         let resident =
-            device::MULTIPROCESSORS * blocks_per_multiprocessor(function.info(), bx * by * bz, u64::from(shape.shared));
+            device::multiprocessors() * blocks_per_multiprocessor(function.info(), bx * by * bz, u64::from(shape.shared));
         if u64::from(gx) * u64::from(gy) * u64::from(gz) > u64::from(resident) {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }

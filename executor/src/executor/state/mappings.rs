@@ -122,6 +122,8 @@ pub(crate) struct Views {
     pub(crate) view: Mutex<View>,
     /// By the addresses of the source's chunks.
     pub(crate) to_adopt: Mutex<BTreeMap<u64, Imported>>,
+    /// Bytes that rounds have copied to this place.
+    pub(crate) moved: AtomicU64,
 }
 
 impl View {

@@ -22,64 +22,6 @@ fn a_round_may_take_as_long_as_its_bytes_need_at_a_low_rate() {
     assert_eq!(round_limit(16 << 30), Duration::from_secs(30 + 1024));
 }
 
-fn info() -> DeviceInfo {
-    let attributes = MUST_AGREE.iter().map(|(id, _)| (*id as i32, 7)).collect();
-    DeviceInfo { attributes, ..crate::ledger::tests::info() }
-}
-
-fn texts(have: &DeviceInfo, want: &DeviceInfo) -> Vec<String> {
-    differences(have, want).iter().map(MoveError::to_string).collect()
-}
-
-#[test]
-fn the_same_gpu_has_no_differences() {
-    assert!(differences(&info(), &info()).is_empty());
-    let other_memory = DeviceInfo { free_bytes: 1, uuid: [1; 16], pci: [1, 2, 3], driver_path: "/elsewhere".into(), ..info() };
-    assert!(differences(&other_memory, &info()).is_empty(), "another board of the same model");
-}
-
-#[test]
-fn another_build_of_the_driver_is_a_difference_if_both_are_known() {
-    let build = |build: &str| DeviceInfo { driver_build: build.into(), ..info() };
-    assert!(
-        matches!(&differences(&build("2"), &build("1"))[..], [MoveError::DriverBuild { target, job }] if target == "2" && job == "1")
-    );
-    assert!(differences(&build(""), &build("1")).is_empty() && differences(&build("1"), &build("")).is_empty());
-}
-
-#[test]
-fn every_attribute_that_counts_is_compared() {
-    for (at, (id, what)) in MUST_AGREE.iter().enumerate() {
-        let mut other = info();
-        other.attributes[at] = (*id as i32, 8);
-        assert_eq!(texts(&other, &info()), [format!("cannot move: {what}: 8 at the target, 7 where this job started")]);
-    }
-}
-
-#[test]
-fn an_attribute_that_only_one_side_knows_is_a_difference() {
-    let mut other = info();
-    other.attributes.remove(0);
-    assert_eq!(texts(&other, &info()), ["cannot move: multiprocessors: nothing known at the target, 7 where this job started"]);
-    assert_eq!(differences(&info(), &other).len(), 1);
-}
-
-#[test]
-fn all_differences_are_reported() {
-    let mut other = info();
-    other.attributes.iter_mut().for_each(|(_, value)| *value = 8);
-    other.driver_build = "2".into();
-    assert_eq!(differences(&other, &info()).len(), MUST_AGREE.len() + 1);
-}
-
-#[test]
-fn another_model_counts_if_nothing_else_differs() {
-    let named = |name: &str| DeviceInfo { name: name.into(), ..info() };
-    assert!(matches!(&differences(&named("b"), &named("a"))[..], [MoveError::GpuModel { .. }]));
-    let older = DeviceInfo { capability: [8, 0], ..named("b") };
-    assert!(differences(&older, &named("a")).is_empty(), "the capability is compared before");
-}
-
 #[test]
 fn a_plan_counts_chunks_and_modules() {
     let chunk = |seq, bytes| OwnedRecord {
@@ -129,4 +71,15 @@ fn records_without_objects_keep_their_order() {
     let records: Vec<OwnedRecord> = (0..50).map(|seq| record(seq, 0x400, (seq % 3 == 0).then_some(seq), 50 - seq)).collect();
     let order: Vec<u64> = objects_by_number(records.iter().map(OwnedRecord::as_record)).iter().map(|r| r.seq).collect();
     assert_eq!(order, (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn gpus_that_share_a_target_must_fit_there_together() {
+    let room = |gpu: u8, needed, free| Room { gpu: [gpu; 16], needed, free };
+    let said = |rooms: &[Room]| too_little_together(rooms).map(|why| why.to_string());
+    assert_eq!(said(&[room(1, 3 << 20, 5 << 20), room(2, 3 << 20, 5 << 20)]), None, "each has its own");
+    let together = said(&[room(1, 3 << 20, 5 << 20), room(2, 1, 9), room(1, 3 << 20, 4 << 20)]).unwrap();
+    assert!(together.contains("needs 6 MiB") && together.contains("4 MiB free"), "{together}");
+    assert_eq!(said(&[room(1, 9, 5)]), None, "that is found for the GPU itself");
+    assert_eq!(said(&[]), None);
 }

@@ -1,0 +1,235 @@
+//! Shows the progress of a move on a terminal. Ctrl-C asks whether to cancel the move or to leave it running.
+
+use crate::ask::{PATIENCE, connect, refused};
+use crate::failure::Failure;
+use crate::moves::of_ended_job;
+use crate::table::{bytes, duration, printable};
+use control::{AskError, Client, Migrate, Move, MoveState};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Interval between two lines of progress.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The rate is that of this time.
+const RATE_OVER: Duration = Duration::from_secs(3);
+
+/// How following a move has ended.
+#[derive(Debug)]
+pub(crate) enum Followed {
+    /// The move is over.
+    Ended(Box<Move>),
+    /// The move with this id goes on.
+    Left(String),
+}
+
+/// Whether somebody sees the progress and can answer.
+pub(crate) fn is_possible() -> bool {
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal()
+}
+
+/// Requests a move and shows its progress until it is over, or until the user leaves it running.
+pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Followed, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(nix::sys::signal::Signal::SIGINT as i32, interrupted.clone()).map_err(Failure::new)?;
+    let began = job.migrate(Migrate { wait: false, ..wanted }).map_err(|why| refused(pid, why, false))?;
+    let id = began.id;
+    let mut waiter = connect(pid, false)?;
+    let (tell, over) = sync_channel(1);
+    let awaited = id.clone();
+    std::thread::spawn(move || {
+        let told = waiter.wait_for(&awaited).or_else(|why| match (&why, of_ended_job(pid, &awaited)) {
+            // The job has ended in the same moment.
+            (AskError::Failed(_), Some(it)) => Ok(it),
+            _ => Err(why),
+        });
+        // Without a listener the move was left running.
+        let _ = tell.send(told);
+    });
+    let ended =
+        |told: Result<Move, AskError>| told.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
+    let mut rate = Rate::default();
+    loop {
+        match over.recv_timeout(INTERVAL) {
+            Ok(told) => {
+                draw("");
+                return ended(told);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("the move cannot be followed")),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if interrupted.swap(false, Ordering::Relaxed) {
+            match ask(&interrupted, &over) {
+                Choice::Leave => return Ok(Followed::Left(id)),
+                Choice::Cancel => cancel(pid, &id),
+                Choice::Ended(told) => return ended(*told),
+            }
+        }
+        // Its end comes the other way.
+        if let Ok([it]) = job.report(Some(&id), Some(PATIENCE)).as_deref() {
+            draw(&line(it, rate.at(Instant::now(), it.bytes)));
+        }
+    }
+}
+
+/// Cancels the move; a refusal is shown, and the move followed to its end.
+fn cancel(pid: u32, id: &str) {
+    eprintln!("mrcuda: cancelling the move");
+    if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(id))) {
+        eprintln!("mrcuda: {}", printable(&why.to_string()));
+    }
+}
+
+/// What to do after Ctrl-C.
+enum Choice {
+    Leave,
+    Cancel,
+    /// The move has ended before the answer.
+    Ended(Box<Result<Move, AskError>>),
+}
+
+/// Asks. A second Ctrl-C, or the end of the input, leaves the move running, as Ctrl-C does without a terminal.
+fn ask(interrupted: &AtomicBool, over: &Receiver<Result<Move, AskError>>) -> Choice {
+    let stdin = std::io::stdin();
+    let question = || {
+        draw("");
+        eprint!("leave it running in the background, or cancel? [b/c] ");
+    };
+    question();
+    loop {
+        if interrupted.swap(false, Ordering::Relaxed) {
+            eprintln!();
+            return Choice::Leave;
+        }
+        if let Ok(told) = over.try_recv() {
+            eprintln!();
+            return Choice::Ended(Box::new(told));
+        }
+        let timeout = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
+        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        // An interruption is looked at above.
+        if !matches!(poll(&mut fds, timeout), Ok(1..)) {
+            continue;
+        }
+        let mut answer = String::new();
+        match stdin.read_line(&mut answer) {
+            Ok(0) | Err(_) => {
+                eprintln!();
+                return Choice::Leave;
+            }
+            Ok(_) => {}
+        }
+        match answer.trim().to_lowercase().as_str() {
+            "b" | "background" => return Choice::Leave,
+            "c" | "cancel" => return Choice::Cancel,
+            _ => question(),
+        }
+    }
+}
+
+/// The rate at which bytes are copied.
+#[derive(Debug, Default)]
+struct Rate(VecDeque<(Instant, u64)>);
+
+impl Rate {
+    /// Bytes a second, once they are known over some time.
+    fn at(&mut self, now: Instant, bytes: u64) -> Option<f64> {
+        self.0.push_back((now, bytes));
+        while self.0.len() > 2 && self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= RATE_OVER) {
+            self.0.pop_front();
+        }
+        let (since, before) = self.0.front()?;
+        let seconds = now.duration_since(*since).as_secs_f64();
+        (bytes > *before && seconds > 0.0).then(|| (bytes - before) as f64 / seconds)
+    }
+}
+
+/// The progress of a move in a line.
+fn line(it: &Move, rate: Option<f64>) -> String {
+    let phase = match (it.state, &it.phase) {
+        (MoveState::Queued, _) => return "queued behind another move".to_owned(),
+        (MoveState::Stopping, _) => return "being abandoned".to_owned(),
+        (MoveState::Committed, _) => "release",
+        (_, Some(phase)) => phase,
+        (_, None) => "start",
+    };
+    let mut line = format!("{phase}, {}", duration(it.total_ms));
+    let total = it.chunk_bytes.saturating_sub(it.bytes_adopted);
+    // Later rounds copy pages a second time.
+    let left = total.checked_sub(it.bytes).filter(|left| *left > 0);
+    match left {
+        Some(_) => line.push_str(&format!(": {} of {}", bytes(it.bytes), bytes(total))),
+        None if it.bytes > 0 => line.push_str(&format!(": {}", bytes(it.bytes))),
+        None => {}
+    }
+    if let Some(rate) = rate {
+        line.push_str(&format!(", {}/s", bytes(rate as u64)));
+        if let Some(left) = left {
+            line.push_str(&format!(", {} left", duration(left as f64 / rate * 1e3)));
+        }
+    }
+    if let Some(waits_for) = &it.waits_for {
+        line.push_str(&format!(" ({waits_for})"));
+    }
+    line
+}
+
+/// Replaces the line of progress, if this process has the terminal: one in the background leaves it to others.
+fn draw(text: &str) {
+    let mut err = std::io::stderr().lock();
+    if nix::unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == nix::unistd::getpgrp()) {
+        let columns = columns().saturating_sub(1);
+        let text: String = printable(text).replace('\n', " ").chars().take(columns).collect();
+        // Progress that cannot be shown is no failure.
+        let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+    }
+}
+
+/// Width of the terminal.
+fn columns() -> usize {
+    // SAFETY: all-zero is a valid window size.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the call fills the window size.
+    let known = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0 && size.ws_col > 0;
+    if known { usize::from(size.ws_col) } else { 80 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_phase_bytes_rate_and_what_is_left() {
+        let it = Move {
+            state: MoveState::Running,
+            phase: Some("precopy".into()),
+            total_ms: 2500.0,
+            bytes: 1 << 30,
+            chunk_bytes: 5 << 30,
+            bytes_adopted: 1 << 30,
+            ..Move::default()
+        };
+        assert_eq!(line(&it, Some(f64::from(1 << 29))), "precopy, 2.50 s: 1.0 GiB of 4.0 GiB, 512.0 MiB/s, 6.00 s left");
+        assert_eq!(line(&Move { bytes: 5 << 30, ..it.clone() }, None), "precopy, 2.50 s: 5.0 GiB");
+        let waits =
+            Move { phase: Some("quiesce".into()), bytes: 0, chunk_bytes: 0, waits_for: Some("a kernel".into()), ..it.clone() };
+        assert_eq!(line(&waits, None), "quiesce, 2.50 s (a kernel)");
+        assert_eq!(line(&Move { state: MoveState::Queued, ..it }, None), "queued behind another move");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        assert_eq!(rate.at(start, 1000), None);
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        assert_eq!(rate.at(at(1000), 3000), Some(2000.0));
+        assert_eq!(rate.at(at(2000), 3000), Some(1000.0));
+        assert_eq!(rate.at(at(6000), 3000), None, "nothing was copied for some seconds");
+        assert_eq!(rate.at(at(7000), 2000), None, "a move that begins again");
+    }
+}

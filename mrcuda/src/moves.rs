@@ -1,0 +1,198 @@
+//! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
+
+use crate::ask::{PATIENCE, print_json, refused};
+use crate::failure::Failure;
+use crate::predict::{Predicted, describe_with_prediction, predict_move};
+use crate::table::{Table, ago, bytes, duration, printable, say};
+use crate::time::time;
+use crate::trace;
+use control::history::{self, History, Past};
+use control::{AskError, Client, ErrorCode, Move, MoveState};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Arguments of `mrcuda moves`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MovesArgs {
+    /// Process id of a job, also of one that has ended [default: the moves of all jobs of this user, as far as they have ended]
+    pid: Option<u32>,
+    /// Id of one move, to show with a timeline of its phases
+    id: Option<String>,
+    /// Show only moves of programs whose path contains this text
+    #[arg(long, value_name = "TEXT")]
+    program: Option<String>,
+    /// Show only moves that were requested within this time, for example 30m or 12h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<u64>,
+    /// Write the trace of the move to this file, if it was requested with one and the job still runs
+    #[arg(long, value_name = "FILE", requires = "id")]
+    trace: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A move, and the job that made it.
+#[derive(Debug, serde::Serialize)]
+struct Known {
+    pid: u32,
+    program: String,
+    #[serde(flatten)]
+    it: Move,
+}
+
+/// As JSON.
+#[derive(Debug, serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    known: &'a Known,
+    predicted: Option<Predicted>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(known: &'a Known) -> Shown<'a> {
+        Shown { known, predicted: predict_move(&known.it) }
+    }
+}
+
+/// Prints past and current moves.
+pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
+    let mut all = find(args)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    all.retain(|known| {
+        let recent = args.since.is_none_or(|since| now.saturating_sub(known.it.at_unix_ms) <= since);
+        recent && args.program.as_ref().is_none_or(|text| known.program.contains(text))
+    });
+    // Later jobs may have had the same process id and moves of the same ids.
+    let one = if args.id.is_some() { all.pop() } else { None };
+    if let (Some(file), Some(known)) = (&args.trace, &one) {
+        trace::File::open(file)?.write(known.it.trace.as_deref())?;
+    }
+    let one = one.map(|known| Known { it: Move { trace: None, ..known.it }, ..known });
+    match (&one, &all[..]) {
+        (Some(one), _) if args.json => print_json(&Shown::of(one))?,
+        (None, all) if args.json => print_json(&all.iter().map(Shown::of).collect::<Vec<_>>())?,
+        (Some(one), _) => say(&describe_with_prediction(&one.it)),
+        (None, []) => say(if args.pid.is_some() { "no moves yet" } else { "no moves" }),
+        (None, all) => say(&table(all, args.pid.is_none())),
+    }
+    Ok(())
+}
+
+/// The moves of the job, or those that have ended of all jobs.
+fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
+    let Some(pid) = args.pid else { return past(|_| true) };
+    let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(PATIENCE))) {
+        Ok(moves) => {
+            let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
+            return Ok(moves.into_iter().map(|it| Known { pid, program: program.clone(), it }).collect());
+        }
+        Err(why) => why,
+    };
+    // The job has ended, or does not keep that move any more.
+    let wanted = |past: &Past| past.pid == pid && args.id.as_ref().is_none_or(|id| *id == past.it.id);
+    let is_gone = match &why {
+        AskError::NoJob => true,
+        AskError::Refused(refusal) => refusal.error == ErrorCode::NoSuchMove,
+        AskError::Failed(_) => false,
+    };
+    let found = if is_gone { past(wanted).unwrap_or_else(|failure| failure.warn(Vec::new())) } else { Vec::new() };
+    if found.is_empty() { Err(refused(pid, why, args.json)) } else { Ok(found) }
+}
+
+/// Moves of the history.
+fn past(wanted: impl Fn(&Past) -> bool) -> Result<Vec<Known>, Failure> {
+    let directory = history::path().ok_or_else(|| Failure::new("no history: neither XDG_STATE_HOME nor HOME is set"))?;
+    let History { moves, skipped } = history::read(&directory).map_err(Failure::new)?;
+    if skipped > 0 {
+        eprintln!("mrcuda: {skipped} lines of the history in {} are not understood", printable(&directory.display().to_string()));
+    }
+    let known = |past: Past| Known { pid: past.pid, program: past.program, it: past.it };
+    Ok(moves.into_iter().filter(wanted).map(known).collect())
+}
+
+/// The report of a move of a job that has ended.
+pub(crate) fn of_ended_job(pid: u32, id: &str) -> Option<Move> {
+    past(|past| past.pid == pid && past.it.id == id).ok()?.pop().map(|known| known.it)
+}
+
+/// A line for each move; with `jobs` it names the job.
+fn table(moves: &[Known], jobs: bool) -> String {
+    let own = ["ID", "WHEN", "FROM", "TO", "BYTES", "DOWNTIME", "TOTAL", "LONGEST PHASES", "RESULT"];
+    let headings = [if jobs { &["PID", "PROGRAM"][..] } else { &[] }, &own].concat();
+    let mut table = Table::new(&headings);
+    for Known { pid, program, it } in moves {
+        let name = Path::new(program).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let job = if jobs { vec![pid.to_string(), name] } else { Vec::new() };
+        let own = vec![
+            it.id.clone(),
+            ago(it.at_unix_ms),
+            it.from.clone(),
+            it.to.clone(),
+            bytes(it.bytes),
+            duration(it.downtime_ms),
+            duration(it.total_ms),
+            longest(it),
+            result(it),
+        ];
+        table.row([job, own].concat());
+    }
+    table.render()
+}
+
+/// The two phases that took longest.
+fn longest(it: &Move) -> String {
+    let mut phases: Vec<(&String, &f64)> = it.phases.iter().collect();
+    phases.sort_by(|a, b| b.1.total_cmp(a.1));
+    let words: Vec<String> = phases.iter().take(2).map(|(name, ms)| format!("{name} {}", duration(**ms))).collect();
+    words.join(", ")
+}
+
+fn result(it: &Move) -> String {
+    let why = || it.reason.as_deref().unwrap_or("no reason was given");
+    let by = if it.by == "signal" { ", by signal" } else { "" };
+    match it.state {
+        MoveState::Queued => format!("queued{by}"),
+        MoveState::Running => format!("in the phase {}{by}", it.phase.as_deref().unwrap_or("?")),
+        MoveState::Stopping => format!("being abandoned{by}"),
+        MoveState::Committed => format!("committed{by}"),
+        MoveState::Done => format!("done{by}"),
+        MoveState::Failed => format!("failed{by}: {}", why()),
+        MoveState::Cancelled => why().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_line_for_each_move_with_its_result() {
+        let phases = BTreeMap::from([("delta".to_owned(), 2.0), ("plan".to_owned(), 7.5), ("prepare".to_owned(), 30.0)]);
+        let done = Move {
+            id: "m1".into(),
+            state: MoveState::Done,
+            ok: true,
+            from: "a:1/0".into(),
+            to: "local".into(),
+            by: "signal".into(),
+            bytes: 4096,
+            downtime_ms: 3.5,
+            total_ms: 40.0,
+            phases,
+            ..Move::default()
+        };
+        let failed = Move { id: "x".into(), state: MoveState::Failed, reason: Some("it rains".into()), ..Move::default() };
+        let moves = [done, failed].map(|it| Known { pid: 4711, program: "/home/you/train".into(), it });
+        let text = table(&moves, false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("ID") && lines[0].contains("DOWNTIME"), "{text}");
+        for word in ["m1", "a:1/0", "local", "4.0 KiB", "3.50 ms", "40 ms", "prepare 30 ms, plan 7.50 ms", "done, by signal"] {
+            assert!(lines[1].contains(word), "`{word}` is missing in {text}");
+        }
+        assert!(lines[2].ends_with("failed: it rains") && !text.contains("4711"), "{text}");
+        let text = table(&moves, true);
+        assert!(text.contains("PID") && text.contains("4711  train  "), "{text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What the closed gate holds up: for how long, and in a trace which calls.
+
+use crate::base::log::lock;
+use crate::thread::Noted;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// When the first call was held up since the gate was closed, in nanoseconds after [`start`] and plus one; 0: none.
+static SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// What times in [`SINCE`] count from.
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// How long the gate has been holding up a call; `None` if no call has come since it was closed, for example because all threads wait for
+/// the GPU.
+pub(crate) fn held_for() -> Option<Duration> {
+    let since = SINCE.load(Ordering::Acquire).checked_sub(1)?;
+    Some(start().elapsed().saturating_sub(Duration::from_nanos(since)))
+}
+
+/// The gate is being closed.
+pub(super) fn begin() {
+    SINCE.store(0, Ordering::Release);
+}
+
+/// A call is held up.
+pub(super) fn note() {
+    if SINCE.load(Ordering::Relaxed) == 0 {
+        let now = u64::try_from(start().elapsed().as_nanos()).unwrap_or(u64::MAX - 1) + 1;
+        // The first one counts.
+        let _ = SINCE.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+pub(super) fn waiting() -> u32 {
+    WAITING.load(Ordering::Acquire)
+}
+
+/// A call that waited at the gate during a traced move.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    /// The thread.
+    pub(crate) thread: i32,
+    /// The call; `None`: it had begun before the trace, and its wait for the GPU ended while the gate was closed.
+    pub(crate) call: Option<&'static str>,
+    /// When it came to the gate.
+    pub(crate) since: Instant,
+    /// How long it waited.
+    pub(crate) took: Duration,
+}
+
+/// Maximum number of waits that a trace has.
+const MOST: usize = 10_000;
+/// How long the end of a trace waits for threads that have not run since the gate was opened.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The waits of the trace, and how many more there were.
+static TRACE: Mutex<(Vec<Held>, u64)> = Mutex::new((Vec::new(), 0));
+/// Number of threads that wait at the gate and will note it.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// A wait at the gate, noted at its end.
+pub(super) struct Wait {
+    call: Option<&'static str>,
+    since: Instant,
+}
+
+impl Wait {
+    pub(super) fn begin(noted: &Noted) -> Wait {
+        WAITING.fetch_add(1, Ordering::AcqRel);
+        Wait { call: noted.call(), since: Instant::now() }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        // SAFETY: a system call without arguments.
+        let thread = unsafe { libc::gettid() };
+        let held = Held { thread, call: self.call, since: self.since, took: self.since.elapsed() };
+        {
+            let mut trace = lock(&TRACE);
+            if trace.0.len() < MOST { trace.0.push(held) } else { trace.1 += 1 }
+        }
+        WAITING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Begins a trace. There is one at a time.
+pub(super) fn begin_trace() {
+    Noted::begin_trace();
+    *lock(&TRACE) = (Vec::new(), 0);
+}
+
+/// The waits of the trace so far, and how many more there were than it can have. The gate is open, and no further call is noted.
+pub(super) fn take() -> (Vec<Held>, u64) {
+    let since = Instant::now();
+    while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::mem::take(&mut *lock(&TRACE))
+}

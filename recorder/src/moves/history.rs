@@ -1,0 +1,27 @@
+//! Adds the moves of this job to the user's history, which remains after its end ([`::control::history`]).
+
+use crate::base::{config, spawn};
+use ::control::Move;
+use ::control::history::{self, Past};
+use std::time::Duration;
+
+/// How long a move waits for the history: its file may be on a network that does not answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Adds a move that is about to end. A failure is logged, and the job goes on.
+pub(super) fn keep(it: &Move) {
+    let Some(directory) = config::get().ok().and_then(|config| config.history.as_ref()) else { return };
+    let program = std::fs::read_link("/proc/self/exe").map(|p| p.display().to_string()).unwrap_or_default();
+    let past = Past { pid: std::process::id(), program, it: it.clone() };
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let append = move || {
+        if let Err(why) = history::append(directory, &past) {
+            tracing::debug!(target: "migrate", "the move is not in the history: {}: {why}", directory.display());
+        }
+        // Nobody may wait any more.
+        let _ = tell.send(());
+    };
+    if spawn::spawn("mrcuda-history", append).is_ok() {
+        let _ = told.recv_timeout(PATIENCE);
+    }
+}

@@ -1,0 +1,318 @@
+//! What is shown and kept of moves: their history, traces, and progress on a terminal.
+
+use crate::cancel::Holder;
+use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use faults::Point;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tests::scene::wait_for;
+use tests::{Job, Scene, Server};
+
+/// Does not end by itself.
+const ENDLESS: [&str; 5] = ["--steps", "100000", "--pace", "3000", "--progress"];
+
+/// What `mrcuda moves` prints with these arguments: exit code, stdout, stderr.
+fn moves(scene: &Scene, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = scene.mrcuda().arg("moves").args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// The same as JSON.
+fn list(scene: &Scene, args: &[&str]) -> Vec<Value> {
+    let (code, out, err) = moves(scene, &[args, &["--json"]].concat());
+    assert_eq!(code, Some(0), "{args:?}: {out}{err}");
+    serde_json::from_str::<Value>(&out).unwrap().as_array().unwrap().clone()
+}
+
+#[test]
+fn the_history_outlives_its_jobs() {
+    let scene = Scene::new("history");
+    assert_eq!(moves(&scene, &[]), (Some(0), "no moves\n".to_owned(), String::new()));
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let jobs: Vec<Job> = ["a", "b"].map(|name| remote_orbit(&scene, name, &server.place(0), &LONG, &[])).into();
+    // Both at the same time.
+    std::thread::scope(|scope| {
+        for job in &jobs {
+            scope.spawn(|| {
+                assert!(job.migrate_with("local", &["--id", "there"]).unwrap().ok());
+                assert!(job.migrate_with(&server.place(0), &["--id", "back"]).unwrap().ok());
+                assert!(!job.migrate_with("helper:9", &["--id", "nowhere"]).unwrap().ok());
+            });
+        }
+    });
+    let pids: Vec<String> = jobs.iter().map(|job| job.pid().to_string()).collect();
+    // A job that is killed has its history as well.
+    let mut killed = remote_orbit(&scene, "killed", &server.place(0), &LONG, &[]);
+    assert!(killed.migrate_with("local", &["--id", "last"]).unwrap().ok());
+    let last = killed.pid().to_string();
+    killed.signal(libc::SIGKILL);
+    assert!(killed.ends_within(LIMIT));
+    for job in jobs {
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+
+    for pid in &pids {
+        let all = list(&scene, &[pid]);
+        let told: Vec<_> = all.iter().map(|it| (it["id"].as_str().unwrap(), it["state"].as_str().unwrap())).collect();
+        assert_eq!(told, [("there", "done"), ("back", "done"), ("nowhere", "failed")]);
+        assert!(all.iter().all(|it| it["pid"] == pid.parse::<u64>().unwrap()), "{all:?}");
+        assert!(all[0]["program"].as_str().unwrap().ends_with("/orbit"), "{}", all[0]);
+        assert!(all[0]["predicted"]["total_ms"].is_number() && all[2]["predicted"].is_null(), "{all:?}");
+        let (code, one, _) = moves(&scene, &[pid, "there"]);
+        assert!(code == Some(0) && one.contains("-> local:0: moved") && one.contains("verify"), "{one}");
+        assert!(one.contains("predicted: "), "{one}");
+        let (code, _, err) = moves(&scene, &[pid, "m77"]);
+        assert!(code == Some(1) && err.contains("does not run under mrcuda"), "{err}");
+    }
+    assert_eq!(list(&scene, &[]).len(), 7);
+    assert_eq!(list(&scene, &[&last])[0]["id"], "last");
+    let count = |args: &[&str]| list(&scene, args).len();
+    assert_eq!((count(&["--program", "orbit"]), count(&["--program", "no-such"])), (7, 0));
+    assert_eq!((count(&["--since", "2h"]), count(&["--since", "0s"]), count(&[&pids[0], "--since", "2h"])), (7, 0, 3));
+    let (_, table, _) = moves(&scene, &[]);
+    assert!(table.starts_with(&format!("{:>width$}  PROGRAM", "PID", width = last.len())), "{table}");
+    assert_eq!(table.lines().filter(|line| line.contains("orbit")).count(), 7, "{table}");
+
+    // What a machine leaves that stops in the middle of a line, and what is no line of a history.
+    let file = scene.path.join("state/mrcuda/moves.jsonl");
+    let text = std::fs::read(&file).unwrap();
+    std::fs::write(&file, [&text[..], b"\xff\x1b[2J{}\n{\"pid\":1,\"prog"].concat()).unwrap();
+    let (code, out, err) = moves(&scene, &[]);
+    assert!(code == Some(0) && out.lines().count() == 8 && err.contains("2 lines of the history"), "{out}{err}");
+    let job = remote_orbit(&scene, "next", &server.place(0), &LONG, &[]);
+    assert!(job.migrate("local").unwrap().ok());
+    assert_eq!(count(&[]), 8, "the next job writes a whole line");
+}
+
+#[test]
+fn a_history_that_others_can_read_is_not_written() {
+    let scene = Scene::new("open");
+    let server = Server::start(&scene, "one");
+    std::fs::create_dir_all(scene.path.join("state/mrcuda")).unwrap();
+    let job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
+    assert!(job.migrate("local").unwrap().ok(), "the move does not depend on it");
+    assert!(std::fs::read_dir(scene.path.join("state/mrcuda")).unwrap().next().is_none());
+    let (code, _, err) = moves(&scene, &[]);
+    assert!(code == Some(1) && err.contains("0700"), "{err}");
+    assert_eq!(list(&scene, &[&job.pid().to_string()]).len(), 1, "the job itself is asked");
+}
+
+/// Events of a trace with this name.
+fn named<'a>(trace: &'a Value, name: &str) -> Vec<&'a Value> {
+    trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == name).collect()
+}
+
+#[test]
+fn a_trace_shows_phases_rounds_and_calls_that_waited() {
+    let scene = Scene::new("trace");
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Delta);
+    let (one, two) = (Server::start(&scene, "one"), Server::start(&scene, "two"));
+    let mut job = remote_orbit(&scene, "moved", &one.place(0), &ENDLESS, &[("MRCUDA_FAULT", &fault)]);
+    let file = scene.path.join("trace.json");
+    let file = file.to_str().unwrap();
+    let read = || serde_json::from_slice::<Value>(&std::fs::read(file).unwrap()).unwrap();
+    let report = std::thread::scope(|scope| {
+        let moved = scope.spawn(|| job.migrate_with(&two.place(0), &["--id", "traced", "--trace", file]).unwrap());
+        let (_, held) = holder.wait();
+        // The gate is closed, and the program goes on to its next call.
+        std::thread::sleep(Duration::from_secs(1));
+        drop(held);
+        moved.join().unwrap()
+    });
+    assert!(report.ok() && report.0["trace"].is_null(), "{}", report.0);
+    let trace = read();
+    for phase in ["plan", "prepare", "replay", "connect", "precopy", "quiesce", "delta", "verify", "release"] {
+        let events = named(&trace, phase);
+        assert!(!events.is_empty(), "no {phase} in {trace}");
+        // As long as the report says, to a microsecond.
+        let ms: f64 = events.iter().map(|event| event["dur"].as_f64().unwrap() / 1e3).sum();
+        assert!((ms - report.number(&["phases", phase])).abs() < 1.0, "{phase}: {ms} ms in {trace}, {}", report.0);
+    }
+    let rounds = named(&trace, "round");
+    let sent = |event: &Value| {
+        event["args"]["bytes sent"].as_u64().unwrap() + event["args"]["bytes copied from GPU to GPU"].as_u64().unwrap()
+    };
+    assert_eq!(rounds.iter().map(|event| sent(event)).sum::<u64>(), report.bytes());
+    assert_eq!(rounds.iter().filter(|event| event["args"]["verified"] == true).count(), 1, "{trace}");
+    assert_eq!(named(&trace, "attempt to quiesce").len() as f64, report.number(&["closings"]));
+    assert!(!named(&trace, "calls wait").is_empty() && named(&trace, "commit").len() == 1);
+    // The program's thread waited while the move was held.
+    let all = trace["traceEvents"].as_array().unwrap();
+    let waits: Vec<_> = all.iter().filter(|event| event["pid"] == 2 && event["ph"] == "X").collect();
+    let longest = waits.iter().filter_map(|event| event["dur"].as_f64()).fold(0.0, f64::max);
+    assert!(longest > 100_000.0 && longest < 1e3 * report.number(&["downtime_ms"]) + 100_000.0, "{waits:?}, {}", report.0);
+    assert!(waits.iter().any(|event| event["name"].as_str().unwrap().starts_with("cu")), "{waits:?}");
+    assert!(waits.iter().all(|event| event["tid"] == u64::from(job.pid())), "orbit has one thread: {waits:?}");
+
+    // It can be had again, as long as the job runs.
+    std::fs::remove_file(file).unwrap();
+    let pid = job.pid().to_string();
+    let (code, _, err) = moves(&scene, &[&pid, "traced", "--trace", file]);
+    assert!(code == Some(0) && read() == trace, "{err}");
+    assert!(list(&scene, &[&pid])[0]["trace"].is_null());
+    // A move without a trace has none, and one that fails has what there was of it.
+    assert!(job.migrate_with(&one.place(0), &["--id", "untraced"]).unwrap().ok());
+    let (code, _, err) = moves(&scene, &[&pid, "untraced", "--trace", file]);
+    assert!(code == Some(1) && err.contains("without one"), "{err}");
+    let failed = job.migrate_with("helper:9", &["--trace", file]).unwrap();
+    assert!(!failed.ok());
+    let trace = read();
+    assert!(named(&trace, "prepare").len() == 1 && named(&trace, "commit").is_empty(), "{trace}");
+    // A file that cannot be written is noticed before the move.
+    let before = job.all_moves().unwrap().len();
+    assert!(job.migrate_with(&two.place(0), &["--trace", "/nowhere/trace.json"]).is_err());
+    assert_eq!(job.all_moves().unwrap().len(), before);
+    assert!(job.runs());
+}
+
+/// `mrcuda migrate` on a terminal of its own.
+struct Terminal {
+    master: File,
+    child: Child,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn migrate(scene: &Scene, job: &Job<'_>, to: &str) -> Terminal {
+        let (mut master, mut slave) = (0, 0);
+        // SAFETY: the descriptors are writable; name, modes and size are optional.
+        let made = unsafe {
+            libc::openpty(&raw mut master, &raw mut slave, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut())
+        };
+        assert_eq!(made, 0);
+        // SAFETY: both are open, and owned by nothing else.
+        let (master, slave) = unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) };
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        let mut command = scene.mrcuda();
+        command.args(["migrate", &job.pid().to_string(), "--to", to, "--id", "m"]).stdin(end()).stdout(end()).stderr(end());
+        // SAFETY: only system calls; the terminal becomes that of the new session.
+        unsafe {
+            command.pre_exec(|| match (libc::setsid(), libc::ioctl(0, libc::TIOCSCTTY, 0)) {
+                (-1, _) | (_, -1) => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        let child = command.spawn().unwrap();
+        let shown = Arc::new(Mutex::new(String::new()));
+        let (mut reader, to) = (master.try_clone().unwrap(), shown.clone());
+        assert!(reader.as_raw_fd() > 2);
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            // It fails when the other end is closed.
+            while let Ok(n @ 1..) = reader.read(&mut piece) {
+                to.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..n]));
+            }
+        });
+        Terminal { master, child, shown }
+    }
+
+    fn shown(&self) -> String {
+        self.shown.lock().unwrap().clone()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let there = wait_for(LIMIT, || self.shown().contains(text).then_some(()));
+        assert!(there.is_some(), "`{text}` is not shown: {:?}", self.shown());
+    }
+
+    fn enter(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end(mut self) -> (ExitStatus, String) {
+        let status = wait_for(LIMIT, || self.child.try_wait().unwrap()).unwrap_or_else(|| panic!("{:?}", self.shown()));
+        // What it has written last may still be on its way.
+        let _ = wait_for(Duration::from_secs(5), || self.shown().ends_with('\n').then_some(()));
+        (status, self.shown())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A move on a terminal, held in its pre-copy; `then` does something with it, and says whether it goes on to its end.
+fn held_on_a_terminal(name: &str, then: impl FnOnce(&mut Terminal, Box<dyn FnOnce()>)) -> (ExitStatus, String, Vec<String>) {
+    let scene = Scene::new(name);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Precopy);
+    let (one, two) = (Server::start(&scene, "one"), Server::start(&scene, "two"));
+    let mut job = remote_orbit(&scene, "moved", &one.place(0), &ENDLESS, &[("MRCUDA_FAULT", &fault)]);
+    let mut terminal = Terminal::migrate(&scene, &job, &two.place(0));
+    let (_, held) = holder.wait();
+    terminal.wait_for("precopy");
+    then(&mut terminal, Box::new(move || drop(held)));
+    let (status, shown) = terminal.end();
+    let over = wait_for(LIMIT, || Some(job.moves().unwrap()).filter(|moves| !moves.is_empty())).expect("the move ends");
+    wait_for_step(&mut job, 20);
+    (status, shown, over.iter().map(|it| it.state().to_owned()).collect())
+}
+
+#[test]
+fn a_terminal_shows_the_progress_of_a_move() {
+    let (status, shown, states) = held_on_a_terminal("progress", |_, go_on| go_on());
+    assert!(status.success() && shown.contains("\r\u{1b}[Kprecopy, ") && shown.contains(": moved "), "{shown:?}");
+    assert!(shown.contains("predicted: "), "{shown:?}");
+    assert_eq!(states, ["done"]);
+}
+
+#[test]
+fn interrupted_it_goes_on_in_the_background() {
+    let (status, shown, states) = held_on_a_terminal("background", |terminal, go_on| {
+        terminal.enter("\u{3}");
+        terminal.wait_for("leave it running in the background, or cancel? [b/c]");
+        terminal.enter("what?\n");
+        terminal.enter("b\n");
+        terminal.wait_for("goes on in the background");
+        go_on();
+    });
+    assert!(status.success() && shown.matches("[b/c]").count() == 2, "{shown:?}");
+    assert_eq!(states, ["done"]);
+}
+
+#[test]
+fn interrupted_it_is_cancelled() {
+    let (status, shown, states) = held_on_a_terminal("cancelled", |terminal, go_on| {
+        terminal.enter("\u{3}");
+        terminal.wait_for("[b/c]");
+        terminal.enter("c\n");
+        terminal.wait_for("cancelling");
+        // Its own thread a job must wait for.
+        go_on();
+    });
+    assert!(status.code() == Some(1) && shown.contains("the job stays where it was"), "{shown:?}");
+    assert_eq!(states, ["cancelled"]);
+}
+
+#[test]
+fn interrupted_twice_it_goes_on_and_an_end_needs_no_answer() {
+    let (status, _, states) = held_on_a_terminal("twice", |terminal, go_on| {
+        terminal.enter("\u{3}");
+        terminal.wait_for("[b/c]");
+        terminal.enter("\u{3}");
+        terminal.wait_for("goes on in the background");
+        go_on();
+    });
+    assert!(status.success());
+    assert_eq!(states, ["done"]);
+    let (status, shown, states) = held_on_a_terminal("unanswered", |terminal, go_on| {
+        terminal.enter("\u{3}");
+        terminal.wait_for("[b/c]");
+        go_on();
+    });
+    assert!(status.success() && shown.contains(": moved "), "{shown:?}");
+    assert_eq!(states, ["done"]);
+}
