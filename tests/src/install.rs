@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+/// The profile in which everything is tested: optimized, as the interpreter of the CPU driver needs it, but not across crates, so that it is
+/// compiled in half the time.
+pub const PROFILE: &str = "quick";
+
 /// An installation of mrcuda: a directory with the program and its libraries.
 #[derive(Debug, Clone)]
 pub struct Install {
@@ -15,7 +19,7 @@ pub struct Install {
 }
 
 impl Install {
-    /// The installation that the tests of this process use: the directory in `MRCUDA_BIN_DIR`, or else a release build, made
+    /// The installation that the tests of this process use: the directory in `MRCUDA_BIN_DIR`, or else a build, made
     /// by cargo at the first use.
     pub fn get() -> &'static Install {
         static INSTALL: OnceLock<Install> = OnceLock::new();
@@ -25,15 +29,15 @@ impl Install {
                     std::fs::canonicalize(&bin).unwrap_or_else(|e| panic!("MRCUDA_BIN_DIR, {}: {e}", Path::new(&bin).display()));
                 Install { target: bin.parent().unwrap_or(&bin).to_owned(), bin }
             }
-            None => Install::build().unwrap_or_else(|why| panic!("{why}")),
+            None => Install::build(PROFILE).unwrap_or_else(|why| panic!("{why}")),
         })
     }
 
-    /// Builds everything that runs under test, in the release profile: the interpreter of the CPU driver needs it.
-    pub fn build() -> Result<Install, String> {
+    /// Builds everything that runs under test, in a profile of `Cargo.toml`: [`PROFILE`] for tests, `release` for measurements.
+    pub fn build(profile: &str) -> Result<Install, String> {
         let target = target_directory()?;
         let status = cargo()
-            .args(["build", "--release", "--target-dir"])
+            .args(["build", "--profile", profile, "--target-dir"])
             .arg(&target)
             .args([
                 "-p",
@@ -54,9 +58,9 @@ impl Install {
             .status()
             .map_err(|e| format!("cannot start cargo: {e}"))?;
         if !status.success() {
-            return Err(format!("cargo build --release failed ({status})"));
+            return Err(format!("cargo build --profile {profile} failed ({status})"));
         }
-        Ok(Install { bin: target.join("release"), target })
+        Ok(Install { bin: target.join(profile), target })
     }
 
     /// A file of the installation.
@@ -97,7 +101,7 @@ pub fn target_directory() -> Result<PathBuf, String> {
 fn target_of(exe: &Path) -> Option<&Path> {
     let directory = exe.parent()?;
     let profile = if directory.ends_with("deps") { directory.parent()? } else { directory };
-    if profile.ends_with("release") || profile.ends_with("debug") { profile.parent() } else { None }
+    if ["release", "debug", PROFILE].iter().any(|name| profile.ends_with(name)) { profile.parent() } else { None }
 }
 
 #[cfg(test)]
@@ -107,6 +111,7 @@ mod tests {
     #[test]
     fn target_directories_are_found() {
         let found = |exe| target_of(Path::new(exe)).and_then(Path::to_str);
+        assert_eq!(found("/m/target/quick/xtask"), Some("/m/target"));
         assert_eq!(found("/m/target/release/xtask"), Some("/m/target"));
         assert_eq!(found("/m/target/debug/deps/system-0f"), Some("/m/target"));
         assert_eq!(found("/bundle/bin/xtask"), None);

@@ -5,6 +5,8 @@ use ::tests::{Install, Linkage, Programs, install, programs};
 use std::path::Path;
 use std::process::Command;
 
+/// The profile of what is measured, which is what is used.
+const MEASURED: &str = "release";
 /// The largest bundle that is easy to carry.
 const LIMIT: u64 = 64 << 20;
 /// What is carried of the installation.
@@ -33,7 +35,7 @@ const SCRIPTS: [(&str, &str); 5] = [
 /// Makes the bundle.
 pub(crate) fn bundle() -> Result<(), String> {
     step("building what is carried");
-    let install = Install::build()?;
+    let install = Install::build(MEASURED)?;
     build_xtask(&install)?;
     let compiled = Programs::build(&install.target)?;
     let directory = install.target.join("bundle");
@@ -100,10 +102,10 @@ fn pack(bundle: &Path, directory: &str) -> Result<(), String> {
     std::fs::remove_dir_all(bundle.join(directory)).map_err(|e| format!("{directory}: {e}"))
 }
 
-/// This program in the release profile: it drives the runs on the other machine.
+/// This program: it drives the runs on the other machine.
 fn build_xtask(install: &Install) -> Result<(), String> {
     let mut command = install::cargo();
-    command.args(["build", "--release", "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
+    command.args(["build", "--profile", MEASURED, "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build failed ({status})")),

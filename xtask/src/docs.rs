@@ -15,7 +15,8 @@ use std::process::Command;
 const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// The documentation of all crates, with what is private to them: most of them are programs.
-pub(crate) const RUSTDOC: [&str; 6] = ["doc", "--release", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
+pub(crate) const RUSTDOC: [&str; 7] =
+    ["doc", "--profile", install::PROFILE, "--workspace", "--no-deps", "--document-private-items", "--quiet"];
 
 /// Makes both, in cargo's target directory.
 pub(crate) fn docs() -> Result<(), String> {

@@ -29,11 +29,11 @@ pub(crate) fn lint() -> Result<(), String> {
     if !cargo(&["fmt", "--all", "--check"], &[])? {
         failed.push("format (cargo fmt --all)");
     }
-    // The release profile, as everywhere: what macros and build scripts need is compiled once. All targets, but not programs without
+    // The profile of the tests, as everywhere: what macros and build scripts need is compiled once. All targets, but not programs without
     // tests once more as tests, as `--all-targets` would.
     step("clippy");
     if !cargo(
-        &["clippy", "--release", "--workspace", "--lib", "--bins", "--tests", "--examples", "--quiet", "--", "-D", "warnings"],
+        &["clippy", "--profile", install::PROFILE, "--workspace", "--lib", "--bins", "--tests", "--examples", "--quiet", "--", "-D", "warnings"],
         &[],
     )? {
         failed.push("clippy");

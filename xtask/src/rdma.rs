@@ -89,10 +89,10 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     };
     step("building with RDMA, and the test programs");
     let mut cargo = install::cargo();
-    cargo.args(["build", "--release", "--features", "mrcuda/rdma,recorder/rdma", "--target-dir"]).arg(&target);
+    cargo.args(["build", "--profile", install::PROFILE, "--features", "mrcuda/rdma,recorder/rdma", "--target-dir"]).arg(&target);
     run(cargo.args(["-p", "mrcuda", "-p", "mhelper", "-p", "nvml", "-p", "recorder", "-p", "softgpu", "-p", "tests"]))?;
     Programs::build(&target)?;
-    // The next build without RDMA replaces what is in the directory of the release.
+    // The next build without RDMA replaces what is in the directory of the profile.
     let version = version(&kernel)?;
     let guest = directory.join("guest.sh");
     fs::write(&guest, script(args, &target)).map_err(|e| format!("{}: {e}", guest.display()))?;
@@ -178,7 +178,7 @@ fn script(args: &RdmaArgs, target: &Path) -> String {
         (false, false) => args.programs.join(" "),
     };
     let mut text = String::new();
-    let (bin, programs) = (target.join("release"), target.join("programs").join("static"));
+    let (bin, programs) = (target.join(install::PROFILE), target.join("programs").join("static"));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "BIN='{}'\nPROGRAMS='{}'\nNAMES='{names}'", bin.display(), programs.display());
     let _ = writeln!(text, "QUICK='{}'", if args.quick { "yes" } else { "" });

@@ -94,18 +94,18 @@ fn build() -> Result<Install, String> {
     std::thread::scope(|s| {
         let programs = s.spawn(|| Programs::build(&target));
         let mut cargo = install::cargo();
-        cargo.args(["build", "--release", "--workspace", "--target-dir"]).arg(&target).args(["--lib", "--bins", "--tests"]);
+        cargo.args(["build", "--profile", install::PROFILE, "--workspace", "--target-dir"]).arg(&target).args(["--lib", "--bins", "--tests"]);
         let crates = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
         programs.join().map_err(|_| "the thread that compiles programs panicked".to_owned())??;
         if crates.success() { Ok(()) } else { Err(format!("cargo build failed ({crates})")) }
     })?;
-    Ok(Install { bin: target.join("release"), target })
+    Ok(Install { bin: target.join(install::PROFILE), target })
 }
 
 /// Names of the tests of the program `system`.
 fn system_tests(install: &Install) -> Result<Vec<String>, String> {
     let mut cargo = install::cargo();
-    cargo.args(["test", "--release", "--quiet", "--package", "tests", "--test", "system", "--target-dir"]).arg(&install.target);
+    cargo.args(["test", "--profile", install::PROFILE, "--quiet", "--package", "tests", "--test", "system", "--target-dir"]).arg(&install.target);
     let out = cargo.args(["--", "--list"]).output().map_err(|e| format!("cannot start cargo: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
@@ -125,8 +125,8 @@ fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) ->
     // Many tests wait for processes most of the time.
     let threads = THREADS * std::thread::available_parallelism().map_or(1, usize::from);
     let mut child = install::cargo()
-        // The release profile: what was built for the programs under test is used again.
-        .args(["test", "--release", "--no-fail-fast", "--target-dir"])
+        // The same profile: what was built for the programs under test is used again.
+        .args(["test", "--profile", install::PROFILE, "--no-fail-fast", "--target-dir"])
         .arg(&install.target)
         .args(packages)
         // No crate has examples in its documentation that run; each would get a test program for them.

@@ -56,7 +56,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
 
 fn cargo_test() -> Command {
     let mut cargo = install::cargo();
-    cargo.args(["test", "--release", "--lib"]);
+    cargo.args(["test", "--profile", install::PROFILE, "--lib"]);
     CRATES.iter().for_each(|package| _ = cargo.args(["--package", package]));
     cargo
 }
