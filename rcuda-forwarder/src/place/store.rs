@@ -163,6 +163,11 @@ impl Place for Parked {
         refused()
     }
 
+    // What a round has copied is reported at its end.
+    fn moved(&self) -> u64 {
+        0
+    }
+
     fn end_rounds(&self) {}
 
     fn close(self: Arc<Self>) {}

@@ -520,7 +520,9 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
     match stand_in(to, device.index) {
         Ok(Some(target)) => {
             looked.adoptable = adoptable(source, &target).unwrap_or(0);
-            looked.different = Different::of(target.device(), &device.info);
+            if !to.is_store() {
+                looked.different = Different::of(target.device(), &device.info);
+            }
             match blockers_at_target(device, &target, looked.adoptable, task.allow_different()) {
                 Ok((found, room)) => {
                     looked.room = Some(room);
