@@ -28,10 +28,11 @@ impl Executor {
 
     /// Notes that a stream of the job is about to be destroyed.
     pub(super) fn stream_ends(&self, life: &ContextState, live: u64) -> Result<(), Code> {
-        let mark = life.pools.mark(live)?;
+        // An idle stream leaves nothing to wait for.
+        let mark = if self.gpu.query_stream(live).is_ok() { None } else { Some(life.pools.mark(live)?) };
         let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
-        s.ended.push(Arc::new(Recorded::new(mark, life.pools.clone())));
+        s.ended.extend(mark.map(|mark| Arc::new(Recorded::new(mark, life.pools.clone()))));
         if s.ended.len() > MANY {
             self.forget_finished(&mut s);
         }
