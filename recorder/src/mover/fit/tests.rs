@@ -166,7 +166,7 @@ fn what_a_driver_or_gpu_decides_stays_with_it() {
         let record = OwnedRecord { id, ..put(vec![]) };
         different.blocker(&record.as_record()).map(|why| why.code())
     };
-    let shown = Some(::control::ReasonCode::NotShown);
+    let shown = || Some(::control::ReasonCode::NotShown);
     let other = Different { any: true, ..Different::default() };
     let build = Different { driver: true, ..other };
     let newer = Different { architecture: true, capability: 100, from: 90, ..other };
@@ -175,10 +175,10 @@ fn what_a_driver_or_gpu_decides_stays_with_it() {
             .iter()
             .all(|id| blocked(*id, Different::default()).is_none())
     );
-    assert!([other, build, newer].iter().all(|different| blocked(ops::id::HEAP_MAKE, *different) == shown));
-    assert_eq!([other, build, newer].map(|different| blocked(ops::id::TILE_POOL_MAKE, different)), [None, shown, shown]);
+    assert!([other, build, newer].iter().all(|different| blocked(ops::id::HEAP_MAKE, *different) == shown()));
+    assert_eq!([other, build, newer].map(|different| blocked(ops::id::TILE_POOL_MAKE, different)), [None, shown(), shown()]);
     // An image that cannot be read.
-    assert_eq!([other, build, newer].map(|different| blocked(ops::id::IMAGE_PUT, different)), [None, shown, shown]);
+    assert_eq!([other, build, newer].map(|different| blocked(ops::id::IMAGE_PUT, different)), [None, shown(), shown()]);
 }
 
 #[test]
