@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,9 @@ pub fn append(directory: &Path, past: &Past) -> io::Result<()> {
     if line.len() > LONGEST {
         let it = Move { legs: Vec::new(), ..past.it.clone() };
         line = line_of(&Past { it, ..past.clone() })?;
+    }
+    if line.len() > LONGEST {
+        return Err(io::Error::other("the report is too long"));
     }
     let _alone = lock(directory)?;
     let [newer, older, _] = FILES.map(|name| directory.join(name));
@@ -132,6 +135,11 @@ fn make(path: &Path) -> io::Result<()> {
     if let Err(e) = directory::check(path) {
         if e.kind() != io::ErrorKind::NotFound {
             return Err(e);
+        }
+        // With the environment of another user, root would leave directories there that this user cannot change.
+        let above = path.ancestors().skip(1).find_map(|above| std::fs::metadata(above).ok());
+        if nix::unistd::Uid::effective().is_root() && above.is_some_and(|above| above.uid() != 0) {
+            return Err(io::Error::other(format!("{} would be in a directory of another user", path.display())));
         }
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
         directory::check(path)?;

@@ -14,6 +14,7 @@ const WITHOUT_ADDEND: (u32, usize) = (9, 16);
 const OBJECT: u8 = 1;
 const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
+const SECTION: u8 = 3;
 /// Symbol types of texture, sampler and surface references.
 const REFERENCES: std::ops::RangeInclusive<u8> = 10..=12;
 /// Bit of a variable's `st_other`: a managed variable, which host and GPU use at one address.
@@ -170,7 +171,15 @@ impl<'a> Cubin<'a> {
             let symbols = self.sections.get(s.link as usize).map_or(&[][..], |s| s.body);
             let is_function = |row: &[u8]| {
                 let symbol = symbols.chunks_exact(SYMBOL).nth(u32_at(row, 12) as usize);
-                symbol.is_some_and(|symbol| symbol[4] & 0xF == FUNCTION)
+                symbol.is_some_and(|symbol| match symbol[4] & 0xF {
+                    FUNCTION => true,
+                    SECTION => {
+                        let home = self.sections.get(usize::from(u16_at(symbol, 6))).map_or("", |s| s.name);
+                        // A function refers to places of its own, such as those of a jump table; no other code does.
+                        home.strip_prefix(".text.").is_some_and(|home| owner(of) != Some(home))
+                    }
+                    _ => false,
+                })
             };
             // What debuggers and unwinders read is not the program's.
             let is_memory = of.starts_with(".text") || of.starts_with(".nv.global") || of.starts_with(".nv.constant");
@@ -188,6 +197,11 @@ impl<'a> Cubin<'a> {
     pub(super) fn params(&self, kernel: &str) -> Option<Vec<Param>> {
         params(self.info.get(kernel)?)
     }
+}
+
+/// The function whose code or constants a section holds.
+fn owner(section: &str) -> Option<&str> {
+    section.strip_prefix(".text.").or_else(|| section.strip_prefix(".nv.constant")?.split_once('.').map(|(_, function)| function))
 }
 
 /// Whether a section holds variables that the program can look up by name. Bank 0 holds parameters.

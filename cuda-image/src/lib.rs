@@ -175,15 +175,60 @@ impl Image {
     pub fn has_code_for(&self, capability: u32) -> bool {
         let mut found = false;
         let walked = self.visit(u64::MAX, None, &mut |entry| {
-            found |= entry.is_ok_and(|entry| match entry.kind {
-                _ if entry.arch_specific => entry.sm == capability,
-                EntryKind::Cubin => entry.sm / 10 == capability / 10 && entry.sm <= capability,
-                EntryKind::Ptx => entry.sm <= capability,
-                EntryKind::Other => false,
-            });
+            found |= entry.is_ok_and(|entry| entry.runs_on(capability));
             Ok(())
         });
         found && walked.is_ok()
+    }
+
+    /// Whether a GPU of one compute capability executes what one of the other executes: in each part, both choose code that was compiled for
+    /// the same architecture, as machine code or as PTX. Other entries can have other contents, as code asks for what it is compiled.
+    pub fn is_same_code(&self, first: u32, second: u32) -> bool {
+        let Ok(parts) = self.parts() else { return false };
+        parts.iter().all(|part| {
+            let (first, second) = (part.chosen(first), part.chosen(second));
+            first.is_some_and(|first| second == Some(first))
+        })
+    }
+
+    /// The images among whose entries a driver chooses one each.
+    fn parts(&self) -> Result<Vec<Image>> {
+        let (ranges, is_archive) = match self.kind {
+            Kind::Linked => (load::parts(&self.bytes)?, false),
+            Kind::Archive => (size::members(&self.bytes)?, true),
+            _ => return Ok(vec![self.clone()]),
+        };
+        let mut parts = Vec::new();
+        for range in ranges {
+            let bytes = self.bytes.get(range).filter(|bytes| !bytes.is_empty());
+            let Some(bytes) = bytes else { continue };
+            let kind = match size::of(bytes) {
+                _ if !is_archive => Kind::Fatbin,
+                Ok((kind @ (Kind::Fatbin | Kind::Cubin), _)) => kind,
+                _ if ptx::looks_like(bytes) => Kind::Ptx,
+                _ => return Err(ImageError::NotThis { kind: self.kind }),
+            };
+            parts.push(Image { kind, bytes: bytes.into(), hash: Arc::default() });
+        }
+        Ok(parts)
+    }
+
+    /// What a GPU of this capability executes: code for which capability, and whether for this one alone. Machine code goes before PTX, and
+    /// newer before older. `None` if there is none, or if an entry cannot be read.
+    fn chosen(&self, capability: u32) -> Option<(u32, bool)> {
+        let mut best: Option<(bool, u32, bool)> = None;
+        let mut damaged = false;
+        let walked = self.visit(u64::MAX, None, &mut |entry| {
+            match entry {
+                Ok(entry) if entry.runs_on(capability) => {
+                    best = best.max(Some((entry.kind == EntryKind::Cubin, entry.sm, entry.arch_specific)));
+                }
+                Ok(_) => {}
+                Err(_) => damaged = true,
+            }
+            Ok(())
+        });
+        best.filter(|_| walked.is_ok() && !damaged).map(|(_, sm, alone)| (sm, alone))
     }
 
     /// Whether code of any entry may take the address of a function: it calls functions by their addresses, or refers to functions otherwise
@@ -193,7 +238,7 @@ impl Image {
         let walked = self.visit(u64::MAX, None, &mut |entry| {
             found |= entry.map_or(true, |entry| match entry.kind {
                 EntryKind::Cubin => Cubin::parse(&entry.bytes).map_or(true, |cubin| cubin.refers_to_functions()),
-                EntryKind::Ptx => ptx::calls_by_address(&entry.bytes),
+                EntryKind::Ptx => ptx::takes_addresses(&entry.bytes),
                 EntryKind::Other => false,
             });
             Ok(())
@@ -238,6 +283,18 @@ impl Image {
             }
             Kind::Cubin => f(Ok(cubin_entry(&self.bytes))),
             Kind::Ptx => f(Ok(ptx_entry(&self.bytes))),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether a GPU of this compute capability can run it.
+    fn runs_on(&self, capability: u32) -> bool {
+        match self.kind {
+            EntryKind::Other => false,
+            _ if self.arch_specific => self.sm == capability,
+            EntryKind::Cubin => self.sm / 10 == capability / 10 && self.sm <= capability,
+            EntryKind::Ptx => self.sm <= capability,
         }
     }
 }

@@ -169,10 +169,54 @@ pub(super) fn target(text: &[u8]) -> (u32, bool) {
     (0, false)
 }
 
-/// Whether a module calls functions by their addresses, which takes a prototype or a list of targets.
-pub(super) fn calls_by_address(text: &[u8]) -> bool {
-    let contains = |word: &[u8]| text.windows(word.len()).any(|w| w == word);
-    contains(b".callprototype") || contains(b".calltargets")
+/// Whether a module calls functions by their addresses, which takes a prototype or a list of targets, or names a function otherwise than to
+/// declare or call it.
+pub(super) fn takes_addresses(text: &[u8]) -> bool {
+    let functions = functions(text);
+    // Of the statement so far: whether it names a function, and whether it may.
+    let (mut names, mut may) = (false, false);
+    for token in Tokens(text) {
+        match token {
+            Token::Word(b".callprototype" | b".calltargets") => return true,
+            Token::Word(b".func" | b".entry") => may = true,
+            Token::Word(word) if word == b"call" || word.starts_with(b"call.") => may = true,
+            Token::Word(word) => names |= functions.contains(word),
+            Token::Mark(b';' | b'{' | b'}') => {
+                if names && !may {
+                    return true;
+                }
+                (names, may) = (false, false);
+            }
+            Token::Mark(_) => {}
+        }
+    }
+    names && !may
+}
+
+/// Names of all functions and kernels that a module declares.
+fn functions(text: &[u8]) -> BTreeSet<&[u8]> {
+    let mut all = BTreeSet::new();
+    let mut tokens = Tokens(text);
+    while let Some(token) = tokens.next() {
+        if !matches!(token, Token::Word(b".func" | b".entry")) {
+            continue;
+        }
+        // Return values and attributes come before the name.
+        let mut parens = 0u32;
+        for token in tokens.by_ref() {
+            match token {
+                Token::Mark(b'(') => parens += 1,
+                Token::Mark(b')') => parens = parens.saturating_sub(1),
+                Token::Word(name) if parens == 0 && is_name(name) => {
+                    all.insert(name);
+                    break;
+                }
+                Token::Mark(b';' | b'{' | b'}') => break,
+                _ => {}
+            }
+        }
+    }
+    all
 }
 
 /// Reads the declarations of a module; empty for text that is not PTX.

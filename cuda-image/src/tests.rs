@@ -302,6 +302,43 @@ fn kernels_that_print_are_told_from_others() {
 }
 
 #[test]
+fn addresses_of_functions_are_told_from_calls() {
+    let takes = |text: &str| {
+        measured(format!(".version 8.0 .target sm_70 .address_size 64 {text}\0").as_bytes()).takes_addresses_of_functions()
+    };
+    let functions = ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
+        .visible .func (.param .b32 r) f (.param .b32 x) { ret; }
+        .func .noreturn g () { trap; }";
+    let calls = "{ call.uni (r), f, (x); @%p1 call g, (); } { call (r), vprintf, (a, b); } mov.u64 %rd1, table; ret;";
+    assert!(!takes(&format!("{functions} .global .u64 table[2]; .entry k (.param .u64 p) {{ {calls} }}")));
+    assert!(takes(&format!("{functions} .entry k () {{ mov.u64 %rd1, f; ret; }}")));
+    assert!(takes(&format!("{functions} .global .u64 pointer = g;")));
+    assert!(takes(&format!("{functions} .global .align 8 .u64 table[2] = {{f, g}};")));
+    assert!(takes(".global .u64 later = k; .entry k () { ret; }"));
+    assert!(takes(".entry k () { prototype : .callprototype ()_ (); call %rd1, (), prototype; ret; }"));
+}
+
+#[test]
+fn another_gpu_executes_the_same_code_or_not() {
+    let ptx =
+        |target: &str| measured(format!(".version 8.0 .target {target} .address_size 64 .entry k () {{ ret; }}\0").as_bytes());
+    assert!(ptx("sm_80").is_same_code(90, 100));
+    assert!(!ptx("sm_100").is_same_code(90, 100), "there was none before");
+    assert!(!ptx("sm_90a").is_same_code(90, 100) && ptx("sm_90a").is_same_code(90, 90));
+    // Machine code with PTX of the same capability, and code for the second one.
+    let text = |sm: u32| format!(".version 9.0\n.target sm_{sm}\n.visible .entry k() {{ ret; }}\n").into_bytes();
+    let (of_80, of_90, text_80, text_90) = (cubin(80, false, &[]), cubin(90, true, &[]), text(80), text(90));
+    let (machine_80, machine_90) = ((2, 80, 0, Pack::None, &of_80[..]), (2, 90, 0, Pack::None, &of_90[..]));
+    let (ptx_80, ptx_90) = ((1, 80, 0, Pack::None, &text_80[..]), (1, 90, 0, Pack::None, &text_90[..]));
+    assert!(measured(&fatbin(&[machine_80, ptx_80])).is_same_code(80, 90));
+    assert!(!measured(&fatbin(&[machine_80, ptx_80, machine_90])).is_same_code(80, 90));
+    assert!(!measured(&fatbin(&[machine_80, ptx_80, ptx_90])).is_same_code(80, 90));
+    assert!(measured(&fatbin(&[machine_80, ptx_80, ptx_90])).is_same_code(90, 100));
+    let machine = measured(&cubin(80, true, &[]));
+    assert!(machine.is_same_code(80, 89) && !machine.is_same_code(80, 90));
+}
+
+#[test]
 fn kernels_with_references_are_told_from_others() {
     let text = ".version 6.4 .target sm_52 .address_size 64
         .global .texref picture; .global .surfref board; .global .u32 counter;

@@ -38,6 +38,8 @@ pub(crate) struct Job {
     pub(crate) graphs: cuda_model::graph::Shared,
     /// Zero of the job's clock, on which event times of different places are compared.
     started: Instant,
+    /// Whether the program has got tensor maps, which every device can use, whichever made them.
+    pub(crate) made_tensor_maps: AtomicBool,
 }
 
 /// One GPU as the program sees it. The fields that most calls read come first, together in two cache lines.
@@ -95,8 +97,9 @@ pub(crate) struct Device {
     /// Whether its place has another driver or GPU than the first one, in any way that counts: what the program was told need not be true of
     /// launches there.
     pub(crate) differs: AtomicBool,
-    /// Whether the program has got tensor maps from it.
-    pub(crate) made_tensor_maps: AtomicBool,
+    /// The place where it executed last, which is not where it is while it is parked: what a driver or an architecture decides for itself
+    /// may be in its memory as that place decided.
+    executed_at: Mutex<DeviceInfo>,
     /// Whether the place takes part in a round of a move as its source, perhaps of an earlier move that was abandoned.
     copying: AtomicBool,
     /// The reported place, for readers that must not wait at the gate.
@@ -228,6 +231,7 @@ impl Device {
             releasing: Mutex::default(),
             fence: Mutex::default(),
             limits: Limits::of(&info),
+            executed_at: Mutex::new(info.clone()),
             info,
             board: OnceLock::new(),
             whereabouts: Mutex::new(Whereabouts::of(&place)),
@@ -244,7 +248,6 @@ impl Device {
             clock: Mutex::default(),
             resident: Resident::default(),
             differs: AtomicBool::new(false),
-            made_tensor_maps: AtomicBool::new(false),
             copying: AtomicBool::new(false),
         }
     }
@@ -284,11 +287,24 @@ impl Device {
             self.unsearched.store(true, Ordering::Release);
         }
         place.begin_to_execute();
+        if !place.spec().is_store() {
+            let (mut now, mut at) = (place.device().clone(), lock(&self.executed_at));
+            if now.driver_build.is_empty() && now.driver_version == at.driver_version {
+                // It is taken for the same one, so the next place is compared with that.
+                now.driver_build = std::mem::take(&mut at.driver_build);
+            }
+            *at = now;
+        }
         *lock(&self.whereabouts) = Whereabouts::of(&place);
         let old = self.place.swap(Box::into_raw(Box::new(place)), Ordering::AcqRel);
         self.epoch.fetch_add(1, Ordering::AcqRel);
         // SAFETY: created by Box::into_raw; the gate is closed and no waiter is left, so nothing borrows it.
         unsafe { Box::from_raw(old) }
+    }
+
+    /// The place where it executed last.
+    pub(crate) fn executed_at(&self) -> DeviceInfo {
+        lock(&self.executed_at).clone()
     }
 
     /// Changes the state of the primary context.
@@ -582,7 +598,13 @@ pub(crate) fn fail_calls() {
 impl Job {
     /// A job with these devices.
     pub(crate) fn new(devices: Vec<Device>) -> Job {
-        Job { devices, tables: Tables::new(), graphs: cuda_model::graph::Shared::new(0), started: Instant::now() }
+        Job {
+            devices,
+            tables: Tables::new(),
+            graphs: cuda_model::graph::Shared::new(0),
+            started: Instant::now(),
+            made_tensor_maps: AtomicBool::new(false),
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum MoveError {
     NoSuchGpu { gpu: u32, last: usize },
     #[error("{} is under way: wait for it, cancel it, or ask to be queued behind it", named(.id.as_deref()))]
     Busy { id: Option<String> },
+    #[error("another plan of this job is being made: ask again when it is ready")]
+    Planning,
     #[error("{waiting} moves are waiting already")]
     QueueFull { waiting: usize, ahead: String },
     #[error("this job has a move {id} already (mrcuda moves shows what became of it)")]
@@ -252,7 +254,7 @@ impl MoveError {
             MoveError::BadPlace(_) => ReasonCode::BadPlace,
             MoveError::PlaceCount { .. } => ReasonCode::PlaceCount,
             MoveError::NoSuchGpu { .. } => ReasonCode::NoSuchGpu,
-            MoveError::Busy { .. } => ReasonCode::Busy,
+            MoveError::Busy { .. } | MoveError::Planning => ReasonCode::Busy,
             MoveError::QueueFull { .. } => ReasonCode::QueueFull,
             MoveError::DuplicateId { .. } => ReasonCode::DuplicateId,
             MoveError::NoSuchMove { .. } => ReasonCode::NoSuchMove,

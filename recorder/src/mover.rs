@@ -25,7 +25,7 @@ use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 mod compare;
@@ -41,10 +41,20 @@ mod residence;
 mod times;
 mod to_place;
 
+/// Held by the only thread that makes a plan.
+static PLANNING: Mutex<()> = Mutex::new(());
+
 /// Returns the blockers of a move and the amount of state to transfer. Opens the targets to compare them, to connect them with the sources
 /// and to load the job's code, and closes them again; the job continues meanwhile.
 pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_different: bool) -> Result<Plan, MoveError> {
     let (devices, specs) = moves::understand(job, gpu, to)?;
+    // Each loads the job's code at its target.
+    let _alone = match PLANNING.try_lock() {
+        Ok(alone) => alone,
+        // A planner has panicked, which was noted.
+        Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(MoveError::Planning),
+    };
     // While a move is under way it owns the places.
     let places = |moving: Moving| devices.iter().map(|d| d.place_for_mover(&moving).clone()).collect::<Vec<Place>>();
     let sources = Moving::try_begin().map(places);

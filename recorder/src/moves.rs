@@ -202,12 +202,25 @@ impl Registry {
     }
 }
 
+/// Maximum length of a reason: texts of places are in it.
+const LONGEST_REASON: usize = 4 << 10;
+
+/// Shortens a text that is too long.
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST_REASON {
+        let end = (0..=LONGEST_REASON).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    text
+}
+
 /// Gives a report its end.
 fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
     it.state = state;
     it.ok = state == MoveState::Done;
     it.phase = None;
-    it.reason = why.map(Failure::to_string);
+    it.reason = why.map(|why| cut(why.to_string()));
     it.code = why.map(Failure::code);
 }
 

@@ -118,8 +118,19 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
     (l.cooperative || asked) && !clustered
 }
 
-/// Notes a cooperative launch: a move to a GPU that differs depends on it.
+/// Notes a launch with clusters of more than one block, or a cooperative one with any: how many of them another GPU holds is not known.
+fn note_clusters(device: &Device, l: &Launch, attributes: &[u8]) {
+    let of_one = |a: &[u8]| a[8..20].chunks_exact(4).all(|n| n == 1_u32.to_le_bytes());
+    let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
+    let cooperative = l.cooperative || all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE) && a[8..12] != [0; 4]);
+    if all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) && (cooperative || !of_one(a))) {
+        device.resident.note_clusters();
+    }
+}
+
+/// Notes a cooperative launch, and one with clusters: a move to a GPU that differs depends on them.
 pub(crate) fn note_cooperative(device: &Device, l: &Launch, attributes: &[u8]) {
+    note_clusters(device, l, attributes);
     if is_cooperative(l, attributes) {
         device.resident.note(l);
     }
@@ -294,6 +305,7 @@ unsafe fn launch(
         note_cooperative(on, &head, attributes);
         return Ok(());
     }
+    note_clusters(on, &head, attributes);
     if is_cooperative(&head, attributes) {
         check_residence(cx, on, &head)?;
         on.resident.note(&head);

@@ -47,7 +47,7 @@ fn encode(cx: &mut CallContext, to: *mut sys::CUtensorMap, op: u16, what: &impl 
     if bytes.len() != ops::TENSOR_MAP_BYTES {
         return Err(code::ERROR_UNKNOWN);
     }
-    device.made_tensor_maps.store(true, Ordering::Relaxed);
+    cx.job.made_tensor_maps.store(true, Ordering::Relaxed);
     // SAFETY: the callers have checked that it is not null, and the program's output has this size; bytes are copied, so alignment does
     // not matter.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };

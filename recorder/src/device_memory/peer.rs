@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A mapping of the program that a device other than the memory's owner may use.
 #[derive(Debug, Clone, Copy)]
@@ -328,11 +329,16 @@ pub(crate) fn try_out(targets: &[(&'static Device, &Place)]) -> Result<(), MoveE
     pairs.into_iter().try_for_each(|(user, owner)| connect_targets(user, owner, none(), none()))
 }
 
+/// How long a target may take to give or map a chunk.
+const CONNECTING: Duration = Duration::from_secs(60);
+
 /// Maps memory of one target for another.
 fn connect_targets(user: &Place, owner: &Place, chunk: Chunk, at: Chunk) -> Result<(), MoveError> {
-    let ask = |place: &Place, op: u16, body: Vec<u8>| match place.begin(op, &[&body]).map(crate::place::Waiting::finish) {
-        Ok((code::SUCCESS, bytes)) => Ok(bytes),
-        Ok((rc, _)) | Err(rc) => Err(MoveError::TargetPeerAccess(rc)),
+    let ask = |place: &Place, op: u16, body: Vec<u8>| match place.begin(op, &[&body]).map(|asked| asked.finish_within(CONNECTING))
+    {
+        Ok(Some((code::SUCCESS, bytes))) => Ok(bytes),
+        Ok(None) => Err(MoveError::PlaceSilent(CONNECTING)),
+        Ok(Some((rc, _))) | Err(rc) => Err(MoveError::TargetPeerAccess(rc)),
     };
     let bytes = ask(owner, id::CHUNK_OFFER, encode(&chunk))?;
     let offer = Offer::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;

@@ -2,12 +2,12 @@
 //!
 //! A move demands that they are equal, unless the request allows differences. Then each thing on which the job relies is compared by itself:
 //! what the program was told must be true, the target must have code for what is loaded, and what a driver or an architecture decides for
-//! itself (addresses of functions, the inside of the device heap, tensor maps) must not be in the job's memory. The replay shows whether the
-//! target's answers are as good, and a comparison of addresses whether the memory is where it was.
+//! itself (addresses of functions, the inside of the device heap, tensor maps) must not be in the job's memory. After the replay the target
+//! says what its functions can do, and a comparison of addresses shows whether the memory is where it was.
 
-use crate::job::Device;
+use crate::job::{Device, Job};
 use crate::move_error::MoveError;
-use cuda_api::ops::{self, CodeFacts, FunctionInfo, ImageLoaded, ImagePut};
+use cuda_api::ops::{self, FunctionInfo, ImagePut};
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::Wire;
 use cuda_image::{Image, Kind};
@@ -15,7 +15,7 @@ use executor::DeviceInfo;
 use journal::Record;
 use std::sync::atomic::Ordering;
 
-/// In what a target differs from what the job started with.
+/// In what a target differs from another place of the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Different {
     /// The driver is another version or build.
@@ -24,20 +24,30 @@ pub(super) struct Different {
     architecture: bool,
     /// The compute capability of the target: 10 × major + minor.
     capability: u32,
+    /// The compute capability of the other place.
+    from: u32,
     /// It differs in any way.
     any: bool,
 }
 
 impl Different {
+    /// In what a target differs from the place where a device executed last. What a driver or an architecture has decided is in memory as
+    /// that place decided, or as earlier places did that decide the same: otherwise the device could not have come there.
+    pub(super) fn since(device: &Device, target: &DeviceInfo) -> Different {
+        Different::of(target, &device.executed_at())
+    }
+
     /// What differs at a target. Of a driver whose build is not known, only the version counts.
     pub(super) fn of(have: &DeviceInfo, want: &DeviceInfo) -> Different {
         let known = !have.driver_build.is_empty() && !want.driver_build.is_empty();
         let driver = have.driver_version != want.driver_version || (known && have.driver_build != want.driver_build);
         let number = |n: i32| u32::try_from(n).unwrap_or_default();
+        let capability = |info: &DeviceInfo| number(info.capability[0]) * 10 + number(info.capability[1]);
         Different {
             driver,
             architecture: have.capability != want.capability,
-            capability: number(have.capability[0]) * 10 + number(have.capability[1]),
+            capability: capability(have),
+            from: capability(want),
             any: have.driver_version != want.driver_version
                 || have.capability != want.capability
                 || !differences(have, want).is_empty(),
@@ -62,23 +72,30 @@ impl Different {
 
     /// Why the target cannot hold what a record makes.
     pub(super) fn blocker(self, record: &Record<'_>) -> Option<MoveError> {
-        if !self.driver && !self.architecture {
-            return None;
-        }
+        let code = self.driver || self.architecture;
         match record.id {
-            ops::id::HEAP_MAKE => {
-                Some(MoveError::NotShown("the job's code uses the device heap, which each driver organizes in its own way"))
+            ops::id::HEAP_MAKE if self.any => Some(MoveError::NotShown(
+                "the job's code uses the device heap, which each driver organizes in its own way for its GPU",
+            )),
+            ops::id::TILE_POOL_MAKE if code => {
+                Some(MoveError::NotShown("the job has sparse arrays, whose tiles each driver and GPU stores in its own way"))
             }
-            ops::id::IMAGE_PUT => self.image_blocker(record.body),
+            ops::id::IMAGE_PUT if code => self.image_blocker(record.body),
             _ => None,
         }
     }
 
     fn image_blocker(self, mut body: &[u8]) -> Option<MoveError> {
-        let put = ImagePut::get(&mut body).ok()?;
-        let image = Image::from_bytes(Kind::from_code(put.kind)?, body.into()).ok()?;
+        let image = ImagePut::get(&mut body).ok().and_then(|put| Image::from_bytes(Kind::from_code(put.kind)?, body.into()).ok());
+        let Some(image) = image else {
+            return Some(MoveError::NotShown("the job has loaded code that cannot be read"));
+        };
         if self.architecture && !image.has_code_for(self.capability) {
             return Some(MoveError::NoCode { capability: self.capability });
+        }
+        if self.architecture && !image.is_same_code(self.from, self.capability) {
+            let other = "the job has loaded code of which the target would execute a variant that was made for another compute capability";
+            return Some(MoveError::NotShown(other));
         }
         let functions = "the job's code takes addresses of functions, which may differ there and may be in the job's memory";
         image.takes_addresses_of_functions().then_some(MoveError::NotShown(functions))
@@ -86,9 +103,12 @@ impl Different {
 }
 
 /// Why a device cannot be at a target that differs, whatever is loaded.
-pub(super) fn state_blockers(device: &Device, different: Different) -> Option<MoveError> {
-    let made = different.architecture && device.made_tensor_maps.load(Ordering::Relaxed);
-    made.then_some(MoveError::NotShown("the job has made tensor maps, whose form depends on the compute capability"))
+pub(super) fn state_blockers(job: &Job, device: &Device, different: Different) -> Option<MoveError> {
+    if different.architecture && job.made_tensor_maps.load(Ordering::Relaxed) {
+        return Some(MoveError::NotShown("the job has made tensor maps, whose form depends on the compute capability"));
+    }
+    let clusters = "the job has launched clusters of blocks, and each GPU holds other numbers of them";
+    (different.any && device.resident.has_clusters()).then_some(MoveError::NotShown(clusters))
 }
 
 /// How an attribute of a target may differ from what the program was told.
@@ -253,36 +273,13 @@ pub(super) fn blockers(have: &DeviceInfo, want: &DeviceInfo, allow_different: bo
     all
 }
 
-/// Whether an answer to a replayed record that differs from the job's is as good for what the job may do with it.
-pub(super) fn is_as_good(id: u16, told: &[u8], got: &[u8]) -> bool {
-    match id {
-        ops::id::FUNCTION_INFO => both(told, got).is_some_and(|(told, got)| function_is_as_good(&told, &got)),
-        ops::id::IMAGE_LOAD => both(told, got).is_some_and(|(told, got)| load_is_as_good(&told, &got)),
-        _ => false,
-    }
-}
-
-fn both<T: Wire>(mut told: &[u8], mut got: &[u8]) -> Option<(T, T)> {
-    Some((T::get(&mut told).ok()?, T::get(&mut got).ok()?))
-}
-
-/// Whether every launch is possible that was possible before.
-fn function_is_as_good(told: &FunctionInfo, got: &FunctionInfo) -> bool {
+/// Whether every launch of a function is possible that was possible before.
+pub(super) fn function_is_as_good(told: &FunctionInfo, got: &FunctionInfo) -> bool {
     let same = (&got.params, &got.name, got.references) == (&told.params, &told.name, told.references);
     same && got.max_threads >= told.max_threads
         && got.static_shared <= told.static_shared
         && got.max_dynamic_shared >= told.max_dynamic_shared
         && got.system_atomics <= told.system_atomics
-}
-
-fn load_is_as_good(told: &ImageLoaded, got: &ImageLoaded) -> bool {
-    let facts = |told: &CodeFacts, got: &CodeFacts| {
-        let pairs = || told.functions.iter().zip(&got.functions);
-        told.variables == got.variables
-            && told.functions.len() == got.functions.len()
-            && pairs().all(|(told, got)| function_is_as_good(told, got))
-    };
-    (got.made_heap, got.variables) == (told.made_heap, told.variables) && facts(&told.facts, &got.facts)
 }
 
 #[cfg(test)]

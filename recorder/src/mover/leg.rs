@@ -5,8 +5,8 @@ use super::data_channels::{self, Wires};
 use super::fit::{self, Different};
 use super::late::{Due, Late};
 use super::protocol::{Report, Step};
-use super::rehearsal::rehearse;
-use super::residence::not_resident;
+use super::rehearsal::rehearse_in_time;
+use super::residence::{ToldFunctions, not_resident, told_functions, weaker_function};
 use super::times::{keep_event_times, record_reference};
 use super::to_place::replay_to;
 use crate::base::log::lock;
@@ -19,6 +19,7 @@ use crate::job::{Device, Job, Moving};
 use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
 use crate::moves::{Task, Track};
+use crate::objects::table::EVERY_DEVICE;
 use crate::place::{OpenError, Place, Spec, Waiting};
 use ::control::EventKind;
 use cuda_api::board::Constants;
@@ -103,7 +104,7 @@ pub(super) struct Leg<'a> {
     /// What lay where at the place at which a parked device last executed: known from the beginning if it is parked, from the comparison
     /// if it is about to be.
     pub(super) shape: Option<Shape>,
-    /// In what the target differs from what the job started with.
+    /// In what the target differs from the place where the device executed last.
     different: Different,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
@@ -241,13 +242,14 @@ impl<'a> Leg<'a> {
             if leg.parks() {
                 // NVML answers meanwhile.
                 keep_board(leg.device, &leg.source)?;
-                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0, false)?.0);
+                return Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, 0, false)?.0);
             }
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
-            leg.different = Different::of(leg.target()?.device(), &leg.device.info);
+            leg.different = Different::since(leg.device, leg.target()?.device());
             let allow_different = leg.task.allow_different();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0), allow_different)?.0)?;
+            let bytes = adoptable.unwrap_or(0);
+            Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, bytes, allow_different)?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -255,6 +257,8 @@ impl<'a> Leg<'a> {
     /// Replays the live set at the target.
     fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |leg| {
+            // Before the copy, which then has the uses of all of them.
+            let told = if leg.different.any() { told_functions(job, leg.device) } else { ToldFunctions::new() };
             let copy = lock(&leg.device.ledger).begin_move()?;
             if leg.parks() {
                 // The journal stays in this process, but a place must be able to replay it later.
@@ -267,7 +271,7 @@ impl<'a> Leg<'a> {
             (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
             leg.adopt(live.iter().copied())?;
             leg.feed(live)?;
-            leg.check_made(job)?;
+            leg.check_made(job, &told)?;
             leg.target_clock = record_reference(job, leg.target()?)?;
             Ok(())
         })
@@ -305,14 +309,15 @@ impl<'a> Leg<'a> {
         self.blame(replayed)
     }
 
-    /// Checks what the job has made so far, if the target differs: tensor maps, and the grids of cooperative launches.
-    fn check_made(&self, job: &Job) -> Result<(), MoveError> {
+    /// Checks what the job has made so far, if the target differs: tensor maps, the grids of cooperative launches, and functions.
+    fn check_made(&self, job: &Job, told: &ToldFunctions) -> Result<(), MoveError> {
         if !self.different.any() {
             return Ok(());
         }
-        let state = fit::state_blockers(self.device, self.different);
-        let found = if state.is_some() { state } else { not_resident(job, self.device, self.target()?)? };
-        found.map_or(Ok(()), Err)
+        let (device, target) = (self.device, self.target()?);
+        fit::state_blockers(job, device, self.different).map_or(Ok(()), Err)?;
+        not_resident(job, device, target)?.map_or(Ok(()), Err)?;
+        weaker_function(job, device, target, told)?.map_or(Ok(()), Err)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
@@ -323,10 +328,12 @@ impl<'a> Leg<'a> {
         let late = self.late.take(|record| registry::is_needed(job, record));
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
+        late.iter().find_map(|record| self.different.blocker(record)).map_or(Ok(()), Err)?;
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
         self.blame(replayed)?;
         // The job may have made more meanwhile.
-        Ok(self.check_made(job)?)
+        let told = if self.different.any() { told_functions(job, self.device) } else { ToldFunctions::new() };
+        Ok(self.check_made(job, &told)?)
     }
 
     /// Opens the data connections.
@@ -459,9 +466,19 @@ impl<'a> Leg<'a> {
     /// Makes the target the device's place.
     pub(super) fn commit(&mut self, gate: &Closed, moving: &Moving) {
         let Some(place) = self.target.take() else { return };
+        if !self.parks() {
+            let differs = Different::of(place.device(), &self.device.info).any();
+            self.device.differs.store(differs, Ordering::Relaxed);
+        }
         self.old = Some(self.device.commit(place, gate, moving));
         lock(&self.device.clock).reference_ms = self.target_clock;
-        self.device.differs.store(self.different.any(), Ordering::Relaxed);
+        if self.different.any()
+            && let Some(job) = crate::job::opened()
+        {
+            // What is cached is of the other GPU.
+            job.tables.functions.all(self.device.index).iter().for_each(|(_, f)| f.data.answers.forget());
+            job.tables.kernels.all(EVERY_DEVICE).iter().for_each(|(_, k)| k.data.answers.forget());
+        }
     }
 
     /// Releases the source, which the job has left.
@@ -523,7 +540,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
             if !to.is_store() {
                 looked.different = Different::of(target.device(), &device.info);
             }
-            match blockers_at_target(device, &target, looked.adoptable, task.allow_different()) {
+            match blockers_at_target(job, device, &target, looked.adoptable, task.allow_different()) {
                 Ok((found, room)) => {
                     looked.room = Some(room);
                     looked.blockers.extend(found);
@@ -536,7 +553,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
             }
             // A store loads no code, and a parked job's source has none to compare with.
             if looked.blockers.is_empty() && !to.is_store() && !source.spec().is_store() {
-                looked.blockers.extend(rehearse(job, device, source, &target, task).err());
+                looked.blockers.extend(rehearse_in_time(job, device, source, &target, task).err());
             }
             looked.target = Some(target);
         }
@@ -613,6 +630,7 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 
 /// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
 fn blockers_at_target(
+    job: &Job,
     device: &Device,
     target: &Place,
     adoptable: u64,
@@ -622,9 +640,9 @@ fn blockers_at_target(
     let mut all = Vec::new();
     if !target.spec().is_store() {
         all.extend(fit::blockers(have, want, allow_different));
-        all.extend(fit::state_blockers(device, Different::of(have, want)));
+        all.extend(fit::state_blockers(job, device, Different::since(device, have)));
     }
-    let needed = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
+    let needed = registry::needed_bytes(job, device).saturating_sub(adoptable) + HEADROOM;
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),

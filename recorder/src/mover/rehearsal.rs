@@ -5,9 +5,10 @@
 //! instances, textures). They place nothing that code depends on, and whether there is room for them is known.
 
 use super::fit::Different;
-use super::residence::not_resident;
+use super::residence::{not_resident, told_functions, weaker_function};
 use super::to_place::replay_to;
 use crate::base::log::lock;
+use crate::base::spawn;
 use crate::calls::registry;
 use crate::host_memory;
 use crate::job::{Device, Job};
@@ -18,15 +19,49 @@ use cuda_api::ops::{self, Memory, Op};
 use journal::Record;
 use rcuda_forwarder::{Control, ControlReply, GlobalInfo};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// Pinned memory of a job beyond this is not registered at the target for a plan: calls of the job that allocate such memory wait meanwhile.
 const MOST_HOST_MEMORY: u64 = 64 << 20;
 
+/// Variables and heap of a job beyond this are not made at the target for a plan: others may need that memory.
+const MOST_CODE_MEMORY: u64 = 256 << 20;
+/// How long a target may take. Calls of the job that allocate pinned memory may wait for it.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// Globals and the heap of a place.
 type Code = (Vec<GlobalInfo>, Option<(u64, u64)>);
 
+/// As [`rehearse`]; a target that takes longer than [`LIMIT`] is abandoned.
+pub(super) fn rehearse_in_time(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
+    let (done, is_done) = mpsc::channel::<()>();
+    let (late, theirs) = (Arc::new(AtomicBool::new(false)), target.clone());
+    let is_late = late.clone();
+    let watch = move || {
+        if is_done.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            is_late.store(true, Ordering::Release);
+            theirs.abandon();
+        }
+    };
+    spawn::spawn("mrcuda-plan", watch).map_err(MoveError::no_thread)?;
+    let result = rehearse(job, device, source, target, task);
+    drop(done);
+    if late.load(Ordering::Acquire) { Err(MoveError::PlaceSilent(LIMIT)) } else { result }
+}
+
 /// Loads the job's code at a target that was opened for a plan. An error is a blocker.
-pub(super) fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
+fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
+    let told = told_functions(job, device);
+    let before = code(source)?;
+    let live = lock(&device.ledger).copy_live()?;
+    let different = Different::since(device, target.device());
+    live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
+    if bytes(&before) > MOST_CODE_MEMORY {
+        return Ok(());
+    }
     let (host_bytes, has_variables) = host_memory::needed_at(target);
     if host_bytes <= MOST_HOST_MEMORY {
         host_memory::settle(target, &mut BTreeMap::new())?;
@@ -34,19 +69,19 @@ pub(super) fn rehearse(job: &Job, device: &Device, source: &Place, target: &Plac
         // Code with managed variables cannot be loaded without that memory.
         return Ok(());
     }
-    let before = code(source)?;
-    let live = lock(&device.ledger).copy_live()?;
-    let different = Different::of(target.device(), &device.info);
-    live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
     replay_to(target, code_records(live.iter()), task)?;
-    if different.any()
-        && let Some(why) = not_resident(job, device, target)?
-    {
-        return Err(why);
+    if different.any() {
+        not_resident(job, device, target)?.map_or(Ok(()), Err)?;
+        weaker_function(job, device, target, &told)?.map_or(Ok(()), Err)?;
     }
     let there = code(target)?;
     // The target has what the job had when its journal was copied. If the job has loaded code meanwhile, only a move can compare.
     if code(source)? == before { same(&before, &there) } else { Ok(()) }
+}
+
+/// How much memory code has.
+fn bytes((globals, heap): &Code) -> u64 {
+    globals.iter().map(|global| global.bytes).chain(heap.map(|(_, bytes)| bytes)).fold(0, u64::saturating_add)
 }
 
 fn code(place: &Place) -> Result<Code, MoveError> {

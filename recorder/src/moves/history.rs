@@ -3,10 +3,14 @@
 use crate::base::{config, spawn};
 use ::control::Move;
 use ::control::history::{self, Past};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a move waits for the history: its file may be on a network that does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether a move has waited in vain. Then no other one waits: many of them may end at once, when the program ends.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Adds a move that is about to end. A failure is logged, and the job goes on.
 pub(super) fn keep(it: &Move) {
@@ -21,7 +25,8 @@ pub(super) fn keep(it: &Move) {
         // Nobody may wait any more.
         let _ = tell.send(());
     };
-    if spawn::spawn("mrcuda-history", append).is_ok() {
-        let _ = told.recv_timeout(PATIENCE);
+    let waits = spawn::spawn("mrcuda-history", append).is_ok() && !IS_SILENT.load(Ordering::Acquire);
+    if waits && told.recv_timeout(PATIENCE).is_err() {
+        IS_SILENT.store(true, Ordering::Release);
     }
 }

@@ -9,6 +9,14 @@ fn task(id: &str, wanted: Migrate) -> Arc<Task> {
     Arc::new(Task { id: id.into(), wanted, devices: vec![0], to: vec![Spec::Local(None)], ..Task::of_a_plan(false) })
 }
 
+#[test]
+fn long_reasons_are_cut() {
+    assert_eq!(cut("short".to_owned()), "short");
+    // A character that lies across the limit.
+    let text = format!("{}é and more", "x".repeat(LONGEST_REASON - 1));
+    assert_eq!(cut(text), format!("{}…", "x".repeat(LONGEST_REASON - 1)));
+}
+
 fn entry(id: &str, state: MoveState) -> Entry {
     Entry { task: task(id, wanted("local")), it: Move { id: id.into(), state, ..Move::default() }, begun: None, trace: None }
 }

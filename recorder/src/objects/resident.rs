@@ -4,6 +4,7 @@ use crate::base::log::lock;
 use cuda_api::ops::Launch;
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of different launches that are remembered.
 const MOST: usize = 4096;
@@ -13,7 +14,11 @@ pub(crate) type Shape = (u64, u32, u32);
 
 /// The largest grids of a device's cooperative launches, also of those that are nodes of graphs.
 #[derive(Debug, Default)]
-pub(crate) struct Resident(Mutex<Known>);
+pub(crate) struct Resident {
+    known: Mutex<Known>,
+    /// Whether there were launches with clusters of more than one block.
+    clusters: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -28,7 +33,7 @@ impl Resident {
     pub(crate) fn note(&self, launch: &Launch) {
         let shape = (launch.function, launch.block.iter().product(), launch.shared);
         let blocks = launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
-        let mut known = lock(&self.0);
+        let mut known = lock(&self.known);
         if known.largest.len() >= MOST && !known.largest.contains_key(&shape) {
             known.too_many = true;
             return;
@@ -37,10 +42,20 @@ impl Resident {
         *largest = blocks.max(*largest);
     }
 
+    /// Notes a launch with clusters, cooperative or not.
+    pub(crate) fn note_clusters(&self) {
+        self.clusters.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there were launches with clusters.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.clusters.load(Ordering::Relaxed)
+    }
+
     /// All that are remembered, with their blocks; `None` if there were too many. Those of functions for which `is_live` is false are
     /// forgotten.
     pub(crate) fn all(&self, is_live: impl Fn(u64) -> bool) -> Option<Vec<(Shape, u64)>> {
-        let mut known = lock(&self.0);
+        let mut known = lock(&self.known);
         known.largest.retain(|(function, ..), _| is_live(*function));
         (!known.too_many).then(|| known.largest.iter().map(|(shape, blocks)| (*shape, *blocks)).collect())
     }
@@ -73,5 +88,13 @@ mod tests {
         assert_eq!(resident.all(|_| true).unwrap().len(), MOST);
         resident.note(&launch(MOST as u64, 1));
         assert!(resident.all(|_| true).is_none());
+    }
+
+    #[test]
+    fn clusters_are_noted() {
+        let resident = Resident::default();
+        assert!(!resident.has_clusters());
+        resident.note_clusters();
+        assert!(resident.has_clusters());
     }
 }

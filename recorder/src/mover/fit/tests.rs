@@ -134,7 +134,7 @@ fn what_differs_is_known_and_told() {
     let none = Different::of(&info(), &info());
     assert!(!none.any() && none.notes().is_empty());
     let newer = Different::of(&DeviceInfo { capability: [10, 0], ..info() }, &info());
-    assert!(newer.any() && newer.architecture && !newer.driver && newer.capability == 100);
+    assert!(newer.any() && newer.architecture && !newer.driver && (newer.capability, newer.from) == (100, 90));
     assert!(newer.notes()[0].contains("floating-point"));
     let build = Different::of(&DeviceInfo { driver_build: "2".into(), ..info() }, &info());
     assert!(build.any() && build.driver && !build.architecture && build.notes().len() == 1);
@@ -143,10 +143,10 @@ fn what_differs_is_known_and_told() {
 }
 
 #[test]
-fn answers_must_be_as_good() {
+fn functions_must_be_as_good() {
     let function =
         FunctionInfo { max_threads: 512, static_shared: 64, max_dynamic_shared: 1024, name: "k".into(), ..Default::default() };
-    let good = |got: FunctionInfo| is_as_good(ops::id::FUNCTION_INFO, &encode(&function), &encode(&got));
+    let good = |got: FunctionInfo| function_is_as_good(&function, &got);
     assert!(good(FunctionInfo {
         max_threads: 1024,
         static_shared: 0,
@@ -158,16 +158,27 @@ fn answers_must_be_as_good() {
     assert!(!good(FunctionInfo { static_shared: 65, ..function.clone() }));
     assert!(!good(FunctionInfo { max_dynamic_shared: 1023, ..function.clone() }));
     assert!(!good(FunctionInfo { params: vec![(0, 8)], ..function.clone() }));
-    let load = |functions, variables| ImageLoaded {
-        variables,
-        facts: CodeFacts { functions, ..Default::default() },
-        ..Default::default()
+}
+
+#[test]
+fn what_a_driver_or_gpu_decides_stays_with_it() {
+    let blocked = |id: u16, different: Different| {
+        let record = OwnedRecord { id, ..put(vec![]) };
+        different.blocker(&record.as_record()).map(|why| why.code())
     };
-    let told = load(vec![function.clone()], 1);
-    let good = |got: &ImageLoaded| is_as_good(ops::id::IMAGE_LOAD, &encode(&told), &encode(got));
-    assert!(good(&load(vec![FunctionInfo { max_threads: 600, ..function.clone() }], 1)));
-    assert!(!good(&load(vec![function.clone()], 2)) && !good(&load(vec![], 1)));
-    assert!(!is_as_good(ops::id::ARRAY_MAKE, b"a", b"b") && !is_as_good(ops::id::FUNCTION_INFO, b"", b""));
+    let shown = || Some(::control::ReasonCode::NotShown);
+    let other = Different { any: true, ..Different::default() };
+    let build = Different { driver: true, ..other };
+    let newer = Different { architecture: true, capability: 100, from: 90, ..other };
+    assert!(
+        [ops::id::HEAP_MAKE, ops::id::TILE_POOL_MAKE, ops::id::IMAGE_PUT]
+            .iter()
+            .all(|id| blocked(*id, Different::default()).is_none())
+    );
+    assert!([other, build, newer].iter().all(|different| blocked(ops::id::HEAP_MAKE, *different) == shown()));
+    assert_eq!([other, build, newer].map(|different| blocked(ops::id::TILE_POOL_MAKE, different)), [None, shown(), shown()]);
+    // An image that cannot be read.
+    assert_eq!([other, build, newer].map(|different| blocked(ops::id::IMAGE_PUT, different)), [None, shown(), shown()]);
 }
 
 #[test]
@@ -181,7 +192,7 @@ fn code_must_be_there_and_take_no_addresses_of_functions() {
     let blocked = |text: &str, capability: u32| {
         let body = body_of(text);
         let record = put(body);
-        let different = Different { architecture: true, capability, any: true, ..Different::default() };
+        let different = Different { architecture: true, capability, from: 90, any: true, ..Different::default() };
         different.blocker(&record.as_record()).map(|why| why.code())
     };
     let ptx = |target: &str| format!(".version 8.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ ret; }}\n");
