@@ -236,10 +236,14 @@ impl From<memsync::SyncError> for Refused {
             E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) => Refused::OtherMemory(text),
-            E::Damaged { .. } => Refused::Damaged(text),
-            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
-                Refused::Other(text)
-            }
+            E::Damaged { .. } | E::File { what: "read" | "open", .. } => Refused::Damaged(text),
+            E::Gpu { .. }
+            | E::File { .. }
+            | E::Full { .. }
+            | E::Scarce
+            | E::Protocol(_)
+            | E::Thread(_)
+            | E::NoConnection => Refused::Other(text),
         }
     }
 }

@@ -149,9 +149,21 @@ fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: imp
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
+/// The devices that are to move, and where they go.
+fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
+    if task.resumes() {
+        let home = parked::home().ok_or(MoveError::NotParked)?.join(",");
+        if task.goes_home() {
+            task.note(|it| it.to.clone_from(&home));
+            return moves::understand(job, None, &home);
+        }
+    }
+    Ok(task.targets(job).unzip())
+}
+
 /// Creates a leg for each device that moves.
 fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Taken) -> Result<Vec<Leg<'a>>, MoveError> {
-    let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
+    let (devices, to) = targets(job, task)?;
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
@@ -161,17 +173,27 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
         if leg::is_there(&source, &to) {
             continue;
         }
-        let source = if !source.is_lost() || !source.spec().is_store() {
-            source
-        } else if let Some(opened) = source.file_again(device.index) {
-            opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?
-        } else {
-            parked.give_up(job);
-            return Err(MoveError::PlaceLost(None));
+        let lost = source.clone();
+        let again = match source.is_lost() && source.spec().is_store() {
+            // Opening it reads its list of pages, which may take long.
+            true => task.apart(move || Ok(lost.file_again(device.index)))?,
+            false => None,
+        };
+        let is_again = again.is_some();
+        let source = match again {
+            Some(opened) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
+            None if source.is_lost() && source.spec().is_store() => {
+                parked.give_up(job);
+                return Err(MoveError::PlaceLost(None));
+            }
+            None => source,
         };
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
-        legs.push(Leg::new(device, source, to, task, shape));
+        let mut leg = Leg::new(device, source, to, task, shape);
+        leg.owns_source = is_again;
+        legs.push(leg);
     }
+    leg::share_room(job, &mut legs);
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 

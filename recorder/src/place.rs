@@ -360,6 +360,13 @@ impl Place {
         Some(at().and_then(|at| Place::open_store(spec, at, Some(kept.clone()), &hello)))
     }
 
+    /// Removes the file of a store.
+    pub(crate) fn remove_file(&self) {
+        if let Place::Remote { kept: Some(kept), .. } = self {
+            kept.remove();
+        }
+    }
+
     /// Notes what identifies the contents of the file of a store, which is complete.
     pub(crate) fn note_seal(&self, seal: [u8; 32]) {
         if let Place::Remote { kept: Some(kept), .. } = self {

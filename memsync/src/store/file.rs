@@ -12,7 +12,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -156,9 +156,34 @@ impl PageFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path).map_err(trouble("create", path))?;
+        let new = PageFile { file, path: path.to_owned(), end: AtomicU64::new(HEAD as u64), unforced: AtomicU64::new(0) };
+        new.begin().inspect_err(|_| drop(fs::remove_file(path)))?;
+        Ok(new)
+    }
+
+    /// Makes sure of what the end and the next opening demand, before anything is copied.
+    fn begin(&self) -> Result<(), SyncError> {
+        let failed = trouble("write", &self.path);
         // Without a head, which is written last, the file is incomplete.
-        file.set_len(HEAD as u64).map_err(trouble("write", path))?;
-        Ok(PageFile { file, path: path.to_owned(), end: AtomicU64::new(HEAD as u64), unforced: AtomicU64::new(0) })
+        self.file.set_len(HEAD as u64).map_err(&failed)?;
+        self.check(&self.file.metadata().map_err(&failed)?)?;
+        self.force_name().map_err(&failed)
+    }
+
+    /// Not all file systems keep the owner and the permissions of a new file.
+    fn check(&self, about: &Metadata) -> Result<(), SyncError> {
+        if !about.is_file() {
+            return Err(self.damaged("it is not a file"));
+        }
+        if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+            return Err(self.damaged("other users could have changed it"));
+        }
+        Ok(())
+    }
+
+    /// Makes the file's name durable.
+    fn force_name(&self) -> io::Result<()> {
+        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 
     fn damaged(&self, why: impl Into<String>) -> SyncError {
@@ -173,12 +198,7 @@ impl PageFile {
         let file = options.open(path).map_err(trouble("open", path))?;
         let about = file.metadata().map_err(trouble("open", path))?;
         let open = PageFile { file, path: path.to_owned(), end: AtomicU64::new(about.len()), unforced: AtomicU64::new(0) };
-        if !about.is_file() {
-            return Err(open.damaged("it is not a file"));
-        }
-        if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
-            return Err(open.damaged("other users could have changed it"));
-        }
+        open.check(&about)?;
         let mut head = [0; HEAD];
         open.read_exact(&mut head, 0, "its head")?;
         let (head, found) = Head::read(&head).map_err(|why| open.damaged(why))?;
@@ -288,8 +308,7 @@ impl PageFile {
         self.file.sync_data().map_err(&failed)?;
         let (head, seal) = Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
         self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all()).map_err(&failed)?;
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(&failed)?;
+        self.force_name().map_err(&failed)?;
         Ok(seal)
     }
 

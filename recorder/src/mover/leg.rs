@@ -107,6 +107,10 @@ pub(super) struct Leg<'a> {
     different: Different,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
+    /// Whether the source was opened for this move, because the device's own place was lost.
+    pub(super) owns_source: bool,
+    /// Bytes that other devices need in the same store.
+    beside: u64,
 }
 
 impl<'a> Leg<'a> {
@@ -134,6 +138,8 @@ impl<'a> Leg<'a> {
             shape,
             different: Different::default(),
             target_clock: 0.0,
+            owns_source: false,
+            beside: 0,
         }
     }
 
@@ -144,8 +150,10 @@ impl<'a> Leg<'a> {
             Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
+        let (owns_source, beside) = (std::mem::take(&mut self.owns_source), self.beside);
         drop(self);
         let mut leg = Leg::new(device, source, to, task, shape);
+        (leg.owns_source, leg.beside) = (owns_source, beside);
         leg.told.instead = instead;
         leg
     }
@@ -241,13 +249,13 @@ impl<'a> Leg<'a> {
             if leg.parks() {
                 // NVML answers meanwhile.
                 keep_board(leg.device, &leg.source)?;
-                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0, false)?.0);
+                return Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, 0, leg.beside, false)?.0);
             }
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
             leg.different = Different::of(leg.target()?.device(), &leg.device.info);
             let allow_different = leg.task.allow_different();
-            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0), allow_different)?.0)?;
+            Failure::unless_empty(blockers_at_target(leg.device, leg.target()?, adoptable.unwrap_or(0), 0, allow_different)?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -487,6 +495,9 @@ impl<'a> Leg<'a> {
 impl Drop for Leg<'_> {
     fn drop(&mut self) {
         self.close();
+        if self.owns_source {
+            self.source.clone().release();
+        }
     }
 }
 
@@ -504,10 +515,28 @@ pub(super) struct Looked {
     pub(super) target: Option<Place>,
 }
 
-/// What a device needs at its target's GPU, and how much is free there.
-#[derive(Debug, Clone, Copy)]
+/// What several devices may share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum There {
+    /// A GPU.
+    Gpu([u8; 16]),
+    /// The memory of a machine, or a directory.
+    Store(Spec),
+}
+
+/// Tells each leg that parks a device what the others need in the same store: its room is checked before anything is copied.
+pub(super) fn share_room(job: &Job, legs: &mut [Leg<'_>]) {
+    let all: Vec<(Spec, u64)> = legs.iter().map(|leg| (leg.to.clone(), registry::needed_bytes(job, leg.device))).collect();
+    for (number, leg) in legs.iter_mut().enumerate().filter(|(_, leg)| leg.parks()) {
+        let others = all.iter().enumerate().filter(|(other, (to, _))| *other != number && *to == leg.to);
+        leg.beside = others.map(|(_, (_, bytes))| *bytes).fold(0, u64::saturating_add);
+    }
+}
+
+/// What a device needs at its target, and how much is free there.
+#[derive(Debug, Clone)]
 pub(super) struct Room {
-    gpu: [u8; 16],
+    there: There,
     needed: u64,
     free: u64,
 }
@@ -523,7 +552,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
             if !to.is_store() {
                 looked.different = Different::of(target.device(), &device.info);
             }
-            match blockers_at_target(device, &target, looked.adoptable, task.allow_different()) {
+            match blockers_at_target(device, &target, looked.adoptable, 0, task.allow_different()) {
                 Ok((found, room)) => {
                     looked.room = Some(room);
                     looked.blockers.extend(found);
@@ -559,10 +588,10 @@ fn stand_in(to: &Spec, device: u32) -> Result<Option<Place>, OpenError> {
     }
 }
 
-/// Why devices that move to one GPU do not fit there together, though each of them alone does.
+/// Why devices that move to one GPU or store do not fit there together, though each of them alone does.
 pub(super) fn too_little_together(rooms: &[Room]) -> Option<MoveError> {
     rooms.iter().find_map(|room| {
-        let there = rooms.iter().filter(|other| other.gpu == room.gpu);
+        let there = rooms.iter().filter(|other| other.there == room.there);
         let (needed, free) = there.fold((0, u64::MAX), |(sum, free), other| (sum + other.needed, free.min(other.free)));
         (needed > free && rooms.iter().all(|room| room.needed <= room.free)).then_some(MoveError::NoMemory { needed, free })
     })
@@ -611,11 +640,13 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
     None
 }
 
-/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
+/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide; `beside`: bytes that
+/// others will take there.
 fn blockers_at_target(
     device: &Device,
     target: &Place,
     adoptable: u64,
+    beside: u64,
     allow_different: bool,
 ) -> Result<(Vec<MoveError>, Room), MoveError> {
     let (have, want) = (target.device(), &device.info);
@@ -624,7 +655,8 @@ fn blockers_at_target(
         all.extend(fit::blockers(have, want, allow_different));
         all.extend(fit::state_blockers(device, Different::of(have, want)));
     }
-    let needed = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable) + HEADROOM;
+    let own = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable);
+    let needed = own.saturating_add(beside).saturating_add(HEADROOM);
     let free = match target.control(&Control::FreeBytes)? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),
@@ -632,7 +664,11 @@ fn blockers_at_target(
     if free < needed {
         all.push(MoveError::NoMemory { needed, free });
     }
-    Ok((all, Room { gpu: have.uuid, needed, free }))
+    let there = match target.spec() {
+        spec if spec.is_store() => There::Store(spec),
+        _ => There::Gpu(have.uuid),
+    };
+    Ok((all, Room { there, needed, free }))
 }
 
 /// Asks a device's place for the constants of its board, unless that was done before.

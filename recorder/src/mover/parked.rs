@@ -77,11 +77,13 @@ impl Taken {
 /// The program ends: threads that wait must not hold up its exit, and files are of no use any more.
 pub(crate) fn end(job: &Job) {
     // A move that is still under way has the state.
-    let Some(_moving) = Moving::try_begin() else { return };
+    let Some(moving) = Moving::try_begin() else { return };
     let mut taken = Taken::take();
     if taken.get().is_some() {
         taken.give_up(job);
     }
+    // A helper that is lost cannot do it.
+    job.devices.iter().for_each(|device| device.place_for_mover(&moving).remove_file());
 }
 
 /// Looks from time to time whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread
