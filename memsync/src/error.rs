@@ -55,8 +55,8 @@ pub enum SyncError {
         /// The system's error.
         why: io::Error,
     },
-    /// A store in memory may hold no more.
-    #[error("more than {} MiB of memory would be held for the parked job (mrcuda serve --max-parked)", limit >> 20)]
+    /// A store may hold no more.
+    #[error("more than {} MiB would be held for the parked job (mrcuda serve --max-parked)", limit >> 20)]
     Full {
         /// Its limit in bytes.
         limit: u64,

@@ -106,12 +106,14 @@ impl Store {
         Store { limit, ..Store::new(None, Vec::new(), HashMap::new()) }
     }
 
-    /// An empty store in a new file, whose directory is made if it is missing.
+    /// An empty store in a new file, whose directory is made if it is missing. The file gets no longer than twice the limit: pages that are
+    /// replaced leave holes.
     ///
     /// # Errors
     /// The file exists, or cannot be created.
-    pub fn create(path: &Path) -> Result<Store, SyncError> {
-        Ok(Store::new(Some(PageFile::create(path)?), Vec::new(), HashMap::new()))
+    pub fn create(path: &Path, limit: u64) -> Result<Store, SyncError> {
+        let file = PageFile::create(path, limit.saturating_mul(2))?;
+        Ok(Store { limit, ..Store::new(Some(file), Vec::new(), HashMap::new()) })
     }
 
     /// A store in a file that was completed before; `seal` identifies its contents.
@@ -129,16 +131,16 @@ impl Store {
         reading(&self.regions).clone()
     }
 
-    /// How many bytes it could still take, as far as the system says.
+    /// How many bytes it could still take, as far as the system says, if other stores take `beside` bytes there.
     ///
     /// # Errors
     /// The system does not say.
-    pub fn free_bytes(&self) -> Result<u64, SyncError> {
+    pub fn free_bytes(&self, beside: u64) -> Result<u64, SyncError> {
         match &self.file {
-            Some(file) => file.free_bytes(),
+            Some(file) => Ok(file.free_bytes()?.saturating_sub(beside)),
             None => {
                 let free = room::free().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
-                Ok(free.min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
+                Ok(free.saturating_sub(beside).min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
             }
         }
     }

@@ -270,9 +270,7 @@ fn prepare<P: Place>(
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let (conn, rdma) = match next()? {
-        Some((Message::Job(_, session, rdma), Some(fd))) => {
-            (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma)
-        }
+        Some((Message::Job(_, session, rdma), Some(fd))) => (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma),
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };

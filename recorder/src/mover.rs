@@ -24,6 +24,7 @@ use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,6 +52,10 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
     let task = Task::of_a_plan(allow_different);
+    // A plan leaves nothing behind.
+    let made = specs.iter().filter_map(|to| if let Spec::File(directory) = to { Some(directory.clone()) } else { None });
+    let made: Vec<PathBuf> = made.filter(|directory| !directory.exists()).collect();
+    let all: Vec<(&'static Device, Spec)> = devices.iter().copied().zip(specs.iter().cloned()).collect();
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut targets: Vec<(&'static Device, Place)> = Vec::new();
     if sources.is_none() {
@@ -72,7 +77,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
         }
-        let looked = leg::look(job, device, source, to, &task);
+        let looked = leg::look(job, device, source, to, leg::beside(job, &all, number), &task);
         blockers.extend(looked.blockers);
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
@@ -90,6 +95,8 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
     }
     targets.into_iter().for_each(|(_, target)| target.release());
+    // It stays if somebody else uses it.
+    made.iter().for_each(|directory| drop(std::fs::remove_dir(directory)));
     blockers.extend(internal_error::blocker());
     blockers.extend(registry::blockers_among(&moving));
     blockers.extend((!crate::gate::can_close()).then_some(MoveError::NoMembarrier));
@@ -168,7 +175,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
     let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
     let mut legs = Vec::new();
-    for (device, to) in all {
+    for (number, (device, to)) in all.iter().cloned().enumerate() {
         let source = device.place_for_mover(moving).clone();
         if leg::is_there(&source, &to) {
             continue;
@@ -190,10 +197,9 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
         };
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
         let mut leg = Leg::new(device, source, to, task, shape);
-        leg.owns_source = is_again;
+        (leg.owns_source, leg.beside) = (is_again, leg::beside(job, &all, number));
         legs.push(leg);
     }
-    leg::share_room(job, &mut legs);
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }
 

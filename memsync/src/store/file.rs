@@ -51,6 +51,8 @@ pub(super) struct Entry {
 pub(super) struct PageFile {
     file: File,
     path: PathBuf,
+    /// Where the next pages must not reach: replaced ones may leave holes, which count.
+    most: u64,
     /// Where the next pages go.
     end: AtomicU64,
     /// Bytes written since they were last forced to the disk.
@@ -145,8 +147,8 @@ impl Head {
 }
 
 impl PageFile {
-    /// Creates a file that only this user can read; its directory too, if it is missing.
-    pub(super) fn create(path: &Path) -> Result<PageFile, SyncError> {
+    /// Creates a file that only this user can read; its directory too, if it is missing. It gets no longer than `most`.
+    pub(super) fn create(path: &Path, most: u64) -> Result<PageFile, SyncError> {
         if let Some(directory) = path.parent() {
             match DirBuilder::new().mode(0o700).create(directory) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(trouble("make the directory of", path)(e)),
@@ -156,7 +158,8 @@ impl PageFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path).map_err(trouble("create", path))?;
-        let new = PageFile { file, path: path.to_owned(), end: AtomicU64::new(HEAD as u64), unforced: AtomicU64::new(0) };
+        let (end, unforced) = (AtomicU64::new(HEAD as u64), AtomicU64::new(0));
+        let new = PageFile { file, path: path.to_owned(), most, end, unforced };
         new.begin().inspect_err(|_| drop(fs::remove_file(path)))?;
         Ok(new)
     }
@@ -197,7 +200,8 @@ impl PageFile {
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = options.open(path).map_err(trouble("open", path))?;
         let about = file.metadata().map_err(trouble("open", path))?;
-        let open = PageFile { file, path: path.to_owned(), end: AtomicU64::new(about.len()), unforced: AtomicU64::new(0) };
+        let (end, unforced) = (AtomicU64::new(about.len()), AtomicU64::new(0));
+        let open = PageFile { file, path: path.to_owned(), most: 0, end, unforced };
         open.check(&about)?;
         let mut head = [0; HEAD];
         open.read_exact(&mut head, 0, "its head")?;
@@ -252,6 +256,9 @@ impl PageFile {
             out.extend_from_slice(stored);
         }
         let at = self.end.fetch_add(out.len() as u64, Ordering::Relaxed);
+        if at.saturating_add(out.len() as u64) > self.most {
+            return Err(SyncError::Full { limit: self.most });
+        }
         self.file.write_all_at(&out, at).map_err(trouble("write", &self.path))?;
         entries.iter_mut().for_each(|entry| entry.offset += at);
         if self.unforced.fetch_add(out.len() as u64, Ordering::Relaxed) >= FORCED {

@@ -110,7 +110,7 @@ pub(super) struct Leg<'a> {
     /// Whether the source was opened for this move, because the device's own place was lost.
     pub(super) owns_source: bool,
     /// Bytes that other devices need in the same store.
-    beside: u64,
+    pub(super) beside: u64,
 }
 
 impl<'a> Leg<'a> {
@@ -237,7 +237,8 @@ impl<'a> Leg<'a> {
         }
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
-            let open = move || Place::open(&to, index).map_err(MoveError::from);
+            let most = most_parked(leg.device);
+            let open = move || Place::open(&to, index, most).map_err(MoveError::from);
             // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
             let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
             let target = leg.blame(opened)?;
@@ -515,46 +516,36 @@ pub(super) struct Looked {
     pub(super) target: Option<Place>,
 }
 
-/// What several devices may share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum There {
-    /// A GPU.
-    Gpu([u8; 16]),
-    /// The memory of a machine, or a directory.
-    Store(Spec),
+/// What other devices need in the store to which this one moves: room is checked before anything is copied.
+pub(super) fn beside(job: &Job, all: &[(&'static Device, Spec)], number: usize) -> u64 {
+    let to = &all[number].1;
+    let others = all.iter().enumerate().filter(|(other, (_, there))| to.is_store() && *other != number && there == to);
+    others.map(|(_, (device, _))| registry::needed_bytes(job, device)).fold(0, u64::saturating_add)
 }
 
-/// Tells each leg that parks a device what the others need in the same store: its room is checked before anything is copied.
-pub(super) fn share_room(job: &Job, legs: &mut [Leg<'_>]) {
-    let all: Vec<(Spec, u64)> = legs.iter().map(|leg| (leg.to.clone(), registry::needed_bytes(job, leg.device))).collect();
-    for (number, leg) in legs.iter_mut().enumerate().filter(|(_, leg)| leg.parks()) {
-        let others = all.iter().enumerate().filter(|(other, (to, _))| *other != number && *to == leg.to);
-        leg.beside = others.map(|(_, (_, bytes))| *bytes).fold(0, u64::saturating_add);
-    }
-}
-
-/// What a device needs at its target, and how much is free there.
-#[derive(Debug, Clone)]
+/// What a device needs at its target's GPU, and how much is free there.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
-    there: There,
+    gpu: [u8; 16],
     needed: u64,
     free: u64,
 }
 
 /// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, task: &Task) -> Looked {
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, beside: u64, task: &Task) -> Looked {
     let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
-    match stand_in(to, device.index) {
+    match stand_in(to, device) {
         Ok(Some(target)) => {
             looked.adoptable = adoptable(source, &target).unwrap_or(0);
             if !to.is_store() {
                 looked.different = Different::of(target.device(), &device.info);
             }
-            match blockers_at_target(device, &target, looked.adoptable, 0, task.allow_different()) {
+            match blockers_at_target(device, &target, looked.adoptable, beside, task.allow_different()) {
                 Ok((found, room)) => {
-                    looked.room = Some(room);
+                    // What several need in one store was subtracted from what is free there.
+                    looked.room = Some(room).filter(|_| !to.is_store());
                     looked.blockers.extend(found);
                 }
                 Err(why) => looked.blockers.push(why),
@@ -575,23 +566,28 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
     looked
 }
 
+/// More than a device can hold, whatever its place sends when it is parked.
+fn most_parked(device: &Device) -> u64 {
+    device.info.total_bytes.saturating_mul(2).saturating_add(1 << 30)
+}
+
 /// Opens what a plan compares with the job. For this process, where opening the driver cannot be undone, that is a helper with the same GPU;
 /// `None` if this installation has no helpers.
-fn stand_in(to: &Spec, device: u32) -> Result<Option<Place>, OpenError> {
-    let Spec::Local(gpu) = to else { return Place::open(to, device).map(Some) };
+fn stand_in(to: &Spec, device: &Device) -> Result<Option<Place>, OpenError> {
+    let Spec::Local(gpu) = to else { return Place::open(to, device.index, most_parked(device)).map(Some) };
     if crate::base::config::get()?.driver.is_none() {
         return Err(OpenError::NoDriver);
     }
-    match Place::open(&Spec::Helper(*gpu), device) {
+    match Place::open(&Spec::Helper(*gpu), device.index, 0) {
         Err(OpenError::OwnFile(_) | OpenError::NoHelper(_)) => Ok(None),
         opened => opened.map(Some),
     }
 }
 
-/// Why devices that move to one GPU or store do not fit there together, though each of them alone does.
+/// Why devices that move to one GPU do not fit there together, though each of them alone does.
 pub(super) fn too_little_together(rooms: &[Room]) -> Option<MoveError> {
     rooms.iter().find_map(|room| {
-        let there = rooms.iter().filter(|other| other.there == room.there);
+        let there = rooms.iter().filter(|other| other.gpu == room.gpu);
         let (needed, free) = there.fold((0, u64::MAX), |(sum, free), other| (sum + other.needed, free.min(other.free)));
         (needed > free && rooms.iter().all(|room| room.needed <= room.free)).then_some(MoveError::NoMemory { needed, free })
     })
@@ -641,7 +637,7 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
 }
 
 /// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide; `beside`: bytes that
-/// others will take there.
+/// others are about to take there.
 fn blockers_at_target(
     device: &Device,
     target: &Place,
@@ -656,19 +652,15 @@ fn blockers_at_target(
         all.extend(fit::state_blockers(device, Different::of(have, want)));
     }
     let own = crate::job::opened().map_or(0, |job| registry::needed_bytes(job, device)).saturating_sub(adoptable);
-    let needed = own.saturating_add(beside).saturating_add(HEADROOM);
-    let free = match target.control(&Control::FreeBytes)? {
+    let needed = own.saturating_add(HEADROOM);
+    let free = match target.control(&Control::FreeBytes { beside })? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),
     };
     if free < needed {
         all.push(MoveError::NoMemory { needed, free });
     }
-    let there = match target.spec() {
-        spec if spec.is_store() => There::Store(spec),
-        _ => There::Gpu(have.uuid),
-    };
-    Ok((all, Room { there, needed, free }))
+    Ok((all, Room { gpu: have.uuid, needed, free }))
 }
 
 /// Asks a device's place for the constants of its board, unless that was done before.
