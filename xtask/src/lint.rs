@@ -33,7 +33,20 @@ pub(crate) fn lint() -> Result<(), String> {
     // tests once more as tests, as `--all-targets` would.
     step("clippy");
     if !cargo(
-        &["clippy", "--profile", install::PROFILE, "--workspace", "--lib", "--bins", "--tests", "--examples", "--quiet", "--", "-D", "warnings"],
+        &[
+            "clippy",
+            "--profile",
+            install::PROFILE,
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--examples",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ],
         &[],
     )? {
         failed.push("clippy");

@@ -94,7 +94,10 @@ fn build() -> Result<Install, String> {
     std::thread::scope(|s| {
         let programs = s.spawn(|| Programs::build(&target));
         let mut cargo = install::cargo();
-        cargo.args(["build", "--profile", install::PROFILE, "--workspace", "--target-dir"]).arg(&target).args(["--lib", "--bins", "--tests"]);
+        cargo
+            .args(["build", "--profile", install::PROFILE, "--workspace", "--target-dir"])
+            .arg(&target)
+            .args(["--lib", "--bins", "--tests"]);
         let crates = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
         programs.join().map_err(|_| "the thread that compiles programs panicked".to_owned())??;
         if crates.success() { Ok(()) } else { Err(format!("cargo build failed ({crates})")) }
@@ -105,7 +108,9 @@ fn build() -> Result<Install, String> {
 /// Names of the tests of the program `system`.
 fn system_tests(install: &Install) -> Result<Vec<String>, String> {
     let mut cargo = install::cargo();
-    cargo.args(["test", "--profile", install::PROFILE, "--quiet", "--package", "tests", "--test", "system", "--target-dir"]).arg(&install.target);
+    cargo
+        .args(["test", "--profile", install::PROFILE, "--quiet", "--package", "tests", "--test", "system", "--target-dir"])
+        .arg(&install.target);
     let out = cargo.args(["--", "--list"]).output().map_err(|e| format!("cannot start cargo: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
