@@ -55,12 +55,15 @@ pub enum SyncError {
         /// The system's error.
         why: io::Error,
     },
-    /// A store in memory may hold no more.
-    #[error("more than {} MiB of memory would be held for the parked job (mrcuda serve --max-parked)", limit >> 20)]
+    /// A store may hold no more.
+    #[error("more than {} MiB would be held for the parked job (mrcuda serve --max-parked)", limit >> 20)]
     Full {
         /// Its limit in bytes.
         limit: u64,
     },
+    /// The machine of a store in memory would have too little left for anything else.
+    #[error("too little memory is free on the machine that would hold that of the parked job")]
+    Scarce,
     /// A file of a store does not hold what was written.
     #[error("the file {} cannot be used: {why}", path.display())]
     Damaged {
@@ -97,6 +100,15 @@ impl SyncError {
     pub(crate) fn digest(source: &[u8; 32], target: &[u8; 32]) -> SyncError {
         let hex = |d: &[u8; 32]| d.iter().map(|b| format!("{b:02x}")).collect();
         SyncError::Digest { source_digest: hex(source), target_digest: hex(target) }
+    }
+
+    /// What the other end is told: it need not know the paths here.
+    pub(crate) fn for_the_peer(&self) -> String {
+        match self {
+            SyncError::File { what, why, .. } => format!("cannot {what} the file of the parked job: {why}"),
+            SyncError::Damaged { why, .. } => format!("the file of the parked job cannot be used: {why}"),
+            other => other.to_string(),
+        }
     }
 
     /// Whether the connection itself failed, so that no error can be sent over it.

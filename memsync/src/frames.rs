@@ -263,7 +263,7 @@ pub(crate) struct Word {
 
 impl Word {
     pub(crate) fn send(s: &mut dyn Stream, trouble: Option<&SyncError>, digest: [u8; 32]) -> Result<(), SyncError> {
-        let mut text = trouble.map(|e| e.to_string()).unwrap_or_default();
+        let mut text = trouble.map(SyncError::for_the_peer).unwrap_or_default();
         let cut = (0..=MAX_TEXT.min(text.len())).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(0);
         text.truncate(cut);
         let mut out = (text.len() as u32).to_le_bytes().to_vec();

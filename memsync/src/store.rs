@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 mod file;
 #[cfg(test)]
 mod fuzz;
+mod room;
 
 /// What a source says of a page that it has not hashed; no page has this hash.
 const UNKNOWN: PageHash = [0xff; 32];
@@ -30,6 +31,10 @@ const UNKNOWN: PageHash = [0xff; 32];
 const PAGES_OF_A_THREAD: usize = 64;
 /// Maximum number of threads that hash.
 const THREADS: usize = 8;
+/// Bytes of memory after which it is looked how much is left.
+const LOOK_EVERY: u64 = 16 << 20;
+/// What a store notes of a region or a page may take so many bytes, besides its contents.
+const NOTES: u64 = 128;
 
 /// Where the bytes of a page are.
 #[derive(Debug, Clone)]
@@ -50,7 +55,7 @@ pub struct Store {
     slots: RwLock<HashMap<u64, Slot>>,
     /// The key of the proof of this round.
     proof: RwLock<Option<Arc<PageKey>>>,
-    /// Hashes of pages under this key.
+    /// Hashes under this key of pages that are not all zeros.
     proved: Mutex<HashMap<u64, PageHash>>,
 }
 
@@ -101,12 +106,14 @@ impl Store {
         Store { limit, ..Store::new(None, Vec::new(), HashMap::new()) }
     }
 
-    /// An empty store in a new file, whose directory is made if it is missing.
+    /// An empty store in a new file, whose directory is made if it is missing. The file gets no longer than twice the limit: pages that are
+    /// replaced leave holes.
     ///
     /// # Errors
     /// The file exists, or cannot be created.
-    pub fn create(path: &Path) -> Result<Store, SyncError> {
-        Ok(Store::new(Some(PageFile::create(path)?), Vec::new(), HashMap::new()))
+    pub fn create(path: &Path, limit: u64) -> Result<Store, SyncError> {
+        let file = PageFile::create(path, limit.saturating_mul(2))?;
+        Ok(Store { limit, ..Store::new(Some(file), Vec::new(), HashMap::new()) })
     }
 
     /// A store in a file that was completed before; `seal` identifies its contents.
@@ -124,16 +131,16 @@ impl Store {
         reading(&self.regions).clone()
     }
 
-    /// How many bytes it could still take, as far as the system says.
+    /// How many bytes it could still take, as far as the system says, if other stores take `beside` bytes there.
     ///
     /// # Errors
     /// The system does not say.
-    pub fn free_bytes(&self) -> Result<u64, SyncError> {
+    pub fn free_bytes(&self, beside: u64) -> Result<u64, SyncError> {
         match &self.file {
-            Some(file) => file.free_bytes(),
+            Some(file) => Ok(file.free_bytes()?.saturating_sub(beside)),
             None => {
-                let free = free_memory().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
-                Ok(free.min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
+                let free = room::free().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
+                Ok(free.saturating_sub(beside).min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
             }
         }
     }
@@ -143,7 +150,7 @@ impl Store {
     /// # Errors
     /// See [`SyncError`]. A damaged page is named.
     pub fn run_source(&self, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
-        source::run(self, conns, tell, fault)
+        self.round(|| source::run(self, conns, tell, fault))
     }
 
     /// Runs the target's part of a round, see [`crate::run_target`]. The source must have been asked to tell its regions. After a round with
@@ -152,7 +159,15 @@ impl Store {
     /// # Errors
     /// See [`SyncError`].
     pub fn run_target(&self, conns: &mut [Box<dyn Stream>], verify: Verify, fault: &Faults) -> Result<Round, SyncError> {
-        target::run(self, conns, verify, false, fault)
+        self.round(|| target::run(self, conns, verify, false, fault))
+    }
+
+    /// Runs a round, and gives up what was noted for its proof.
+    fn round(&self, run: impl FnOnce() -> Result<Round, SyncError>) -> Result<Round, SyncError> {
+        let round = run();
+        *writing(&self.proof) = None;
+        *lock(&self.proved) = HashMap::new();
+        round
     }
 
     /// Reads a page.
@@ -186,7 +201,7 @@ impl Store {
                 }
             };
             hashes.extend(hash);
-            proved.extend(proof.map(|hash| (page.address, hash)));
+            proved.extend(proof.filter(|_| slot.is_some()).map(|hash| (page.address, hash)));
         }
         lock(&self.proved).extend(proved);
         Ok(hashes)
@@ -216,20 +231,21 @@ impl Store {
     /// Keeps a page in memory, unless there are too many.
     fn keep_in_memory(&self, address: u64, bytes: &[u8]) -> Result<(), SyncError> {
         let held = self.held.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if held.saturating_add(bytes.len() as u64) > self.limit {
+        let after = held.saturating_add(bytes.len() as u64);
+        let why = if after > self.limit {
+            Some(SyncError::Full { limit: self.limit })
+        } else if held / LOOK_EVERY != after / LOOK_EVERY && room::free() == Some(0) {
+            Some(SyncError::Scarce)
+        } else {
+            None
+        };
+        if let Some(why) = why {
             self.held.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
-            return Err(SyncError::Full { limit: self.limit });
+            return Err(why);
         }
         self.keep(address, Some(Slot::Memory(bytes.into())));
         Ok(())
     }
-}
-
-/// Bytes of memory that processes can still get.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 impl Memory for Store {
@@ -242,6 +258,10 @@ impl Memory for Store {
 
     fn take_regions(&self, regions: &[Region]) -> Result<(), SyncError> {
         check_regions(regions).map_err(SyncError::Protocol)?;
+        let notes = regions.iter().map(Region::pages).fold(regions.len() as u64, u64::saturating_add).saturating_mul(NOTES);
+        if notes > self.limit {
+            return Err(SyncError::Full { limit: self.limit });
+        }
         let gone: Vec<u64> = {
             let before = reading(&self.regions);
             let is_kept = |address: &u64| {
@@ -301,8 +321,14 @@ impl Memory for Store {
 
     fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
         let known: Vec<Option<PageHash>> = {
-            let proved = lock(&self.proved);
-            pages.iter().map(|page| proved.get(&page.address).copied()).collect()
+            let (slots, proved) = (reading(&self.slots), lock(&self.proved));
+            let whole = key.hash(&[0; PAGE as usize]);
+            let hash = |page: Page| match slots.contains_key(&page.address) {
+                true => proved.get(&page.address).copied(),
+                false if page.bytes == PAGE && !page.by_host => Some(whole),
+                false => Some(hash_of(key, &page, zeros(&page))),
+            };
+            pages.iter().map(hash).collect()
         };
         let missing: Vec<Region> = pages
             .iter()
@@ -329,7 +355,9 @@ impl Memory for Store {
             let (bytes, after) = rest.split_at_mut(page.bytes as usize);
             let slot = reading(&self.slots).get(&page.address).cloned();
             self.load(page, slot.as_ref(), bytes)?;
-            self.note(page, bytes);
+            if slot.is_some() {
+                self.note(page, bytes);
+            }
             rest = after;
         }
         Ok(to)
@@ -339,10 +367,10 @@ impl Memory for Store {
         let (mut rest, mut written) = (&from[..], Vec::with_capacity(pages.len()));
         for page in pages {
             let (bytes, after) = rest.split_at(page.bytes as usize);
-            self.note(page, bytes);
             if is_zero(bytes) {
                 self.keep(page.address, None);
             } else {
+                self.note(page, bytes);
                 written.push((page.address, bytes));
             }
             rest = after;

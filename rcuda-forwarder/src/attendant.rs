@@ -68,7 +68,7 @@ impl<P: Place> Attendant<P> {
     /// Executes a request; the error is the reason for a refusal.
     pub(crate) fn carry_out(&self, request: Control) -> Result<ControlReply, Refused> {
         match request {
-            Control::FreeBytes => self.place.free_bytes().map(ControlReply::FreeBytes).map_err(Refused::Driver),
+            Control::FreeBytes { beside } => self.place.free_bytes(beside).map(ControlReply::FreeBytes).map_err(Refused::Driver),
             Control::Regions => self.place.regions().map_err(Refused::Driver),
             Control::Expect { ticket, stripes } => {
                 self.stripes.add(ticket, stripes)?;

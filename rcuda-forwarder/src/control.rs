@@ -10,7 +10,10 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize)]
 pub enum Control {
     /// Free memory of the GPU.
-    FreeBytes,
+    FreeBytes {
+        /// Bytes that others are about to take there.
+        beside: u64,
+    },
     /// The regions that memsync compares and copies.
     Regions,
     /// Expect connections with this ticket; the server accepts this number, once.
@@ -236,8 +239,8 @@ impl From<memsync::SyncError> for Refused {
             E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) => Refused::OtherMemory(text),
-            E::Damaged { .. } => Refused::Damaged(text),
-            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
+            E::Damaged { .. } | E::File { what: "read" | "open", .. } => Refused::Damaged(text),
+            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Scarce | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
                 Refused::Other(text)
             }
         }

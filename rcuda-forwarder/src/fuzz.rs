@@ -145,7 +145,7 @@ fn frame(id: u16, body: &[u8]) -> Vec<u8> {
 fn requests() -> Vec<Control> {
     let ticket = [9; 32];
     vec![
-        Control::FreeBytes,
+        Control::FreeBytes { beside: 0 },
         Control::Expect { ticket, stripes: 4 },
         Control::Connect { to: "[::1]:7878/3".into(), ticket, stripes: 4 },
         Control::RoundTarget { ticket, verify: memsync::Verify::Hash, near: true },

@@ -43,16 +43,16 @@ pub enum Opens {
         /// The GPU's number in the driver.
         gpu: u32,
     },
-    /// Memory for a parked device.
-    Store(StoreAt),
+    /// Memory for a parked device, with room for so many bytes.
+    Store(StoreAt, u64),
 }
 
 /// Starts a helper and waits until it has opened its GPU, or its store. Returns the channel and the job's end of the connection.
 pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel, Conn)> {
     let other = |why: String| io::Error::other(why);
-    let (driver, gpu, store) = match &o.opens {
-        Opens::Gpu { driver, gpu } => (driver.as_path(), *gpu, None),
-        Opens::Store(at) => (Path::new(""), 0, Some(at.clone())),
+    let (driver, gpu, store, limits) = match &o.opens {
+        Opens::Gpu { driver, gpu } => (driver.as_path(), *gpu, None, WorkerLimits::NONE),
+        Opens::Store(at, most) => (Path::new(""), 0, Some(at.clone()), WorkerLimits { parked: *most, ..WorkerLimits::NONE }),
     };
     let driver = driver.to_str().ok_or_else(|| other("the path of the driver is not UTF-8".into()))?.to_owned();
     let (channel, theirs) = Channel::pair_apart()?;
@@ -61,7 +61,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd())
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
-    let (virtual_device, limits) = (hello.virtual_device, WorkerLimits::NONE);
+    let virtual_device = hello.virtual_device;
     let start = Start { driver, gpu, virtual_device, limits, targets: Vec::new(), plain: true, store };
     channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {

@@ -62,6 +62,6 @@ impl WorkerLimits {
         WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: half, parked: half }
     }
 
-    /// The limits of a helper: none.
+    /// The limits of a helper: none, except for the memory of a parked device.
     pub(crate) const NONE: WorkerLimits = WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX };
 }

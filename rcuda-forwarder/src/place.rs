@@ -64,8 +64,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn look_apart(&self) -> (u64, Vec<Line>);
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
-    /// Free bytes of the GPU.
-    fn free_bytes(&self) -> Result<u64, Code>;
+    /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.
+    fn free_bytes(&self, beside: u64) -> Result<u64, Code>;
     /// [`ControlReply::Regions`].
     fn regions(&self) -> Result<ControlReply, Code>;
     /// [`ControlReply::Shown`].

@@ -140,7 +140,10 @@ pub fn helper_main() -> i32 {
     // The GPU's output goes to the job.
     orphan::shed(&[]);
     raise_descriptors();
-    // The arguments: the job's process id, for process lists, and its build.
+    // The arguments: the job's process id, and its build.
+    if let Some(job) = std::env::args().nth(1).and_then(|job| job.parse().ok()) {
+        ending::note_job(job);
+    }
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
     let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
     run_any(|| if same { Ok(()) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
@@ -216,7 +219,10 @@ fn serve<P: Place>(
     reach: ReachOf,
 ) -> i32 {
     match prepare(channel, start, open, reach) {
-        Ok(None) => 0,
+        Ok(None) => {
+            ending::remove_useless();
+            0
+        }
         Ok(Some((worker, calls))) => {
             let r = worker.serve(calls);
             if let Err(why) = &r {
@@ -226,6 +232,7 @@ fn serve<P: Place>(
         }
         Err(why) => {
             complain(&why);
+            ending::remove_useless();
             1
         }
     }
@@ -255,17 +262,15 @@ fn prepare<P: Place>(
     let next = || channel.receive().map_err(WorkerError::Channel);
     faults::at(Point::Open);
     let opened = open(start);
+    if let (Some(StoreAt::NewFile(file) | StoreAt::File(file, _)), Ok(_)) = (&start.store, &opened) {
+        ending::remove_with_job(file.into());
+    }
     let said = opened.as_ref().err().cloned().unwrap_or_default();
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
     let (conn, rdma) = match next()? {
-        Some((Message::Job(hello, session, rdma), Some(fd))) => {
-            if let Some(StoreAt::NewFile(file) | StoreAt::File(file, _)) = &start.store {
-                ending::remove_with_job(file.into(), hello.pid);
-            }
-            (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma)
-        }
+        Some((Message::Job(_, session, rdma), Some(fd))) => (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma),
         Some(_) => return Err(WorkerError::Order),
         None => return Ok(None),
     };

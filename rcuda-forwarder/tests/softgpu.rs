@@ -246,7 +246,7 @@ impl Job {
     }
 
     fn free(&self) -> u64 {
-        match self.control(&Control::FreeBytes) {
+        match self.control(&Control::FreeBytes { beside: 0 }) {
             ControlReply::FreeBytes(n) => n,
             other => panic!("{other:?}"),
         }

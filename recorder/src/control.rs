@@ -271,8 +271,12 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
             Answer::Move(carry_out(job, wanted)?)
         }
         Request::Resume(wanted) => {
-            let home = mover::parked::home().ok_or(MoveError::NotParked)?;
-            Answer::Move(carry_out(job, wanted.or_to(&home.join(",")))?)
+            // A move that is under way or queued may park it.
+            if mover::parked::home().is_none() && moves::now() == (None, Vec::new()) {
+                return Err(MoveError::NotParked.into());
+            }
+            let (wait, wanted) = (wanted.wait, wanted.or_to(""));
+            Answer::Move(accepted(&moves::request_resume(job, wanted, mover::run)?, wait)?)
         }
         Request::Cancel { id } => Answer::Move(moves::cancel(id.as_deref())?),
         Request::Report { id: Some(id), wait: true } => Answer::Moves(vec![moves::wait_for(&id)?]),
@@ -283,8 +287,12 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
 /// Accepts a move, and waits for its end if the client does.
 fn carry_out(job: &'static Job, wanted: Migrate) -> Result<Move, MoveError> {
     let wait = wanted.wait;
-    let id = moves::request(job, wanted, "request", mover::run)?;
-    if wait { moves::wait_for(&id) } else { Ok(moves::report(Some(&id))?.remove(0)) }
+    accepted(&moves::request(job, wanted, "request", mover::run)?, wait)
+}
+
+/// The report of a move that was accepted, at its end if the client waits for that.
+fn accepted(id: &str, wait: bool) -> Result<Move, MoveError> {
+    if wait { moves::wait_for(id) } else { Ok(moves::report(Some(id))?.remove(0)) }
 }
 
 /// Sends all events from now on to the client.

@@ -24,6 +24,7 @@ use quiesce::NotYet;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
@@ -61,6 +62,10 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     let specs = chosen(job, &devices, specs, |d| d.whereabouts().place.parse().ok());
     let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
     let task = Task::of_a_plan(allow_different);
+    // A plan leaves nothing behind.
+    let made = specs.iter().filter_map(|to| if let Spec::File(directory) = to { Some(directory.clone()) } else { None });
+    let made: Vec<PathBuf> = made.filter(|directory| !directory.exists()).collect();
+    let all: Vec<(&'static Device, Spec)> = devices.iter().copied().zip(specs.iter().cloned()).collect();
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut targets: Vec<(&'static Device, Place)> = Vec::new();
     if sources.is_none() {
@@ -82,7 +87,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
         }
-        let looked = leg::look(job, device, source, to, &task);
+        let looked = leg::look(job, device, source, to, leg::beside(job, &all, number), &task);
         blockers.extend(looked.blockers);
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
@@ -100,6 +105,8 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
     }
     targets.into_iter().for_each(|(_, target)| target.release());
+    // It stays if somebody else uses it.
+    made.iter().for_each(|directory| drop(std::fs::remove_dir(directory)));
     blockers.extend(internal_error::blocker());
     blockers.extend(registry::blockers_among(&moving));
     blockers.extend((!crate::gate::can_close()).then_some(MoveError::NoMembarrier));
@@ -159,28 +166,49 @@ fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: imp
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
+/// The devices that are to move, and where they go.
+fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
+    if task.resumes() {
+        let home = parked::home().ok_or(MoveError::NotParked)?.join(",");
+        if task.goes_home() {
+            task.note(|it| it.to.clone_from(&home));
+            return moves::understand(job, None, &home);
+        }
+    }
+    Ok(task.targets(job).unzip())
+}
+
 /// Creates a leg for each device that moves.
 fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Taken) -> Result<Vec<Leg<'a>>, MoveError> {
-    let (devices, to): (Vec<&'static Device>, Vec<Spec>) = task.targets(job).unzip();
+    let (devices, to) = targets(job, task)?;
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
     let mut legs = Vec::new();
-    for (device, to) in all {
+    for (number, (device, to)) in all.iter().cloned().enumerate() {
         let source = device.place_for_mover(moving).clone();
         if leg::is_there(&source, &to) {
             continue;
         }
-        let source = if !source.is_lost() || !source.spec().is_store() {
-            source
-        } else if let Some(opened) = source.file_again(device.index) {
-            opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?
-        } else {
-            parked.give_up(job);
-            return Err(MoveError::PlaceLost(None));
+        let lost = source.clone();
+        let again = match source.is_lost() && source.spec().is_store() {
+            // Opening it reads its list of pages, which may take long.
+            true => task.apart(move || Ok(lost.file_again(device.index)))?,
+            false => None,
+        };
+        let is_again = again.is_some();
+        let source = match again {
+            Some(opened) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
+            None if source.is_lost() && source.spec().is_store() => {
+                parked.give_up(job);
+                return Err(MoveError::PlaceLost(None));
+            }
+            None => source,
         };
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
-        legs.push(Leg::new(device, source, to, task, shape));
+        let mut leg = Leg::new(device, source, to, task, shape);
+        (leg.owns_source, leg.beside) = (is_again, leg::beside(job, &all, number));
+        legs.push(leg);
     }
     if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
 }

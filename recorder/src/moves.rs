@@ -80,7 +80,10 @@ pub(crate) struct Task {
     id: String,
     wanted: Migrate,
     devices: Vec<u32>,
+    /// Empty for a resume to where the job was: that is looked up when it is carried out.
     to: Vec<Spec>,
+    /// Whether it is refused unless the job is parked when it is carried out.
+    resumes: bool,
     asked: Instant,
     stop: AtomicU8,
     /// Callbacks that interrupt the mover's waits, with the GPU whose part of the move waits.
@@ -231,6 +234,7 @@ impl Task {
             id: String::new(),
             devices: Vec::new(),
             to: Vec::new(),
+            resumes: false,
             asked: Instant::now(),
             stop: AtomicU8::new(0),
             stoppers: Mutex::default(),
@@ -255,6 +259,16 @@ impl Task {
     /// The devices that move, each with its target.
     pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, Spec)> + 'a {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
+    }
+
+    /// Whether it is a resume.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    /// Whether it is a resume that names no place.
+    pub(crate) fn goes_home(&self) -> bool {
+        self.resumes && self.to.is_empty()
     }
 
     /// How the copy is proved to be identical.
@@ -567,11 +581,31 @@ pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Resul
 
 /// Accepts a move, which a separate thread carries out. Returns its id.
 pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) -> Result<String, MoveError> {
-    let (devices, to) = understand(job, wanted.gpu, &wanted.to)?;
-    let legs = devices.iter().zip(&to).map(|(device, to)| Leg {
+    let targets = understand(job, wanted.gpu, &wanted.to)?;
+    accept(job, wanted, targets, false, by, run)
+}
+
+/// As [`request`], for a resume; without a place, to where the job was. An earlier move may park the job before it is carried out.
+pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Result<String, MoveError> {
+    let targets = match wanted.to.is_empty() {
+        true => (job.devices.iter().collect(), Vec::new()),
+        false => understand(job, None, &wanted.to)?,
+    };
+    accept(job, wanted, targets, true, "request", run)
+}
+
+fn accept(
+    job: &'static Job,
+    wanted: Migrate,
+    (devices, to): (Vec<&'static Device>, Vec<Spec>),
+    resumes: bool,
+    by: &str,
+    run: Run,
+) -> Result<String, MoveError> {
+    let legs = devices.iter().enumerate().map(|(number, device)| Leg {
         gpu: device.index,
         from: device.whereabouts().place,
-        to: to.to_string(),
+        to: to.get(number).map(Spec::to_string).unwrap_or_default(),
         ..Leg::default()
     });
     let legs: Vec<Leg> = legs.collect();
@@ -607,6 +641,7 @@ pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) ->
         id: id.clone(),
         devices: devices.iter().map(|d| d.index).collect(),
         to,
+        resumes,
         tracer: wanted.trace.then(|| trace::Tracer::new(Instant::now())),
         wanted,
         ..Task::of_a_plan(false)

@@ -287,8 +287,8 @@ impl Worker<'_> {
 }
 
 impl Place {
-    /// Opens a place for virtual device `device`.
-    pub(crate) fn open(spec: &Spec, device: u32) -> Result<Place, OpenError> {
+    /// Opens a place for virtual device `device`. `most`: for how many bytes it must have room, if that is a store of this machine.
+    pub(crate) fn open(spec: &Spec, device: u32, most: u64) -> Result<Place, OpenError> {
         let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
@@ -334,18 +334,18 @@ impl Place {
                 let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
-            Spec::Memory => Place::open_store(spec, StoreAt::Memory, None, &hello()),
+            Spec::Memory => Place::open_store(spec, Opens::Store(StoreAt::Memory, most), None, &hello()),
             Spec::File(directory) => {
                 let file = KeptFile::new(directory, device)?;
-                Place::open_store(spec, StoreAt::NewFile(file.text()?), Some(file), &hello())
+                Place::open_store(spec, Opens::Store(StoreAt::NewFile(file.text()?), most), Some(file), &hello())
             }
         }
     }
 
     /// Starts a helper that holds memory.
-    fn open_store(spec: &Spec, at: StoreAt, kept: Option<Arc<KeptFile>>, hello: &JobHello) -> Result<Place, OpenError> {
+    fn open_store(spec: &Spec, opens: Opens, kept: Option<Arc<KeptFile>>, hello: &JobHello) -> Result<Place, OpenError> {
         let (program, hidden) = helper_program()?;
-        let options = HelperOptions { program, opens: Opens::Store(at), hidden };
+        let options = HelperOptions { program, opens, hidden };
         let link = Link::to_helper(&options, hello, None);
         let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
         Ok(Place::remote(link, spec, false, kept))
@@ -356,8 +356,16 @@ impl Place {
         let Place::Remote { spec, kept: Some(kept), .. } = self else { return None };
         let seal = *kept.seal.get()?;
         let hello = JobHello { virtual_device: device, pid: std::process::id(), env: Vec::new() };
-        let at = || Ok(StoreAt::File(kept.text()?, seal));
-        Some(at().and_then(|at| Place::open_store(spec, at, Some(kept.clone()), &hello)))
+        // Nothing is written to it.
+        let opens = || Ok(Opens::Store(StoreAt::File(kept.text()?, seal), 0));
+        Some(opens().and_then(|opens| Place::open_store(spec, opens, Some(kept.clone()), &hello)))
+    }
+
+    /// Removes the file of a store.
+    pub(crate) fn remove_file(&self) {
+        if let Place::Remote { kept: Some(kept), .. } = self {
+            kept.remove();
+        }
     }
 
     /// Notes what identifies the contents of the file of a store, which is complete.

@@ -222,6 +222,45 @@ fn nothing_is_left_of_a_job_that_is_killed_while_it_is_parked() {
 }
 
 #[test]
+fn a_resume_may_wait_for_the_suspend_before_it() {
+    let scene = Scene::new("parkqueue");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let mut job = remote_orbit(&scene, "parked", &server.place(0), &LONG, &[]);
+    wait_for_step(&mut job, 100);
+    job.ask("suspend", &["--no-wait"]).unwrap();
+    let report = job.ask("resume", &["--queue"]).unwrap();
+    assert!(report.ok(), "{}", report.reason());
+    assert_eq!((text(&job, "state"), text(&job, "place")), ("idle".to_owned(), server.place(0)));
+    // The first resume leaves nothing to do for the second one.
+    job.ask("suspend", &["--no-wait"]).unwrap();
+    job.ask("resume", &["--queue", "--no-wait"]).unwrap();
+    let report = job.ask("resume", &["--queue"]).unwrap();
+    assert_eq!((report.ok(), report.code()), (false, "not-parked"), "{}", report.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_helper_with_a_file_ends_with_its_job_only() {
+    let scene = Scene::new("parkterm");
+    let server = Server::start(&scene, "one");
+    let job = remote_orbit(&scene, "parked", &server.place(0), &LONG, &[]);
+    let directory = scene.path.join("park");
+    suspend(&job, &["--to", &format!("file:{}", directory.display())]);
+    let helper = helpers(job.pid());
+    assert_eq!(helper.len(), 1);
+    // One that ended here could not remove the file.
+    for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        signal(helper[0], number);
+    }
+    job.signal(libc::SIGKILL);
+    assert_eq!(job.wait(LIMIT).signal, Some(libc::SIGKILL));
+    let gone = || (!Path::new(&format!("/proc/{}", helper[0])).exists()).then_some(());
+    wait_for(LIMIT, gone).expect("the helper ends");
+    assert!(is_empty(&directory));
+}
+
+#[test]
 fn the_signal_and_a_move_let_a_parked_job_go_on() {
     let scene = Scene::new("parksignal");
     let native = native_orbit(&scene, &LONG);
@@ -262,6 +301,9 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(text(&job, "state"), "parked");
     let plan = job.ask("plan", &["--to", "local"]).unwrap();
     assert!(plan.ok(), "{}", plan.reason());
+    let directory = scene.path.join("plan");
+    job.ask("plan", &["--to", &format!("file:{}", directory.display())]).unwrap();
+    assert!(!directory.exists(), "a plan leaves nothing");
     resume(&job, &[]);
     assert_identical(&job.wait(LIMIT), &native);
 }

@@ -12,7 +12,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,8 @@ pub(super) struct Entry {
 pub(super) struct PageFile {
     file: File,
     path: PathBuf,
+    /// Where the next pages must not reach: replaced ones may leave holes, which count.
+    most: u64,
     /// Where the next pages go.
     end: AtomicU64,
     /// Bytes written since they were last forced to the disk.
@@ -145,8 +147,8 @@ impl Head {
 }
 
 impl PageFile {
-    /// Creates a file that only this user can read; its directory too, if it is missing.
-    pub(super) fn create(path: &Path) -> Result<PageFile, SyncError> {
+    /// Creates a file that only this user can read; its directory too, if it is missing. It gets no longer than `most`.
+    pub(super) fn create(path: &Path, most: u64) -> Result<PageFile, SyncError> {
         if let Some(directory) = path.parent() {
             match DirBuilder::new().mode(0o700).create(directory) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(trouble("make the directory of", path)(e)),
@@ -156,9 +158,35 @@ impl PageFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path).map_err(trouble("create", path))?;
+        let (end, unforced) = (AtomicU64::new(HEAD as u64), AtomicU64::new(0));
+        let new = PageFile { file, path: path.to_owned(), most, end, unforced };
+        new.begin().inspect_err(|_| drop(fs::remove_file(path)))?;
+        Ok(new)
+    }
+
+    /// Makes sure of what the end and the next opening demand, before anything is copied.
+    fn begin(&self) -> Result<(), SyncError> {
+        let failed = trouble("write", &self.path);
         // Without a head, which is written last, the file is incomplete.
-        file.set_len(HEAD as u64).map_err(trouble("write", path))?;
-        Ok(PageFile { file, path: path.to_owned(), end: AtomicU64::new(HEAD as u64), unforced: AtomicU64::new(0) })
+        self.file.set_len(HEAD as u64).map_err(&failed)?;
+        self.check(&self.file.metadata().map_err(&failed)?)?;
+        self.force_name().map_err(&failed)
+    }
+
+    /// Not all file systems keep the owner and the permissions of a new file.
+    fn check(&self, about: &Metadata) -> Result<(), SyncError> {
+        if !about.is_file() {
+            return Err(self.damaged("it is not a file"));
+        }
+        if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+            return Err(self.damaged("other users could have changed it"));
+        }
+        Ok(())
+    }
+
+    /// Makes the file's name durable.
+    fn force_name(&self) -> io::Result<()> {
+        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 
     fn damaged(&self, why: impl Into<String>) -> SyncError {
@@ -172,13 +200,9 @@ impl PageFile {
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = options.open(path).map_err(trouble("open", path))?;
         let about = file.metadata().map_err(trouble("open", path))?;
-        let open = PageFile { file, path: path.to_owned(), end: AtomicU64::new(about.len()), unforced: AtomicU64::new(0) };
-        if !about.is_file() {
-            return Err(open.damaged("it is not a file"));
-        }
-        if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
-            return Err(open.damaged("other users could have changed it"));
-        }
+        let (end, unforced) = (AtomicU64::new(about.len()), AtomicU64::new(0));
+        let open = PageFile { file, path: path.to_owned(), most: 0, end, unforced };
+        open.check(&about)?;
         let mut head = [0; HEAD];
         open.read_exact(&mut head, 0, "its head")?;
         let (head, found) = Head::read(&head).map_err(|why| open.damaged(why))?;
@@ -232,6 +256,9 @@ impl PageFile {
             out.extend_from_slice(stored);
         }
         let at = self.end.fetch_add(out.len() as u64, Ordering::Relaxed);
+        if at.saturating_add(out.len() as u64) > self.most {
+            return Err(SyncError::Full { limit: self.most });
+        }
         self.file.write_all_at(&out, at).map_err(trouble("write", &self.path))?;
         entries.iter_mut().for_each(|entry| entry.offset += at);
         if self.unforced.fetch_add(out.len() as u64, Ordering::Relaxed) >= FORCED {
@@ -288,8 +315,7 @@ impl PageFile {
         self.file.sync_data().map_err(&failed)?;
         let (head, seal) = Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
         self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all()).map_err(&failed)?;
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(&failed)?;
+        self.force_name().map_err(&failed)?;
         Ok(seal)
     }
 

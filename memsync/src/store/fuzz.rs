@@ -11,7 +11,7 @@ const LIMIT: Limit = Limit { bytes: 1 << 20, each: 16 };
 fn files() {
     let directory = std::env::temp_dir().join(format!("mrcuda-store-fuzz-{}", std::process::id()));
     let path = directory.join("one");
-    let file = PageFile::create(&path).expect("a file");
+    let file = PageFile::create(&path, u64::MAX).expect("a file");
     let regions = [
         Region { address: 0x10_0000, bytes: PAGE + 5, kind: Kind::Chunk },
         Region { address: 0x30_0000, bytes: 9, kind: Kind::Global },

@@ -114,15 +114,15 @@ fn what_is_parked_in_a_file_comes_back_also_from_the_closed_file() {
         let path = directory.file();
         let _ = std::fs::remove_file(&path);
         let (from, to) = (mixed(3), other_than(&mixed(1)));
-        let mut store = Store::create(&path).expect("a new file");
-        assert!(Store::create(&path).is_err(), "it exists");
+        let mut store = Store::create(&path, u64::MAX).expect("a new file");
+        assert!(Store::create(&path, u64::MAX).is_err(), "it exists");
         good(park(&mixed(4), &store, Verify::Skip));
         assert!(Store::open(&path, &[0; 32]).is_err(), "it is incomplete");
         let (_, there) = good(park(&from, &store, verify));
         let about = std::fs::metadata(&path).expect("there");
         assert_eq!(about.permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::metadata(&directory.0).expect("there").permissions().mode() & 0o777, 0o700);
-        assert!(store.free_bytes().is_ok_and(|n| n > 0));
+        assert!(store.free_bytes(0).is_ok_and(|n| n > 0));
         if again {
             drop(store);
             store = Store::open(&path, &there.seal).expect("complete");
@@ -151,7 +151,7 @@ fn memory_that_the_job_has_freed_takes_no_room_and_new_memory_is_zero() {
 fn pages_that_become_zero_again_leave_the_file() {
     let directory = Directory::new("zero");
     let path = directory.file();
-    let store = Store::create(&path).expect("a new file");
+    let store = Store::create(&path, u64::MAX).expect("a new file");
     let at = 0x2000_0000_0000;
     good(park(&Fake::new(&[(at, CHUNK, Kind::Chunk, 1)]), &store, Verify::Skip));
     let zero = Fake::new(&[(at, CHUNK, Kind::Chunk, 1)]);
@@ -166,7 +166,7 @@ fn pages_that_become_zero_again_leave_the_file() {
 
 /// A complete file of a job, with its seal.
 fn complete(directory: &Directory, from: &Fake) -> [u8; 32] {
-    let store = Store::create(&directory.file()).expect("a new file");
+    let store = Store::create(&directory.file(), u64::MAX).expect("a new file");
     good(park(from, &store, Verify::Hash)).1.seal
 }
 
@@ -268,7 +268,8 @@ fn more_memory_than_a_store_can_hold_is_refused_at_once() {
 #[test]
 fn a_store_holds_no_more_than_it_may() {
     let (from, store) = (small(1), Store::in_memory(512 << 10));
-    assert!(store.free_bytes().is_ok_and(|n| n <= 512 << 10));
+    assert!(store.free_bytes(0).is_ok_and(|n| n <= 512 << 10));
+    assert!(store.free_bytes(u64::MAX).is_ok_and(|n| n == 0), "others take everything");
     let (source, target) = park(&from, &store, Verify::Hash);
     assert!(matches!(target, Err(SyncError::Full { limit: 524_288 })) && source.is_err());
     let (zeros, store) = (Fake::new(&[(1 << 40, 4 << 20, Kind::Chunk, 0)]), Store::in_memory(64 << 10));

@@ -185,7 +185,7 @@ fn calls_are_carried_out_over_tcp_and_unix() {
         assert!(get(&link, 100, data.len()) == data);
         assert_eq!(get(&link, 3, 3), b"abc");
         assert_eq!(link.outstanding(), 0);
-        let Ok(ControlReply::FreeBytes(free)) = link.control(&Control::FreeBytes) else { panic!() };
+        let Ok(ControlReply::FreeBytes(free)) = link.control(&Control::FreeBytes { beside: 0 }) else { panic!() };
         assert_eq!(free, fake::MEMORY as u64 - 4);
         let Ok(ControlReply::Regions { globals, chunks, .. }) = link.control(&Control::Regions) else { panic!() };
         assert_eq!((globals[0].name.as_str(), chunks.len()), ("counter", 1));
@@ -306,7 +306,7 @@ fn control_answers_while_calls_are_stuck() {
     let busy = link.request(fake::STUCK, &[&2000u64.to_le_bytes()]).unwrap();
     // It is behind the blocked call, so its answer is late; but the connection stays alive.
     assert!(busy.wait_for(Duration::from_millis(50)).is_none());
-    link.control(&Control::FreeBytes).unwrap();
+    link.control(&Control::FreeBytes { beside: 0 }).unwrap();
     assert!(before.elapsed() >= Duration::from_millis(1900) && busy.is_here() && !link.is_lost());
 }
 
@@ -323,7 +323,7 @@ fn a_killed_worker_is_lost_and_others_are_not() {
     assert!(!lost.why.contains("no sign of life"), "it was noticed late: {lost}");
     assert!(dying.is_lost() && dying.request(fake::ECHO, &[]).is_err(), "{lost}");
     assert!(soon(|| dying.send(fake::ECHO, &[]).is_err()));
-    assert!(dying.control(&Control::FreeBytes).is_err());
+    assert!(dying.control(&Control::FreeBytes { beside: 0 }).is_err());
     let killed = format!("worker {} of GPU 0 ended: signal: 9", pid(&dying));
     assert!(logged(|l| l.starts_with(&killed)));
     put(&other, 0, b"fine");

@@ -96,8 +96,8 @@ impl Place for Executor {
         Executor::prints(self)
     }
 
-    fn free_bytes(&self) -> Result<u64, Code> {
-        Executor::free_bytes(self)
+    fn free_bytes(&self, beside: u64) -> Result<u64, Code> {
+        Ok(Executor::free_bytes(self)?.saturating_sub(beside))
     }
 
     fn regions(&self) -> Result<ControlReply, Code> {

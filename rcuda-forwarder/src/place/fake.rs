@@ -351,8 +351,8 @@ impl Place for Fake {
         true
     }
 
-    fn free_bytes(&self) -> Result<u64, Code> {
-        Ok(MEMORY as u64 - *lock(&self.calls))
+    fn free_bytes(&self, beside: u64) -> Result<u64, Code> {
+        Ok((MEMORY as u64 - *lock(&self.calls)).saturating_sub(beside))
     }
 
     fn regions(&self) -> Result<ControlReply, Code> {

@@ -33,7 +33,7 @@ impl Parked {
         let store = match &start.store {
             None => return Err("no store is named".to_owned()),
             Some(StoreAt::Memory) => Ok(Store::in_memory(start.limits.parked)),
-            Some(StoreAt::NewFile(path)) => Store::create(Path::new(path)),
+            Some(StoreAt::NewFile(path)) => Store::create(Path::new(path), start.limits.parked),
             Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal),
         };
         let store = store.map_err(|e: SyncError| e.to_string())?;
@@ -125,8 +125,8 @@ impl Place for Parked {
         false
     }
 
-    fn free_bytes(&self) -> Result<u64, Code> {
-        self.store.free_bytes().map_err(|_| code::ERROR_OPERATING_SYSTEM)
+    fn free_bytes(&self, beside: u64) -> Result<u64, Code> {
+        self.store.free_bytes(beside).map_err(|_| code::ERROR_OPERATING_SYSTEM)
     }
 
     fn regions(&self) -> Result<ControlReply, Code> {

@@ -1,6 +1,7 @@
 //! The end of a worker's process.
 
 use crate::conn::Conn;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +13,40 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const LAST_MOMENT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The file that is of no use without the job, and the job's process.
-static USELESS: OnceLock<(PathBuf, u32)> = OnceLock::new();
+/// The job's process, for a helper.
+static JOB: OnceLock<Process> = OnceLock::new();
+/// The file that is of no use without the job.
+static USELESS: OnceLock<PathBuf> = OnceLock::new();
 /// The job has taken its leave, so it takes care of its files.
 static GOODBYE: AtomicBool = AtomicBool::new(false);
 
-/// Removes a file when this process ends because its job has ended.
-pub(crate) fn remove_with_job(file: PathBuf, job: u32) {
+/// A process, with a descriptor of it if the system has such descriptors: another process may get its number.
+#[derive(Debug)]
+struct Process {
+    number: u32,
+    descriptor: Option<OwnedFd>,
+}
+
+/// Notes the job of this helper.
+pub(super) fn note_job(number: u32) {
+    // SAFETY: a plain system call; a descriptor that it returns is new, and nobody else's.
+    let descriptor = unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, number, 0);
+        i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    // A helper has one job.
+    let _ = JOB.set(Process { number, descriptor });
+}
+
+/// Removes a file when this process ends because its job has ended. From now on only the end of the connection ends this process, and not
+/// what ends others of this user or this terminal.
+pub(super) fn remove_with_job(file: PathBuf) {
     // A worker has one store.
-    let _ = USELESS.set((file, job));
+    let _ = USELESS.set(file);
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: ignoring a signal runs no code.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// Notes that the job releases this worker.
@@ -36,19 +62,30 @@ pub(super) fn leave(status: i32, client: &Conn) -> ! {
 
 /// Ends the process at once: there is no client any more.
 pub(super) fn abandon(status: i32) -> ! {
-    if let Some((file, job)) = USELESS.get()
-        && !GOODBYE.load(Ordering::Acquire)
-        && ends(*job)
-    {
-        let _ = std::fs::remove_file(file);
-    }
+    remove_useless();
     // SAFETY: ends the process; nothing is touched after it.
     unsafe { libc::_exit(status) }
 }
 
+/// Removes what is of no use if the job has ended.
+pub(super) fn remove_useless() {
+    if let (Some(file), Some(job)) = (USELESS.get(), JOB.get())
+        && !GOODBYE.load(Ordering::Acquire)
+        && ends(job)
+    {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
 /// Whether a process ends within a moment. One that lives on has lost its connection, and may use the file again.
-fn ends(process: u32) -> bool {
-    let since = Instant::now();
+fn ends(process: &Process) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    if let Some(descriptor) = &process.descriptor {
+        let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(LAST_MOMENT).unwrap_or(PollTimeout::ZERO);
+        return poll(&mut fds, limit).is_ok_and(|ended| ended > 0);
+    }
+    let (since, process) = (Instant::now(), process.number);
     loop {
         let has_ended = match std::fs::read_to_string(format!("/proc/{process}/stat")) {
             Err(why) => why.kind() == std::io::ErrorKind::NotFound,

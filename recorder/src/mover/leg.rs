@@ -108,6 +108,10 @@ pub(super) struct Leg<'a> {
     different: Different,
     /// When the target's reference event occurred, on the job's clock.
     target_clock: f64,
+    /// Whether the source was opened for this move, because the device's own place was lost.
+    pub(super) owns_source: bool,
+    /// Bytes that other devices need in the same store.
+    pub(super) beside: u64,
 }
 
 impl<'a> Leg<'a> {
@@ -135,6 +139,8 @@ impl<'a> Leg<'a> {
             shape,
             different: Different::default(),
             target_clock: 0.0,
+            owns_source: false,
+            beside: 0,
         }
     }
 
@@ -145,8 +151,10 @@ impl<'a> Leg<'a> {
             Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
+        let (owns_source, beside) = (std::mem::take(&mut self.owns_source), self.beside);
         drop(self);
         let mut leg = Leg::new(device, source, to, task, shape);
+        (leg.owns_source, leg.beside) = (owns_source, beside);
         leg.told.instead = instead;
         leg
     }
@@ -230,7 +238,8 @@ impl<'a> Leg<'a> {
         }
         self.phase("prepare", |leg| {
             let (to, index) = (leg.to.clone(), leg.device.index);
-            let open = move || Place::open(&to, index).map_err(MoveError::from);
+            let most = most_parked(leg.device);
+            let open = move || Place::open(&to, index, most).map_err(MoveError::from);
             // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
             let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
             let target = leg.blame(opened)?;
@@ -242,14 +251,14 @@ impl<'a> Leg<'a> {
             if leg.parks() {
                 // NVML answers meanwhile.
                 keep_board(leg.device, &leg.source)?;
-                return Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, 0, false)?.0);
+                return Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, 0, leg.beside, false)?.0);
             }
             let adoptable = adoptable(&leg.source, leg.target()?);
             leg.adopts = adoptable.is_some();
             leg.different = Different::since(leg.device, leg.target()?.device());
             let allow_different = leg.task.allow_different();
             let bytes = adoptable.unwrap_or(0);
-            Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, bytes, allow_different)?.0)?;
+            Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, bytes, 0, allow_different)?.0)?;
             Ok(leg.settle_host_memory()?)
         })
     }
@@ -504,6 +513,9 @@ impl<'a> Leg<'a> {
 impl Drop for Leg<'_> {
     fn drop(&mut self) {
         self.close();
+        if self.owns_source {
+            self.source.clone().release();
+        }
     }
 }
 
@@ -521,6 +533,13 @@ pub(super) struct Looked {
     pub(super) target: Option<Place>,
 }
 
+/// What other devices need in the store to which this one moves: room is checked before anything is copied.
+pub(super) fn beside(job: &Job, all: &[(&'static Device, Spec)], number: usize) -> u64 {
+    let to = &all[number].1;
+    let others = all.iter().enumerate().filter(|(other, (_, there))| to.is_store() && *other != number && there == to);
+    others.map(|(_, (device, _))| registry::needed_bytes(job, device)).fold(0, u64::saturating_add)
+}
+
 /// What a device needs at its target's GPU, and how much is free there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
@@ -531,18 +550,19 @@ pub(super) struct Room {
 
 /// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, task: &Task) -> Looked {
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, beside: u64, task: &Task) -> Looked {
     let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
-    match stand_in(to, device.index) {
+    match stand_in(to, device) {
         Ok(Some(target)) => {
             looked.adoptable = adoptable(source, &target).unwrap_or(0);
             if !to.is_store() {
                 looked.different = Different::of(target.device(), &device.info);
             }
-            match blockers_at_target(job, device, &target, looked.adoptable, task.allow_different()) {
+            match blockers_at_target(job, device, &target, looked.adoptable, beside, task.allow_different()) {
                 Ok((found, room)) => {
-                    looked.room = Some(room);
+                    // What several need in one store was subtracted from what is free there.
+                    looked.room = Some(room).filter(|_| !to.is_store());
                     looked.blockers.extend(found);
                 }
                 Err(why) => looked.blockers.push(why),
@@ -563,14 +583,19 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec
     looked
 }
 
+/// More than a device can hold, whatever its place sends when it is parked.
+fn most_parked(device: &Device) -> u64 {
+    device.info.total_bytes.saturating_mul(2).saturating_add(1 << 30)
+}
+
 /// Opens what a plan compares with the job. For this process, where opening the driver cannot be undone, that is a helper with the same GPU;
 /// `None` if this installation has no helpers.
-fn stand_in(to: &Spec, device: u32) -> Result<Option<Place>, OpenError> {
-    let Spec::Local(gpu) = to else { return Place::open(to, device).map(Some) };
+fn stand_in(to: &Spec, device: &Device) -> Result<Option<Place>, OpenError> {
+    let Spec::Local(gpu) = to else { return Place::open(to, device.index, most_parked(device)).map(Some) };
     if crate::base::config::get()?.driver.is_none() {
         return Err(OpenError::NoDriver);
     }
-    match Place::open(&Spec::Helper(*gpu), device) {
+    match Place::open(&Spec::Helper(*gpu), device.index, 0) {
         Err(OpenError::OwnFile(_) | OpenError::NoHelper(_)) => Ok(None),
         opened => opened.map(Some),
     }
@@ -628,12 +653,14 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
     None
 }
 
-/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide.
+/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide; `beside`: bytes that
+/// others are about to take there.
 fn blockers_at_target(
     job: &Job,
     device: &Device,
     target: &Place,
     adoptable: u64,
+    beside: u64,
     allow_different: bool,
 ) -> Result<(Vec<MoveError>, Room), MoveError> {
     let (have, want) = (target.device(), &device.info);
@@ -642,8 +669,8 @@ fn blockers_at_target(
         all.extend(fit::blockers(have, want, allow_different));
         all.extend(fit::state_blockers(job, device, Different::since(device, have)));
     }
-    let needed = registry::needed_bytes(job, device).saturating_sub(adoptable) + HEADROOM;
-    let free = match target.control(&Control::FreeBytes)? {
+    let needed = registry::needed_bytes(job, device).saturating_sub(adoptable).saturating_add(HEADROOM);
+    let free = match target.control(&Control::FreeBytes { beside })? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),
     };

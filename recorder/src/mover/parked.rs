@@ -10,10 +10,12 @@ use cuda_api::code;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether what is parked is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval at which the end of the program tries again while the watch looks.
+const SHORTLY: Duration = Duration::from_millis(5);
 
 /// What a parked device had at the place where it last executed.
 #[derive(Debug)]
@@ -76,12 +78,21 @@ impl Taken {
 
 /// The program ends: threads that wait must not hold up its exit, and files are of no use any more.
 pub(crate) fn end(job: &Job) {
-    // A move that is still under way has the state.
-    let Some(_moving) = Moving::try_begin() else { return };
+    let since = Instant::now();
+    let moving = loop {
+        match Moving::try_begin() {
+            Some(moving) => break moving,
+            None if since.elapsed() < LOOK_EVERY => std::thread::sleep(SHORTLY),
+            // A move that is still under way has the state.
+            None => return,
+        }
+    };
     let mut taken = Taken::take();
     if taken.get().is_some() {
         taken.give_up(job);
     }
+    // A helper that is lost cannot do it.
+    job.devices.iter().for_each(|device| device.place_for_mover(&moving).remove_file());
 }
 
 /// Looks from time to time whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread

@@ -26,11 +26,15 @@ impl KeptFile {
     pub(super) fn text(&self) -> Result<String, OpenError> {
         self.path.to_str().map(str::to_owned).ok_or_else(|| OpenError::FileName(format!("{} is not UTF-8", self.path.display())))
     }
+
+    pub(super) fn remove(&self) {
+        // Its helper may not have created it.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 impl Drop for KeptFile {
     fn drop(&mut self) {
-        // Its helper may not have created it.
-        let _ = std::fs::remove_file(&self.path);
+        self.remove();
     }
 }

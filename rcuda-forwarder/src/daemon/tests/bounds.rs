@@ -308,7 +308,7 @@ fn a_request_for_which_there_is_no_thread_is_refused() {
     let link = s.link(0);
     let ticket = [9; 32];
     let requests = [
-        Control::FreeBytes,
+        Control::FreeBytes { beside: 0 },
         Control::Regions,
         Control::Expect { ticket, stripes: 1 },
         Control::Connect { to: s.at(0).to_string(), ticket, stripes: 1 },
@@ -347,10 +347,12 @@ fn rounds_that_do_not_end_can_be_ended_however_many_they_are() {
     thread::scope(|scope| {
         let accept = &accept;
         let waiting: Vec<_> = tickets.iter().map(|t| scope.spawn(move || accept(t))).collect();
-        assert!(soon(|| link.control(&Control::FreeBytes).is_err_and(|e| e.to_string().contains("too many requests"))));
+        assert!(soon(|| link
+            .control(&Control::FreeBytes { beside: 0 })
+            .is_err_and(|e| e.to_string().contains("too many requests"))));
         tickets.iter().for_each(|t| assert_eq!(link.control(&Control::HangUp { ticket: *t }).unwrap(), ControlReply::Ok));
         waiting.into_iter().for_each(|w| w.join().unwrap());
     });
-    assert!(matches!(link.control(&Control::FreeBytes), Ok(ControlReply::FreeBytes(_))));
+    assert!(matches!(link.control(&Control::FreeBytes { beside: 0 }), Ok(ControlReply::FreeBytes(_))));
     link.close();
 }
