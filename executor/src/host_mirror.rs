@@ -30,9 +30,10 @@ use told::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use written::UnseenWriter;
 use written::Written;
 
-/// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time.
+/// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time. In tests
+/// it is longer than a busy machine keeps a thread waiting.
 const PASSES: usize = 8;
-const PATIENCE: Duration = Duration::from_micros(500);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_micros(500) };
 /// With more changed lines than this (144 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
 /// Maximum number of changes in one pass whose pages are tracked as active.
