@@ -130,7 +130,7 @@ fn addresses_of_functions_and_the_device_heap_stay_with_their_driver() {
     });
     assert!(loaded.is_some());
     refused(&job, &build.place(0), "not-shown", "functions");
-    refused(&job, &next.place(0), "not-shown", "functions");
+    refused(&job, &next.place(0), "not-shown", "another compute capability");
     refused(&job, &fewer.place(0), "not-shown", "device heap");
     assert_identical(&job.wait(LIMIT), &native);
 }
