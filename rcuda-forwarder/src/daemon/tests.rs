@@ -324,7 +324,7 @@ fn a_killed_worker_is_lost_and_others_are_not() {
     assert!(dying.is_lost() && dying.request(fake::ECHO, &[]).is_err(), "{lost}");
     assert!(soon(|| dying.send(fake::ECHO, &[]).is_err()));
     assert!(dying.control(&Control::FreeBytes { beside: 0 }).is_err());
-    let killed = format!("worker {} of GPU 0 ended: signal: 9", pid(&dying));
+    let killed = format!("worker {} on GPU 0 ended: signal: 9", pid(&dying));
     assert!(logged(|l| l.starts_with(&killed)));
     put(&other, 0, b"fine");
     assert_eq!(get(&other, 0, 4), b"fine");
