@@ -275,7 +275,7 @@ fn the_log_has_times_and_peers_and_calls_a_claim_a_claim() {
     let pid = job.pid();
     assert!(job.wait(LIMIT).ok());
     // Both lines, in whichever order they are written.
-    let both = |log: &str| ["serves", "has left GPU 0"].iter().all(|what| log.lines().any(|l| l.contains(what)));
+    let both = |log: &str| ["serves", "has left; it was on GPU 0"].iter().all(|what| log.lines().any(|l| l.contains(what)));
     let log = tests::scene::wait_for(LIMIT, || Some(server.errors()).filter(|log| both(log))).expect("its end");
     for what in ["serves", "has left"] {
         let who = format!("job {pid} (its own word) at 127.0.0.1:");
