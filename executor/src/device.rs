@@ -11,7 +11,7 @@ const ATTRIBUTES: u32 = 150;
 
 wire_struct! {
     /// A GPU as its driver describes it.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct DeviceInfo {
         /// Name.
         pub name: String,

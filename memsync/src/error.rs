@@ -102,7 +102,7 @@ impl SyncError {
         SyncError::Digest { source_digest: hex(source), target_digest: hex(target) }
     }
 
-    /// What the other end is told: it need not know the paths here.
+    /// The text for the peer, without local paths.
     pub(crate) fn for_the_peer(&self) -> String {
         match self {
             SyncError::File { what, why, .. } => format!("cannot {what} the file of the parked job: {why}"),

@@ -2,8 +2,8 @@
 //! memory or in a file instead of on a GPU.
 //!
 //! As a target it takes the regions of the source for its own, without contents, which are zeros: so pages of zeros neither travel nor take
-//! room. As a source it does not look at its pages to find those that differ, since the other end is a fresh place: it says of each page
-//! that it holds that it differs.
+//! room. As a source it does not compare its pages, since the other end is a fresh place: it reports every page that it
+//! holds as different.
 //!
 //! Pages are hashed where their bytes are at hand anyway: for the proof, those that are read or written in the round are not read again.
 
@@ -12,20 +12,21 @@ use crate::frames::{BATCH, Show};
 use crate::memory::Memory;
 use crate::region::{PAGE, Page, Pages, Region, check_regions, page_at};
 use crate::{Faults, Round, Stream, Verify, source, target, threads};
+use cuda_api::lock::lock;
 use executor::{PageHash, PageKey, Shown};
 use file::{Entry, PageFile};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 mod file;
 #[cfg(test)]
 mod fuzz;
 mod room;
 
-/// What a source says of a page that it has not hashed; no page has this hash.
+/// What a source sends instead of the hash of a page that it has not hashed; no page has this hash.
 const UNKNOWN: PageHash = [0xff; 32];
 /// A thread that hashes has at least so many pages.
 const PAGES_OF_A_THREAD: usize = 64;
@@ -65,10 +66,6 @@ fn reading<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 
 fn writing<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hash of a page, as an executor computes it.

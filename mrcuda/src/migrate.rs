@@ -49,26 +49,28 @@ pub(crate) struct MigrateArgs {
 /// Arguments of `mrcuda suspend`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SuspendArgs {
-    /// Process id of the job
-    pid: u32,
     /// Where the job's memory is kept: memory (of this machine), HOST:PORT/memory (of a server's machine) or file:DIR (a file in this directory) [default: memory]
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    how: How,
+    whole: Whole,
 }
 
 /// Arguments of `mrcuda resume`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
-    /// Process id of the job
-    pid: u32,
     /// Where the job goes on [default: where it came from]
     #[arg(long, value_name = "PLACE", value_parser = places::gpus)]
     to: Option<String>,
+    #[command(flatten)]
+    whole: Whole,
+}
+
+/// A job that is parked, or goes on, with all its GPUs.
+#[derive(Debug, clap::Args)]
+struct Whole {
+    /// Process id of the job
+    pid: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -187,12 +189,12 @@ fn end_of(it: &Move) -> Result<(), Failure> {
 
 /// Parks a job, as [`migrate`] moves it.
 pub(crate) fn suspend(args: &SuspendArgs) -> Result<(), Failure> {
-    show(args.pid, args.json, |client| client.suspend(args.how.park(args.to.clone())))
+    args.whole.carry_out(&args.to, Client::suspend)
 }
 
 /// Lets a parked job go on, as [`migrate`] moves it.
 pub(crate) fn resume(args: &ResumeArgs) -> Result<(), Failure> {
-    show(args.pid, args.json, |client| client.resume(args.how.park(args.to.clone())))
+    args.whole.carry_out(&args.to, Client::resume)
 }
 
 impl How {
@@ -210,15 +212,22 @@ impl How {
     }
 }
 
-/// Makes a request to park a job or to let it go on, and shows its report.
-fn show(pid: u32, json: bool, ask: impl FnOnce(&mut Client) -> Result<Move, AskError>) -> Result<(), Failure> {
-    let it = ask(&mut connect_awake(pid, json)?).map_err(|why| refused(pid, why, json))?;
-    if json {
-        print_json(&it)?;
-    } else {
-        say(&describe(&it));
+impl Whole {
+    /// Makes the request, and shows the report.
+    fn carry_out(
+        &self,
+        to: &Option<String>,
+        ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
+    ) -> Result<(), Failure> {
+        let (pid, json) = (self.pid, self.json);
+        let it = ask(&mut connect_awake(pid, json)?, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
+        if json {
+            print_json(&it)?;
+        } else {
+            say(&describe(&it));
+        }
+        end_of(&it)
     }
-    end_of(&it)
 }
 
 /// A move with the predictions of this machine's models for what it had to carry.

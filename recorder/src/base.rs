@@ -12,3 +12,8 @@ pub(crate) mod output;
 pub(crate) mod pointer;
 pub(crate) mod spawn;
 pub(crate) mod sync;
+
+/// The file of the program that runs in this process; empty if the system does not say.
+pub(crate) fn program() -> std::path::PathBuf {
+    std::fs::read_link("/proc/self/exe").unwrap_or_default()
+}

@@ -354,7 +354,7 @@ fn list(job: &'static Job) -> ::control::Job {
     });
     ::control::Job {
         pid: std::process::id(),
-        program: std::fs::read_link("/proc/self/exe").map(|p| p.display().to_string()).unwrap_or_default(),
+        program: crate::base::program().display().to_string(),
         signal: config
             .filter(|c| handler(c.signal).is_ok_and(|now| now == HANDLER.load(Ordering::Relaxed)))
             .and_then(|c| Signal::try_from(c.signal).ok())

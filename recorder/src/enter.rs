@@ -15,6 +15,7 @@ use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::ops;
+use cuda_api::precedence::is_same;
 use executor::{Direct, Executor};
 use faults::Point;
 use std::ops::{Deref, Range};
@@ -75,16 +76,9 @@ const ANSWERED_WHILE_PARKED: [&str; 16] = [
 
 /// The door that a function takes.
 pub(crate) const fn door(name: &str) -> Door {
-    const fn is_same(a: &[u8], b: &[u8]) -> bool {
-        let mut at = 0;
-        while at < a.len() && at < b.len() && a[at] == b[at] {
-            at += 1;
-        }
-        at == a.len() && at == b.len()
-    }
     let mut at = 0;
     while at < ANSWERED_WHILE_PARKED.len() {
-        if is_same(ANSWERED_WHILE_PARKED[at].as_bytes(), name.as_bytes()) {
+        if is_same(ANSWERED_WHILE_PARKED[at], name) {
             return gate::enter_beside;
         }
         at += 1;

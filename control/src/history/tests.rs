@@ -94,7 +94,7 @@ fn writers_take_turns() {
         let ids = history.moves.iter().filter(|past| past.pid == writer).map(|past| past.it.id.clone());
         assert!(ids.eq((0..50).map(|n| format!("m{n}"))), "each one's moves are in order");
     }
-    // A process that never gives up the lock holds nobody up for long, and readers not at all.
+    // A process that keeps the lock delays writers for a limited time, and readers not at all.
     let _held = lock(&dir).unwrap();
     let why = append(&dir, &past(1, "m1")).unwrap_err().to_string();
     assert!(why.contains("locked"), "{why}");

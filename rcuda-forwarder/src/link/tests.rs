@@ -15,19 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::thread;
 
 pub(super) fn info() -> DeviceInfo {
-    DeviceInfo {
-        name: "test".into(),
-        uuid: [0; 16],
-        pci: [0; 3],
-        total_bytes: 0,
-        free_bytes: 0,
-        driver_version: 0,
-        driver_build: String::new(),
-        capability: [0; 2],
-        attributes: Vec::new(),
-        priorities: [0; 2],
-        driver_path: String::new(),
-    }
+    DeviceInfo { name: "test".into(), ..DeviceInfo::default() }
 }
 
 /// The address of a link that makes no other connections.

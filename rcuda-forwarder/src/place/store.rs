@@ -46,19 +46,7 @@ impl Place for Parked {
 
     fn device(&self) -> DeviceInfo {
         // No GPU: nothing of this is shown to the program, and nothing is compared with it.
-        DeviceInfo {
-            name: "parked".to_owned(),
-            uuid: [0; 16],
-            pci: [0; 3],
-            total_bytes: 0,
-            free_bytes: 0,
-            driver_version: 0,
-            driver_build: String::new(),
-            capability: [0; 2],
-            attributes: Vec::new(),
-            priorities: [0; 2],
-            driver_path: String::new(),
-        }
+        DeviceInfo { name: "parked".to_owned(), ..DeviceInfo::default() }
     }
 
     fn apply(&self, _: u16, _: &[u8], _: &mut Vec<u8>) -> Outcome<Infallible> {

@@ -1,6 +1,6 @@
 //! Adds the moves of this job to the user's history, which remains after its end ([`::control::history`]).
 
-use crate::base::{config, spawn};
+use crate::base::{self, config, spawn};
 use ::control::Move;
 use ::control::history::{self, Past};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ static IS_SILENT: AtomicBool = AtomicBool::new(false);
 /// Adds a move that is about to end. A failure is logged, and the job goes on.
 pub(super) fn keep(it: &Move) {
     let Some(directory) = config::get().ok().and_then(|config| config.history.as_ref()) else { return };
-    let program = std::fs::read_link("/proc/self/exe").map(|p| p.display().to_string()).unwrap_or_default();
+    let program = base::program().display().to_string();
     let past = Past { pid: std::process::id(), program, it: it.clone() };
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     let append = move || {

@@ -94,7 +94,7 @@ impl Tracer {
             args: BTreeMap::from([("name".to_owned(), Value::from(name))]),
             ..TraceEvent::default()
         };
-        let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let program = crate::base::program();
         let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let left_out =
             |what: &str, n: u64| if n > 0 { format!(", without {n} {what} that were too many") } else { String::new() };
