@@ -13,7 +13,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{self as real, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::Thread;
 
 /// What one of a model's threads does. What it uses stays until all its stores are visible.
 pub type Body = Box<dyn Fn() + Send>;
@@ -89,7 +91,8 @@ pub enum Barrier {
 
 struct Shared {
     state: Mutex<State>,
-    turn: Condvar,
+    /// The threads, to wake the one whose turn it is.
+    threads: Vec<Thread>,
 }
 
 thread_local! {
@@ -134,14 +137,15 @@ impl State {
             return None;
         }
         let current = self.running;
-        let goes_on = self.can_run(current);
+        // Whoever begins preempts nobody.
+        let goes_on = self.at > 0 && self.can_run(current);
         let mut all = Vec::new();
         if goes_on {
             all.push(Next::Run(current));
         }
         all.extend((0..self.buffers.len()).filter(|t| self.matters(*t)).map(Next::Show));
         if !goes_on || self.preemptions < self.most_preemptions {
-            all.extend((0..self.standing.len()).filter(|t| *t != current && self.can_run(*t)).map(Next::Run));
+            all.extend((0..self.standing.len()).filter(|t| !(goes_on && *t == current) && self.can_run(*t)).map(Next::Run));
         }
         if all.is_empty() {
             return None;
@@ -227,10 +231,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes the thread whose turn it is, if it is another one than this; all, if the model has failed.
+    fn wake_next(&self, who: usize, state: &State) {
+        if state.failed.is_some() {
+            self.threads.iter().for_each(Thread::unpark);
+        } else if state.running != who {
+            self.threads[state.running].unpark();
+        }
+    }
+
     /// Waits for this thread's turn.
     fn wait_for_turn<'a>(&'a self, who: usize, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while state.failed.is_none() && state.running != who {
-            state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            std::thread::park();
+            state = self.lock();
         }
         if state.failed.is_some() {
             drop(state);
@@ -246,9 +261,7 @@ impl Shared {
         state.standing[who] = standing;
         state.next[who] = at;
         state.pass_on();
-        if state.running != who || state.failed.is_some() {
-            self.turn.notify_all();
-        }
+        self.wake_next(who, &state);
         self.wait_for_turn(who, state)
     }
 
@@ -274,14 +287,54 @@ impl Shared {
         if state.failed.is_none() {
             state.pass_on();
         }
-        self.turn.notify_all();
+        self.wake_next(who, &state);
+    }
+}
+
+/// The threads of a model. They run one order after the other, because making new ones would take most of the time: what a body leaves in
+/// thread-local storage is still there in the next order.
+struct Crew {
+    threads: Vec<(Thread, Sender<(Arc<Shared>, Body)>)>,
+    /// A message for each thread whose body has ended.
+    ended: Receiver<()>,
+}
+
+impl Crew {
+    fn new(n: usize) -> Crew {
+        let (tell, ended) = channel();
+        let start = |who| {
+            let ((orders, next), tell) = (channel::<(Arc<Shared>, Body)>(), tell.clone());
+            let thread = std::thread::spawn(move || {
+                for (shared, body) in next {
+                    shared.run(who, body);
+                    if tell.send(()).is_err() {
+                        return;
+                    }
+                }
+            });
+            (thread.thread().clone(), orders)
+        };
+        Crew { threads: (0..n).map(start).collect(), ended }
+    }
+
+    /// Runs one order.
+    fn run(&self, state: State, bodies: Vec<Body>) -> Result<Arc<Shared>, &'static str> {
+        let threads = self.threads.iter().map(|(thread, _)| thread.clone()).collect();
+        let shared = Arc::new(Shared { state: Mutex::new(state), threads });
+        {
+            // Who begins is a choice, too.
+            shared.lock().pass_on();
+        }
+        let started = self.threads.iter().zip(bodies).all(|((_, orders), body)| orders.send((shared.clone(), body)).is_ok());
+        let over = started && self.threads.iter().all(|_| self.ended.recv().is_ok());
+        if over { Ok(shared) } else { Err("a thread of the model has ended by itself") }
     }
 }
 
 /// Runs what `bodies` makes, once for each order of its steps with at most so many preemptions; gives the number of orders, or what went
 /// wrong in the first one where something did.
 pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
-    let mut path = Vec::new();
+    let (mut path, mut crew) = (Vec::new(), None);
     for orders in 1.. {
         if orders > MOST {
             return Err(format!("more than {MOST} orders"));
@@ -305,19 +358,7 @@ pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> V
             failed: None,
             barrier,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), turn: Condvar::new() });
-        {
-            // Who begins is a choice, too.
-            shared.lock().pass_on();
-        }
-        let start = |(who, body)| {
-            let shared = shared.clone();
-            std::thread::spawn(move || shared.run(who, body))
-        };
-        let threads: Vec<_> = bodies.into_iter().enumerate().map(start).collect();
-        for thread in threads {
-            thread.join().map_err(|_| "a thread of the model has ended by itself")?;
-        }
+        let shared = crew.get_or_insert_with(|| Crew::new(n)).run(state, bodies)?;
         let mut state = shared.lock();
         if let Some(why) = state.failed.take() {
             return Err(why);

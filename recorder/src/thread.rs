@@ -188,10 +188,15 @@ pub(crate) fn here() -> &'static Here {
     HERE.with(|here| unsafe { &*std::ptr::from_ref(here) })
 }
 
-/// Marks the calling thread as ended, for tests.
+/// Makes the calling thread new, for models, whose threads run again and again: one that has ended as far as this library sees, or one that
+/// never ends, since a release of its slot would be at no step of the model.
 #[cfg(test)]
-pub(crate) fn pretend_ended() {
-    here().is_tidied.set(true);
+pub(crate) fn pretend(has_ended: bool) {
+    let here = here();
+    here.slot.set(None);
+    here.slot_for_one_call.set(false);
+    here.tidies.set(!has_ended);
+    here.is_tidied.set(has_ended);
 }
 
 /// Reads the resources of the calling thread.

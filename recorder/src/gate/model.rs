@@ -3,7 +3,7 @@
 
 use super::tests::ONE_AT_A_TIME;
 use super::*;
-use crate::thread::{here, pretend_ended};
+use crate::thread::{here, pretend};
 use interleave::{Barrier, Body, explore};
 use std::sync::Arc;
 
@@ -24,10 +24,7 @@ enum Caller {
 type Counts = [AtomicU32; 2];
 
 fn call(caller: Caller, inside: &Counts) {
-    // Otherwise its slot would be released at its end, which is no step of the model.
-    if caller != Caller::Plain {
-        pretend_ended();
-    }
+    pretend(caller != Caller::Plain);
     let pass = match caller {
         Caller::AtEndUnmarked => None,
         Caller::Beside => Some(enter_beside(here(), "call")),
