@@ -2,6 +2,7 @@
 //! thread does. Another thread watches the socket beside the memory, which is closed when the worker ends.
 
 use super::common::Common;
+use super::patience::Silence;
 use super::replies::Waiter;
 use super::transport::CallTransport;
 use crate::conn::Conn;
@@ -107,19 +108,19 @@ impl Answers {
 impl CallTransport for Answers {
     /// The worker takes the calls itself: watches whether it exists and sends heartbeats.
     fn send_all(&self, common: &Common) {
-        let silence = common.patience.silence;
-        let interval = (silence / 4).min(Duration::from_secs(1));
-        let (mut seen, mut since) = (0, Instant::now());
+        let limit = common.patience.silence;
+        let (mut seen, mut silence) = (0, Silence::new(limit));
         let why = loop {
-            if common.conn.wait_gone(interval) {
+            if common.conn.wait_gone(silence.interval()) {
                 break "it has ended".to_owned();
             }
             let written = self.words().written.0.load(Ordering::SeqCst);
             // Unread messages show that it is this process that is late.
             if written != seen || self.something() {
-                (seen, since) = (written, Instant::now());
-            } else if since.elapsed() >= silence {
-                break format!("no sign of life for {silence:?}");
+                seen = written;
+                silence.broken();
+            } else if silence.goes_on() {
+                break format!("no sign of life for {limit:?}");
             }
         };
         common.lose(&why);

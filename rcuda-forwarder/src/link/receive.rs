@@ -2,6 +2,7 @@
 
 use super::bulk::write_registered;
 use super::common::{Common, Fault};
+use super::patience::Silence;
 use super::replies::Landing;
 use crate::conn::Conn;
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
@@ -11,7 +12,7 @@ use cuda_api::code;
 use nix::poll::PollFlags;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Reads a connection; a peer that sends nothing for too long is an error.
 #[derive(Debug)]
@@ -39,11 +40,9 @@ impl Read for Patient {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            let began = Instant::now();
-            // A job that was stopped and continued has waited long, too: the worker was silent only if no data is
-            // available now.
-            while self.conn.ready(PollFlags::POLLIN, self.silence)?.is_empty() {
-                if began.elapsed() >= self.silence && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
+            let mut silence = Silence::new(self.silence);
+            while self.conn.ready(PollFlags::POLLIN, silence.interval())?.is_empty() {
+                if silence.goes_on() && self.conn.ready(PollFlags::POLLIN, Duration::ZERO)?.is_empty() {
                     return Err(silent(self.silence));
                 }
             }

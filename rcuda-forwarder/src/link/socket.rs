@@ -1,6 +1,7 @@
 //! Calls and answers over a connection. A thread sends the calls. For answers, a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
 
 use super::common::Common;
+use super::patience::Silence;
 use super::receive::{Patient, silent};
 use super::replies::Waiter;
 use super::transport::CallTransport;
@@ -60,17 +61,16 @@ impl Socket {
         !self.conn.ready(PollFlags::POLLIN, Duration::ZERO).is_ok_and(|seen| seen.is_empty())
     }
 
-    /// Waits until there is something to read; true if no thread has read anything for `silence`.
-    fn is_silent(&self, silence: Duration) -> bool {
-        let interval = (silence / 4).min(Duration::from_secs(1));
-        let (mut seen, mut since) = (self.messages.load(Ordering::Relaxed), Instant::now());
+    /// Waits until there is something to read; true if no thread has read anything for so long.
+    fn is_silent(&self, limit: Duration) -> bool {
+        let (mut seen, mut silence) = (self.messages.load(Ordering::Relaxed), Silence::new(limit));
         // Errors are detected by reading.
-        while self.conn.ready(PollFlags::POLLIN, interval).is_ok_and(|ready| ready.is_empty()) {
+        while self.conn.ready(PollFlags::POLLIN, silence.interval()).is_ok_and(|ready| ready.is_empty()) {
             let now = self.messages.load(Ordering::Relaxed);
             if now != seen {
-                (seen, since) = (now, Instant::now());
-            } else if since.elapsed() >= silence && !self.something() {
-                // A job that was stopped and continued has waited long, too, and finds data.
+                seen = now;
+                silence.broken();
+            } else if silence.goes_on() && !self.something() {
                 return true;
             }
         }
