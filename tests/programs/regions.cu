@@ -122,7 +122,7 @@ static int lose_memory(const std::string &way) {
     cudaError_t rc = cudaStreamSynchronize(held);
     std::printf("the copy ends with %d\n", static_cast<int>(rc));
     // What follows is right.
-    CHECK(cudaMemset(device, 9, BYTES));
+    CHECK(cudaMemsetAsync(device, 9, BYTES, held));
     CHECK(cudaMemcpyAsync(host, device, BYTES - PART, cudaMemcpyDeviceToHost, held));
     CHECK(cudaStreamSynchronize(held));
     program::Report report;

@@ -135,7 +135,9 @@ fn a_child_that_is_forked_while_the_job_connects_gets_an_answer() {
     let job = Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &args, &[("MRCUDA_FAULT", &fault)]);
     let (_, held) = holder.wait();
     std::fs::write(&go, "").unwrap();
-    let child = wait_for(LIMIT, || job.stdout().lines().find_map(|l| l.strip_prefix("child ").map(str::to_owned)));
+    // A line is there when it has ended.
+    let said = |text: &str| text.split_inclusive('\n').find_map(|l| l.strip_prefix("child ")?.strip_suffix('\n').map(str::to_owned));
+    let child = wait_for(LIMIT, || said(&job.stdout()));
     assert_eq!(child.as_deref(), Some("3"), "the child's cuInit: {}", job.stderr());
     drop(held);
     let outcome = job.wait(LIMIT);
