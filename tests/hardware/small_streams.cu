@@ -1,13 +1,41 @@
-// What each call costs in a loop of streams that live for one small job (tests/apps/streams.cu): microseconds, mean.
-// Built with nvcc alone; run natively and with `mrcuda run`.
+// What each call costs in a loop of streams that live for one small job (tests/apps/streams.cu): microseconds, mean; and how the creation of
+// a stream develops. Built with nvcc alone; run natively and with `mrcuda run`. Arguments: `marked` records an event of a pool in each
+// stream that is destroyed before its work is done, as an executor does; `idle` destroys none of these.
 #include "timed.cuh"
 
-constexpr int ROUNDS = 3000, WARM_UP = 50;
+#include <cstring>
+#include <deque>
+#include <vector>
+
+constexpr int ROUNDS = 12000, WARM_UP = 50, WINDOW = 1000;
 constexpr size_t BYTES = 4096;
 
 __global__ void work(const unsigned *in, unsigned *out, unsigned salt) { out[threadIdx.x] = in[threadIdx.x] * 3 + salt; }
 
-int main() {
+// Events that are recorded in streams about to be destroyed, and used again when they have happened.
+struct Marks {
+    std::deque<cudaEvent_t> used;
+    std::vector<cudaEvent_t> spare;
+
+    void record(cudaStream_t stream) {
+        cudaEvent_t event;
+        if (spare.empty()) {
+            CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        } else {
+            event = spare.back();
+            spare.pop_back();
+        }
+        CHECK(cudaEventRecord(event, stream));
+        used.push_back(event);
+        if (used.size() <= 16) return;
+        for (; !used.empty() && cudaEventQuery(used.front()) == cudaSuccess; used.pop_front()) spare.push_back(used.front());
+    }
+};
+
+int main(int argc, char **argv) {
+    const bool marked = argc > 1 && !std::strcmp(argv[1], "marked"), idle = argc > 1 && !std::strcmp(argv[1], "idle");
+    Marks marks;
+    std::vector<double> windows;
     unsigned *in, *out, *from, *to, pageable[BYTES / 4] = {};
     CHECK(cudaMalloc(&in, BYTES));
     CHECK(cudaMalloc(&out, BYTES));
@@ -28,7 +56,14 @@ int main() {
         });
         timed("copy out, pinned", [&] { return cudaMemcpyAsync(to, out, BYTES, cudaMemcpyDeviceToHost, s); });
         timed("record the event", [&] { return cudaEventRecord(done, s); });
-        if (round % 8 == 7) {
+        if (round % WINDOW == WINDOW - 1) {
+            double sum = times["create the stream"].first;
+            static double before = 0;
+            windows.push_back((sum - before) / WINDOW);
+            before = sum;
+        }
+        if (round % 8 == 7 && !idle) {
+            if (marked) timed("mark the stream", [&] { return marks.record(s), cudaSuccess; });
             timed("destroy the stream, busy", [&] { return cudaStreamDestroy(s); });
             timed("wait for the event", [&] { return cudaEventSynchronize(done); });
         } else {
@@ -39,4 +74,7 @@ int main() {
         timed("destroy the event", [&] { return cudaEventDestroy(done); });
     }
     print_times(ROUNDS - WARM_UP);
+    std::printf("| create the stream, by %d |", WINDOW);
+    for (double mean : windows) std::printf(" %.1f", mean);
+    std::printf(" |\n");
 }
