@@ -3,7 +3,7 @@
 //! | command | what it does |
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
-//! | `test` | installs what the tests need, builds everything, runs the tests: all, or today's sample of the slow ones |
+//! | `test` | installs what the tests need, builds everything, runs the tests: all, or those that have a turn today |
 //! | `lint` | checks format, clippy, rustdoc, the links and the contents of the documentation, the circles of modules, spelling, and the licences of what we use |
 //! | `docs` | makes a book of the documentation, and the documentation of the crates |
 //! | `modules` | writes `docs/modules.md`: which files of each crate use which, in layers |
@@ -46,7 +46,7 @@ struct Cli {
 enum Command {
     /// Move a running program between two servers and this machine, and show it
     Demo(demo::DemoArgs),
-    /// Install what the tests need, build everything, run the tests: all, or today's sample of the slow ones
+    /// Install what the tests need, build everything, run the tests: all, or those that have a turn today
     Test(suite::TestArgs),
     /// Check format, clippy, rustdoc, links, the table of contents, the circles of modules, spelling and licences
     Lint,

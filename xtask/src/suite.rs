@@ -12,7 +12,7 @@ use std::process::Stdio;
 pub(crate) struct TestArgs {
     /// Only tests whose name contains this, all of them
     filter: Option<String>,
-    /// Also the slow system tests that are not in today's sample
+    /// Also the system tests that have no turn today
     #[arg(long, conflicts_with_all = ["filter", "seed"])]
     all: bool,
     /// The sample of a run that printed this seed, instead of today's
@@ -78,7 +78,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     }
     if !left_out.is_empty() {
         let (seed, count) = (sample.seed(), left_out.len());
-        println!("{count} slow tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests");
+        println!("{count} system tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 || tally.broken {
