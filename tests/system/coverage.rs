@@ -4,6 +4,7 @@
 use crate::{LIMIT, remote_orbit};
 use cuda_api::calls::rows;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use tests::programs::NAMES;
 use tests::{Install, Job, Linkage, Programs, Scene, Server, install};
 
@@ -38,13 +39,19 @@ fn called() -> BTreeMap<String, BTreeSet<String>> {
     let list = scene.path.join("called").display().to_string();
     let env = [("MRCUDA_COVERAGE", list.as_str())];
     let place = server.place(0);
-    for linkage in [Linkage::Static, Linkage::Shared] {
-        for name in NAMES {
-            let program = Programs::get().path(linkage, name);
-            let outcome = Job::start(&scene, name, &["--server", &place], &program, &[], &env).wait(LIMIT);
-            assert!(outcome.ok(), "{name}: {outcome:?}");
+    // The two runtime libraries make the same calls, so one of each program will do. Several at a time: the list is written in lines.
+    let next = Mutex::new(NAMES.into_iter().zip([Linkage::Static, Linkage::Shared].into_iter().cycle()));
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                while let Some((name, linkage)) = { next.lock().unwrap().next() } {
+                    let program = Programs::get().path(linkage, name);
+                    let outcome = Job::start(&scene, name, &["--server", &place], &program, &[], &env).wait(LIMIT);
+                    assert!(outcome.ok(), "{name}: {outcome:?}");
+                }
+            });
         }
-    }
+    });
     let surface = Install::get().file("surface");
     let outcome = Job::start(&scene, "surface", &["--server", &place], &surface, &[], &env).wait(LIMIT);
     assert!(outcome.ok(), "{outcome:?}");

@@ -176,7 +176,7 @@ fn two_requests_at_once_do_no_harm() {
 fn demo(env: &[(&str, &str)]) -> (String, bool) {
     let install = tests::Install::get();
     let output = install::cargo()
-        .args(["run", "--quiet", "--package", "xtask", "--target-dir"])
+        .args(["run", "--quiet", "--profile", install::PROFILE, "--package", "xtask", "--target-dir"])
         .arg(&install.target)
         .args(["--", "demo", "--seconds", "6"])
         .env("MRCUDA_BIN_DIR", &install.bin)
