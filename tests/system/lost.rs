@@ -136,7 +136,8 @@ fn a_child_that_is_forked_while_the_job_connects_gets_an_answer() {
     let (_, held) = holder.wait();
     std::fs::write(&go, "").unwrap();
     // A line is there when it has ended.
-    let said = |text: &str| text.split_inclusive('\n').find_map(|l| l.strip_prefix("child ")?.strip_suffix('\n').map(str::to_owned));
+    let said =
+        |text: &str| text.split_inclusive('\n').find_map(|l| l.strip_prefix("child ")?.strip_suffix('\n').map(str::to_owned));
     let child = wait_for(LIMIT, || said(&job.stdout()));
     assert_eq!(child.as_deref(), Some("3"), "the child's cuInit: {}", job.stderr());
     drop(held);

@@ -78,7 +78,9 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
     }
     if !left_out.is_empty() {
         let (seed, count) = (sample.seed(), left_out.len());
-        println!("{count} system tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests");
+        println!(
+            "{count} system tests had no turn: `cargo xtask test --seed {seed}` repeats this choice, `--all` runs all tests"
+        );
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 || tally.broken {
