@@ -153,7 +153,9 @@ impl<T> Live<T> {
             self.end(group, h);
         }
         self.create(group, edges.creates);
-        if let Some(setting) = edges.setting
+        // What creates or destroys, too, is not replaced.
+        let only_sets = edges.creates.is_empty() && edges.ends.is_none();
+        if let Some(setting) = edges.setting.filter(|_| only_sets)
             && let Some(before) = self.settings.insert(setting, self.kept.len())
         {
             let group = std::mem::replace(&mut self.kept[before].0, DEAD);
@@ -443,7 +445,7 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 /// The records of a history that a fresh place must replay, in order, to get what exists at its end.
 ///
 /// * A record whose role is [`Role::Stays`] is kept.
-/// * Of records with the same setting only the last one is kept.
+/// * Of records with the same setting that neither create nor destroy only the last one is kept.
 /// * What the record of a child creates is destroyed, at the latest, with the first handle that it uses.
 /// * The records of code that was loaded and unloaded are dropped if no kept event that affects the addresses of code
 ///   happened in between: another load, a record that is always kept, or the creation of something that was live during
@@ -517,6 +519,21 @@ mod tests {
         assert!(records < 4 * SLACK && groups < 4 * SLACK, "{records} records, {groups} groups");
         assert_eq!(live.iter().count(), 1);
         assert_eq!(live.open.len(), 1);
+    }
+
+    #[test]
+    fn a_setting_replaces_no_record_that_creates_or_destroys() {
+        let none = Edges { role: Role::Plain, setting: None, creates: &[], ends: None, uses: &[] };
+        let sets = Edges { setting: Some([1, 2]), uses: &[1], ..none };
+        let mut live = Live::new();
+        live.feed(Edges { creates: &[1], setting: Some([1, 2]), ..none }, 0);
+        for i in 1..3 {
+            live.feed(sets, i);
+        }
+        live.feed(Edges { creates: &[3], uses: &[1], ..none }, 3);
+        live.feed(Edges { ends: Some(1), setting: Some([1, 2]), ..none }, 4);
+        live.feed(sets, 5);
+        assert_eq!(live.iter().copied().collect::<Vec<_>>(), [0, 3, 4, 5]);
     }
 
     #[test]
