@@ -45,7 +45,6 @@ use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
 use crate::limits::{Budget, Limits};
 use crate::open::{Lease, OpenError, Options};
-use crate::pools::Recorded;
 use crate::staging::Staging;
 use crate::steer;
 use cuda_api::calls::Driver;
@@ -72,8 +71,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 struct Streams {
     /// The job's streams: their handles and the driver's values.
     live: Vec<(u64, u64)>,
-    /// Marks of the work of destroyed streams, which continues.
-    ended: Vec<Arc<Recorded>>,
+    /// The driver's values of streams that the job has destroyed and that have work: they are destroyed when it is over.
+    ended: Vec<u64>,
+    /// With how many of these they are looked through.
+    look_at: usize,
 }
 
 /// Applies the calls of one job to one GPU. Calls may come from several threads; the callers order those that must stay in order. The

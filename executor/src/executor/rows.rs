@@ -51,8 +51,10 @@ impl Executor {
         let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
         let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
         let life = life.or(held.as_deref());
-        if let (Some(Kind::Stream), Some(stream), Some(life)) = (ends, edges.ends, life) {
-            self.stream_ends(life, self.bindings.live(Kind::Stream, stream)?)?;
+        if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends)
+            && !self.stream_ends(stream)?
+        {
+            return C::Reply::get(&mut [].as_slice()).map_err(super::short);
         }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {

@@ -2,18 +2,32 @@
 
 use super::checker::attribute_words;
 use super::{ContextState, Executor, Streams, short};
+use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
-use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
-use std::sync::Arc;
 
-/// Number of marks of destroyed streams from which on completed ones are removed.
+/// Number of streams that wait to be destroyed from which on they are looked through.
 const MANY: usize = 16;
+
+impl Streams {
+    /// Destroys those streams that the job has destroyed and whose work is over.
+    fn destroy_finished(&mut self, gpu: &Gpu) {
+        self.ended.retain(|live| {
+            let works = gpu.query_stream(*live) == Err(code::ERROR_NOT_READY);
+            if !works {
+                // After an execution error it is destroyed with its context.
+                let _ = gpu.destroy_stream(*live);
+            }
+            works
+        });
+        self.look_at = (2 * self.ended.len()).max(MANY);
+    }
+}
 
 impl Executor {
     /// Adds a stream that the job has created.
@@ -26,27 +40,28 @@ impl Executor {
         lock(&self.streams).live.iter().copied().chain([(LEGACY, LEGACY)]).collect()
     }
 
-    /// Notes that a stream of the job is about to be destroyed.
-    pub(super) fn stream_ends(&self, life: &ContextState, live: u64) -> Result<(), Code> {
-        // An idle stream leaves nothing to wait for.
-        let mark = if self.gpu.query_stream(live).is_ok() { None } else { Some(life.pools.mark(live)?) };
+    /// The job destroys a stream. Returns whether the driver may do it now. If the stream has work, it is destroyed when that is over: a
+    /// driver that is never asked to wait does not look at streams that were destroyed before the end of their work, and after some
+    /// hundred of them the creation of a stream takes ten times as long (docs/driver-facts.md 6.10).
+    pub(super) fn stream_ends(&self, stream: u64) -> Result<bool, Code> {
+        let live = self.bindings.live(Kind::Stream, stream)?;
+        let works = self.gpu.query_stream(live) == Err(code::ERROR_NOT_READY);
         let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
-        s.ended.extend(mark.map(|mark| Arc::new(Recorded::new(mark, life.pools.clone()))));
-        if s.ended.len() > MANY {
-            self.forget_finished(&mut s);
+        if works {
+            self.bindings.unbind(stream);
+            s.ended.push(live);
         }
-        Ok(())
-    }
-
-    fn forget_finished(&self, s: &mut Streams) {
-        s.ended.retain(|e| e.is_ahead(&self.gpu));
+        if s.ended.len() >= s.look_at.max(MANY) {
+            s.destroy_finished(&self.gpu);
+        }
+        Ok(!works)
     }
 
     /// Returns whether destroyed streams have unfinished work.
     pub(super) fn ended_streams_work(&self) -> bool {
         let mut s = lock(&self.streams);
-        self.forget_finished(&mut s);
+        s.destroy_finished(&self.gpu);
         !s.ended.is_empty()
     }
 
@@ -57,9 +72,9 @@ impl Executor {
 
     pub(super) fn sync_context(&self, life: &ContextState) -> Result<Pending, Code> {
         let mut s = lock(&self.streams);
-        self.forget_finished(&mut s);
-        let mut pending = self.pending(life, s.ended.iter().cloned().map(Mark::Shared).collect());
-        for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
+        s.destroy_finished(&self.gpu);
+        let mut pending = self.pending(life, Vec::new());
+        for stream in s.live.iter().map(|(_, live)| *live).chain(s.ended.iter().copied()).chain([LEGACY]) {
             // On an error, dropping `pending` returns the marks recorded so far.
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
         }
