@@ -35,20 +35,20 @@ pub(crate) fn from_environment() -> Option<OsString> {
 
 /// The driver of this machine, if it has one.
 pub(crate) fn find() -> Option<PathBuf> {
-    candidates().into_iter().find(|path| path.is_file() && !is_shim(path))
+    candidates().find(|path| path.is_file() && !is_shim(path))
 }
 
-/// All candidate locations of this machine's driver, best first.
-fn candidates() -> Vec<PathBuf> {
+/// All candidate locations of this machine's driver, best first. The linker's cache is read only if the search path has none: it takes a
+/// process.
+fn candidates() -> impl Iterator<Item = PathBuf> {
     let mut directories: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
         .map(|path| std::env::split_paths(&path).filter(|p| p.is_absolute()).collect())
         .unwrap_or_default();
     // Stub directories hold libraries to link with, not to run.
     directories.retain(|f| !f.components().any(|c| c.as_os_str() == "stubs"));
-    let mut paths: Vec<PathBuf> = directories.iter().map(|f| f.join("libcuda.so.1")).collect();
-    paths.extend(from_cache(&linker_cache()));
-    paths.extend(KNOWN.iter().map(|f| Path::new(f).join("libcuda.so.1")));
-    paths
+    let cached = std::iter::once_with(|| from_cache(&linker_cache())).flatten();
+    let known = KNOWN.iter().map(|f| Path::new(f).join("libcuda.so.1"));
+    directories.into_iter().map(|f| f.join("libcuda.so.1")).chain(cached).chain(known)
 }
 
 /// The contents of the dynamic linker's cache, as `ldconfig -p` prints it; empty if there is no ldconfig.
