@@ -430,6 +430,8 @@ wire_struct! {
         pub references: bool,
         /// Whether its code contains atomic operations with system scope.
         pub system_atomics: bool,
+        /// Whether its code, or an attribute that was set, requires clusters of more than one block (`CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_…`).
+        pub clusters: bool,
         /// Bytes of local memory per thread by which the context's local memory had to grow, or 0.
         pub local_grew: u32,
     }

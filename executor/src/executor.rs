@@ -45,6 +45,7 @@ use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
 use crate::limits::{Budget, Limits};
 use crate::open::{Lease, OpenError, Options};
+use crate::pools::Recorded;
 use crate::staging::Staging;
 use crate::steer;
 use cuda_api::calls::Driver;
@@ -62,7 +63,7 @@ use state::mappings::{Aliases, Arenas, Mapped, Peers, Views};
 use state::modules::Modules;
 use state::pinned::PinnedMemory;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -71,10 +72,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 struct Streams {
     /// The job's streams: their handles and the driver's values.
     live: Vec<(u64, u64)>,
-    /// The driver's values of streams that the job has destroyed and that have work: they are destroyed when it is over.
-    ended: Vec<u64>,
-    /// With how many of these they are looked through.
-    look_at: usize,
+    /// Streams that the job has destroyed and that have work: they are destroyed when it is over.
+    ended: VecDeque<EndedStream>,
+}
+
+/// A stream that the job has destroyed.
+#[derive(Debug)]
+struct EndedStream {
+    /// The driver's value.
+    live: u64,
+    /// Recorded behind its work, once somebody waits for that.
+    mark: Option<Arc<Recorded>>,
 }
 
 /// Applies the calls of one job to one GPU. Calls may come from several threads; the callers order those that must stay in order. The

@@ -1,7 +1,7 @@
 //! Answers that depend on the GPU's progress.
 
 use crate::executor::{Call, ContextState, Executor};
-use crate::pools::{Buffer, Pools};
+use crate::pools::{Buffer, Pools, Recorded};
 use cuda_api::code::{self, Code};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
@@ -23,12 +23,15 @@ pub(crate) enum Mark {
     Own(u64),
     /// Not from the pool: the reference event for event times.
     Other(u64),
+    /// From the pool, shared by several waits, and not recorded again meanwhile.
+    Shared(Arc<Recorded>),
 }
 
 impl Mark {
     fn event(&self) -> u64 {
         match self {
             Mark::Own(event) | Mark::Other(event) => *event,
+            Mark::Shared(recorded) => recorded.event(),
         }
     }
 }

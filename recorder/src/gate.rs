@@ -246,7 +246,8 @@ impl Turn {
     fn take(limit: Duration) -> Option<Turn> {
         let closing = lock(&CLOSING);
         let (mut closing, _) = TURN.wait_timeout_while(closing, limit, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
-        (!std::mem::replace(&mut *closing, true)).then_some(Turn)
+        // A value of `Turn` that is not returned would end the other's turn, and for that wait for the lock held here.
+        if std::mem::replace(&mut *closing, true) { None } else { Some(Turn) }
     }
 }
 

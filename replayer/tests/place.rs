@@ -213,6 +213,14 @@ fn vectors_are_added_by_operations() {
     assert_eq!(info.name, "add");
     assert_eq!(info.params, [(0, 8), (8, 8), (16, 4)]);
     assert!(info.max_threads >= 256);
+    // Clusters that an attribute requires are those of the function, as if its code did.
+    for width in [2, 0] {
+        const REQUIRED_CLUSTER_WIDTH: u32 = 11;
+        let set = module::cuFuncSetAttribute::Sent { hfunc: add, attrib: REQUIRED_CLUSTER_WIDTH, value: width };
+        p.apply(0x0519, &body(&set, &[]));
+        let info = FunctionInfo::get(&mut &p.apply(id::FUNCTION_INFO, &body(&add, &[]))[..]).expect("info");
+        assert_eq!(info.clusters, width > 1);
+    }
     let stream = p.stream(1, 1);
     let n = 100_000;
     p.write(a, &words(n, |i| i * 3), stream);

@@ -91,6 +91,7 @@ impl Executor {
         self.let_go();
         self.hosts.forget_copies();
         let _ = self.gpu.synchronize();
+        *lock(&self.streams) = Streams::default();
         self.end_holds();
         self.end_staging();
         for library in lock(&self.modules).take_libraries() {

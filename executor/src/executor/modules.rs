@@ -425,9 +425,14 @@ impl Executor {
         let references = named.peek().is_some() && named.all(|references| references);
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_system_atomics(&name));
         let system_atomics = named.any(|uses| uses);
+        // Drivers before 11.8 do not know these.
+        let required =
+            [F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH];
+        let clusters = required.into_iter().any(|a| attribute(a).is_ok_and(|blocks| blocks > 1));
         Ok(FunctionInfo {
             references,
             system_atomics,
+            clusters,
             local_grew: 0,
             params: self.layout(function)?,
             max_threads: attribute(F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,

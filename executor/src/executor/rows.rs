@@ -51,11 +51,16 @@ impl Executor {
         let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
         let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
         let life = life.or(held.as_deref());
-        if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends)
-            && !self.stream_ends(stream)?
-        {
-            return C::Reply::get(&mut [].as_slice()).map_err(super::short);
-        }
+        let idle_stream = match (ends, edges.ends) {
+            (Some(Kind::Stream), Some(stream)) => {
+                let idle = self.stream_ends(stream)?;
+                if idle.is_none() {
+                    return C::Reply::get(&mut [].as_slice()).map_err(super::short);
+                }
+                idle
+            }
+            _ => None,
+        };
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
             // The module of a library is destroyed with the library.
@@ -74,6 +79,9 @@ impl Executor {
         }
         if code_goes && let Some(ended) = edges.ends {
             self.unit_ended(ended);
+        }
+        if let Some(live) = idle_stream {
+            self.stream_ended(live);
         }
         Ok(reply)
     }

@@ -1,38 +1,43 @@
 //! Streams and events: asynchronous waits for them.
 
 use super::checker::attribute_words;
-use super::{ContextState, Executor, Streams, short};
+use super::{ContextState, EndedStream, Executor, Streams, short};
 use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
+use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
+use std::sync::Arc;
 
-/// Number of streams that wait to be destroyed from which on they are looked through.
-const MANY: usize = 16;
+/// Number of ended streams that the creation and the end of a stream look at: more than come with each of them.
+const LOOKS: usize = 2;
 
 impl Streams {
-    /// Destroys those streams that the job has destroyed and whose work is over.
-    fn destroy_finished(&mut self, gpu: &Gpu) {
-        self.ended.retain(|live| {
-            let works = gpu.query_stream(*live) == Err(code::ERROR_NOT_READY);
-            if !works {
-                // After an execution error it is destroyed with its context.
-                let _ = gpu.destroy_stream(*live);
+    /// Looks at the oldest of the streams that the job has destroyed, and destroys those whose work is over.
+    fn destroy_finished(&mut self, gpu: &Gpu, most: usize) {
+        for _ in 0..most.min(self.ended.len()) {
+            let Some(ended) = self.ended.pop_front() else { return };
+            match gpu.query_stream(ended.live) {
+                // If this fails, there is nothing left to try.
+                Ok(()) => _ = gpu.destroy_stream(ended.live),
+                // It goes with its context.
+                Err(rc) if code::is_sticky(rc) => {}
+                Err(_) => self.ended.push_back(ended),
             }
-            works
-        });
-        self.look_at = (2 * self.ended.len()).max(MANY);
+        }
     }
 }
 
 impl Executor {
     /// Adds a stream that the job has created.
     pub(super) fn stream_made(&self, stream: u64, live: u64) {
-        lock(&self.streams).live.push((stream, live));
+        let mut s = lock(&self.streams);
+        s.live.push((stream, live));
+        s.destroy_finished(&self.gpu, LOOKS);
     }
 
     /// The job's streams, including the default stream: their handles and the driver's values.
@@ -40,28 +45,38 @@ impl Executor {
         lock(&self.streams).live.iter().copied().chain([(LEGACY, LEGACY)]).collect()
     }
 
-    /// The job destroys a stream. Returns whether the driver may do it now. If the stream has work, it is destroyed when that is over: a
-    /// driver that is never asked to wait does not look at streams that were destroyed before the end of their work, and after some
-    /// hundred of them the creation of a stream takes ten times as long (docs/driver-facts.md 6.10).
-    pub(super) fn stream_ends(&self, stream: u64) -> Result<bool, Code> {
+    /// The job destroys a stream. Returns the driver's value if the driver may do it now. If the stream has work, it is destroyed when that is
+    /// over: a driver that is never asked to wait does not give up streams that were destroyed before the end of their work, and after
+    /// some hundred of them the creation of a stream takes ten times as long (docs/driver-facts.md 6.10).
+    pub(super) fn stream_ends(&self, stream: u64) -> Result<Option<u64>, Code> {
         let live = self.bindings.live(Kind::Stream, stream)?;
-        let works = self.gpu.query_stream(live) == Err(code::ERROR_NOT_READY);
+        if self.gpu.query_stream(live) != Err(code::ERROR_NOT_READY) {
+            return Ok(Some(live));
+        }
+        let mut s = lock(&self.streams);
+        let before = s.live.len();
+        s.live.retain(|(_, v)| *v != live);
+        if s.live.len() == before {
+            // Another thread has destroyed it in this moment.
+            return Err(code::ERROR_INVALID_HANDLE);
+        }
+        self.bindings.unbind(stream);
+        s.ended.push_back(EndedStream { live, mark: None });
+        s.destroy_finished(&self.gpu, LOOKS);
+        Ok(None)
+    }
+
+    /// The driver has destroyed a stream of the job.
+    pub(super) fn stream_ended(&self, live: u64) {
         let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
-        if works {
-            self.bindings.unbind(stream);
-            s.ended.push(live);
-        }
-        if s.ended.len() >= s.look_at.max(MANY) {
-            s.destroy_finished(&self.gpu);
-        }
-        Ok(!works)
+        s.destroy_finished(&self.gpu, LOOKS);
     }
 
     /// Returns whether destroyed streams have unfinished work.
     pub(super) fn ended_streams_work(&self) -> bool {
         let mut s = lock(&self.streams);
-        s.destroy_finished(&self.gpu);
+        s.destroy_finished(&self.gpu, usize::MAX);
         !s.ended.is_empty()
     }
 
@@ -72,10 +87,19 @@ impl Executor {
 
     pub(super) fn sync_context(&self, life: &ContextState) -> Result<Pending, Code> {
         let mut s = lock(&self.streams);
-        s.destroy_finished(&self.gpu);
+        s.destroy_finished(&self.gpu, usize::MAX);
+        // On an error, dropping `pending` returns the marks recorded so far.
         let mut pending = self.pending(life, Vec::new());
-        for stream in s.live.iter().map(|(_, live)| *live).chain(s.ended.iter().copied()).chain([LEGACY]) {
-            // On an error, dropping `pending` returns the marks recorded so far.
+        for ended in &mut s.ended {
+            // Nothing comes behind it in its stream.
+            let mark = match &ended.mark {
+                Some(mark) => mark.clone(),
+                None => Arc::new(Recorded::new(life.pools.mark(ended.live)?, life.pools.clone())),
+            };
+            ended.mark = Some(mark.clone());
+            pending.marks.push(Mark::Shared(mark));
+        }
+        for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
         }
         Ok(pending)

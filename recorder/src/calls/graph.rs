@@ -269,7 +269,7 @@ impl Host for CallContext {
         launch::check(device, info, &head)?;
         let attributes = k.attributes.concat();
         launch::check_attributes(&attributes)?;
-        launch::note_cooperative(device, &head, &attributes);
+        launch::note_cooperative(device, info, &head, &attributes);
         Ok(number(device))
     }
 

@@ -8,6 +8,7 @@ use crate::host_memory::{self, system_atomics};
 use crate::job::Device;
 use crate::objects::function::{FunctionData, Told};
 use crate::objects::limits::Limits;
+use crate::objects::resident::Resident;
 use crate::order::{captures, host_waiting, landing};
 use crate::pinned::naming;
 use cuda_api::arg::{Capture, LEGACY};
@@ -119,18 +120,18 @@ fn is_cooperative(l: &Launch, attributes: &[u8]) -> bool {
 }
 
 /// Notes a launch with clusters of more than one block, or a cooperative one with any: how many of them another GPU holds is not known.
-fn note_clusters(device: &Device, l: &Launch, attributes: &[u8]) {
+fn note_clusters(resident: &Resident, info: &FunctionInfo, l: &Launch, attributes: &[u8]) {
     let of_one = |a: &[u8]| a[8..20].chunks_exact(4).all(|n| n == 1_u32.to_le_bytes());
     let mut all = attributes.chunks_exact(ATTRIBUTE_BYTES);
     let cooperative = l.cooperative || all.clone().any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_COOPERATIVE) && a[8..12] != [0; 4]);
-    if all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) && (cooperative || !of_one(a))) {
-        device.resident.note_clusters();
+    if info.clusters || all.any(|a| is(a, A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) && (cooperative || !of_one(a))) {
+        resident.note_clusters();
     }
 }
 
 /// Notes a cooperative launch, and one with clusters: a move to a GPU that differs depends on them.
-pub(crate) fn note_cooperative(device: &Device, l: &Launch, attributes: &[u8]) {
-    note_clusters(device, l, attributes);
+pub(crate) fn note_cooperative(device: &Device, info: &FunctionInfo, l: &Launch, attributes: &[u8]) {
+    note_clusters(&device.resident, info, l, attributes);
     if is_cooperative(l, attributes) {
         device.resident.note(l);
     }
@@ -288,7 +289,7 @@ unsafe fn launch(
             Ok(Work::Kernel(kernel))
         };
         if captures::take(cx, on, head.stream, false, kernel)? {
-            note_cooperative(on, &head, attributes);
+            note_cooperative(on, info, &head, attributes);
             return Ok(());
         }
     }
@@ -302,10 +303,10 @@ unsafe fn launch(
         unsafe { note_pinned(cx, info, params) }?;
         // SAFETY: as above.
         on.record_error(unsafe { exec.launch_with(&head, attributes, params) })?;
-        note_cooperative(on, &head, attributes);
+        note_cooperative(on, info, &head, attributes);
         return Ok(());
     }
-    note_clusters(on, &head, attributes);
+    note_clusters(&on.resident, info, &head, attributes);
     if is_cooperative(&head, attributes) {
         check_residence(cx, on, &head)?;
         on.resident.note(&head);
@@ -561,4 +562,30 @@ pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     flags: c_uint,
 ) -> Result<(), Code> {
     potential_block_size(cx, grid, block, f, shared_of, shared, block_limit, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_of_launches_and_of_code_are_noted() {
+        let head = Launch { function: 1, stream: 0, grid: [4, 1, 1], block: [32, 1, 1], shared: 0, attributes: 0, cooperative: false };
+        let noted = |info: &FunctionInfo, head: &Launch, attributes: &[u8]| {
+            let resident = Resident::default();
+            note_clusters(&resident, info, head, attributes);
+            resident.has_clusters()
+        };
+        let of = |blocks: u32| {
+            let mut bytes = vec![0; ATTRIBUTE_BYTES];
+            bytes[..4].copy_from_slice(&(A::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as u32).to_le_bytes());
+            [blocks, 1, 1].iter().zip(bytes[8..20].chunks_exact_mut(4)).for_each(|(n, to)| to.copy_from_slice(&n.to_le_bytes()));
+            bytes
+        };
+        let plain = FunctionInfo::default();
+        assert!(!noted(&plain, &head, &[]) && !noted(&plain, &head, &of(1)));
+        assert!(noted(&plain, &head, &of(2)));
+        assert!(noted(&plain, &Launch { cooperative: true, ..head }, &of(1)));
+        assert!(noted(&FunctionInfo { clusters: true, ..plain }, &head, &[]));
+    }
 }

@@ -44,6 +44,20 @@ fn nobody_is_inside_a_closed_gate() {
     assert!(close(Duration::from_secs(60), twice).is_err() && asked.get() == 3, "it can be given up");
 }
 
+#[test]
+fn who_waits_in_vain_to_close_the_gate_leaves_it_as_it_is() {
+    let _one = lock(&ONE_AT_A_TIME);
+    init();
+    let closed = close(Duration::from_secs(60), || true).expect("nobody is inside");
+    let (tell, told) = std::sync::mpsc::channel();
+    let in_vain = move || tell.send(close(Duration::from_millis(10), || true).err());
+    std::thread::spawn(in_vain);
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(NotClosed::Busy)));
+    assert_ne!(STATE.load(Ordering::SeqCst) & CLOSED, 0, "it is still closed");
+    drop(closed);
+    drop(close(Duration::from_secs(60), || true).expect("and can be closed again"));
+}
+
 /// Makes a call when it is dropped, which must wait while the gate is closed.
 struct CallAtEnd(&'static AtomicU64);
 
