@@ -25,6 +25,13 @@ use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// So many seeds for a test: others in each run of `cargo xtask test`, which sets `MRCUDA_TEST_SEED`, and the first ones without it.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let run = std::env::var("MRCUDA_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0u64);
+    let first = (run % (1 << 32)) * count;
+    first..first + count
+}
+
 /// How a connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {

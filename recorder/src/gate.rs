@@ -229,6 +229,8 @@ impl Drop for Tracing {
 pub(crate) enum NotClosed {
     /// A thread stays inside, or the attempt was abandoned.
     Busy,
+    /// Another thread keeps it closed, or the attempt was abandoned before it had opened it.
+    Taken,
     /// The kernel refuses the barrier that it supported before, so the mover cannot know that no thread is inside.
     NoBarrier,
 }
@@ -236,18 +238,29 @@ pub(crate) enum NotClosed {
 /// Whether the gate is closed, or about to be, so that only one thread at a time closes it.
 static CLOSING: Mutex<bool> = Mutex::new(false);
 static TURN: Condvar = Condvar::new();
+/// How often a thread that waits for its turn asks whether it should.
+const TURN_LOOK: Duration = Duration::from_millis(10);
 
 /// The right to close the gate. Unlike a lock it can be passed from thread to thread: the gate stays closed while the job is parked.
 #[derive(Debug)]
 struct Turn;
 
 impl Turn {
-    /// Waits for at most `limit`.
-    fn take(limit: Duration) -> Option<Turn> {
-        let closing = lock(&CLOSING);
-        let (mut closing, _) = TURN.wait_timeout_while(closing, limit, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
-        // A value of `Turn` that is not returned would end the other's turn, and for that wait for the lock held here.
-        if std::mem::replace(&mut *closing, true) { None } else { Some(Turn) }
+    /// Waits for at most `limit`, and while `go_on` returns true.
+    fn take(limit: Duration, go_on: &mut impl FnMut() -> bool) -> Option<Turn> {
+        let since = Instant::now();
+        loop {
+            let wait = limit.saturating_sub(since.elapsed()).min(TURN_LOOK);
+            let closing = lock(&CLOSING);
+            let (mut closing, _) = TURN.wait_timeout_while(closing, wait, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
+            if !std::mem::replace(&mut *closing, true) {
+                return Some(Turn);
+            }
+            drop(closing);
+            if since.elapsed() >= limit || !go_on() {
+                return None;
+            }
+        }
     }
 }
 
@@ -260,7 +273,7 @@ impl Drop for Turn {
 
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
-    let turn = Turn::take(limit).ok_or(NotClosed::Busy)?;
+    let turn = Turn::take(limit, &mut go_on).ok_or(NotClosed::Taken)?;
     held::begin();
     let before = STATE.fetch_or(CLOSED, Ordering::SeqCst);
     let closed = Closed { since: Instant::now(), _turn: turn };

@@ -31,7 +31,7 @@ impl InternalError {
 }
 
 /// Threads on which no call depends.
-const APART: [&str; 10] = [
+const APART: [&str; 13] = [
     "mrcuda-mover",
     "mrcuda-leg",
     "mrcuda-round",
@@ -42,6 +42,9 @@ const APART: [&str; 10] = [
     "mrcuda-signal",
     "mrcuda-warm",
     "mrcuda-child",
+    "mrcuda-history",
+    "mrcuda-plan",
+    "mrcuda-progress",
 ];
 
 static FIRST: Mutex<Option<InternalError>> = Mutex::new(None);

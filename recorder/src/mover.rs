@@ -199,7 +199,7 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
         let is_again = again.is_some();
         let source = match again {
             Some(opened) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
-            None if source.is_lost() && source.spec().is_store() => {
+            None if source.is_gone() && source.spec().is_store() => {
                 parked.give_up(job);
                 return Err(MoveError::PlaceLost(None));
             }

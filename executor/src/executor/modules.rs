@@ -426,8 +426,11 @@ impl Executor {
         let mut named = modules.units.iter().filter_map(|u| u.kept.index().kernel_system_atomics(&name));
         let system_atomics = named.any(|uses| uses);
         // Drivers before 11.8 do not know these.
-        let required =
-            [F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH];
+        let required = [
+            F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+            F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+            F::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+        ];
         let clusters = required.into_iter().any(|a| attribute(a).is_ok_and(|blocks| blocks > 1));
         Ok(FunctionInfo {
             references,

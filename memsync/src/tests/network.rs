@@ -4,7 +4,7 @@ use super::*;
 use fake_network::{Network, Random, to_its_end};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const SEEDS: u64 = 800;
+const SEEDS: u64 = 200;
 
 /// A place with a few regions, of which some pages are the same at every place.
 fn place(random: &mut Random) -> Fake {
@@ -57,15 +57,15 @@ fn moves(seed: u64, breaks: bool) {
 
 #[test]
 fn places_are_equal_after_a_round_over_a_bad_network() {
-    for seed in 0..SEEDS {
+    for seed in fake_network::seeds(SEEDS) {
         to_its_end(seed, move || moves(seed, false));
     }
 }
 
 #[test]
 fn a_round_over_a_network_that_breaks_succeeds_or_leaves_the_source_alone() {
-    for seed in 0..SEEDS {
+    for seed in fake_network::seeds(SEEDS) {
         to_its_end(seed, move || moves(seed, true));
     }
-    assert!(BROKEN.load(Ordering::Relaxed) > 50, "nearly nothing breaks");
+    assert!(BROKEN.load(Ordering::Relaxed) > 12, "nearly nothing breaks");
 }

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 500;
 /// Bytes before each message: its length.
 const HEAD: usize = 8;
 /// Longer than any test of a seed takes.
@@ -154,17 +154,17 @@ fn exchange(seed: u64, breaks: bool) {
 
 #[test]
 fn messages_arrive_over_a_network_that_splits_delays_and_interrupts() {
-    for seed in 0..SEEDS {
+    for seed in fake_network::seeds(SEEDS) {
         to_its_end(seed, move || exchange(seed, false));
     }
 }
 
 #[test]
 fn a_network_that_breaks_loses_messages_from_one_on_and_nothing_hangs() {
-    for seed in 0..SEEDS {
+    for seed in fake_network::seeds(SEEDS) {
         to_its_end(seed, move || exchange(seed, true));
     }
-    assert!(BROKEN.load(Ordering::Relaxed) > 100, "nearly nothing breaks");
+    assert!(BROKEN.load(Ordering::Relaxed) > 25, "nearly nothing breaks");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 
 /// Seeds of a network that does not break, and of one that does.
-const SEEDS: [u64; 2] = [200, 400];
+const SEEDS: [u64; 2] = [50, 100];
 const THREADS: u64 = 4;
 const CALLS: u64 = 12;
 /// A call whose answer fails.
@@ -172,17 +172,17 @@ fn exchange(seed: u64, breaks: bool) {
 
 #[test]
 fn many_threads_get_their_own_answers_over_a_bad_network() {
-    for seed in 0..SEEDS[0] {
+    for seed in fake_network::seeds(SEEDS[0]) {
         to_its_end(seed, move || exchange(seed, false));
     }
 }
 
 #[test]
 fn every_caller_gets_an_answer_or_an_error_when_the_network_breaks() {
-    for seed in 0..SEEDS[1] {
+    for seed in fake_network::seeds(SEEDS[1]) {
         to_its_end(seed, move || exchange(seed, true));
     }
-    assert!(BROKEN.load(Ordering::Relaxed) > 20, "nearly nothing breaks");
+    assert!(BROKEN.load(Ordering::Relaxed) > 5, "nearly nothing breaks");
 }
 
 #[test]

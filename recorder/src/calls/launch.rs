@@ -570,7 +570,8 @@ mod tests {
 
     #[test]
     fn clusters_of_launches_and_of_code_are_noted() {
-        let head = Launch { function: 1, stream: 0, grid: [4, 1, 1], block: [32, 1, 1], shared: 0, attributes: 0, cooperative: false };
+        let head =
+            Launch { function: 1, stream: 0, grid: [4, 1, 1], block: [32, 1, 1], shared: 0, attributes: 0, cooperative: false };
         let noted = |info: &FunctionInfo, head: &Launch, attributes: &[u8]| {
             let resident = Resident::default();
             note_clusters(&resident, info, head, attributes);

@@ -52,7 +52,7 @@ fn who_waits_in_vain_to_close_the_gate_leaves_it_as_it_is() {
     let (tell, told) = std::sync::mpsc::channel();
     let in_vain = move || tell.send(close(Duration::from_millis(10), || true).err());
     std::thread::spawn(in_vain);
-    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(NotClosed::Busy)));
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(NotClosed::Taken)));
     assert_ne!(STATE.load(Ordering::SeqCst) & CLOSED, 0, "it is still closed");
     drop(closed);
     drop(close(Duration::from_secs(60), || true).expect("and can be closed again"));

@@ -7,7 +7,7 @@
 
 use crate::base::log::lock;
 use crate::enter::CallContext;
-use crate::gate;
+use crate::gate::{self, NotClosed};
 use crate::job::Device;
 use crate::move_error::{Busyness, MoveError};
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Known, NEEDED, is_registered};
@@ -41,7 +41,10 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     let changed = cx.pass.outside(|| {
         let mut outcome = Ok(());
         for limit in ATTEMPTS {
-            outcome = change(&places, limit);
+            // A move that keeps the gate closed waits for this thread as long as its limit says, and then opens it: no attempt was made.
+            outcome = std::iter::repeat_with(|| change(&places, limit))
+                .find(|outcome| !matches!(outcome, Err(MirrorError::GateTaken)))
+                .unwrap_or(Err(MirrorError::GateTaken));
             if outcome.is_ok() {
                 break;
             }
@@ -63,6 +66,8 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
 pub(super) enum MirrorError {
     #[error("a thread stays inside a CUDA call")]
     ThreadInCall,
+    #[error("another thread holds up all calls")]
+    GateTaken,
     #[error("it does not come to rest: {0}")]
     NotIdle(String),
     #[error(transparent)]
@@ -78,7 +83,7 @@ pub(super) enum MirrorError {
 impl From<MirrorError> for MoveError {
     fn from(e: MirrorError) -> MoveError {
         match e {
-            MirrorError::ThreadInCall => MoveError::NotIdle(Busyness::ThreadInCall),
+            MirrorError::ThreadInCall | MirrorError::GateTaken => MoveError::NotIdle(Busyness::ThreadInCall),
             MirrorError::NotIdle(what) => MoveError::NotIdle(Busyness::Gpu(what)),
             MirrorError::Control(e) => e.into(),
             MirrorError::Answer(reply) => MoveError::unexpected(&reply),
@@ -91,7 +96,10 @@ impl From<MirrorError> for MoveError {
 /// Changes all places that map the file, while no call is made and nothing runs there.
 fn change(places: &[Place], limit: Duration) -> Result<(), MirrorError> {
     let until = Instant::now() + limit;
-    let _closed = gate::close(limit, || true).map_err(|_| MirrorError::ThreadInCall)?;
+    let _closed = gate::close(limit, || true).map_err(|why| match why {
+        NotClosed::Taken => MirrorError::GateTaken,
+        NotClosed::Busy | NotClosed::NoBarrier => MirrorError::ThreadInCall,
+    })?;
     for place in places.iter().filter(|p| p.maps_file()) {
         come_to_rest(place, until)?;
     }

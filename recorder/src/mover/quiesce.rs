@@ -50,7 +50,7 @@ pub(super) fn quiesce(
     let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck() && hold.look()) {
         Ok(closed) => closed,
         Err(NotClosed::NoBarrier) => return Err(MoveError::NoMembarrier),
-        Err(NotClosed::Busy) => {
+        Err(NotClosed::Busy | NotClosed::Taken) => {
             task.check()?;
             if function.is_stuck() {
                 return Ok(Err(NotYet { function: true, why: Busyness::ThreadAndFunction }));

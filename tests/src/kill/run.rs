@@ -162,7 +162,9 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     if is_parked && let Some(report) = migrate(scene, pid, "local")? {
         // It must go on, or its memory is lost, and then it gets an error.
         let lost = matches!(report.code(), "place-lost" | "context-failed") && cell.may_fail();
-        if !report.ok() && !lost {
+        // The error may have ended the program meanwhile.
+        let mut ends = || wait_for(SOON, || (!job.runs()).then_some(())).is_some();
+        if !report.ok() && !lost && !ends() {
             return Err(format!("the job stays parked: {}", report.reason()));
         }
     }
