@@ -137,7 +137,7 @@ impl State {
             return None;
         }
         let current = self.running;
-        // Whoever begins preempts nobody.
+        // The first step of an order is no preemption, whichever thread takes it.
         let goes_on = self.at > 0 && self.can_run(current);
         let mut all = Vec::new();
         if goes_on {

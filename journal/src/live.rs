@@ -451,7 +451,7 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 /// * Of records with the same setting that neither create nor destroy only the last one is kept.
 /// * What the record of a child creates is destroyed, at the latest, with the first handle that it uses.
 /// * The records of code that was loaded and unloaded are dropped if no kept event that affects the addresses of code
-///   happened in between: another load, a record that is always kept, or the creation of something that was live during
+///   happened in between: another load, a later record of code that is kept, a record that is always kept, or the creation of something that was live during
 ///   a load.
 /// * Records that create handles are dropped, together with those that changed or destroyed them, once all the handles
 ///   are destroyed, unless a kept record needs one of them (a graph is destroyed, but its instance is not). Then all of

@@ -229,7 +229,7 @@ impl Drop for Tracing {
 pub(crate) enum NotClosed {
     /// A thread stays inside, or the attempt was abandoned.
     Busy,
-    /// Another thread keeps it closed, or the attempt was abandoned before it had opened it.
+    /// Another thread has kept it closed all the time, or the attempt was abandoned while it did.
     Taken,
     /// The kernel refuses the barrier that it supported before, so the mover cannot know that no thread is inside.
     NoBarrier,

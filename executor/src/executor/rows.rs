@@ -51,16 +51,13 @@ impl Executor {
         let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
         let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
         let life = life.or(held.as_deref());
-        let idle_stream = match (ends, edges.ends) {
-            (Some(Kind::Stream), Some(stream)) => {
-                let idle = self.stream_ends(stream)?;
-                if idle.is_none() {
-                    return C::Reply::get(&mut [].as_slice()).map_err(super::short);
-                }
-                idle
+        let mut idle_stream = None;
+        if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends) {
+            idle_stream = self.stream_ends(stream)?;
+            if idle_stream.is_none() {
+                return C::Reply::get(&mut [].as_slice()).map_err(super::short);
             }
-            _ => None,
-        };
+        }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
             // The module of a library is destroyed with the library.

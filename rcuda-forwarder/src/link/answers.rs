@@ -3,6 +3,7 @@
 
 use super::common::Common;
 use super::patience::Silence;
+use super::receive::silent;
 use super::replies::Waiter;
 use super::transport::CallTransport;
 use crate::conn::Conn;
@@ -120,7 +121,7 @@ impl CallTransport for Answers {
                 seen = written;
                 silence.broken();
             } else if silence.goes_on() {
-                break format!("no sign of life for {limit:?}");
+                break silent(limit).to_string();
             }
         };
         common.lose(&why);

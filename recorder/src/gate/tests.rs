@@ -45,10 +45,10 @@ fn nobody_is_inside_a_closed_gate() {
 }
 
 #[test]
-fn who_waits_in_vain_to_close_the_gate_leaves_it_as_it_is() {
+fn an_attempt_that_ends_before_its_turn_leaves_the_gate_as_it_is() {
     let _one = lock(&ONE_AT_A_TIME);
     init();
-    let closed = close(Duration::from_secs(60), || true).expect("nobody is inside");
+    let closed = close(Duration::from_secs(60), || true).expect("no thread is inside");
     let (tell, told) = std::sync::mpsc::channel();
     let in_vain = move || tell.send(close(Duration::from_millis(10), || true).err());
     std::thread::spawn(in_vain);

@@ -42,9 +42,12 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
         let mut outcome = Ok(());
         for limit in ATTEMPTS {
             // A move that keeps the gate closed waits for this thread as long as its limit says, and then opens it: no attempt was made.
-            outcome = std::iter::repeat_with(|| change(&places, limit))
-                .find(|outcome| !matches!(outcome, Err(MirrorError::GateTaken)))
-                .unwrap_or(Err(MirrorError::GateTaken));
+            outcome = loop {
+                match change(&places, limit) {
+                    Err(MirrorError::GateTaken) => {}
+                    outcome => break outcome,
+                }
+            };
             if outcome.is_ok() {
                 break;
             }
