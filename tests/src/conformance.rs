@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Explained differences under mrcuda: `[reason]`, then the beginnings of the lines that differ for it.
-const DIFFERENCES: &str = include_str!("../conformance/differences.txt");
+const DIFFERENCES: &str = include_str!("../programs/conformance/differences.txt");
 /// The answers of an H200 with driver 580, without numbers of mappings, which depend on the machine.
-const H200: &str = include_str!("../conformance/h200.txt");
+const H200: &str = include_str!("../programs/conformance/h200.txt");
 /// Explained differences between that and softgpu.
-const SOFTGPU: &str = include_str!("../conformance/softgpu.txt");
+const SOFTGPU: &str = include_str!("../programs/conformance/softgpu.txt");
 
 /// Where the program's GPU is.
 pub const MODES: [&str; 5] = ["remote", "near", "moved", "inside", "helper"];

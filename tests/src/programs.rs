@@ -1,4 +1,4 @@
-//! The CUDA programs in `programs/` and `apps/`, compiled by nvcc.
+//! The CUDA programs in `programs/cuda/` and `programs/apps/`, compiled by nvcc.
 
 use crate::install::{self, Install};
 use crate::toolchain::{Toolchain, cudart_11, cudart_12};
@@ -116,7 +116,7 @@ pub const LITMUS: &str = "litmus";
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.
 const NAMES_11: [&str; 2] = ["vecadd", "stencil"];
-/// Programs in the patterns of real ones (tests/apps), in the order of its README.
+/// Programs in the patterns of real ones (tests/programs/apps), in the order of its README.
 pub const APPS: [&str; 22] = [
     "decode",
     "allocations",
@@ -181,7 +181,7 @@ impl Programs {
     /// whatever it is then linked with.
     pub fn build(target: &Path) -> Result<Programs, String> {
         let programs = Programs { directory: target.join("programs") };
-        let (sources, apps) = (Sources::find("tests/programs")?, Sources::find("tests/apps")?);
+        let (sources, apps) = (Sources::find("tests/programs/cuda")?, Sources::find("tests/programs/apps")?);
         let mut stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
         stale.extend(programs.app_steps(&apps).into_iter().filter(|s| apps.newer_than(s)));
         if stale.is_empty() {
@@ -335,7 +335,7 @@ impl Sources {
         let directory = install::root().join(directory);
         let mut headers = Vec::new();
         // Apps use headers of the test programs.
-        for (part, prefix) in [(".", ""), ("../programs", "../programs/")] {
+        for (part, prefix) in [(".", ""), ("../cuda", "../cuda/")] {
             let path = directory.join(part);
             let entries = std::fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             headers.extend(entries.filter_map(Result::ok).filter_map(|entry| {
