@@ -1,5 +1,5 @@
 //! Runs CUDA programs natively and under mrcuda, moves them while they run, and compares output and time: `cargo xtask
-//! apps`, `mrcuda bench --only apps` and the test of tests/apps.
+//! apps`, `mrcuda bench --only apps` and the test of tests/programs/apps.
 //!
 //! Each program runs twice natively, then once in each [`Mode`]. A run is *as native* if its exit status and its stdout
 //! equal the native ones, by these rules ([`output`]):

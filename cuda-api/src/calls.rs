@@ -469,7 +469,7 @@ mod tests {
             "cuda-api/src/calls/module.rs",
             "recorder/src/calls/stream.rs",
             "softgpu/src/abi/library.rs",
-            "tests/surface/modules.rs",
+            "tests/programs/surface/modules.rs",
         ] {
             assert!(shown.iter().any(|(shown, _)| shown == file), "CONTRIBUTING.md shows nothing of {file}");
         }

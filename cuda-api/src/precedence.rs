@@ -3,7 +3,7 @@
 //! A call without a context and with bad arguments has more than one error, and programs see which one is returned.
 //! Functions differ: some check a pointer before they know whether CUDA was initialized, others require a context
 //! before they check anything. A row lists the first checks of the driver where they matter, as observed on an H200 with
-//! driver 580 (`tests/conformance`): `[null(device, VALUE), start, context]`. Without a list the first error found is the
+//! driver 580 (`tests/programs/conformance`): `[null(device, VALUE), start, context]`. Without a list the first error found is the
 //! right one.
 
 use crate::code::{self, Code};

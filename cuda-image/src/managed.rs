@@ -10,7 +10,7 @@ mod variables;
 
 use super::kind::{Entry, EntryKind, Kind};
 use super::{Image, fatbin, load};
-pub use variables::{Managed, Places, Variables};
+pub use variables::{Addresses, Managed, ManagedError, Variables};
 
 /// The changed code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,18 +18,18 @@ pub struct Placed {
     /// The changed image.
     pub image: Image,
     /// Entries that could not be changed, with the reason: they are not in the changed image.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<ManagedError>,
 }
 
 impl Image {
     /// All managed variables of the code, of all entries.
     ///
     /// # Errors
-    /// A text: entries disagree about a variable, or no entry with managed variables could be parsed.
-    pub fn managed(&self) -> Result<Variables, String> {
+    /// Entries disagree about a variable, or no entry with managed variables could be parsed.
+    pub fn managed(&self) -> Result<Variables, ManagedError> {
         let mut all = Variables::new();
         let mut unknown = None;
-        for entry in self.entries().map_err(|e| e.to_string())? {
+        for entry in self.entries()? {
             let found = match variables(&entry) {
                 Ok(found) => found,
                 Err(why) => {
@@ -40,7 +40,7 @@ impl Image {
             for (name, variable) in found {
                 match all.get(&name) {
                     Some(other) if *other != variable => {
-                        return Err(format!("its variable {name} is not the same for every kind of GPU"));
+                        return Err(ManagedError::Different(name));
                     }
                     Some(_) => {}
                     None => drop(all.insert(name, variable)),
@@ -56,8 +56,8 @@ impl Image {
     /// Returns the code with its managed variables at these addresses.
     ///
     /// # Errors
-    /// A text: why no entry of the code could be changed.
-    pub fn with_managed(&self, at: &Places) -> Result<Placed, String> {
+    /// No entry of the code could be changed.
+    pub fn with_managed(&self, at: &Addresses) -> Result<Placed, ManagedError> {
         let mut left_out = Vec::new();
         let mut pieces = 0;
         let mut change = |entry: Entry<'_>| {
@@ -75,14 +75,14 @@ impl Image {
         };
         let room = &mut self.room(u64::MAX);
         let bytes = match self.kind {
-            Kind::Wrapped | Kind::Fatbin => fatbin::rebuild(&self.bytes, room, &mut change).map_err(|e| e.to_string())?,
+            Kind::Wrapped | Kind::Fatbin => fatbin::rebuild(&self.bytes, room, &mut change)?,
             Kind::Linked => {
                 let mut parts = Vec::new();
-                for part in load::parts(&self.bytes).map_err(|e| e.to_string())? {
+                for part in load::parts(&self.bytes)? {
                     let bytes = &self.bytes[part];
                     parts.push(match bytes.is_empty() {
                         true => Vec::new(),
-                        false => fatbin::rebuild(bytes, room, &mut change).map_err(|e| e.to_string())?,
+                        false => fatbin::rebuild(bytes, room, &mut change)?,
                     });
                 }
                 load::contain(&parts)
@@ -95,17 +95,17 @@ impl Image {
                 }
                 bytes
             }
-            Kind::Archive => return Err("it is an archive".into()),
+            Kind::Archive => return Err(ManagedError::Archive),
         };
         if pieces == 0 {
-            return Err(left_out.pop().unwrap_or_else(|| "there is no code in it".into()));
+            return Err(left_out.pop().unwrap_or(ManagedError::NoCode));
         }
-        let image = Image::from_bytes(self.kind, bytes.into()).map_err(|e| e.to_string())?;
+        let image = Image::from_bytes(self.kind, bytes.into())?;
         Ok(Placed { image, left_out })
     }
 }
 
-fn variables(entry: &Entry<'_>) -> Result<Variables, String> {
+fn variables(entry: &Entry<'_>) -> Result<Variables, ManagedError> {
     match entry.kind {
         EntryKind::Cubin => cubin::variables(&entry.bytes),
         EntryKind::Ptx => ptx::variables(&entry.bytes),
@@ -114,13 +114,13 @@ fn variables(entry: &Entry<'_>) -> Result<Variables, String> {
 }
 
 /// Changes the code of an entry.
-fn changed(entry: &Entry<'_>, at: &Places) -> Result<Vec<u8>, String> {
+fn changed(entry: &Entry<'_>, at: &Addresses) -> Result<Vec<u8>, ManagedError> {
     match entry.kind {
         EntryKind::Cubin => cubin::place(&entry.bytes, at),
         EntryKind::Ptx => ptx::place(&entry.bytes, at),
-        EntryKind::Other => Err("it is code of a form that only the compiler reads".into()),
+        EntryKind::Other => Err(ManagedError::Intermediate),
     }
-    .map_err(|why| format!("code for sm_{}: {why}", entry.sm))
+    .map_err(|error| ManagedError::Code { sm: entry.sm, error: Box::new(error) })
 }
 
 #[cfg(test)]

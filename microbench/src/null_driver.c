@@ -2,7 +2,7 @@
 //   cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.null.so null_driver.c
 // With -DCOUNT_CALLS -finstrument-functions -Wl,-Bsymbolic it tells on stderr at its end how often each function was called: the difference of two runs with
 // different numbers of calls is what a call of the program makes of the driver.
-// It has what an executor asks for when it opens, and what `microbench client` and tests/hardware/overhead.c call. Every handle is a fresh number, every
+// It has what an executor asks for when it opens, and what `microbench client` and tests/gpu/driver/overhead.c call. Every handle is a fresh number, every
 // kernel has the parameters of `empty` (kernels.cu), every event has happened.
 #define _GNU_SOURCE
 #include <stddef.h>

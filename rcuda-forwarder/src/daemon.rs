@@ -39,6 +39,7 @@ mod pool;
 mod socket;
 
 pub use error::ServeError;
+use error::{AssignError, WelcomeError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -124,7 +125,7 @@ pub(crate) struct Daemon {
     unix: Option<(PathBuf, (u64, u64))>,
     listeners: Vec<Arc<OwnedFd>>,
     /// The worker that was started first for each GPU, by the GPU's number.
-    first: Vec<Result<Arc<pool::Worker>, String>>,
+    first: Vec<Result<Arc<pool::Worker>, AssignError>>,
 }
 
 /// The server's certificate; without a file of the user's choice, one that is made at the first start.
@@ -168,24 +169,21 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     threads::spawn("first", opened).map_err(ServeError::Start)?;
     signals.wait().map_err(|e| ServeError::Start(e.into()))?;
     daemon.stop();
-    match lock(&failed).take() {
-        Some(why) => Err(ServeError::NoWorker(why)),
-        None => Ok(()),
-    }
+    lock(&failed).take().map_or(Ok(()), Err)
 }
 
 /// Waits until the first worker of each GPU has opened it. One usable GPU is enough to serve; the log names the others.
-fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, String>]) -> Result<(), String> {
+fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, AssignError>]) -> Result<(), ServeError> {
     let until = Instant::now() + OPENING;
-    let opened = |worker: &Result<Arc<pool::Worker>, String>| match worker {
+    let failure = |worker: &Result<Arc<pool::Worker>, AssignError>| match worker {
         // A client may have taken it and left in the meantime.
-        Ok(worker) => worker.wait_ready(until).or_else(|why| if worker.has_opened() { Ok(()) } else { Err(why) }),
-        Err(why) => Err(why.clone()),
+        Ok(worker) => worker.wait_ready(until).err().filter(|_| !worker.has_opened()).map(|why| why.to_string()),
+        Err(why) => Some(why.to_string()),
     };
     let failed: Vec<String> =
-        first.iter().enumerate().filter_map(|(gpu, w)| opened(w).err().map(|why| format!("GPU {gpu}: {why}"))).collect();
+        first.iter().enumerate().filter_map(|(gpu, w)| failure(w).map(|why| format!("GPU {gpu}: {why}"))).collect();
     if failed.len() == first.len() {
-        return Err(failed.join("; "));
+        return Err(ServeError::NoWorker(failed.join("; ")));
     }
     failed.iter().for_each(|why| (state.log)(&format!("cannot be used: {why}")));
     Ok(())
@@ -314,7 +312,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
         let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
             if let Err(why) = welcome(&theirs, greeting, &conn, by) {
-                theirs.refusals.say(&why);
+                theirs.refusals.say(&why.to_string());
             }
         });
         if let Err(e) = started {
@@ -323,8 +321,8 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
     }
 }
 
-/// Greets a client and hands it to a worker. The error is one line for the log; the client has already been told.
-fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), String> {
+/// Greets a client and hands it to a worker.
+fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), WelcomeError> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
     let trusted = state.key(by, conn).inspect_err(|_| {
@@ -354,32 +352,32 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         Ok(_) => {}
     }
     drop(greeting);
-    match heard.map_err(|why| format!("a client at {peer} was refused: {why}"))? {
-        Opening::Job { gpu, rdma, hello } => job(state, conn, &peer, (gpu, rdma), &hello).map_err(|why| {
-            let _ = greet::answer(conn, Err(&why));
-            format!("a job at {peer} was refused: {why}")
-        }),
+    // It may have disconnected, so errors are ignored.
+    let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
+    match heard {
+        Err(error) => Err(WelcomeError::Client { peer, error }),
+        Ok(Opening::Job { gpu, rdma, hello }) => {
+            let served = job(state, conn, &peer, (gpu, rdma), &hello).inspect_err(answer);
+            served.map_err(|error| WelcomeError::Job { peer, error })
+        }
         // The worker answers when it has the connection.
-        Opening::Bulk { name, rdma } => state.bulk(&name, conn, rdma).map_err(|why| {
-            let _ = greet::answer(conn, Err(&why));
-            format!("a copy from {peer} was refused: {why}")
-        }),
+        Ok(Opening::Bulk { name, rdma }) => {
+            let served = state.bulk(&name, conn, rdma).inspect_err(answer);
+            served.map_err(|error| WelcomeError::Bulk { peer, error })
+        }
     }
 }
 
 /// Finds a worker for a job and hands the connection to it. The worker sets up RDMA, if the job wants it.
-fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), String> {
-    conn.limit_unacknowledged(JOB_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
+fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
+    conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
     if gpu >= n && !is_store {
-        return Err(match n {
-            1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
-            n => format!("this server lends {n} GPUs, numbered 0 to {}; there is no GPU {gpu}", n - 1),
-        });
+        return Err(AssignError::Gpu { gpu, offered: n });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
-    let message = Message::Job(hello.clone(), conn.session().map_err(|e| e.to_string())?, rdma);
+    let message = Message::Job(hello.clone(), conn.session()?, rdma);
     let mut seat = state.pool.seat(Source::of(conn))?;
     // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
     let words = format!("job {} (its own word) at {peer}", hello.pid);
@@ -416,9 +414,9 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
     }
 }
 
-fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {
+fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
     if state.stopping.load(Ordering::SeqCst) {
-        return Err("the server is stopping".into());
+        return Err(AssignError::Stopping);
     }
     let theirs = Arc::downgrade(state);
     let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
@@ -456,7 +454,7 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
 }
 
 /// Keeps a worker warm for clients with this profile. The log reports a failure to start one.
-fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, String> {
+fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
     let gpu = profile.gpu;
     let started = start(state, profile);
     match &started {
@@ -519,12 +517,12 @@ impl State {
 
     /// Hands a connection that has proved its ticket to the worker. A ticket is valid for the number of connections
     /// requested.
-    fn bulk(&self, name: &[u8; 32], conn: &Conn, rdma: bool) -> Result<(), String> {
-        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|e| e.to_string())?;
-        let session = conn.session().map_err(|e| e.to_string())?;
+    fn bulk(&self, name: &[u8; 32], conn: &Conn, rdma: bool) -> Result<(), AssignError> {
+        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED)?;
+        let session = conn.session()?;
         let (secret, worker) = {
             let mut t = lock(&self.tickets);
-            let ticket = t.get_mut(name).ok_or("its ticket is used up")?;
+            let ticket = t.get_mut(name).ok_or(AssignError::TicketUsed)?;
             let found = (ticket.secret, ticket.worker.upgrade());
             ticket.left -= 1;
             if ticket.left == 0 {
@@ -532,8 +530,8 @@ impl State {
             }
             found
         };
-        let worker = worker.ok_or("its worker has ended")?;
-        conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session, rdma), Some(fd))).map_err(|e| e.to_string())
+        let worker = worker.ok_or(AssignError::TicketWorkerEnded)?;
+        Ok(conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session, rdma), Some(fd)))?)
     }
 }
 

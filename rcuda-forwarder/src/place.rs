@@ -6,7 +6,7 @@ use ::executor::staging::Staging;
 use ::executor::{Budget, DeviceInfo};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
-use memsync::{Part, Stream, Verify};
+use memsync::{Part, Stream, SyncError, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,6 +15,35 @@ mod executor;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod store;
+
+/// Why a worker cannot open its place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// The helper's program does not fit the job's library.
+    #[error("mhelper is of another build than the job's libcuda.so.1 (they must be installed together)")]
+    OtherBuild,
+    /// The addresses of the virtual device are taken.
+    #[error("cannot hold the addresses of virtual device {device}: {error}")]
+    Addresses {
+        /// The virtual device.
+        device: u32,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The driver or its GPU cannot be used.
+    #[error(transparent)]
+    Executor(#[from] ::executor::OpenError),
+    /// The start message describes a GPU.
+    #[error("no store is named")]
+    NoStore,
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] SyncError),
+    /// The fake place has no such GPU.
+    #[cfg(test)]
+    #[error("GPU {0} has fallen off the bus")]
+    NoGpu(u32),
+}
 
 /// Result of applying a call.
 #[derive(Debug)]

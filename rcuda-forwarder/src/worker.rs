@@ -18,7 +18,7 @@ use crate::helper;
 use crate::inbox::Inbox;
 use crate::orphan;
 use crate::place::store::Parked;
-use crate::place::{Outcome, Place};
+use crate::place::{OpenError, Outcome, Place};
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
 use crate::sync::lock;
@@ -26,7 +26,7 @@ use crate::targets::{Sender, Target, Targets};
 use crate::threads;
 use completion::{Completion, Item};
 use cuda_api::code::{self, Code};
-use cuda_api::driver::Loaded;
+use cuda_api::driver::{LoadError, Loaded};
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
@@ -108,6 +108,25 @@ enum WorkerError {
     Thread(io::Error),
 }
 
+/// Why the GPUs of a driver cannot be counted.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    /// The driver cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The driver lacks a function.
+    #[error("{} has no cuInit or no cuDeviceGetCount", .0.display())]
+    Incomplete(PathBuf),
+    /// The driver reports an error.
+    #[error("{}: no GPU can be used (CUDA error {code})", driver.display())]
+    Call {
+        /// The driver's path.
+        driver: PathBuf,
+        /// The result code.
+        code: Code,
+    },
+}
+
 /// Entry point of the hidden subcommand that [`crate::serve`] starts. Returns the exit status.
 pub fn worker_main(args: Vec<OsString>) -> i32 {
     match args.as_slice() {
@@ -145,12 +164,11 @@ pub fn helper_main() -> i32 {
         ending::note_job(job);
     }
     let same = std::env::args().nth(2).is_some_and(|build| build == helper::build());
-    let other = "mhelper is of another build than the job's libcuda.so.1 (they must be installed together)";
-    run_any(|| if same { Ok(()) } else { Err(other.to_owned()) }, |_, _, _| Reach::Job)
+    run_any(|| if same { Ok(()) } else { Err(OpenError::OtherBuild) }, |_, _, _| Reach::Job)
 }
 
 /// Runs a worker on a GPU or a store, as it is told, if `check` finds nothing wrong.
-fn run_any(check: impl FnOnce() -> Result<(), String>, reach: ReachOf) -> i32 {
+fn run_any(check: impl FnOnce() -> Result<(), OpenError>, reach: ReachOf) -> i32 {
     hear(|channel, start| match start.store {
         None => serve(channel, start, |start| check().and_then(|()| open(start)), reach),
         Some(_) => serve(channel, start, |start| check().and_then(|()| Parked::open(start)), reach),
@@ -170,31 +188,31 @@ fn raise_descriptors() {
     }
 }
 
-fn open(start: &Start) -> Result<Arc<executor::Executor>, String> {
+fn open(start: &Start) -> Result<Arc<executor::Executor>, OpenError> {
     let d = start.virtual_device;
-    executor::steer::hold_ranges(d).map_err(|e| format!("cannot hold the addresses of virtual device {d}: {e}"))?;
+    executor::steer::hold_ranges(d).map_err(|error| OpenError::Addresses { device: d, error })?;
     let options = executor::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
-    let executor = executor::Executor::open(&options).map_err(|e| e.to_string())?;
+    let executor = executor::Executor::open(&options)?;
     executor.limit(executor::Limits { images: start.limits.images, pinned: start.limits.pinned });
     Ok(executor)
 }
 
-fn count_gpus(driver: &Path) -> Result<i32, String> {
-    let d = Loaded::open(driver).map_err(|e| e.to_string())?.calls.device;
+fn count_gpus(driver: &Path) -> Result<i32, ProbeError> {
+    let d = Loaded::open(driver)?.calls.device;
     let (Some(init), Some(count)) = (d.cuInit, d.cuDeviceGetCount) else {
-        return Err(format!("{} has no cuInit or no cuDeviceGetCount", driver.display()));
+        return Err(ProbeError::Incomplete(driver.to_owned()));
     };
     let mut n = 0;
     // SAFETY: entry points of the loaded driver with their prototypes; `n` is writable.
     match unsafe { (init(0), count(&raw mut n)) } {
         (code::SUCCESS, code::SUCCESS) => Ok(n),
-        (code::SUCCESS, rc) | (rc, _) => Err(format!("{}: no GPU can be used (CUDA error {rc})", driver.display())),
+        (code::SUCCESS, code) | (code, _) => Err(ProbeError::Call { driver: driver.to_owned(), code }),
     }
 }
 
 /// Runs a worker on any place until it ends. Returns only if it never had a client.
 #[cfg(test)]
-pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, String>, reach: ReachOf) -> i32 {
+pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, OpenError>, reach: ReachOf) -> i32 {
     hear(|channel, start| serve(channel, start, open, reach))
 }
 
@@ -215,7 +233,7 @@ fn hear(then: impl FnOnce(Arc<Channel>, &Start) -> i32) -> i32 {
 fn serve<P: Place>(
     channel: Arc<Channel>,
     start: &Start,
-    open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
+    open: impl FnOnce(&Start) -> Result<Arc<P>, OpenError>,
     reach: ReachOf,
 ) -> i32 {
     match prepare(channel, start, open, reach) {
@@ -256,7 +274,7 @@ type Prepared<P> = (Arc<Worker<P>>, Box<dyn Ahead>);
 fn prepare<P: Place>(
     channel: Arc<Channel>,
     start: &Start,
-    open: impl FnOnce(&Start) -> Result<Arc<P>, String>,
+    open: impl FnOnce(&Start) -> Result<Arc<P>, OpenError>,
     reach: ReachOf,
 ) -> Result<Option<Prepared<P>>, WorkerError> {
     let next = || channel.receive().map_err(WorkerError::Channel);
@@ -265,7 +283,7 @@ fn prepare<P: Place>(
     if let (Some(StoreAt::NewFile(file) | StoreAt::File(file, _)), Ok(_)) = (&start.store, &opened) {
         ending::remove_with_job(file.into());
     }
-    let said = opened.as_ref().err().cloned().unwrap_or_default();
+    let said = opened.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };

@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Explained differences under mrcuda: `[reason]`, then the beginnings of the lines that differ for it.
-const DIFFERENCES: &str = include_str!("../conformance/differences.txt");
+const DIFFERENCES: &str = include_str!("../programs/conformance/differences.txt");
 /// The answers of an H200 with driver 580, without numbers of mappings, which depend on the machine.
-const H200: &str = include_str!("../conformance/h200.txt");
+const H200: &str = include_str!("../programs/conformance/h200.txt");
 /// Explained differences between that and softgpu.
-const SOFTGPU: &str = include_str!("../conformance/softgpu.txt");
+const SOFTGPU: &str = include_str!("../programs/conformance/softgpu.txt");
 
 /// Where the program's GPU is.
 pub const MODES: [&str; 5] = ["remote", "near", "moved", "inside", "helper"];
@@ -38,15 +38,31 @@ impl Plan<'_> {
     }
 }
 
+/// The program `conformance` failed or did not end in time.
+#[derive(Debug, thiserror::Error)]
+#[error("{mode}: code {:?}, signal {:?}, hung {}: {}", outcome.code, outcome.signal, outcome.hung, outcome.stderr)]
+pub struct TranscriptError {
+    /// Where the program's GPU was.
+    mode: String,
+    /// How the program ended.
+    outcome: Outcome,
+}
+
+impl From<TranscriptError> for String {
+    fn from(e: TranscriptError) -> String {
+        e.to_string()
+    }
+}
+
 /// The transcript of the driver itself.
-pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, String> {
+pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, TranscriptError> {
     let args = plan.args();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     transcript("native", Job::native(scene, "native", &scene.install.file("conformance"), &args).wait(plan.limit))
 }
 
 /// The transcript under mrcuda; `server` is on the same machine.
-pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) -> Result<String, String> {
+pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) -> Result<String, TranscriptError> {
     let (place, near) = (server.place(0), server.near(0));
     let options: &[&str] = match mode {
         "inside" => &[],
@@ -62,11 +78,11 @@ pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) 
     transcript(mode, Job::start(scene, mode, options, &scene.install.file("conformance"), &args, &[]).wait(plan.limit))
 }
 
-fn transcript(mode: &str, outcome: Outcome) -> Result<String, String> {
+fn transcript(mode: &str, outcome: Outcome) -> Result<String, TranscriptError> {
     if outcome.ok() {
         return Ok(outcome.stdout);
     }
-    Err(format!("{mode}: code {:?}, signal {:?}, hung {}: {}", outcome.code, outcome.signal, outcome.hung, outcome.stderr))
+    Err(TranscriptError { mode: mode.to_owned(), outcome })
 }
 
 /// The differences of a transcript from the native one.

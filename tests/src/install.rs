@@ -1,13 +1,89 @@
 //! Locates the programs under test.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
 /// The profile in which everything is tested: optimized, as the interpreter of the CPU driver needs it, but not across crates, so that it is
 /// compiled in half the time.
 pub const PROFILE: &str = "quick";
+
+/// Why mrcuda or the programs under test could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A file or directory could not be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A program that builds could not be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// Cargo reported an error.
+    #[error("cargo build --profile {profile} failed ({status})")]
+    Cargo {
+        /// The profile that was to be built.
+        profile: String,
+        /// How cargo ended.
+        status: ExitStatus,
+    },
+    /// A compiler or linker reported an error.
+    #[error("{command} failed:\n{output}")]
+    Compiler {
+        /// The command line.
+        command: String,
+        /// What it wrote.
+        output: String,
+    },
+    /// A thread that runs compilers panicked.
+    #[error("a compiler thread panicked")]
+    Panicked,
+    /// Pip reported an error.
+    #[error("pip could not install {packages} ({status})")]
+    Pip {
+        /// The packages that were to be installed.
+        packages: String,
+        /// How pip ended.
+        status: ExitStatus,
+    },
+    /// Python lacks what installs packages.
+    #[error("python3 with pip or venv is needed to install nvcc from PyPI (Debian: apt-get install python3-venv)")]
+    NoPip,
+    /// The path of the running program is not known.
+    #[error("{0}")]
+    NoProgram(io::Error),
+    /// The running program was not built by cargo, or has been copied elsewhere.
+    #[error("{} is not in a target directory of cargo: set MRCUDA_BIN_DIR", .0.display())]
+    NoTarget(PathBuf),
+}
+
+impl BuildError {
+    /// Adds the path to an error of the system.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
+        |error| BuildError::File { path: path.to_owned(), error }
+    }
+
+    /// Adds the program to the error of its start.
+    pub(crate) fn start(program: &str) -> impl FnOnce(io::Error) -> BuildError {
+        |error| BuildError::Start { program: program.to_owned(), error }
+    }
+}
+
+impl From<BuildError> for String {
+    fn from(e: BuildError) -> String {
+        e.to_string()
+    }
+}
 
 /// An installation of mrcuda: a directory with the program and its libraries.
 #[derive(Debug, Clone)]
@@ -34,7 +110,7 @@ impl Install {
     }
 
     /// Builds everything that runs under test, in a profile of `Cargo.toml`: [`PROFILE`] for tests, `release` for measurements.
-    pub fn build(profile: &str) -> Result<Install, String> {
+    pub fn build(profile: &str) -> Result<Install, BuildError> {
         let target = target_directory()?;
         let status = cargo()
             .args(["build", "--profile", profile, "--target-dir"])
@@ -56,9 +132,9 @@ impl Install {
                 "microbench",
             ])
             .status()
-            .map_err(|e| format!("cannot start cargo: {e}"))?;
+            .map_err(BuildError::start("cargo"))?;
         if !status.success() {
-            return Err(format!("cargo build --profile {profile} failed ({status})"));
+            return Err(BuildError::Cargo { profile: profile.to_owned(), status });
         }
         Ok(Install { bin: target.join(profile), target })
     }
@@ -89,11 +165,9 @@ pub fn cargo() -> Command {
 }
 
 /// Cargo's target directory, from where the running program is.
-pub fn target_directory() -> Result<PathBuf, String> {
-    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    target_of(&exe)
-        .map(Path::to_owned)
-        .ok_or_else(|| format!("{} is not in a target directory of cargo: set MRCUDA_BIN_DIR", exe.display()))
+pub fn target_directory() -> Result<PathBuf, BuildError> {
+    let exe = std::env::current_exe().map_err(BuildError::NoProgram)?;
+    target_of(&exe).map(Path::to_owned).ok_or(BuildError::NoTarget(exe))
 }
 
 /// The target directory that this program is in, as `PROFILE/PROGRAM` or `PROFILE/deps/PROGRAM`. Cargo's mark CACHEDIR.TAG does not tell:

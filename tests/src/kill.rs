@@ -10,9 +10,10 @@ mod injector;
 mod left;
 mod run;
 
-pub use cell::{Action, Cell, Spot, Victim, Way};
-pub use left::gpu_bytes;
-pub use run::End;
+pub use cell::{Action, Cell, Door, Spot, Victim, Way};
+pub use injector::StrikeError;
+pub use left::{LeftError, gpu_bytes};
+pub use run::{CellError, End};
 use run::{native, run};
 
 use crate::random::Random;
@@ -23,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How each cell ended.
-pub type Ends = BTreeMap<Cell, Result<End, String>>;
+pub type Ends = BTreeMap<Cell, Result<End, CellError>>;
 
 /// Brings cells into an order that the seed gives: those that take long do not come all at once.
 pub fn shuffle(cells: &mut [Cell], seed: u64) {
@@ -42,8 +43,8 @@ pub fn sweep(
     seed: u64,
     at_once: usize,
     directory: &Path,
-    tell: impl Fn(&Cell, &Result<End, String>, Duration) + Sync,
-) -> Result<Ends, String> {
+    tell: impl Fn(&Cell, &Result<End, CellError>, Duration) + Sync,
+) -> Result<Ends, CellError> {
     let native = native(directory)?;
     let waiting = Mutex::new(cells.iter());
     let ends: Mutex<Ends> = Mutex::default();
@@ -67,7 +68,7 @@ pub fn sweep(
 pub fn tables(ends: &Ends) -> String {
     let mut text = String::new();
     for way in Way::ALL {
-        let cells: Vec<(&Cell, &Result<End, String>)> = ends.iter().filter(|(c, _)| c.way == way).collect();
+        let cells: Vec<(&Cell, &Result<End, CellError>)> = ends.iter().filter(|(c, _)| c.way == way).collect();
         if cells.is_empty() {
             continue;
         }
@@ -110,7 +111,7 @@ pub fn tables(ends: &Ends) -> String {
         }
         text.push('\n');
     }
-    let count = |want: fn(&Result<End, String>) -> bool| ends.values().filter(|e| want(e)).count();
+    let count = |want: fn(&Result<End, CellError>) -> bool| ends.values().filter(|e| want(e)).count();
     let _ = writeln!(
         text,
         "{} cells: {} ended with native's output (=), {} with a CUDA error (E), {} jobs were killed (K), {} failed (✗); · has no meaning",

@@ -6,7 +6,7 @@
 //! * [`server`], [`job`]: processes under test.
 //! * [`json`]: reads their JSON output.
 //! * [`report`]: the report of a move.
-//! * [`programs`], [`toolchain`]: the programs in `programs/` and the compiler for them.
+//! * [`programs`], [`toolchain`]: the programs in `programs/cuda/` and `programs/apps/`, and the compiler for them.
 //! * [`clock`]: time limits that are independent of the machine's load.
 //! * [`conformance`]: transcripts of the program that calls everything.
 //! * [`driver`]: helpers of programs that call the driver's functions directly.

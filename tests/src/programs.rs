@@ -1,6 +1,6 @@
-//! The CUDA programs in `programs/` and `apps/`, compiled by nvcc.
+//! The CUDA programs in `programs/cuda/` and `programs/apps/`, compiled by nvcc.
 
-use crate::install::{self, Install};
+use crate::install::{self, BuildError, Install};
 use crate::toolchain::{Toolchain, cudart_11, cudart_12};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -116,7 +116,7 @@ pub const LITMUS: &str = "litmus";
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.
 const NAMES_11: [&str; 2] = ["vecadd", "stencil"];
-/// Programs in the patterns of real ones (tests/apps), in the order of its README.
+/// Programs in the patterns of real ones (tests/programs/apps), in the order of its README.
 pub const APPS: [&str; 22] = [
     "decode",
     "allocations",
@@ -179,9 +179,9 @@ impl Programs {
 
     /// Compiles what is missing or older than its source, as much at a time as there are processors. A source is compiled once,
     /// whatever it is then linked with.
-    pub fn build(target: &Path) -> Result<Programs, String> {
+    pub fn build(target: &Path) -> Result<Programs, BuildError> {
         let programs = Programs { directory: target.join("programs") };
-        let (sources, apps) = (Sources::find("tests/programs")?, Sources::find("tests/apps")?);
+        let (sources, apps) = (Sources::find("tests/programs/cuda")?, Sources::find("tests/programs/apps")?);
         let mut stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
         stale.extend(programs.app_steps(&apps).into_iter().filter(|s| apps.newer_than(s)));
         if stale.is_empty() {
@@ -197,15 +197,16 @@ impl Programs {
         ];
         for (directory, runtime) in runtimes {
             let lib = programs.directory.join(directory.name()).join("lib");
-            std::fs::create_dir_all(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
+            std::fs::create_dir_all(&lib).map_err(BuildError::file(&lib))?;
             let name = runtime.file_name().unwrap_or_default();
-            std::fs::copy(&runtime, lib.join(name)).map_err(|e| format!("{}: {e}", runtime.display()))?;
+            std::fs::copy(&runtime, lib.join(name)).map_err(BuildError::file(&runtime))?;
         }
         for directory in ["static", "apps"] {
-            std::fs::create_dir_all(programs.directory.join(directory)).map_err(|e| e.to_string())?;
+            let path = programs.directory.join(directory);
+            std::fs::create_dir_all(&path).map_err(BuildError::file(&path))?;
         }
         let next = Mutex::new(stale.into_iter());
-        let work = || -> Result<(), String> {
+        let work = || -> Result<(), BuildError> {
             // The lock is free again before the compiler runs.
             while let Some(step) = { next.lock().unwrap_or_else(PoisonError::into_inner).next() } {
                 eprintln!("compiling {}", step.source.display());
@@ -216,7 +217,7 @@ impl Programs {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|s| {
             let workers: Vec<_> = (0..processors).map(|_| s.spawn(work)).collect();
-            workers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err("a compiler thread panicked".to_owned())))
+            workers.into_iter().try_for_each(|w| w.join().unwrap_or(Err(BuildError::Panicked)))
         })?;
         Ok(programs)
     }
@@ -284,7 +285,7 @@ enum Link {
 
 impl Step {
     /// Compiles once, then makes each product.
-    fn run(&self, toolchain: &Toolchain) -> Result<(), String> {
+    fn run(&self, toolchain: &Toolchain) -> Result<(), BuildError> {
         let Some((first, link)) = self.products.first() else { return Ok(()) };
         let (object, kind) = match link {
             Link::Module => (first.with_extension("made"), "-fatbin"),
@@ -292,17 +293,17 @@ impl Step {
         };
         check(Command::new(toolchain.nvcc()).args(&self.args).args([kind, "-o"]).arg(&object).arg(&self.source))?;
         self.products.iter().try_for_each(|(product, link)| link.run(toolchain, &object, product))?;
-        std::fs::remove_file(&object).map_err(|e| format!("{}: {e}", object.display()))
+        std::fs::remove_file(&object).map_err(BuildError::file(&object))
     }
 }
 
 impl Link {
-    fn run(&self, toolchain: &Toolchain, object: &Path, product: &Path) -> Result<(), String> {
+    fn run(&self, toolchain: &Toolchain, object: &Path, product: &Path) -> Result<(), BuildError> {
         let mut nvcc = Command::new(toolchain.nvcc());
         // No device code is left to be linked.
         nvcc.args(["--no-device-link", "-o"]).arg(product).arg(object);
         match self {
-            Link::Module => std::fs::copy(object, product).map(drop).map_err(|e| format!("{}: {e}", product.display())),
+            Link::Module => std::fs::copy(object, product).map(drop).map_err(BuildError::file(product)),
             Link::Static => check(&mut nvcc),
             Link::Shared => check(nvcc.args(["-cudart", "shared", "-Xlinker", "-rpath=$ORIGIN/lib"])),
             Link::Older { runtime, bridge } => {
@@ -314,13 +315,14 @@ impl Link {
     }
 }
 
-fn check(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|e| format!("cannot start {}: {e}", Path::new(command.get_program()).display()))?;
+fn check(command: &mut Command) -> Result<(), BuildError> {
+    let program = Path::new(command.get_program()).display().to_string();
+    let output = command.output().map_err(BuildError::start(&program))?;
     if output.status.success() {
         return Ok(());
     }
     let words = [output.stdout, output.stderr].concat();
-    Err(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&words)))
+    Err(BuildError::Compiler { command: format!("{command:?}"), output: String::from_utf8_lossy(&words).into_owned() })
 }
 
 /// The sources, and when each of the headers was written.
@@ -331,13 +333,13 @@ struct Sources {
 }
 
 impl Sources {
-    fn find(directory: &str) -> Result<Sources, String> {
+    fn find(directory: &str) -> Result<Sources, BuildError> {
         let directory = install::root().join(directory);
         let mut headers = Vec::new();
         // Apps use headers of the test programs.
-        for (part, prefix) in [(".", ""), ("../programs", "../programs/")] {
+        for (part, prefix) in [(".", ""), ("../cuda", "../cuda/")] {
             let path = directory.join(part);
-            let entries = std::fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let entries = std::fs::read_dir(&path).map_err(BuildError::file(&path))?;
             headers.extend(entries.filter_map(Result::ok).filter_map(|entry| {
                 let name = entry.file_name().into_string().ok().filter(|name| name.ends_with(".cuh"))?;
                 Some((format!("{prefix}{name}"), entry.metadata().ok()?.modified().ok()?))

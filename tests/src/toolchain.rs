@@ -1,5 +1,6 @@
 //! nvcc and the runtime libraries, installed from PyPI into the target directory on first use.
 
+use crate::install::BuildError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +28,7 @@ pub struct Toolchain {
 
 impl Toolchain {
     /// The compiler in `target`, installed if it is not there.
-    pub fn get(target: &Path) -> Result<Toolchain, String> {
+    pub fn get(target: &Path) -> Result<Toolchain, BuildError> {
         let directory = target.join("nvcc-13.0.88");
         install(&directory, &NVCC)?;
         let home = directory.join("nvidia/cu13");
@@ -54,21 +55,21 @@ impl Toolchain {
 }
 
 /// CUDA 12.9's shared runtime, installed into `target` if it is not there.
-pub fn cudart_12(target: &Path) -> Result<PathBuf, String> {
+pub fn cudart_12(target: &Path) -> Result<PathBuf, BuildError> {
     let directory = target.join("cudart-12.9");
     install(&directory, &CUDART_12)?;
     Ok(directory.join("nvidia/cuda_runtime/lib/libcudart.so.12"))
 }
 
 /// CUDA 11.8's shared runtime, installed into `target` if it is not there.
-pub fn cudart_11(target: &Path) -> Result<PathBuf, String> {
+pub fn cudart_11(target: &Path) -> Result<PathBuf, BuildError> {
     let directory = target.join("cudart-11.8");
     install(&directory, &CUDART_11)?;
     Ok(directory.join("nvidia/cuda_runtime/lib/libcudart.so.11.0"))
 }
 
 /// A directory for Python's search path with NVIDIA's binding of NVML, installed into `target` if it is not there.
-pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
+pub fn pynvml(target: &Path) -> Result<PathBuf, BuildError> {
     let directory = target.join("pynvml-13.615.71");
     install(&directory, &PYNVML)?;
     Ok(directory)
@@ -76,7 +77,7 @@ pub fn pynvml(target: &Path) -> Result<PathBuf, String> {
 
 /// Installs packages into a separate directory; a marker file distinguishes a complete installation from an
 /// interrupted one.
-fn install(directory: &Path, packages: &[&str]) -> Result<(), String> {
+fn install(directory: &Path, packages: &[&str]) -> Result<(), BuildError> {
     let mark = directory.join("installed");
     let want = packages.join("\n");
     if std::fs::read_to_string(&mark).is_ok_and(|have| have == want) {
@@ -87,9 +88,9 @@ fn install(directory: &Path, packages: &[&str]) -> Result<(), String> {
     eprintln!("installing {}", packages.join(" "));
     let mut pip = pip(directory)?;
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]).arg(directory).args(packages);
-    let status = pip.status().map_err(|e| format!("cannot start pip: {e}"))?;
+    let status = pip.status().map_err(BuildError::start("pip"))?;
     if !status.success() {
-        return Err(format!("pip could not install {} ({status})", packages.join(" ")));
+        return Err(BuildError::Pip { packages: packages.join(" "), status });
     }
     // Wheels are zip files: pip keeps modes of scripts only, so the programs are made executable here.
     if let Ok(entries) = std::fs::read_dir(directory.join("nvidia/cu13/bin")) {
@@ -99,11 +100,11 @@ fn install(directory: &Path, packages: &[&str]) -> Result<(), String> {
     if cicc.is_file() {
         executable(&cicc)?;
     }
-    std::fs::write(&mark, want).map_err(|e| format!("{}: {e}", mark.display()))
+    std::fs::write(&mark, want).map_err(BuildError::file(&mark))
 }
 
 /// Python's pip: the system's, or one in a virtual environment where the system has none.
-fn pip(beside: &Path) -> Result<Command, String> {
+fn pip(beside: &Path) -> Result<Command, BuildError> {
     let runs = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
     if runs(Command::new("python3").args(["-m", "pip", "--version"])) {
         let mut command = Command::new("python3");
@@ -114,22 +115,22 @@ fn pip(beside: &Path) -> Result<Command, String> {
     if runs(Command::new("python3").args(["-m", "venv"]).arg(&venv)) {
         return Ok(Command::new(venv.join("bin/pip")));
     }
-    Err("python3 with pip or venv is needed to install nvcc from PyPI (Debian: apt-get install python3-venv)".to_owned())
+    Err(BuildError::NoPip)
 }
 
-fn executable(path: &Path) -> Result<(), String> {
+fn executable(path: &Path) -> Result<(), BuildError> {
     use std::os::unix::fs::PermissionsExt;
-    let meta = std::fs::metadata(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let meta = std::fs::metadata(path).map_err(BuildError::file(path))?;
     if meta.is_file() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(meta.permissions().mode() | 0o111))
-            .map_err(|e| format!("{}: {e}", path.display()))?;
+            .map_err(BuildError::file(path))?;
     }
     Ok(())
 }
 
-fn link(path: &Path, target: &str) -> Result<(), String> {
+fn link(path: &Path, target: &str) -> Result<(), BuildError> {
     if std::fs::symlink_metadata(path).is_ok() {
         return Ok(());
     }
-    std::os::unix::fs::symlink(target, path).map_err(|e| format!("{}: {e}", path.display()))
+    std::os::unix::fs::symlink(target, path).map_err(BuildError::file(path))
 }

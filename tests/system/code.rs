@@ -1,6 +1,6 @@
 //! Code with managed variables, as nvcc writes it for GPUs old and new: what it looks like with these variables in the job's memory.
 
-use cuda_image::managed::Places;
+use cuda_image::managed::Addresses;
 use cuda_image::{Image, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -103,7 +103,7 @@ fn image(kind: Kind, mut bytes: Vec<u8>) -> Image {
 }
 
 /// Addresses for all managed variables of some code, of which 32 bits are not enough.
-fn places(image: &Image) -> Places {
+fn addresses(image: &Image) -> Addresses {
     image.managed().unwrap().into_keys().zip((1u64..).map(|n| 0x4000_8765_4000 + n * 0x1_0000_1000)).collect()
 }
 
@@ -113,7 +113,7 @@ fn check_cubin(path: &Path) {
     let before = tables(&old);
     let image = image(Kind::Cubin, old.clone());
     let variables = image.managed().unwrap();
-    let at = places(&image);
+    let at = addresses(&image);
     assert_eq!(variables.keys().collect::<BTreeSet<_>>(), before.managed.iter().collect(), "{path:?}");
     let of = |name: &str| variables.iter().find(|(n, _)| n.ends_with(name)).map(|(_, v)| (v.bytes, v.initial.clone())).unwrap();
     assert_eq!([of("counter"), of("big"), of("odd")], [(4, vec![5]), (8000, vec![]), (3, vec![1, 0xFE, 3])]);
@@ -174,8 +174,8 @@ fn managed_variables_are_given_addresses() {
             }
             // The newest have their code a second time, in a form that cannot be changed.
             let image = image(Kind::Cubin, std::fs::read(&path).unwrap());
-            let refused = image.with_managed(&places(&image));
-            assert!(refused.is_err_and(|why| why.contains("a relocation of the unknown kind 0x1000")), "{path:?}");
+            let refused = image.with_managed(&addresses(&image));
+            assert!(refused.is_err_and(|e| e.to_string().contains("a relocation of the unknown kind 0x1000")), "{path:?}");
         }
     }
     for args in [&["-ptx", "-arch=sm_75"][..], &["-ptx", "-G", "-arch=sm_90"], &["-ptx", "-lineinfo", "-rdc=true", "-arch=sm_90"]]
@@ -184,7 +184,7 @@ fn managed_variables_are_given_addresses() {
         nvcc(args, &text);
         let image = image(Kind::Ptx, std::fs::read(&text).unwrap());
         assert_eq!(image.managed().unwrap().len(), 4);
-        let placed = image.with_managed(&places(&image)).unwrap().image;
+        let placed = image.with_managed(&addresses(&image)).unwrap().image;
         std::fs::write(&text, &placed.bytes[..placed.bytes.len() - 1]).unwrap();
         let debug: &[&str] = if args.contains(&"-G") { &["-g"] } else { &[] };
         run(Command::new(bin.join("ptxas")).arg(args.last().unwrap()).args(debug).arg("-o").arg(&cubin).arg(&text));
@@ -202,7 +202,7 @@ fn fat_binaries_are_put_together_anew() {
     let architectures = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
     run(Command::new(bin.join("nvcc")).arg("-fatbin").args(architectures).arg("-o").arg(&fat).arg(&source));
     let old = image(Kind::Fatbin, std::fs::read(&fat).unwrap());
-    let placed = old.with_managed(&places(&old)).unwrap();
+    let placed = old.with_managed(&addresses(&old)).unwrap();
     assert!(placed.left_out.is_empty());
     let new = placed.image;
     let shape = |image: &Image| image.entries().unwrap().iter().map(|e| (e.kind, e.sm)).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
 //! Every driver function answers under mrcuda what it answers natively; what cannot be equal has a reason in
-//! tests/conformance/differences.txt.
+//! tests/programs/conformance/differences.txt.
 
 use crate::LIMIT;
 use tests::conformance::{self, MODES, Plan};

@@ -129,7 +129,7 @@ fn a_child_that_is_forked_while_the_job_connects_gets_an_answer() {
     let server = Server::start(&scene, "one");
     let holder = Holder::new(&scene);
     let (fault, go) = (holder.at(Point::Connect), scene.path.join("go"));
-    let script = tests::install::root().join("tests/process/forked_early.py");
+    let script = tests::install::root().join("tests/programs/process/forked_early.py");
     let args = ["python3", script.to_str().unwrap(), go.to_str().unwrap()];
     let options = ["--server", &server.place(0)];
     let job = Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &args, &[("MRCUDA_FAULT", &fault)]);
@@ -150,7 +150,7 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     let scene = Scene::new("children");
     let server = Server::start(&scene, "one");
     let go = scene.path.join("go");
-    let script = tests::install::root().join("tests/process/children.py");
+    let script = tests::install::root().join("tests/programs/process/children.py");
     let args = [script.to_str().unwrap(), go.to_str().unwrap()];
     let options = ["--server", &server.place(0), "--on-signal", &server.near(0)];
     let mut job =

@@ -88,6 +88,7 @@ mod trips;
 mod trust;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tests::{Job, Outcome, Scene};
@@ -128,6 +129,16 @@ fn wait_for_step(job: &mut Job, step: u32) {
         (reached || !job.runs()).then_some(reached)
     });
     assert_eq!(there, Some(true), "orbit did not get to step {step}: {}", job.stderr());
+}
+
+/// Pauses between the steps of programs for two GPUs, in microseconds, for [`with_time`].
+const TWO_GPUS: [u32; 3] = [20_000, 60_000, 180_000];
+
+/// Moves a program whose steps are so many microseconds apart. On a busy machine it can end before the last of its moves, which is an
+/// error of `moves`; then it is started again with the next pause.
+fn with_time(pauses_us: [u32; 3], moves: impl FnMut(u32) -> Result<(), Box<dyn Error>>) {
+    let late: Vec<Box<dyn Error>> = pauses_us.into_iter().map(moves).map_while(Result::err).collect();
+    assert!(late.len() < pauses_us.len(), "{late:?}");
 }
 
 /// The run ended well and printed the same; or, where native has several reports, one of them.

@@ -1,4 +1,4 @@
-//! Random programs (tests/programs/mix.cu): each prints what it prints natively, wherever it is and however often it moves.
+//! Random programs (tests/programs/cuda/mix.cu): each prints what it prints natively, wherever it is and however often it moves.
 //! `cargo xtask soak --only mix` makes many more of them.
 
 use crate::{LIMIT, assert_identical};

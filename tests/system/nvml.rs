@@ -7,7 +7,7 @@ use tests::{Job, Scene, Server, install, toolchain};
 
 fn compile(scene: &Scene, name: &str) -> PathBuf {
     let program = scene.path.join(name);
-    let source = install::root().join("tests/nvml").join(format!("{name}.c"));
+    let source = install::root().join("tests/programs/nvml").join(format!("{name}.c"));
     let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
     program
@@ -30,7 +30,7 @@ fn nvml_serves_nvidias_own_binding() {
     let scene = Scene::new("binding");
     let server = Server::start(&scene, "one");
     let packages = toolchain::pynvml(&scene.install.target).unwrap_or_else(|why| panic!("{why}"));
-    let script = install::root().join("tests/nvml/binding.py");
+    let script = install::root().join("tests/programs/nvml/binding.py");
     let (script, packages) = (script.display().to_string(), packages.display().to_string());
     let env = [("PYTHONPATH", packages.as_str())];
     let places = format!("{},{}", server.place(0), "helper");

@@ -103,7 +103,7 @@ fn a_job_is_parked_in_a_private_file_and_goes_on_elsewhere_after_its_server_has_
 fn queries_are_answered_while_a_job_is_parked() {
     let scene = Scene::new("parkask");
     let program = scene.path.join("parked");
-    let source = install::root().join("tests/process/parked.c");
+    let source = install::root().join("tests/programs/process/parked.c");
     let compiler = std::process::Command::new("cc").arg("-o").arg(&program).arg(source).args(["-w", "-ldl", "-pthread"]).status();
     assert!(compiler.as_ref().is_ok_and(std::process::ExitStatus::success), "{compiler:?}");
     let server = Server::start(&scene, "one");

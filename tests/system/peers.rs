@@ -1,6 +1,6 @@
 //! What GPUs of one job do with each other, and processes with each other's memory.
 
-use crate::{LIMIT, assert_identical, words_of_mrcuda};
+use crate::{LIMIT, TWO_GPUS, assert_identical, with_time, words_of_mrcuda};
 use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 const FOUR: (&str, &str) = ("SOFTGPU_DEVICES", "4");
@@ -21,12 +21,6 @@ fn peers<'a>(scene: &'a Scene, places: &str, pace_us: u32) -> Job<'a> {
     job
 }
 
-/// On a busy machine the program can end before the last of its moves, and then it is given more time.
-fn with_time(mut moves: impl FnMut(u32) -> Result<(), String>) {
-    let late = [20_000, 60_000, 180_000].into_iter().map_while(|pace| moves(pace).err()).collect::<Vec<String>>();
-    assert!(late.len() < 3, "{late:?}");
-}
-
 fn says(outcome: &Outcome, access: &str) {
     assert!(outcome.stderr.contains(&format!("peer access: {access}\n")), "{}", outcome.stderr);
     // Two GPUs are two places, and a graph has one: `cudaErrorNotSupported`.
@@ -38,7 +32,7 @@ fn gpus_of_two_machines_wait_for_each_other_and_copy() {
     let scene = Scene::new("apart");
     let native = native(&scene);
     let servers = [Server::start(&scene, "one"), Server::start_with(&scene, "two", &[], &[FOUR])];
-    with_time(|pace| {
+    with_time(TWO_GPUS, |pace| {
         let job = peers(&scene, &format!("{},{}", servers[0].place(0), servers[1].near(1)), pace);
         // Each alone, while streams of the other wait for it, then both.
         for (to, gpu) in [
@@ -63,7 +57,7 @@ fn gpus_of_one_machine_use_each_others_memory_and_move_together() {
     let native = native(&scene);
     let server = |name| Server::start_with(&scene, name, &[], &[FOUR]);
     let servers = [server("one"), server("two")];
-    with_time(|pace| {
+    with_time(TWO_GPUS, |pace| {
         let job = peers(&scene, &format!("{},{}", servers[0].near(1), servers[0].place(3)), pace);
         let report = job.migrate_with(&servers[1].place(0), &["--gpu", "0"])?;
         assert!(!report.ok() && report.code() == "peer-access", "{}", report.reason());

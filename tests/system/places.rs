@@ -1,6 +1,6 @@
 //! Helper processes, and jobs with several GPUs.
 
-use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use crate::{LIMIT, LONG, TWO_GPUS, assert_identical, native_orbit, remote_orbit, wait_for_step, with_time, words_of_mrcuda};
 use std::path::PathBuf;
 use std::time::Duration;
 use tests::scene::wait_for;
@@ -184,12 +184,6 @@ fn two_gpus<'a>(scene: &'a Scene, places: &str, pace_us: u32) -> Job<'a> {
 
 const STEPS: &str = "300";
 
-/// Moves of the two-GPU program; on a busy machine it can end before the last of them, and then it is given more time.
-fn with_time(mut moves: impl FnMut(u32) -> Result<(), String>) {
-    let late = [20_000, 60_000, 180_000].into_iter().map_while(|pace| moves(pace).err()).collect::<Vec<String>>();
-    assert!(late.len() < 3, "{late:?}");
-}
-
 fn native_two(scene: &Scene) -> tests::Outcome {
     let program = Programs::get().path(Linkage::Static, "twogpu");
     let native = Job::native(scene, "native", &program, &["--steps", STEPS]).wait(LIMIT);
@@ -202,8 +196,8 @@ fn two_gpus_of_two_servers_move_alone_and_together() {
     let scene = Scene::new("two");
     let native = native_two(&scene);
     let servers = [Server::start(&scene, "one"), Server::start_with(&scene, "two", &[], &[FOUR])];
-    let places = |job: &Job| Ok::<_, String>([place(job, 0).ok_or("it has ended")?, place(job, 1).ok_or("it has ended")?]);
-    with_time(|pace| {
+    let places = |job: &Job| Ok::<_, &str>([place(job, 0).ok_or("it has ended")?, place(job, 1).ok_or("it has ended")?]);
+    with_time(TWO_GPUS, |pace| {
         let job = two_gpus(&scene, &format!("{},{}", servers[0].place(0), servers[1].near(1)), pace);
         // One alone: the other stays.
         let report = job.migrate_with(&servers[1].place(2), &["--gpu", "0"])?;
@@ -236,7 +230,7 @@ fn a_job_starts_on_a_list_of_near_and_far_gpus() {
         ("local,local".to_owned(), ["local:0".to_owned(), "helper:1".to_owned()]),
         (format!("helper:1,{}", server.place(0)), ["helper:1".to_owned(), server.place(0)]),
     ] {
-        with_time(|pace| {
+        with_time(TWO_GPUS, |pace| {
             let job = two_gpus(&scene, &list, pace);
             let there = [place(&job, 0).ok_or("it has ended")?, place(&job, 1).ok_or("it has ended")?];
             assert_eq!(there, want);

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 use tests::{Job, Random, Scene, Server, install};
 
-/// Builds a program of tests/process in the scene's directory.
+/// Builds a program of tests/programs/process in the scene's directory.
 #[track_caller]
 pub(crate) fn build(scene: &Scene, name: &str) -> PathBuf {
     let program = scene.path.join(name);
-    let source = install::root().join(format!("tests/process/{name}.c"));
+    let source = install::root().join(format!("tests/programs/process/{name}.c"));
     let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-pthread", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
     program

@@ -83,7 +83,7 @@ fn held(at: &UnixListener) -> Option<UnixStream> {
 fn code_that_comes_when_a_job_is_about_to_stand_still_is_loaded_while_it_works() {
     let scene = Scene::new("late-code");
     let program = scene.path.join("latecode");
-    let source = tests::install::root().join("tests/process/latecode.c");
+    let source = tests::install::root().join("tests/programs/process/latecode.c");
     let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
     let (quiesce, load) = (scene.runtime().join("quiesce"), scene.runtime().join("load"));

@@ -4,11 +4,11 @@ use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_
 use std::process::{Command, Stdio};
 use tests::{Job, Scene, Server, install};
 
-/// Starts a script of `scheduler/` with these arguments, in the job's scene.
+/// Starts a script of `programs/scheduler/` with these arguments, in the job's scene.
 fn script(scene: &Scene, name: &str, args: &[&str]) -> Command {
     let mut command = Command::new("python3");
     scene.dress(&mut command);
-    command.arg(install::root().join("tests/scheduler").join(name)).args(args).stdin(Stdio::null());
+    command.arg(install::root().join("tests/programs/scheduler").join(name)).args(args).stdin(Stdio::null());
     // No files beside the scripts.
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     command

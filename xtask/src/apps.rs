@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Arguments of `cargo xtask apps`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AppsArgs {
-    /// Directory with the programs; all its executable files unless there is a list [default: our own, compiled from tests/apps]
+    /// Directory with the programs; all its executable files unless there is a list [default: our own, compiled from tests/programs/apps]
     directory: Option<PathBuf>,
     /// A file with a line for each program: its path in the directory, its arguments, and @directory=PATH (where it runs) and
     /// @limit=SECONDS as wanted

@@ -63,7 +63,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     copy(&compiled.path(Linkage::Shared, "lib/libcudart.so.13"), &directory.join("programs").join(runtime), false)?;
     // Sources that are compiled there: cuBLAS and the checks of the driver need what that machine has. And what runs there by
     // itself.
-    for part in ["tests/programs", "tests/hardware", "tests/frameworks", "executor/src/kernels"] {
+    for part in ["tests/programs/cuda", "tests/gpu/driver", "tests/gpu/frameworks", "executor/src/kernels"] {
         let from = install::root().join(part);
         for entry in std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.filter_map(Result::ok) {
             if entry.path().is_file() {

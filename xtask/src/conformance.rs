@@ -1,6 +1,6 @@
 //! `cargo xtask conformance`: every driver function, natively and under mrcuda, compared.
 
-use ::tests::conformance::{self, MODES, Plan};
+use ::tests::conformance::{self, MODES, Plan, TranscriptError};
 use ::tests::scene::Hardware;
 use ::tests::{Scene, Server};
 use std::fmt::Write as _;
@@ -39,8 +39,9 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
         let native = s.spawn(|| conformance::native(&scene, plan));
         let others: Vec<_> =
             MODES.iter().map(|mode| (*mode, s.spawn(|| conformance::under_mrcuda(&scene, &server, mode, plan)))).collect();
-        let joined = |handle: std::thread::ScopedJoinHandle<'_, Result<String, String>>| {
-            handle.join().unwrap_or_else(|_| Err("the runner failed".to_owned()))
+        let joined = |handle: std::thread::ScopedJoinHandle<'_, Result<String, TranscriptError>>| match handle.join() {
+            Ok(transcript) => transcript.map_err(String::from),
+            Err(_) => Err("the runner failed".to_owned()),
         };
         (joined(native), others.into_iter().map(|(mode, h)| (mode, joined(h))).collect::<Vec<_>>())
     });

@@ -9,7 +9,7 @@ export MRCUDA_BIN_DIR="$PWD/bin" MRCUDA_PROGRAMS="$PWD/programs"
 PATH="$PATH:/usr/local/cuda/bin"
 if command -v nvcc >/dev/null; then
     # cuBLAS comes with the machine's toolkit; its kernels are machine code, so this program runs on GPUs only.
-    nvcc -std=c++17 -O2 -arch=native -o programs/static/sgemm sources/tests/programs/sgemm.cu -lcublas ||
+    nvcc -std=c++17 -O2 -arch=native -o programs/static/sgemm sources/tests/programs/cuda/sgemm.cu -lcublas ||
         echo "sgemm was not compiled: no cuBLAS here" >&2
 else
     echo "sgemm was not compiled: no nvcc here" >&2

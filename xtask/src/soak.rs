@@ -25,7 +25,7 @@ pub(crate) struct SoakArgs {
     /// Seed of everything that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these programs: orbit, or of tests/programs
+    /// Only these programs: orbit, or of tests/programs/cuda
     #[arg(long, visible_alias = "only", value_delimiter = ',', value_name = "NAME,…")]
     program: Vec<String>,
     /// Direction of the first move of each run

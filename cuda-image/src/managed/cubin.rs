@@ -8,7 +8,7 @@
 use super::super::cubin::MANAGED;
 use super::super::size::{self, SECTION_ROW};
 use super::super::source::{u16_at, u32_at, u64_at};
-use super::variables::{MAX_INITIAL, Managed, Places, Variables};
+use super::variables::{Addresses, MAX_INITIAL, Managed, ManagedError, Variables};
 
 const SYMBOL: usize = 24;
 /// Symbol types of variables: ordinary, and the vendor's own.
@@ -58,10 +58,10 @@ struct Section {
     info: u32,
 }
 
-fn sections(bytes: &[u8]) -> Result<Vec<Section>, String> {
-    let tables = size::elf_tables(bytes).map_err(|e| e.to_string())?;
+fn sections(bytes: &[u8]) -> Result<Vec<Section>, ManagedError> {
+    let tables = size::elf_tables(bytes)?;
     let (at, count) = tables.sections;
-    let table = slice(bytes, at, count * SECTION_ROW).ok_or("its section table is cut off")?;
+    let table = slice(bytes, at, count * SECTION_ROW).ok_or(ManagedError::Damaged("its section table is cut off"))?;
     let read = |(number, row): (u64, &[u8])| Section {
         row: at + number * SECTION_ROW,
         kind: u32_at(row, 0x04),
@@ -93,22 +93,22 @@ struct Symbol {
 }
 
 /// The managed variable of a symbol, if it is one.
-fn symbol(bytes: &[u8], sections: &[Section], table: &Section, number: u64) -> Result<Option<Symbol>, String> {
-    let cut = "a symbol is not there";
-    let within = number.checked_mul(SYMBOL as u64).filter(|at| at + SYMBOL as u64 <= table.bytes).ok_or(cut)?;
-    let row = slice(bytes, table.at.saturating_add(within), SYMBOL as u64).ok_or(cut)?;
+fn symbol(bytes: &[u8], sections: &[Section], table: &Section, number: u64) -> Result<Option<Symbol>, ManagedError> {
+    let cut = || ManagedError::Damaged("a symbol is not there");
+    let within = number.checked_mul(SYMBOL as u64).filter(|at| at + SYMBOL as u64 <= table.bytes).ok_or_else(cut)?;
+    let row = slice(bytes, table.at.saturating_add(within), SYMBOL as u64).ok_or_else(cut)?;
     if !matches!(row[4] & 0xF, OBJECT | CUDA_OBJECT) || row[5] & MANAGED == 0 {
         return Ok(None);
     }
-    let names = sections.get(table.link as usize).ok_or(cut)?;
-    let name = slice(bytes, names.at, names.bytes).and_then(|all| all.get(u32_at(row, 0) as usize..)).ok_or(cut)?;
+    let names = sections.get(table.link as usize).ok_or_else(cut)?;
+    let name = slice(bytes, names.at, names.bytes).and_then(|all| all.get(u32_at(row, 0) as usize..)).ok_or_else(cut)?;
     let name = name.split(|b| *b == 0).next().and_then(|n| std::str::from_utf8(n).ok()).filter(|n| !n.is_empty());
-    let name = name.ok_or("a managed variable has no name")?.to_owned();
+    let name = name.ok_or(ManagedError::Damaged("a managed variable has no name"))?.to_owned();
     Ok(Some(Symbol { name, section: u16_at(row, 6), at: u64_at(row, 8), bytes: u64_at(row, 16) }))
 }
 
 /// Managed variables defined in the cubin; external ones are not included.
-pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
+pub(super) fn variables(bytes: &[u8]) -> Result<Variables, ManagedError> {
     let sections = sections(bytes)?;
     let mut all = Variables::new();
     let mut homes = Vec::new();
@@ -118,14 +118,16 @@ pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
             if symbol.section == 0 {
                 continue;
             }
-            let home = sections.get(usize::from(symbol.section)).ok_or("a managed variable has no section")?;
+            let home =
+                sections.get(usize::from(symbol.section)).ok_or(ManagedError::Damaged("a managed variable has no section"))?;
             let inside = symbol.at.checked_add(symbol.bytes).is_some_and(|end| end <= home.bytes);
             let initial = match size::no_bytes(home.kind) {
                 true => Some(&[][..]),
                 false if symbol.bytes <= MAX_INITIAL => slice(bytes, home.at.saturating_add(symbol.at), symbol.bytes),
                 false => None,
             };
-            let initial = initial.filter(|_| inside).ok_or("a managed variable does not fit its section")?;
+            let initial =
+                initial.filter(|_| inside).ok_or(ManagedError::Damaged("a managed variable does not fit its section"))?;
             homes.push((u32::from(symbol.section), symbol.at..symbol.at + symbol.bytes));
             all.insert(symbol.name, Managed::new(symbol.bytes, initial.to_vec())?);
         }
@@ -133,17 +135,17 @@ pub(super) fn variables(bytes: &[u8]) -> Result<Variables, String> {
     // An initial value that is an address is known only after the code has been loaded, which is too late.
     for table in sections.iter().filter(|s| matches!(s.kind, RELA | REL)) {
         let row = if table.kind == REL { 16 } else { 24 };
-        let rows = slice(bytes, table.at, table.bytes).ok_or("relocations are cut off")?;
+        let rows = slice(bytes, table.at, table.bytes).ok_or(ManagedError::Damaged("relocations are cut off"))?;
         if rows.chunks_exact(row).any(|r| homes.iter().any(|(home, range)| *home == table.info && range.contains(&u64_at(r, 0))))
         {
-            return Err("the first value of a managed variable is an address".into());
+            return Err(ManagedError::InitialAddress);
         }
     }
     Ok(all)
 }
 
 /// Returns the cubin with its managed variables at these addresses.
-pub(super) fn place(original: &[u8], at: &Places) -> Result<Vec<u8>, String> {
+pub(super) fn place(original: &[u8], at: &Addresses) -> Result<Vec<u8>, ManagedError> {
     let sections = sections(original)?;
     let mut bytes = original.to_vec();
     for table in &sections {
@@ -152,32 +154,32 @@ pub(super) fn place(original: &[u8], at: &Places) -> Result<Vec<u8>, String> {
             REL => 16,
             _ => continue,
         };
-        let symbols = sections.get(table.link as usize).ok_or("relocations without symbols")?;
+        let symbols = sections.get(table.link as usize).ok_or(ManagedError::Damaged("relocations without symbols"))?;
         let mut kept = Vec::new();
         for number in 0..table.bytes / row {
             let row_at = table.at.saturating_add(number * row);
-            let r = slice(original, row_at, row).ok_or("relocations are cut off")?;
+            let r = slice(original, row_at, row).ok_or(ManagedError::Damaged("relocations are cut off"))?;
             let (place, info) = (u64_at(r, 0), u64_at(r, 8));
             let Some(symbol) = symbol(original, &sections, symbols, info >> 32)? else {
                 kept.extend_from_slice(r);
                 continue;
             };
             let kind = info as u32;
-            let field = field(kind).ok_or_else(|| format!("a relocation of the unknown kind {kind:#x} for {}", symbol.name))?;
-            let address = *at.get(&symbol.name).ok_or_else(|| format!("{} has no address", symbol.name))?;
+            let field = field(kind).ok_or_else(|| ManagedError::Relocation { kind, name: symbol.name.clone() })?;
+            let address = *at.get(&symbol.name).ok_or_else(|| ManagedError::NoAddress(symbol.name.clone()))?;
             let target = sections.get(table.info as usize).filter(|t| !size::no_bytes(t.kind));
-            let target = target.ok_or("a relocation of a section that has no bytes")?;
+            let target = target.ok_or(ManagedError::Damaged("a relocation of a section that has no bytes"))?;
             let (skip, width) = match field {
                 Field::Whole => (0, 8),
                 Field::Low | Field::High => HALF,
             };
             let inside = place.checked_add(skip + width).is_some_and(|end| end <= target.bytes);
             let there = slice_mut(&mut bytes, target.at.saturating_add(place).saturating_add(skip), width);
-            let there = there.filter(|_| inside).ok_or("a relocation lies outside of its section")?;
+            let there = there.filter(|_| inside).ok_or(ManagedError::Damaged("a relocation lies outside of its section"))?;
             let addend = match (table.kind, field) {
                 (REL, Field::Whole) => u64_at(there, 0),
                 // A half does not contain the full addend.
-                (REL, _) if u32_at(there, 0) != 0 => return Err(format!("half an addend to the address of {}", symbol.name)),
+                (REL, _) if u32_at(there, 0) != 0 => return Err(ManagedError::HalfAddend(symbol.name)),
                 (REL, _) => 0,
                 _ => u64_at(r, 16),
             };
@@ -188,9 +190,9 @@ pub(super) fn place(original: &[u8], at: &Places) -> Result<Vec<u8>, String> {
                 Field::High => there.copy_from_slice(&((value >> 32) as u32).to_le_bytes()),
             }
         }
-        let room = slice_mut(&mut bytes, table.at, kept.len() as u64).ok_or("relocations are cut off")?;
+        let room = slice_mut(&mut bytes, table.at, kept.len() as u64).ok_or(ManagedError::Damaged("relocations are cut off"))?;
         room.copy_from_slice(&kept);
-        let size = slice_mut(&mut bytes, table.row + 0x20, 8).ok_or("its section table is cut off")?;
+        let size = slice_mut(&mut bytes, table.row + 0x20, 8).ok_or(ManagedError::Damaged("its section table is cut off"))?;
         size.copy_from_slice(&(kept.len() as u64).to_le_bytes());
     }
     for table in sections.iter().filter(|s| matches!(s.kind, SYMTAB | SECOND_SYMTAB)) {

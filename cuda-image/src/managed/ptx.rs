@@ -5,7 +5,7 @@
 //! is written as a number.
 
 use super::super::ptx::{Token, Tokens, is_name, number, type_size};
-use super::variables::{MAX_INITIAL, Managed, Places, Variables};
+use super::variables::{Addresses, MAX_INITIAL, Managed, ManagedError, Variables};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ fn shown(word: &[u8]) -> String {
 }
 
 /// Managed variables defined in the text; external ones are not included.
-pub(super) fn variables(text: &[u8]) -> Result<Variables, String> {
+pub(super) fn variables(text: &[u8]) -> Result<Variables, ManagedError> {
     let all = pieces(text);
     let mut found = Variables::new();
     for range in declarations(&all)? {
@@ -58,7 +58,7 @@ pub(super) fn variables(text: &[u8]) -> Result<Variables, String> {
 }
 
 /// The declarations of managed variables at module level, from their first word to the semicolon.
-fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
+fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, ManagedError> {
     let (mut depth, mut from) = (0u32, 0);
     let mut found = Vec::new();
     for (i, piece) in all.iter().enumerate() {
@@ -75,7 +75,7 @@ fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
                 // `.attribute(.managed)`: one deep.
                 let is_variable = depth == 1 && all[from..i].iter().any(|p| p.token == Token::Word(b".global"));
                 let end = all[i..].iter().position(|p| p.is(b';')).filter(|_| is_variable);
-                let end = i + end.ok_or("a managed variable is declared in a way that is not known")?;
+                let end = i + end.ok_or(ManagedError::Declaration)?;
                 found.push(from..end + 1);
             }
             _ => {}
@@ -85,32 +85,31 @@ fn declarations(all: &[Piece<'_>]) -> Result<Vec<Range<usize>>, String> {
 }
 
 /// Name and contents; no contents if it is external.
-fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), String> {
-    let unknown = || "a managed variable is declared in a way that is not known".to_owned();
+fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), ManagedError> {
     let mut element = None;
     let mut vector = 1;
-    let mut at = all.iter().position(|p| p.word() == Some(b".global")).ok_or_else(unknown)? + 1;
+    let mut at = all.iter().position(|p| p.word() == Some(b".global")).ok_or(ManagedError::Declaration)? + 1;
     let external = all[..at].iter().any(|p| p.word() == Some(b".extern"));
     let name = loop {
-        match all.get(at).ok_or_else(unknown)?.token {
-            Token::Word(b".attribute") => at += all[at..].iter().position(|p| p.is(b')')).ok_or_else(unknown)?,
+        match all.get(at).ok_or(ManagedError::Declaration)?.token {
+            Token::Word(b".attribute") => at += all[at..].iter().position(|p| p.is(b')')).ok_or(ManagedError::Declaration)?,
             Token::Word(b".align") => at += 1,
             Token::Word(b".v2") => vector = 2,
             Token::Word(b".v4") => vector = 4,
-            Token::Word(word) if word[0] == b'.' => element = Some((type_size(word).ok_or_else(unknown)?, word)),
+            Token::Word(word) if word[0] == b'.' => element = Some((type_size(word).ok_or(ManagedError::Declaration)?, word)),
             Token::Word(word) if is_name(word) => break shown(word),
-            _ => return Err(unknown()),
+            _ => return Err(ManagedError::Declaration),
         }
         at += 1;
     };
-    let (size, kind) = element.ok_or_else(unknown)?;
+    let (size, kind) = element.ok_or(ManagedError::Declaration)?;
     let mut dimensions = Vec::new();
     at += 1;
     while all.get(at).is_some_and(|p| p.is(b'[')) {
         match all.get(at + 1..at + 3) {
-            Some([n, end]) if end.is(b']') => dimensions.push(n.word().and_then(number).ok_or_else(unknown)?),
+            Some([n, end]) if end.is(b']') => dimensions.push(n.word().and_then(number).ok_or(ManagedError::Declaration)?),
             _ if external => return Ok((name, None)),
-            _ => return Err(format!("it is not said how large {name} is")),
+            _ => return Err(ManagedError::NoSize(name)),
         }
         at += 3;
     }
@@ -120,19 +119,19 @@ fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), String> {
     if vector > 1 {
         dimensions.push(vector);
     }
-    let bytes = dimensions.iter().try_fold(size, |n, d| n.checked_mul(*d)).ok_or_else(unknown)?;
+    let bytes = dimensions.iter().try_fold(size, |n, d| n.checked_mul(*d)).ok_or(ManagedError::Declaration)?;
     let mut initial = Vec::new();
     if all.get(at).is_some_and(|p| p.is(b'=')) {
         if bytes > MAX_INITIAL {
-            return Err(format!("the first value of {name} is too large"));
+            return Err(ManagedError::InitialTooLarge(name));
         }
         initial = vec![0; bytes as usize];
         at = values(all, at + 1, &dimensions, size as usize, kind, &mut initial)
-            .ok_or_else(|| format!("the first value of {name} is not known"))?;
+            .ok_or_else(|| ManagedError::InitialUnknown(name.clone()))?;
     }
     match &all[at..] {
         [end] if end.is(b';') => Ok((name, Some(Managed::new(bytes, initial)?))),
-        _ => Err(unknown()),
+        _ => Err(ManagedError::Declaration),
     }
 }
 
@@ -182,13 +181,13 @@ fn hex(digits: &[u8]) -> Option<u64> {
 }
 
 /// Returns the text with its managed variables at these addresses.
-pub(super) fn place(text: &[u8], at: &Places) -> Result<Vec<u8>, String> {
+pub(super) fn place(text: &[u8], at: &Addresses) -> Result<Vec<u8>, ManagedError> {
     let all = pieces(text);
     let mut known = HashMap::new();
     let mut edits = Vec::new();
     for range in declarations(&all)? {
         let (name, _) = declaration(&all[range.clone()])?;
-        let address = *at.get(&name).ok_or_else(|| format!("{name} has no address"))?;
+        let address = *at.get(&name).ok_or_else(|| ManagedError::NoAddress(name.clone()))?;
         known.insert(name.into_bytes(), address);
         edits.push((all[range.start].at.start..all[range.end - 1].at.end, String::new()));
     }
@@ -202,7 +201,7 @@ pub(super) fn place(text: &[u8], at: &Places) -> Result<Vec<u8>, String> {
     let mut changed = Vec::with_capacity(text.len() + 64 * edits.len());
     let mut from = 0;
     for (range, new) in edits {
-        changed.extend_from_slice(text.get(from..range.start).ok_or("changes overlap")?);
+        changed.extend_from_slice(text.get(from..range.start).ok_or(ManagedError::Damaged("changes overlap"))?);
         changed.extend_from_slice(new.as_bytes());
         from = range.end;
     }
@@ -227,12 +226,12 @@ impl Scan<'_> {
         self.all.get(i).is_some_and(|p| p.is(mark))
     }
 
-    fn refuse<T>(&self, i: usize, how: &str) -> Result<T, String> {
-        Err(format!("{} is named {how}", self.all[i].word().map(shown).unwrap_or_default()))
+    fn refuse<T>(&self, i: usize, how: &'static str) -> Result<T, ManagedError> {
+        Err(ManagedError::Use { name: self.all[i].word().map(shown).unwrap_or_default(), how })
     }
 
     /// The addend of the name at `i`, and the index of the next piece.
-    fn offset(&self, i: usize) -> Result<(u64, usize), String> {
+    fn offset(&self, i: usize) -> Result<(u64, usize), ManagedError> {
         let plus = self.is(i + 1, b'+');
         if !plus && !self.is(i + 1, b'-') {
             return if self.is(i + 1, b'[') { self.refuse(i, "with an index") } else { Ok((0, i + 1)) };
@@ -254,7 +253,7 @@ impl Scan<'_> {
     }
 
     /// Copies everything at module level.
-    fn module(&mut self) -> Result<(), String> {
+    fn module(&mut self) -> Result<(), ManagedError> {
         let (mut i, mut is_function) = (0, false);
         let mut is_value = false;
         while let Some(piece) = self.all.get(i) {
@@ -286,7 +285,7 @@ impl Scan<'_> {
     }
 
     /// Writes a number for the name at `i`; returns the index of the next piece.
-    fn number(&mut self, i: usize, is_value: bool) -> Result<usize, String> {
+    fn number(&mut self, i: usize, is_value: bool) -> Result<usize, ManagedError> {
         let Some(address) = self.named(i) else { return Ok(i + 1) };
         let is_generic = i > 1 && self.is(i - 1, b'(') && self.all[i - 2].word() == Some(b"generic");
         if !is_generic && i > 0 && self.is(i - 1, b'(') {
@@ -307,7 +306,7 @@ impl Scan<'_> {
     }
 
     /// Copies a table for debuggers; returns the index of the next piece.
-    fn section(&mut self, from: usize) -> Result<usize, String> {
+    fn section(&mut self, from: usize) -> Result<usize, ManagedError> {
         let mut i = from;
         while i < self.all.len() && !self.is(i, b'{') {
             i += 1;
@@ -319,10 +318,10 @@ impl Scan<'_> {
     }
 
     /// Copies the body of a function after its brace; returns the index of the next piece.
-    fn body(&mut self, mut i: usize) -> Result<usize, String> {
+    fn body(&mut self, mut i: usize) -> Result<usize, ManagedError> {
         let mut depth = 1;
         while depth > 0 {
-            let Some(piece) = self.all.get(i) else { return Err("a function does not end".into()) };
+            let Some(piece) = self.all.get(i) else { return Err(ManagedError::Damaged("a function does not end")) };
             match piece.token {
                 Token::Mark(b'{') => depth += 1,
                 Token::Mark(b'}') => depth -= 1,
@@ -351,8 +350,9 @@ impl Scan<'_> {
     }
 
     /// Copies a statement; returns the index of the piece after its semicolon.
-    fn statement(&mut self, from: usize) -> Result<usize, String> {
-        let end = from + self.all[from..].iter().position(|p| p.is(b';')).ok_or("a statement does not end")?;
+    fn statement(&mut self, from: usize) -> Result<usize, ManagedError> {
+        let end =
+            from + self.all[from..].iter().position(|p| p.is(b';')).ok_or(ManagedError::Damaged("a statement does not end"))?;
         let is_declaration = self.all[from].word().is_some_and(|w| w[0] == b'.');
         let mut set_up = String::new();
         let (mut i, mut registers) = (from, 0);

@@ -2,7 +2,7 @@
 //!
 //! **Numbers of objects.** Kernels receive them by value, so an object that is created again must get its former number. The driver
 //! assigns the lowest free number, to textures and surfaces alike, but a number that was just released only after a while
-//! (tests/hardware/textures.c). Additional objects are created as fillers until the right number appears; if only higher ones appear, the
+//! (tests/gpu/driver/textures.c). Additional objects are created as fillers until the right number appears; if only higher ones appear, the
 //! driver is given time. If the number does not appear, another one is returned, which ends the replay.
 //!
 //! **Contents.** The contents of an array are accessible only by copies, so moves use copies too: each array has a window of numbers for

@@ -1,4 +1,4 @@
-//! Whole programs in the patterns of real ones (tests/apps), compared with native runs like in `cargo xtask apps`.
+//! Whole programs in the patterns of real ones (tests/programs/apps), compared with native runs like in `cargo xtask apps`.
 
 use super::figures::{Ask, Figures};
 use super::goals::Goal;

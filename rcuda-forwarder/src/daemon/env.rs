@@ -1,5 +1,7 @@
 //! Selects the environment variables that a worker gets: only those on lists.
 
+use super::error::AssignError;
+
 /// Variables that a job may set for the driver. None of them names a file, a library or a GPU, or requests dumps: such
 /// values refer to the job's machine.
 const OF_JOB: [&str; 17] = [
@@ -50,12 +52,12 @@ const LONGEST: usize = 4096;
 const LONGEST_KEPT: usize = 64;
 
 /// The accepted variables of a job, sorted. An error is for the client.
-pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+pub(super) fn accepted(env: &[(String, String)]) -> Result<Vec<(String, String)>, AssignError> {
     let mut kept = Vec::new();
     for (name, value) in env {
         let plain = name.starts_with("CUDA_") && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !plain || value.len() > LONGEST || value.contains('\0') {
-            return Err("its environment has a variable that cannot be passed on".into());
+            return Err(AssignError::Environment);
         }
         let word = value.len() <= LONGEST_KEPT && value.bytes().all(|b| b.is_ascii_graphic());
         if OF_JOB.contains(&name.as_str()) && word {

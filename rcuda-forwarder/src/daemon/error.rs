@@ -1,9 +1,12 @@
-//! Why the daemon cannot serve.
+//! Why the daemon cannot serve, or does not serve a client.
 
+use super::admission::Source;
 use crate::certificate::CertificateError;
+use crate::greet::GreetError;
 use crate::token::TokenError;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why the daemon cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -53,4 +56,100 @@ pub enum ServeError {
     /// A thread or a signal mask could not be set up.
     #[error("cannot start serving: {0}")]
     Start(io::Error),
+}
+
+/// Why a connection was not handed to a worker.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AssignError {
+    /// The daemon ends.
+    #[error("the server is stopping")]
+    Stopping,
+    /// The connection to the client or the channel to the worker failed.
+    #[error("{0}")]
+    Connection(#[from] io::Error),
+    /// The job wants a GPU that is not offered.
+    #[error("{}", there_is_no_gpu(*gpu, *offered))]
+    Gpu {
+        /// The number that the job wants.
+        gpu: u32,
+        /// How many are offered.
+        offered: u32,
+    },
+    /// The job's environment is malformed.
+    #[error("its environment has a variable that cannot be passed on")]
+    Environment,
+    /// The client has as many workers as one client may.
+    #[error("{client} has {workers} workers here, and one client gets no more (mrcuda serve --max-client-workers)")]
+    ClientWorkers {
+        /// The client.
+        client: Source,
+        /// Its workers.
+        workers: u32,
+    },
+    /// The server has as many workers as it may.
+    #[error("all {0} workers of this server have a client (mrcuda serve --max-workers)")]
+    Workers(u32),
+    /// No worker has the GPU of this number.
+    #[error("there is no such GPU")]
+    NoSuchGpu,
+    /// The driver's path cannot be sent to a worker.
+    #[error("the path of the driver is not UTF-8")]
+    DriverPath,
+    /// The worker's process, channel or threads could not be made.
+    #[error("a worker cannot be started: {0}")]
+    Start(io::Error),
+    /// The worker cannot open its GPU, and says why.
+    #[error("{0}")]
+    Opening(String),
+    /// The worker ended before it had opened its GPU.
+    #[error("its worker ended while it opened the GPU")]
+    OpeningEnded,
+    /// The worker exceeded the time limit for opening its GPU.
+    #[error("its worker could not open the GPU within {} s", .0.as_secs())]
+    OpeningTimeout(Duration),
+    /// The worker ended before it had the connection.
+    #[error("the worker ended before it got the job")]
+    WorkerEnded,
+    /// The ticket of a connection for large copies was used before.
+    #[error("its ticket is used up")]
+    TicketUsed,
+    /// The worker that asked for a connection for large copies has ended.
+    #[error("its worker has ended")]
+    TicketWorkerEnded,
+}
+
+fn there_is_no_gpu(gpu: u32, offered: u32) -> String {
+    match offered {
+        1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
+        n => format!("this server lends {n} GPUs, numbered 0 to {}; there is no GPU {gpu}", n - 1),
+    }
+}
+
+/// Why a client was refused, for the log; the client has been told already.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WelcomeError {
+    /// Its greeting.
+    #[error("a client at {peer} was refused: {error}")]
+    Client {
+        /// The client's address.
+        peer: String,
+        /// Why.
+        error: GreetError,
+    },
+    /// A job.
+    #[error("a job at {peer} was refused: {error}")]
+    Job {
+        /// The client's address.
+        peer: String,
+        /// Why.
+        error: AssignError,
+    },
+    /// A connection for large copies.
+    #[error("a copy from {peer} was refused: {error}")]
+    Bulk {
+        /// The client's address.
+        peer: String,
+        /// Why.
+        error: AssignError,
+    },
 }

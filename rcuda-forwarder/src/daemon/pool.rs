@@ -2,7 +2,7 @@
 
 use super::admission::Source;
 use super::env;
-use super::error::ServeError;
+use super::error::{AssignError, ServeError};
 use super::log::RateLimitedLog;
 use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::Conn;
@@ -180,19 +180,19 @@ impl Worker {
     }
 
     /// Waits until the worker has opened its GPU; at `until` it is ended.
-    pub(super) fn wait_ready(&self, until: Instant) -> Result<(), String> {
+    pub(super) fn wait_ready(&self, until: Instant) -> Result<(), AssignError> {
         let mut phase = lock(&self.phase);
         loop {
             match &*phase {
                 Phase::Ready | Phase::Serving => return Ok(()),
-                Phase::Refused(why) => return Err(why.clone()),
-                Phase::Ended | Phase::Gone => return Err("its worker ended while it opened the GPU".into()),
+                Phase::Refused(why) => return Err(AssignError::Opening(why.clone())),
+                Phase::Ended | Phase::Gone => return Err(AssignError::OpeningEnded),
                 Phase::Opening => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.end();
-                return Err(format!("its worker could not open the GPU within {} s", OPENING.as_secs()));
+                return Err(AssignError::OpeningTimeout(OPENING));
             }
             phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -208,7 +208,7 @@ impl Worker {
         words: &str,
         seat: Seat,
         until: Instant,
-    ) -> Result<(), (String, Option<Seat>)> {
+    ) -> Result<(), (AssignError, Option<Seat>)> {
         // Recorded first, because the worker may end at once.
         *lock(&self.client) = Some((words.to_owned(), seat));
         let sent = conn.socket().and_then(|fd| self.channel.send(job, Some(fd)));
@@ -220,9 +220,8 @@ impl Worker {
         let seat = lock(&self.client).take().map(|(_, seat)| seat);
         self.end();
         let gone = self.wait_while(Instant::now() + 5 * ENDING, |phase| !matches!(phase, Phase::Gone), |_| true);
-        let why = "the worker ended before it got the job".to_owned();
         // It may have taken the client at the last moment.
-        Err((why, seat.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
+        Err((AssignError::WorkerEnded, seat.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
     }
 
     /// Waits while the phase satisfies `so`, until the deadline; returns whether it is `wanted` afterwards. False on
@@ -319,17 +318,15 @@ impl Pool {
     }
 
     /// Acquires a seat for one more worker of a client. The error is for the client.
-    pub(super) fn seat(&self, source: Source) -> Result<Seat, String> {
+    pub(super) fn seat(&self, source: Source) -> Result<Seat, AssignError> {
         let mut clients = lock(&self.clients);
         let (all, own) = (clients.values().sum::<u32>(), clients.get(&source).copied().unwrap_or(0));
         // A process on this machine with the server's user could start as many by itself.
         if matches!(source, Source::Address(_)) && own >= self.limits.client_workers {
-            return Err(format!(
-                "{source} has {own} workers here, and one client gets no more (mrcuda serve --max-client-workers)"
-            ));
+            return Err(AssignError::ClientWorkers { client: source, workers: own });
         }
         if all >= self.limits.workers {
-            return Err(format!("all {all} workers of this server have a client (mrcuda serve --max-workers)"));
+            return Err(AssignError::Workers(all));
         }
         *clients.entry(source).or_default() += 1;
         Ok(Seat(Some((self.clients.clone(), source))))
@@ -345,14 +342,14 @@ impl Pool {
         &self,
         profile: Profile,
         heard: impl Fn(&Arc<Worker>, Message) + Send + 'static,
-    ) -> Result<Arc<Worker>, String> {
-        let failed = |e: io::Error| format!("a worker cannot be started: {e}");
+    ) -> Result<Arc<Worker>, AssignError> {
+        let failed = AssignError::Start;
         let store = (profile.gpu == Endpoint::MEMORY).then_some(StoreAt::Memory);
         let gpu = match &store {
             Some(_) => 0,
-            None => *self.gpus.get(profile.gpu as usize).ok_or("there is no such GPU")?,
+            None => *self.gpus.get(profile.gpu as usize).ok_or(AssignError::NoSuchGpu)?,
         };
-        let driver = self.driver.to_str().ok_or("the path of the driver is not UTF-8")?.to_owned();
+        let driver = self.driver.to_str().ok_or(AssignError::DriverPath)?.to_owned();
         let (channel, theirs) = Channel::pair().map_err(failed)?;
         let (output, input) = io::pipe().map_err(failed)?;
         let mut command = self.command.prepare();

@@ -1,6 +1,6 @@
 //! A place without a driver, for tests: memory, streams that are busy for a while, and calls that fail.
 
-use super::{Outcome, Place};
+use super::{OpenError, Outcome, Place};
 use crate::channel::Start;
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use crate::sync::lock;
@@ -67,9 +67,9 @@ pub(crate) struct Due {
 
 impl Fake {
     /// Opens a GPU; there are four.
-    pub(crate) fn open(start: &Start) -> Result<Arc<Fake>, String> {
+    pub(crate) fn open(start: &Start) -> Result<Arc<Fake>, OpenError> {
         if start.gpu >= 4 {
-            return Err(format!("GPU {} has fallen off the bus", start.gpu));
+            return Err(OpenError::NoGpu(start.gpu));
         }
         let mut env: Vec<String> =
             std::env::vars().filter(|(n, _)| n.starts_with("CUDA_")).map(|(n, v)| format!("{n}={v}")).collect();

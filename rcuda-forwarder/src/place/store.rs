@@ -1,6 +1,6 @@
 //! A store as a place: it answers what moves ask, and executes no calls.
 
-use super::{Outcome, Place};
+use super::{OpenError, Outcome, Place};
 use crate::channel::{Start, StoreAt};
 use crate::control::{ControlReply, Refused};
 use cuda_api::code::{self, Code};
@@ -8,7 +8,7 @@ use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::{Sizes, Staging};
 use executor::{Budget, DeviceInfo};
-use memsync::{Faults, Kind, Part, Store, Stream, SyncError, Verify};
+use memsync::{Faults, Kind, Part, Store, Stream, Verify};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,14 +29,13 @@ fn refused<T>() -> Result<T, Refused> {
 
 impl Parked {
     /// Opens the store that the start message describes.
-    pub(crate) fn open(start: &Start) -> Result<Arc<Parked>, String> {
+    pub(crate) fn open(start: &Start) -> Result<Arc<Parked>, OpenError> {
         let store = match &start.store {
-            None => return Err("no store is named".to_owned()),
-            Some(StoreAt::Memory) => Ok(Store::in_memory(start.limits.parked)),
-            Some(StoreAt::NewFile(path)) => Store::create(Path::new(path), start.limits.parked),
-            Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal),
+            None => return Err(OpenError::NoStore),
+            Some(StoreAt::Memory) => Store::in_memory(start.limits.parked),
+            Some(StoreAt::NewFile(path)) => Store::create(Path::new(path), start.limits.parked)?,
+            Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal)?,
         };
-        let store = store.map_err(|e: SyncError| e.to_string())?;
         Ok(Arc::new(Parked { store, staging: Staging::new(Sizes::of_process()), budget: Budget::new(start.limits.pinned) }))
     }
 }

@@ -45,6 +45,29 @@ const SHORT: u64 = 64;
 /// and if so many messages have no credit at most: an end that is stopped for long leaves room for answers beside the heartbeats.
 const SHORT_MESSAGES: usize = MESSAGES / 2;
 
+/// Why a stream has failed.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    /// The queue pair reports an error.
+    #[error("{0}")]
+    Queue(String),
+    /// More credit than was used.
+    #[error("the other end has read bytes that were not written")]
+    Credit,
+    /// More bytes than the credit allows.
+    #[error("the other end has written bytes for which there was no room")]
+    NoRoom,
+    /// The time limit for data without credit is over.
+    #[error("the other end has read nothing for {0:?}")]
+    NotRead(Duration),
+}
+
+impl StreamError {
+    fn queue(error: &io::Error) -> StreamError {
+        StreamError::Queue(error.to_string())
+    }
+}
+
 /// What is written: positions, which only increase.
 #[derive(Debug, Default)]
 struct Writing {
@@ -85,7 +108,7 @@ pub(crate) struct Stream {
     read: AtomicU64,
     /// Writes that are not complete.
     under_way: AtomicUsize,
-    failed: OnceLock<String>,
+    failed: OnceLock<StreamError>,
     /// The connection of the greeting has ended.
     over: AtomicBool,
     /// There is a leader.
@@ -121,7 +144,7 @@ impl Stream {
         }
     }
 
-    fn fail(&self, why: String) {
+    fn fail(&self, why: StreamError) {
         // The first reason counts.
         let _ = self.failed.set(why);
     }
@@ -153,7 +176,7 @@ impl Stream {
             let accepted = match self.queue.poll() {
                 Ok(None) => break,
                 Ok(Some(done)) => self.accept(done),
-                Err(why) => Err(why.to_string()),
+                Err(why) => Err(StreamError::queue(&why)),
             };
             taken += 1;
             if let Err(why) = accepted {
@@ -168,7 +191,7 @@ impl Stream {
         taken == BATCH
     }
 
-    fn accept(&self, done: Done) -> Result<(), String> {
+    fn accept(&self, done: Done) -> Result<(), StreamError> {
         let number = match done {
             Done::Written => {
                 self.under_way.fetch_sub(1, Ordering::SeqCst);
@@ -176,18 +199,18 @@ impl Stream {
             }
             Done::Received(number) => number,
         };
-        self.queue.post_receive().map_err(|e| e.to_string())?;
+        self.queue.post_receive().map_err(|e| StreamError::queue(&e))?;
         let bytes = u64::from(number & !CREDIT);
         if number & CREDIT != 0 {
             let credited = self.credited.load(Ordering::SeqCst) + bytes;
             if credited > self.posted.load(Ordering::SeqCst) {
-                return Err("the other end has read bytes that were not written".into());
+                return Err(StreamError::Credit);
             }
             self.credited.store(credited, Ordering::SeqCst);
         } else {
             let arrived = self.arrived.load(Ordering::SeqCst) + bytes;
             if bytes == 0 || arrived - self.read.load(Ordering::SeqCst) > self.ring as u64 {
-                return Err("the other end has written bytes for which there was no room".into());
+                return Err(StreamError::NoRoom);
             }
             // A reader that sees these bytes may miss the message, which only delays its credit.
             self.messages.fetch_add(1, Ordering::SeqCst);
@@ -221,7 +244,7 @@ impl Stream {
                 self.has_leader.store(false, Ordering::SeqCst);
                 self.ring_bell();
                 // Without events nobody would notice the end of the stream.
-                led.inspect_err(|e| self.fail(e.to_string()))?;
+                led.inspect_err(|e| self.fail(StreamError::queue(e)))?;
             } else {
                 self.sleepers.fetch_add(1, Ordering::SeqCst);
                 futex::wait(&self.bell, bell, left.min(SLICE));
@@ -368,7 +391,7 @@ impl Stream {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
-        self.queue.post_write(write).inspect_err(|e| self.fail(e.to_string()))
+        self.queue.post_write(write).inspect_err(|e| self.fail(StreamError::queue(e)))
     }
 
     /// Bytes that can be copied to the ring, if another message may be sent.
@@ -398,7 +421,7 @@ impl Stream {
             // In slices, because the time for which this process itself is stopped does not count.
             waited += SLICE;
             if let Some(limit) = limit.filter(|limit| waited >= *limit) {
-                self.fail(format!("the other end has read nothing for {limit:?}"));
+                self.fail(StreamError::NotRead(limit));
             }
         }
         if met() { Ok(()) } else { Err(self.ended()) }

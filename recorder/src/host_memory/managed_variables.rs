@@ -9,7 +9,7 @@ use crate::pinned::blocks::Kind as Memory;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_image::Image;
-use cuda_image::managed::Places;
+use cuda_image::managed::{Addresses, ManagedError};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ static LOADED: Mutex<BTreeMap<u64, Variables>> = Mutex::new(BTreeMap::new());
 /// Whether there ever were any.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn refuse(why: &str) -> Code {
+fn refuse(why: &ManagedError) -> Code {
     tracing::warn!(target: "code", "code is not loaded: of its managed variables (`__managed__`), {why}");
     code::ERROR_NOT_SUPPORTED
 }
@@ -61,7 +61,7 @@ pub(crate) fn place(cx: &CallContext, device: &Device, handle: u64, image: &Imag
             own.set();
             made.insert(name, own);
         }
-        let at: Places = made.iter().map(|(name, v)| (name.clone(), v.at)).collect();
+        let at: Addresses = made.iter().map(|(name, v)| (name.clone(), v.at)).collect();
         let placed = image.with_managed(&at).map_err(|why| refuse(&why))?;
         for why in placed.left_out {
             tracing::debug!(target: "code", "code with managed variables: {why}; a GPU that needs this piece has to do without");

@@ -699,7 +699,7 @@ fn keep_board(device: &Device, source: &Place) -> Result<(), MoveError> {
 }
 
 /// Sorts texture and surface objects by their numbers, as far as none is destroyed between them: a driver that has assigned no numbers
-/// yet assigns them in this order, and reuses a number only after a while (tests/hardware/textures.c).
+/// yet assigns them in this order, and reuses a number only after a while (tests/gpu/driver/textures.c).
 fn objects_by_number<'r>(records: impl Iterator<Item = Record<'r>>) -> Vec<Record<'r>> {
     let (mut all, mut objects) = (Vec::new(), BTreeMap::new());
     for record in records {

@@ -15,6 +15,35 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+/// Why the action could not be applied.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StrikeError {
+    /// The point was passed before the servers ran.
+    #[error("the servers are not known")]
+    NoServers,
+    /// The way has no server there.
+    #[error("there is no {0:?}")]
+    NoServer(Door),
+    /// No message can be harmed.
+    #[error("there is no proxy")]
+    NoProxy,
+    /// The point was passed before the job ran.
+    #[error("there is no job")]
+    NoJob,
+    /// The victim is a helper that does not run.
+    #[error("the job has no helper")]
+    NoHelper,
+    /// The victim is a worker that does not run.
+    #[error("{0:?} has no worker")]
+    NoWorker(Door),
+    /// A killed process still runs.
+    #[error("{0} does not end")]
+    Lives(u32),
+    /// The action is for messages and the point is none.
+    #[error("it has no message to harm")]
+    NoMessage,
+}
+
 /// How long a stopped process stays so.
 const STOP: Duration = Duration::from_secs(15);
 /// How long it may take until a process is known or dead.
@@ -32,8 +61,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(server: &Server, harmed: bool) -> Result<Host, String> {
-        let door = harmed.then(|| Proxy::start(server.address)).transpose().map_err(|e| e.to_string())?;
+    pub(super) fn new(server: &Server, harmed: bool) -> io::Result<Host> {
+        let door = harmed.then(|| Proxy::start(server.address)).transpose()?;
         Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, near: server.near(0), door })
     }
 
@@ -61,7 +90,7 @@ struct Shared {
     asked: AtomicU32,
     armed: AtomicBool,
     skip: AtomicU32,
-    struck: Mutex<Option<Result<(), String>>>,
+    struck: Mutex<Option<Result<(), StrikeError>>>,
     stopped: AtomicBool,
     over: AtomicBool,
 }
@@ -131,7 +160,7 @@ impl Injector {
     }
 
     /// Whether the blow has fallen; the error is why it could not.
-    pub(super) fn struck(&self) -> Option<Result<(), String>> {
+    pub(super) fn struck(&self) -> Option<Result<(), StrikeError>> {
         let struck = lock(&self.shared.struck).clone();
         let harmed = |host: &Option<Host>| host.as_ref().and_then(|h| h.door.as_ref()).is_none_or(Proxy::has_struck);
         // A message that is to be harmed must have come.
@@ -190,30 +219,30 @@ impl Shared {
         }
     }
 
-    fn host(&self, door: Door) -> Result<&Host, String> {
-        let hosts = self.hosts.get().ok_or("the servers are not known")?;
-        hosts[usize::from(door == Door::Target)].as_ref().ok_or_else(|| format!("there is no {door:?}"))
+    fn host(&self, door: Door) -> Result<&Host, StrikeError> {
+        let hosts = self.hosts.get().ok_or(StrikeError::NoServers)?;
+        hosts[usize::from(door == Door::Target)].as_ref().ok_or(StrikeError::NoServer(door))
     }
 
-    fn strike(self: &Arc<Self>, asker: u32) -> Result<(), String> {
+    fn strike(self: &Arc<Self>, asker: u32) -> Result<(), StrikeError> {
         if let Some((door, aim)) = self.cell.aim(self.seed) {
-            let door = self.host(door)?.door.as_ref().ok_or("there is no proxy")?;
+            let door = self.host(door)?.door.as_ref().ok_or(StrikeError::NoProxy)?;
             door.aim(aim);
             return Ok(());
         }
-        let job = wait_for(SOON, || Some(self.job.load(Ordering::SeqCst)).filter(|p| *p != 0)).ok_or("there is no job")?;
-        let worker = |door| -> Result<u32, String> {
+        let job = wait_for(SOON, || Some(self.job.load(Ordering::SeqCst)).filter(|p| *p != 0)).ok_or(StrikeError::NoJob)?;
+        let worker = |door| -> Result<u32, StrikeError> {
             let arrives = if self.cell.way.to().is_some() { Door::Target } else { Door::Source };
             if matches!(self.cell.point, Point::Open | Point::Serve) && door == arrives {
                 return Ok(asker);
             }
             let spot = if door == Door::Source { Some(self.cell.way.from()) } else { self.cell.way.to() };
             if spot.is_some_and(Spot::has_helper) {
-                return helpers(job).pop().ok_or_else(|| "the job has no helper".into());
+                return helpers(job).pop().ok_or(StrikeError::NoHelper);
             }
             let host = self.host(door)?;
             // The daemon writes it when the job goes on already.
-            wait_for(SOON, || host.workers_of(job).pop()).ok_or_else(|| format!("{door:?} has no worker"))
+            wait_for(SOON, || host.workers_of(job).pop()).ok_or(StrikeError::NoWorker(door))
         };
         let victim = match self.cell.victim {
             Victim::Client => job,
@@ -222,7 +251,7 @@ impl Shared {
             Victim::Worker => worker(Door::Source)?,
             Victim::TargetWorker => worker(Door::Target)?,
         };
-        let dies = |pid: u32| wait_for(SOON, || (!left::lives(pid)).then_some(())).ok_or_else(|| format!("{pid} does not end"));
+        let dies = |pid: u32| wait_for(SOON, || (!left::lives(pid)).then_some(())).ok_or(StrikeError::Lives(pid));
         // A worker ends with its daemon, and that is waited for: a target that dies just after the commit is another matter.
         let its_worker = |door| self.host(door).ok().and_then(|h| h.workers_of(job).pop());
         let worker = match self.cell.victim {
@@ -254,7 +283,7 @@ impl Shared {
                     shared.stopped.store(false, Ordering::SeqCst);
                 });
             }
-            Action::Cut | Action::Delay | Action::Truncate => return Err("it has no message to harm".into()),
+            Action::Cut | Action::Delay | Action::Truncate => return Err(StrikeError::NoMessage),
         }
         Ok(())
     }

@@ -2,10 +2,50 @@
 
 use crate::scene::{Scene, wait_for};
 use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::Duration;
+
+/// Something of a job, its servers or its moves is left.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftError {
+    /// Processes that must have ended run.
+    #[error("{what} still lives: {pids:?}")]
+    Lives {
+        /// What the processes are.
+        what: &'static str,
+        /// Those that run.
+        pids: Vec<u32>,
+    },
+    /// `mrcuda ps` could not be run.
+    #[error("{0}")]
+    Ps(io::Error),
+    /// `mrcuda ps` printed more than an empty list.
+    #[error("mrcuda ps still lists a job: {0}")]
+    Listed(String),
+    /// Files in the runtime directory.
+    #[error("left in the runtime directory: {}", .0.join(", "))]
+    Files(Vec<String>),
+    /// Files in /dev/shm.
+    #[error("left in /dev/shm: {}", .0.join(", "))]
+    SharedMemory(Vec<String>),
+    /// Files in the directory in which the job was parked.
+    #[error("left where the job was parked: {0:?}")]
+    Parked(Vec<String>),
+    /// More GPU memory than an idle worker needs.
+    #[error("workers without a job hold {0} bytes of a GPU")]
+    GpuBytes(u64),
+    /// A server that has ended accepts connections.
+    #[error("{0} still listens")]
+    Listens(SocketAddr),
+    /// A server failed at its end.
+    #[error("the server did not end in order: {0:?}")]
+    Server(Option<ExitStatus>),
+}
 
 /// Time limit for a process to end once it has no more work.
 const ENDING: Duration = Duration::from_secs(20);
@@ -53,29 +93,36 @@ pub fn gpu_bytes(pid: u32) -> u64 {
 }
 
 /// Waits until none of these processes is left.
-pub(super) fn all_end(pids: &[u32], what: &str) -> Result<(), String> {
+pub(super) fn all_end(pids: &[u32], what: &'static str) -> Result<(), LeftError> {
     let left = || pids.iter().copied().filter(|p| lives(*p)).collect::<Vec<u32>>();
     match wait_for(ENDING, || left().is_empty().then_some(())) {
         Some(()) => Ok(()),
-        None => Err(format!("{what} still lives: {:?}", left())),
+        None => Err(LeftError::Lives { what, pids: left() }),
     }
 }
 
 /// What is in the runtime directory; dead jobs' sockets are removed by the next command that looks.
-pub(super) fn files(scene: &Scene) -> Result<(), String> {
-    let output = scene.mrcuda().args(["ps", "--json"]).output().map_err(|e| e.to_string())?;
+pub(super) fn files(scene: &Scene) -> Result<(), LeftError> {
+    let output = scene.mrcuda().args(["ps", "--json"]).output().map_err(LeftError::Ps)?;
     let said = String::from_utf8_lossy(&output.stdout);
     if said.trim() != "[]" {
-        return Err(format!("mrcuda ps still lists a job: {said}"));
+        return Err(LeftError::Listed(said.into_owned()));
     }
     let left: Vec<String> = names(&scene.runtime().join("mrcuda"));
-    if left.is_empty() { Ok(()) } else { Err(format!("left in the runtime directory: {}", left.join(", "))) }
+    if left.is_empty() { Ok(()) } else { Err(LeftError::Files(left)) }
 }
 
-/// Names in /dev/shm that are ours.
-pub(super) fn shared_memory() -> Vec<String> {
+/// No file in /dev/shm is ours.
+pub(super) fn shared_memory() -> Result<(), LeftError> {
     let ours = |n: &String| n.contains("mrcuda") || n.contains("softgpu");
-    names(Path::new("/dev/shm")).into_iter().filter(ours).collect()
+    let left: Vec<String> = names(Path::new("/dev/shm")).into_iter().filter(ours).collect();
+    if left.is_empty() { Ok(()) } else { Err(LeftError::SharedMemory(left)) }
+}
+
+/// No file is in the directory in which a job was parked.
+pub(super) fn parked(directory: &Path) -> Result<(), LeftError> {
+    let left = names(directory);
+    if left.is_empty() { Ok(()) } else { Err(LeftError::Parked(left)) }
 }
 
 fn names(directory: &Path) -> Vec<String> {

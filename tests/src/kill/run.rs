@@ -1,8 +1,8 @@
 //! Runs one cell: processes, the point, the action, the outcome.
 
 use super::cell::{Action, Cell, Spot, Way};
-use super::injector::{Host, Injector};
-use super::left;
+use super::injector::{Host, Injector, StrikeError};
+use super::left::{self, LeftError};
 use crate::job::{self, Job};
 use crate::proxy::Lane;
 use crate::random::Random;
@@ -10,8 +10,9 @@ use crate::report::Report;
 use crate::scene::{Hardware, MACHINE, Scene, wait_for};
 use crate::server::{Server, helpers};
 use faults::Point;
+use std::io;
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,6 +26,87 @@ const WARM: usize = 2;
 const TRIES: u64 = 3;
 /// What a worker without a client may hold of a GPU.
 const WARM_BYTES: u64 = 1 << 20;
+
+/// Why a cell failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CellError {
+    /// The program fails without mrcuda.
+    #[error("mill fails natively: {0:?}")]
+    Native(job::Outcome),
+    /// The cell failed; its files stay.
+    #[error("{error} (see {})", directory.display())]
+    Kept {
+        /// Why it failed.
+        error: Box<CellError>,
+        /// The scene's directory.
+        directory: PathBuf,
+    },
+    /// A file, socket or process of the test itself failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// `mrcuda migrate` could not be run.
+    #[error("cannot start mrcuda migrate: {0}")]
+    Migrate(io::Error),
+    /// The action was never applied.
+    #[error("nobody passed the point, or no message came after it")]
+    NotPassed,
+    /// The action could not be applied.
+    #[error("the blow missed: {0}")]
+    Missed(#[from] StrikeError),
+    /// Warm workers are missing.
+    #[error("the servers do not open their GPUs")]
+    NotOpened,
+    /// The program makes no rounds.
+    #[error("the job does not get going: {0}")]
+    NoRounds(String),
+    /// The job could not be parked where the cell begins.
+    #[error("the job is not parked: {0}")]
+    NotParked(String),
+    /// The job could not be moved from where it was parked.
+    #[error("the job stays parked: {0}")]
+    StaysParked(String),
+    /// SIGCONT did not come.
+    #[error("the stopped process does not go on")]
+    StaysStopped,
+    /// The place that the job has left still serves it.
+    #[error("{} workers serve the job after the move: {pids:?}", pids.len())]
+    Workers {
+        /// The workers.
+        pids: Vec<u32>,
+    },
+    /// A job that has left its own process still has GPU memory there.
+    #[error("the job keeps {0} bytes of the GPU that it left")]
+    KeepsBytes(u64),
+    /// The move exceeded its time limit.
+    #[error("the move hangs:\n{threads}")]
+    MoveHangs {
+        /// The job's threads, and what they wait for.
+        threads: String,
+    },
+    /// The job exceeded its time limit.
+    #[error("the job hangs: {0}")]
+    JobHangs(String),
+    /// The job got a CUDA error though the victim was not where it ran.
+    #[error("an error where there must be none: {0}")]
+    UnexpectedError(String),
+    /// The job ended neither with native's output nor with a CUDA error.
+    #[error("code {:?}, signal {:?}, stdout {:?}: {words}", outcome.code, outcome.signal, outcome.stdout)]
+    Outcome {
+        /// How it ended.
+        outcome: job::Outcome,
+        /// What it wrote to stderr, without its rounds.
+        words: String,
+    },
+    /// Something of the job is left.
+    #[error("{0}")]
+    Left(#[from] LeftError),
+}
+
+impl From<CellError> for String {
+    fn from(e: CellError) -> String {
+        e.to_string()
+    }
+}
 
 /// How a cell ended, if it ended as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,40 +123,36 @@ pub enum End {
 ///
 /// # Errors
 /// It fails natively.
-pub(super) fn native(directory: &Path) -> Result<String, String> {
+pub(super) fn native(directory: &Path) -> Result<String, CellError> {
     let scene = Scene::at(&directory.join("native"), Hardware::Soft);
     let file = scene.path.join("end");
-    std::fs::write(&file, "").map_err(|e| e.to_string())?;
+    std::fs::write(&file, "")?;
     let outcome = Job::native(&scene, "mill", &scene.install.file("mill"), &["--until", &file.display().to_string()]).wait(LIMIT);
-    if outcome.ok() && outcome.stdout.ends_with("RESULT ok\n") {
-        Ok(outcome.stdout)
-    } else {
-        Err(format!("mill fails natively: {outcome:?}"))
-    }
+    if outcome.ok() && outcome.stdout.ends_with("RESULT ok\n") { Ok(outcome.stdout) } else { Err(CellError::Native(outcome)) }
 }
 
 /// Tries a cell in a directory of its own, which stays if it fails. The error says what is wrong.
 ///
 /// # Errors
 /// The job or what is left of it is not as it must be.
-pub(super) fn run(cell: Cell, seed: u64, native: &str, directory: &Path) -> Result<End, String> {
+pub(super) fn run(cell: Cell, seed: u64, native: &str, directory: &Path) -> Result<End, CellError> {
     for n in 0..TRIES {
         let mut scene = Scene::at(&directory.join(cell.to_string()), Hardware::Soft);
         match play(cell, seed.wrapping_add(2 * n), native, &scene) {
             Ok(Some(end)) => return Ok(end),
             Ok(None) => {}
-            Err(why) => {
+            Err(error) => {
                 scene.keep();
-                return Err(format!("{why} (see {})", scene.path.display()));
+                return Err(CellError::Kept { error: Box::new(error), directory: scene.path.clone() });
             }
         }
     }
-    Err("nobody passed the point, or no message came after it".into())
+    Err(CellError::NotPassed)
 }
 
 /// Plays a cell; none if the point was not passed.
-fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End>, String> {
-    let injector = Injector::start(cell, seed, scene.runtime()).map_err(|e| e.to_string())?;
+fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End>, CellError> {
+    let injector = Injector::start(cell, seed, scene.runtime())?;
     let (fault, number, until) = (injector.variable(), seed.to_string(), scene.path.join("end").display().to_string());
     let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
     let (from, to) = (cell.way.from(), cell.way.to());
@@ -99,7 +177,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         // A warm worker would do: one with another environment will not. Those that are opened now do not count.
         env.push(("CUDA_DEVICE_MAX_CONNECTIONS", "8"));
         let opened = servers.iter().flatten().count() as u32;
-        wait_for(LIMIT, || (injector.asked() >= opened).then_some(())).ok_or("the servers do not open their GPUs")?;
+        wait_for(LIMIT, || (injector.asked() >= opened).then_some(())).ok_or(CellError::NotOpened)?;
     }
     let mut draw = Random::new(seed);
     let skip = if cell.repeats() { draw.below(3) as u32 } else { 0 };
@@ -128,10 +206,10 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     if !start {
         let warm = wait_for(LIMIT, || (rounds(&job) >= WARM || !job.runs()).then(|| job.runs()));
         if warm != Some(true) {
-            return Err(format!("the job does not get going: {}", job.stderr()));
+            return Err(CellError::NoRounds(job.stderr()));
         }
         if from.is_store() && !migrate(scene, pid, &first)?.is_some_and(|report| report.ok()) {
-            return Err(format!("the job is not parked: {}", job.stderr()));
+            return Err(CellError::NotParked(job.stderr()));
         }
         // At the start the first place is opened, which does not count either.
         injector.arm(skip);
@@ -141,10 +219,10 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     }
     let struck = wait_for(if to.is_some() { Duration::from_millis(1500) } else { SOON }, || injector.struck());
     match struck {
-        Some(r) => r.map_err(|why| format!("the blow missed: {why}"))?,
+        Some(r) => r?,
         None => return Ok(None),
     }
-    wait_for(LIMIT, || (!injector.has_stopped()).then_some(())).ok_or("the stopped process does not go on")?;
+    wait_for(LIMIT, || (!injector.has_stopped()).then_some(())).ok_or(CellError::StaysStopped)?;
 
     let committed = moved.flatten().is_some_and(|r| r.ok());
     if to.is_some() && job.runs() {
@@ -152,10 +230,10 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         let now = to.filter(|_| committed).unwrap_or(from);
         let most = usize::from(now.has_worker());
         wait_for(SOON, || (serving().len() <= most || !job.runs()).then_some(()))
-            .ok_or_else(|| format!("{} workers serve the job after the move: {:?}", serving().len(), serving()))?;
+            .ok_or_else(|| CellError::Workers { pids: serving() })?;
         if from == Spot::Local && committed {
             wait_for(SOON, || (left::gpu_bytes(pid) == 0 || !job.runs()).then_some(()))
-                .ok_or_else(|| format!("the job keeps {} bytes of the GPU that it left", left::gpu_bytes(pid)))?;
+                .ok_or_else(|| CellError::KeepsBytes(left::gpu_bytes(pid)))?;
         }
     }
     let is_parked = job.status().is_some_and(|status| status["devices"][0]["state"] == "parked");
@@ -165,11 +243,11 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         // The error may have ended the program meanwhile.
         let mut ends = || wait_for(SOON, || (!job.runs()).then_some(())).is_some();
         if !report.ok() && !lost && !ends() {
-            return Err(format!("the job stays parked: {}", report.reason()));
+            return Err(CellError::StaysParked(report.reason().to_owned()));
         }
     }
-    std::fs::write(&until, "").map_err(|e| e.to_string())?;
-    let end = judge(cell, &job.wait(LIMIT), native)?;
+    std::fs::write(&until, "")?;
+    let end = judge(cell, job.wait(LIMIT), native)?;
     nothing_left(cell, scene, &serving, &mut servers, hosts)?;
     Ok(Some(end))
 }
@@ -180,27 +258,27 @@ fn rounds(job: &Job) -> usize {
 }
 
 /// Moves the job; none if it gave no report, as one that has ended.
-fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, String> {
+fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, CellError> {
     let mut command = scene.mrcuda();
     command.arg("migrate").arg(pid.to_string()).args(["--to", to, "--json"]).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|e| format!("cannot start mrcuda migrate: {e}"))?;
+    let mut child = command.spawn().map_err(CellError::Migrate)?;
     if wait_for(LIMIT, || child.try_wait().ok().flatten()).is_none() {
         let threads = job::threads(pid);
         let _ = child.kill();
         let _ = child.wait();
-        return Err(format!("the move hangs:\n{threads}"));
+        return Err(CellError::MoveHangs { threads });
     }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let output = child.wait_with_output()?;
     let said = serde_json::from_slice::<serde_json::Value>(&output.stdout).ok();
     // A job that has ended meanwhile has no report of it.
     Ok(said.map(Report).filter(|report| !matches!(report.code(), "no-job" | "no-answer")))
 }
 
 /// Whether the job may end like this.
-fn judge(cell: Cell, outcome: &job::Outcome, native: &str) -> Result<End, String> {
+fn judge(cell: Cell, outcome: job::Outcome, native: &str) -> Result<End, CellError> {
     let words = outcome.stderr.trim().lines().filter(|l| !l.starts_with("round ")).collect::<Vec<_>>().join(" / ");
     if outcome.hung {
-        return Err(format!("the job hangs: {words}"));
+        return Err(CellError::JobHangs(words));
     }
     if cell.ends_the_job() && outcome.signal == Some(libc::SIGKILL) {
         return Ok(End::Killed);
@@ -211,8 +289,8 @@ fn judge(cell: Cell, outcome: &job::Outcome, native: &str) -> Result<End, String
     let seen = outcome.code == Some(2) && outcome.stderr.contains("CUDA_ERROR_");
     match (seen, cell.may_fail()) {
         (true, true) => Ok(End::Error),
-        (true, false) => Err(format!("an error where there must be none: {words}")),
-        _ => Err(format!("code {:?}, signal {:?}, stdout {:?}: {words}", outcome.code, outcome.signal, outcome.stdout)),
+        (true, false) => Err(CellError::UnexpectedError(words)),
+        _ => Err(CellError::Outcome { outcome, words }),
     }
 }
 
@@ -223,34 +301,27 @@ fn nothing_left(
     serving: &dyn Fn() -> Vec<u32>,
     servers: &mut [Option<Server>; 2],
     hosts: &[Option<Host>; 2],
-) -> Result<(), String> {
+) -> Result<(), LeftError> {
     left::all_end(&serving(), "a worker of the job")?;
     for server in servers.iter_mut().flatten() {
         if !server.runs() {
             continue;
         }
         let spare = || server.workers().into_iter().map(left::gpu_bytes).sum::<u64>();
-        wait_for(SOON, || (spare() <= WARM_BYTES).then_some(()))
-            .ok_or_else(|| format!("workers without a job hold {} bytes of a GPU", spare()))?;
+        wait_for(SOON, || (spare() <= WARM_BYTES).then_some(())).ok_or_else(|| LeftError::GpuBytes(spare()))?;
     }
     left::files(scene)?;
-    let parked: Vec<_> = std::fs::read_dir(scene.path.join("park")).into_iter().flatten().filter_map(Result::ok).collect();
-    if !parked.is_empty() {
-        return Err(format!("left where the job was parked: {parked:?}"));
-    }
+    left::parked(&scene.path.join("park"))?;
     for (server, host) in servers.iter_mut().flatten().zip(hosts.iter().flatten()) {
         let ran = server.runs();
         let status = server.stop();
         if ran && !status.is_some_and(|s| s.success()) && cell.action != Action::Kill {
-            return Err(format!("the server did not end in order: {status:?}"));
+            return Err(LeftError::Server(status));
         }
         if TcpStream::connect(host.address).is_ok() {
-            return Err(format!("{} still listens", host.address));
+            return Err(LeftError::Listens(host.address));
         }
     }
     left::all_end(&left::processes(scene), "a process")?;
-    match left::shared_memory() {
-        names if names.is_empty() => Ok(()),
-        names => Err(format!("left in /dev/shm: {}", names.join(", "))),
-    }
+    left::shared_memory()
 }

@@ -100,7 +100,7 @@ fn round_ms(name: &str) -> u32 {
     }
 }
 
-/// Whether a program can work until it is told that it is enough (tests/programs/until.cuh).
+/// Whether a program can work until it is told that it is enough (tests/programs/cuda/until.cuh).
 fn can_be_told(name: &str) -> bool {
     ["crowd", "storm", "differences", "simulations"].contains(&name)
 }

@@ -236,13 +236,14 @@ fn workers_get_what_they_need_and_no_more() {
 #[test]
 fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
     let none = Scene::lending(vec![7]);
-    let why = wait_for_first_workers(&none.daemon.state, &none.daemon.first).unwrap_err();
-    assert!(why.starts_with("GPU 0: ") && why.contains("fallen off the bus"), "{why}");
+    let why = wait_for_first_workers(&none.daemon.state, &none.daemon.first).unwrap_err().to_string();
+    assert!(why.starts_with("no worker can open a GPU: GPU 0: ") && why.contains("fallen off the bus"), "{why}");
     let one = Scene::lending(vec![0, 7]);
     // A failed worker is still counted after its end, and one that has served counts.
     drop(one.link(0));
-    let gone =
-        |w: &Result<Arc<pool::Worker>, String>| !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists();
+    let gone = |w: &Result<Arc<pool::Worker>, AssignError>| {
+        !std::path::Path::new(&format!("/proc/{}", w.as_ref().unwrap().pid())).exists()
+    };
     assert!(soon(|| one.daemon.first.iter().all(gone)));
     wait_for_first_workers(&one.daemon.state, &one.daemon.first).unwrap();
     assert!(logged(|l| l.starts_with("cannot be used: GPU 1: ")));

@@ -12,7 +12,7 @@ use driver::Gpu;
 const NOT_INITIALIZED: &str = "CUDA_ERROR_NOT_INITIALIZED (3)";
 
 fn main() {
-    let gpu = Gpu::open().unwrap_or_else(|why| fail(&why));
+    let gpu = Gpu::open().unwrap_or_else(|e| fail(&e.to_string()));
     let memory = gpu.allocate(&[7; 4096]).unwrap_or_else(|e| fail(&e.to_string()));
     // SAFETY: there are no other threads of this program whose locks the child could find taken.
     let child = unsafe { libc::fork() };

@@ -7,7 +7,7 @@
 // fused multiply-add, so that the host's own results are the device's, bit for bit.
 #pragma once
 
-#include "../programs/program.cuh"
+#include "../cuda/program.cuh"
 
 #include <algorithm>
 

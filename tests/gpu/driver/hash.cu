@@ -1,6 +1,6 @@
 // The page hash on a GPU: equal to the host's (docs/page-hash.md), and how fast. Built with nvcc alone:
 //   nvcc -O3 -arch=native -o hash hash.cu
-#include "../../executor/src/kernels/executor.cu"
+#include "../../../executor/src/kernels/executor.cu"
 #include "check.cuh"
 #include <algorithm>
 #include <vector>

@@ -2,7 +2,7 @@
 // that compile at run time. Attention is over whole numbers, so the host knows every word of the result.
 #include "app.cuh"
 
-#include "../programs/driver.cuh"
+#include "../cuda/driver.cuh"
 
 #include <deque>
 

@@ -3,7 +3,7 @@
 use crate::Options;
 pub use tests::driver::{static_text, text};
 
-use cuda_api::driver::Loaded;
+use cuda_api::driver::{LoadError, Loaded};
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::path::PathBuf;
@@ -45,9 +45,9 @@ pub struct Tell {
 
 impl Tell {
     /// Loads the driver; nothing of it is called.
-    pub fn open(o: &Options) -> Result<Tell, String> {
+    pub fn open(o: &Options) -> Result<Tell, LoadError> {
         Ok(Tell {
-            loaded: Loaded::open(&o.driver).map_err(|e| e.to_string())?,
+            loaded: Loaded::open(&o.driver)?,
             from: o.from,
             skip: o.skip.clone(),
             count: Cell::new(0),

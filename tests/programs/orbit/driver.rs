@@ -9,17 +9,23 @@ pub type Handle = *mut c_void;
 pub type Address = u64;
 
 /// A call that failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {name} ({code})")]
 pub struct CudaError {
     call: &'static str,
     code: c_int,
     name: String,
 }
 
-impl std::fmt::Display for CudaError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} ({})", self.call, self.name, self.code)
-    }
+/// Why the GPU could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no driver, or it lacks a function.
+    #[error(transparent)]
+    Driver(#[from] libloading::Error),
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CudaError),
 }
 
 macro_rules! functions {
@@ -28,10 +34,10 @@ macro_rules! functions {
         #[allow(non_snake_case)]
         struct Functions { $($name: unsafe extern "C" fn($($t),*) -> c_int,)* }
         impl Functions {
-            fn load(library: &Library) -> Result<Functions, String> {
+            fn load(library: &Library) -> Result<Functions, libloading::Error> {
                 // SAFETY: the symbols of a CUDA driver have the prototypes of cuda.h, which are repeated below.
                 unsafe {
-                    Ok(Functions { $($name: *library.get(stringify!($name).as_bytes()).map_err(|e| e.to_string())?,)* })
+                    Ok(Functions { $($name: *library.get(stringify!($name).as_bytes())?,)* })
                 }
             }
         }
@@ -89,12 +95,12 @@ macro_rules! call {
 
 impl Gpu {
     /// Loads the driver and makes the primary context of GPU 0 current.
-    pub fn open() -> Result<Gpu, String> {
+    pub fn open() -> Result<Gpu, OpenError> {
         // SAFETY: loading a CUDA driver runs its constructors, which every CUDA program relies on.
-        let library = unsafe { Library::new("libcuda.so.1") }.map_err(|e| e.to_string())?;
+        let library = unsafe { Library::new("libcuda.so.1") }?;
         let f = Functions::load(&library)?;
         let mut gpu = Gpu { f, device: 0, _library: std::mem::ManuallyDrop::new(library) };
-        gpu.start().map_err(|e| e.to_string())?;
+        gpu.start()?;
         Ok(gpu)
     }
 

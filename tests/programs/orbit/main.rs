@@ -40,7 +40,7 @@ fn main() {
         eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports] [--reset]");
         std::process::exit(64);
     };
-    let gpu = Gpu::open().unwrap_or_else(|why| fail(&why));
+    let gpu = Gpu::open().unwrap_or_else(|e| fail(&e.to_string()));
     if options.reset {
         gpu.reset().unwrap_or_else(|e| fail(&e.to_string()));
     }

@@ -2,7 +2,7 @@
 
 use crate::{Options, Section};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -76,7 +76,7 @@ fn section_text(o: &Options, section: &Section) -> String {
 fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, End) {
     let mut child = match start(o, section, from, skip) {
         Ok(child) => child,
-        Err(why) => return (String::new(), End::Early(why)),
+        Err(e) => return (String::new(), End::Early(e.to_string())),
     };
     let (tell, told) = mpsc::channel();
     let out = child.stdout.take();
@@ -129,8 +129,8 @@ fn read(section: &Section, line: &str, text: &mut String, open: &mut Option<(u32
     }
 }
 
-fn start(o: &Options, section: &Section, from: u32, skip: &[u32]) -> Result<Child, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+fn start(o: &Options, section: &Section, from: u32, skip: &[u32]) -> io::Result<Child> {
+    let me = std::env::current_exe()?;
     let mut command = Command::new(me);
     command.arg("--driver").arg(&o.driver).args(["--section", section.name, "--from", &from.to_string()]);
     for case in skip {
@@ -139,5 +139,5 @@ fn start(o: &Options, section: &Section, from: u32, skip: &[u32]) -> Result<Chil
     if let Some((mrcuda, place)) = &o.move_by {
         command.arg("--move").arg(mrcuda).arg(place);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
 }

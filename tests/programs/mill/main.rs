@@ -35,7 +35,7 @@ fn main() {
         ["--until", file, "--pad", kib] => (*file, kib.parse::<usize>().unwrap_or_else(|_| usage()) << 10),
         _ => usage(),
     };
-    let gpu = Gpu::open().unwrap_or_else(|why| fail(&why));
+    let gpu = Gpu::open().unwrap_or_else(|e| fail(&e.to_string()));
     match run(&gpu, &PathBuf::from(file), pad) {
         Ok(right) => {
             if let Err(e) = gpu.close() {

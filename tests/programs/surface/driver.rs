@@ -2,7 +2,7 @@
 
 pub use tests::driver::{static_text, text};
 
-use cuda_api::driver::Loaded;
+use cuda_api::driver::{LoadError, Loaded};
 use std::path::Path;
 
 /// Whatever `libcuda.so.1` the dynamic linker finds.
@@ -13,8 +13,8 @@ pub struct Surface {
 
 impl Surface {
     /// Loads the driver; nothing of it is called.
-    pub fn open() -> Result<Surface, String> {
-        Ok(Surface { loaded: Loaded::open(Path::new("libcuda.so.1")).map_err(|e| e.to_string())? })
+    pub fn open() -> Result<Surface, LoadError> {
+        Ok(Surface { loaded: Loaded::open(Path::new("libcuda.so.1"))? })
     }
 }
 

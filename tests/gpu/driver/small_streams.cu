@@ -1,4 +1,4 @@
-// What each call costs in a loop of streams that live for one small job (tests/apps/streams.cu): microseconds, mean; and how the creation of
+// What each call costs in a loop of streams that live for one small job (tests/programs/apps/streams.cu): microseconds, mean; and how the creation of
 // a stream develops. Built with nvcc alone; run natively and with `mrcuda run`. Arguments: `marked` records an event of a pool in each
 // stream that is destroyed before its work is done, as an executor does; `idle` destroys none of these.
 #include "timed.cuh"
