@@ -33,7 +33,7 @@ use written::Written;
 /// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time. In tests
 /// it is longer than a busy machine keeps a thread waiting.
 const PASSES: usize = 8;
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_micros(500) };
+const PASSES_TIME: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_micros(500) };
 /// With more changed lines than this (144 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
 /// Maximum number of changes in one pass whose pages are tracked as active.
@@ -191,7 +191,7 @@ impl Twins {
         let changes = loop {
             // Not by the time of the pass itself: one that was interrupted has the most to miss.
             let enough = passes.len() + 1 >= PASSES;
-            let last = enough && began.elapsed() > PATIENCE;
+            let last = enough && began.elapsed() > PASSES_TIME;
             let found = self.look_once(&active);
             if found.is_empty() {
                 return (in_order(newest(passes)), true);

@@ -79,9 +79,9 @@ impl Drop for Held {
 }
 
 /// Maximum number of images, however small: a job that compiles at run time has thousands.
-pub(crate) const MOST_IMAGES: usize = 1 << 20;
+pub(crate) const MAX_IMAGES: usize = 1 << 20;
 /// Maximum number of blocks of host memory: a process cannot have more mappings.
-pub(crate) const MOST_PINNED: usize = 1 << 16;
+pub(crate) const MAX_PINNED_BLOCKS: usize = 1 << 16;
 
 /// Reports once on the job's standard error (which a worker inherits) that a limit was reached: the error code that the program gets does
 /// not show it.

@@ -1,6 +1,6 @@
 //! Shows the progress of a move on a terminal. Ctrl-C asks whether to cancel the move or to leave it running.
 
-use crate::ask::{PATIENCE, connect, refused};
+use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
 use crate::table::{bytes, duration, printable};
@@ -71,7 +71,7 @@ pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Follo
             }
         }
         // Its end comes the other way.
-        if let Ok([it]) = job.report(Some(&id), Some(PATIENCE)).as_deref() {
+        if let Ok([it]) = job.report(Some(&id), Some(ANSWER_TIMEOUT)).as_deref() {
             draw(&line(it, rate.at(Instant::now(), it.bytes)));
         }
     }

@@ -4,7 +4,7 @@
 use rcuda_forwarder::{Endpoint, EndpointError};
 
 /// Maximum number of places of a job.
-const MOST: usize = 32;
+const MAX_PLACES: usize = 32;
 
 /// Validates a place specification. Returns it unchanged, except that the path of a socket or directory is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
@@ -54,8 +54,8 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     }
     // The job has this many address ranges.
     let count = text.split(',').count();
-    if count > MOST {
-        return Err(format!("{count} places: a job can have at most {MOST}"));
+    if count > MAX_PLACES {
+        return Err(format!("{count} places: a job can have at most {MAX_PLACES}"));
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))

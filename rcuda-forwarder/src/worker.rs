@@ -64,7 +64,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long after a connection for large copies that of the calls may end, so that the job has closed both.
 const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
 /// Maximum number of concurrent control requests, besides as many that end others.
@@ -74,7 +74,7 @@ const PEER_COPIES: usize = 64;
 /// Bytes of calls that wait in a helper before the job is slowed down: a helper has no limit of its own.
 const HELPER_QUEUE: u64 = 512 << 20;
 /// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
-const HELPER_PATIENCE: Duration = Duration::from_millis(50);
+const HELPER_QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
@@ -458,7 +458,7 @@ impl<P: Place> Worker<P> {
         while self.late.limit() == u64::MAX && self.late.bytes() > HELPER_QUEUE && !self.place.awaits_job() {
             if self.late.left() != left {
                 (left, since) = (self.late.left(), Instant::now());
-            } else if since.elapsed() >= HELPER_PATIENCE {
+            } else if since.elapsed() >= HELPER_QUEUE_TIMEOUT {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -468,7 +468,7 @@ impl<P: Place> Worker<P> {
             if self.late.left() != left || !self.place.awaits_job() {
                 (left, since) = (self.late.left(), Instant::now());
             }
-            if since.elapsed() > QUEUE_PATIENCE {
+            if since.elapsed() > QUEUE_TIMEOUT {
                 return Err(self.queue_is_full());
             }
         }

@@ -7,7 +7,7 @@ use tests::programs::LITMUS;
 use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 /// Some thousand short rounds, each of which waits for what it is told.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// What copies of memory do not promise.
 const OF_ONE_MEMORY: [&str; 2] = ["--except", "sb/"];
 
@@ -30,14 +30,14 @@ fn assert_right(outcome: &Outcome, least: usize) {
 fn at(scene: &Scene, place: &str, more: &[&str], least: usize) {
     let (program, rounds) = (Programs::get().path(Linkage::Static, LITMUS), rounds());
     let job = Job::start(scene, "job", &["--server", place], &program, &arguments(&rounds, more), &[]);
-    assert_right(&job.wait(PATIENCE), least);
+    assert_right(&job.wait(TIMEOUT), least);
 }
 
 #[test]
 fn natively_every_order_is_kept() {
     let scene = Scene::new("order-native");
     let (program, rounds) = (Programs::get().path(Linkage::Static, LITMUS), rounds());
-    assert_right(&Job::native(&scene, "native", &program, &arguments(&rounds, &[])).wait(PATIENCE), 1000);
+    assert_right(&Job::native(&scene, "native", &program, &arguments(&rounds, &[])).wait(TIMEOUT), 1000);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::own::{find_heap, grow_local};
 use super::state::modules::{Heap, Kept, Modules, Unit};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
-use crate::limits::{MOST_IMAGES, tell_once};
+use crate::limits::{MAX_IMAGES, tell_once};
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
@@ -53,8 +53,7 @@ impl Executor {
             if modules.images.contains_key(&head.hash) {
                 return Ok(());
             }
-            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES
-            {
+            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MAX_IMAGES {
                 tell_once(&modules.told, "module images", limits.images, "--max-images");
                 return Err(code::ERROR_OUT_OF_MEMORY);
             }

@@ -8,7 +8,7 @@
 use super::state::pinned::{From, Part, SlabPart, inside};
 use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
-use crate::limits::{MOST_PINNED, tell_once};
+use crate::limits::{MAX_PINNED_BLOCKS, tell_once};
 use crate::memory_file;
 use crate::steer::RESERVED_END;
 use cuda_api::code::{self, Code};
@@ -227,7 +227,7 @@ impl Executor {
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
         let HostPin { address, bytes, flags, apart, slab } = HostPin::get(&mut body).map_err(short)?;
-        if lock(&self.pinned.parts).len() >= MOST_PINNED {
+        if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         if apart {

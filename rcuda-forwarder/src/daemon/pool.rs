@@ -509,9 +509,9 @@ fn watch(
 }
 
 /// Waits for the end of a worker whose channel is closed; kills it on timeout.
-fn reap(child: &mut Child, patience: impl Fn() -> Duration) -> io::Result<ExitStatus> {
+fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatus> {
     let since = Instant::now();
-    while since.elapsed() < patience() {
+    while since.elapsed() < limit() {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }

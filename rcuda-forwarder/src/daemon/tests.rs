@@ -6,7 +6,7 @@ use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
 use crate::handshake::Trust;
-use crate::link::{Credentials, Landing, Link, LinkError, Patience, Transport, bulk_connect};
+use crate::link::{Credentials, Landing, Link, LinkError, TimeLimits, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
@@ -378,8 +378,8 @@ fn a_lost_client_frees_the_worker_whatever_it_does() {
 #[test]
 fn a_silent_worker_is_lost() {
     let s = Scene::new();
-    let patience = Patience { silence: Duration::from_millis(2500), ..Patience::default() };
-    let link = Link::connect_with(&s.at(0), Some(&s.credentials), &hello(), None, patience).unwrap();
+    let limits = TimeLimits { silence: Duration::from_millis(2500), ..TimeLimits::default() };
+    let link = Link::connect_with(&s.at(0), Some(&s.credentials), &hello(), None, limits).unwrap();
     let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Maximum number of lines of one message, which goes through the ring.
 const LINES: usize = 1600;
 /// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
-const MOST_ON_THEIR_WAY: usize = 1 << 16;
+const MAX_LINES_IN_FLIGHT: usize = 1 << 16;
 
 /// In place of a message's number: found, and not sent yet.
 const NOT_YET: u64 = u64::MAX;
@@ -201,7 +201,7 @@ impl State {
     /// Finds changes. From now on the worker's changes of these bytes are ignored.
     fn look(&mut self) -> (Vec<Line>, bool) {
         let (lines, whole) = self.twins.collect();
-        if lines.len() <= MOST_ON_THEIR_WAY {
+        if lines.len() <= MAX_LINES_IN_FLIGHT {
             self.expect(NOT_YET, &lines);
         }
         (lines, whole)
@@ -210,7 +210,7 @@ impl State {
     /// Records that lines, which are all that have been found, are about to be sent, in messages of [`LINES`].
     fn note(&mut self, lines: &[Line]) {
         self.on_their_way.retain(|(number, _)| *number != NOT_YET);
-        let few = lines.len() <= MOST_ON_THEIR_WAY;
+        let few = lines.len() <= MAX_LINES_IN_FLIGHT;
         for some in lines.chunks(LINES) {
             self.told += 1;
             if few {

@@ -141,8 +141,8 @@ fn exchange(seed: u64, breaks: bool) {
     let mut network = Network::new(seed);
     let by = if network.random().below(2) == 0 { By::Plain } else { By::Tls };
     let (ours, theirs) = connect(&mut network, by, breaks.then_some(THREADS * CALLS * 500));
-    let patience = Patience { silence: Duration::from_secs(300), ..Patience::default() };
-    let link = Link::start(ours, server(), info(), patience, Transport::Tcp, None).unwrap();
+    let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
+    let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
     link.set_fault_hook(|fault| assert_eq!(fault.id, FAILS));
     let wrong = AtomicUsize::new(0);
     let (lost, read) = thread::scope(|s| {
@@ -191,8 +191,8 @@ fn who_waits_for_room_in_the_ring_returns_when_the_connection_ends() {
         to_its_end(seed, move || {
             let mut network = Network::new(seed);
             let (ours, theirs) = connect(&mut network, By::Plain, None);
-            let patience = Patience { silence: Duration::from_secs(300), ..Patience::default() };
-            let link = Link::start(ours, server(), info(), patience, Transport::Tcp, None).unwrap();
+            let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
+            let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
             thread::scope(|s| {
                 // Nothing is read, so that the ring fills up.
                 let fill = || while link.send(WORKS, &[&[1; 100]]).is_ok() {};

@@ -25,10 +25,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// Pinned memory of a job beyond this is not registered at the target for a plan: calls of the job that allocate such memory wait meanwhile.
-const MOST_HOST_MEMORY: u64 = 64 << 20;
+const MAX_HOST_MEMORY: u64 = 64 << 20;
 
 /// Variables and heap of a job beyond this are not made at the target for a plan: others may need that memory.
-const MOST_CODE_MEMORY: u64 = 256 << 20;
+const MAX_CODE_MEMORY: u64 = 256 << 20;
 /// How long a target may take. Calls of the job that allocate pinned memory may wait for it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -59,11 +59,11 @@ fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &T
     let live = lock(&device.ledger).copy_live()?;
     let different = Different::since(device, target.device());
     live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
-    if bytes(&before) > MOST_CODE_MEMORY {
+    if bytes(&before) > MAX_CODE_MEMORY {
         return Ok(());
     }
     let (host_bytes, has_variables) = host_memory::needed_at(target);
-    if host_bytes <= MOST_HOST_MEMORY {
+    if host_bytes <= MAX_HOST_MEMORY {
         host_memory::settle(target, &mut BTreeMap::new())?;
     } else if has_variables {
         // Code with managed variables cannot be loaded without that memory.

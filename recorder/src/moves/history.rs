@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a move waits for the history: its file may be on a network that does not answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether a move has waited in vain. Then no other one waits: many of them may end at once, when the program ends.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
@@ -26,7 +26,7 @@ pub(super) fn keep(it: &Move) {
         let _ = tell.send(());
     };
     let waits = spawn::spawn("mrcuda-history", append).is_ok() && !IS_SILENT.load(Ordering::Acquire);
-    if waits && told.recv_timeout(PATIENCE).is_err() {
+    if waits && told.recv_timeout(HISTORY_TIMEOUT).is_err() {
         IS_SILENT.store(true, Ordering::Release);
     }
 }

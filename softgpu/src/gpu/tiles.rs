@@ -18,7 +18,7 @@ pub(crate) const TILE: u64 = 64 << 10;
 /// Where levels begin in a tail.
 const TAIL_STEP: u64 = 256;
 /// Maximum number of tiles of an array.
-const MOST_TILES: u64 = 1 << 26;
+const MAX_TILES: u64 = 1 << 26;
 
 /// The memory of a tile: what keeps it, and where it is.
 pub(crate) type Backing = Option<(Arc<Physical>, u64)>;
@@ -79,7 +79,7 @@ impl Tiling {
         let tail_bytes = tail_bytes.next_multiple_of(TILE);
         let tail = (used, tail_bytes / TILE);
         used += tail.1 * if layered && !deferred { shape.depth } else { 1 };
-        if used > MOST_TILES {
+        if used > MAX_TILES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         let layout = if deferred {

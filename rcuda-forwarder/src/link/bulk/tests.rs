@@ -234,7 +234,7 @@ fn carry(bulk: &Bulk, token: u64, offset: u64) {
 /// A stream takes only so many commands. The next copy waits for the others while they get on.
 #[test]
 fn a_copy_waits_for_room_in_its_stream() {
-    let bulk = Bulk { patience: LONG, ..Bulk::default() };
+    let bulk = Bulk { room_timeout: LONG, ..Bulk::default() };
     let mut from = [7; 100];
     let memory = memory(&mut from, true);
     let copies = fill_stream(&bulk, &memory);
