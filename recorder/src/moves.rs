@@ -9,9 +9,9 @@ use crate::base::spawn;
 use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
-use crate::move_error::{Failure, Late, Moment, MoveError};
+use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
 use crate::place::Spec;
-use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState, Trace};
+use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -378,10 +378,10 @@ impl Task {
     }
 
     /// Replaces the reported state of one GPU.
-    pub(crate) fn tell(&self, leg: &Leg, event: Option<EventKind>) {
+    pub(crate) fn tell(&self, gpu: &GpuMove, event: Option<EventKind>) {
         lock(&REGISTRY).change(&self.id, event, |it| {
-            if let Some(told) = it.legs.iter_mut().find(|l| l.gpu == leg.gpu) {
-                told.clone_from(leg);
+            if let Some(told) = it.legs.iter_mut().find(|l| l.gpu == gpu.gpu) {
+                told.clone_from(gpu);
             }
         });
     }
@@ -448,10 +448,10 @@ impl Task {
                 MoveState::Stopping => return Ok(()),
                 late => {
                     let how = match late {
-                        MoveState::Committed => Late::Committed { to: self.wanted.to.clone() },
-                        MoveState::Done => Late::Done,
-                        MoveState::Cancelled => Late::Cancelled,
-                        _ => Late::Failed,
+                        MoveState::Committed => MoveEnd::Committed { to: self.wanted.to.clone() },
+                        MoveState::Done => MoveEnd::Done,
+                        MoveState::Cancelled => MoveEnd::Cancelled,
+                        _ => MoveEnd::Failed,
                     };
                     return Err(MoveError::TooLate { id: self.id.clone(), how });
                 }
@@ -532,7 +532,7 @@ impl Task {
         let trace = self.tracer.as_ref().zip(tracing).map(|(tracer, tracing)| {
             let details = [("result", json!(told.state)), ("reason", json!(told.reason)), ("bytes", json!(told.bytes))];
             tracer.span(Track::Whole, &format!("move {}", self.id), begun, &details);
-            let gpus = told.legs.iter().map(|leg| (leg.gpu, format!("{} -> {}", leg.from, leg.to)));
+            let gpus = told.legs.iter().map(|gpu| (gpu.gpu, format!("{} -> {}", gpu.from, gpu.to)));
             Arc::new(tracer.end(tracing.end(), &gpus.collect::<Vec<_>>()))
         });
         // Before the end is reported: the job may end as well then.
@@ -543,8 +543,8 @@ impl Task {
             registry.end(&self.id, state, why.as_ref());
         }
         if let (MoveState::Failed, Some(why)) = (told.state, &told.reason) {
-            for leg in &told.legs {
-                tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", leg.gpu, leg.from);
+            for gpu in &told.legs {
+                tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", gpu.gpu, gpu.from);
             }
         }
         tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(told).line().trim_end());
@@ -602,13 +602,13 @@ fn accept(
     by: &str,
     run: Run,
 ) -> Result<String, MoveError> {
-    let legs = devices.iter().enumerate().map(|(number, device)| Leg {
+    let legs = devices.iter().enumerate().map(|(number, device)| GpuMove {
         gpu: device.index,
         from: device.whereabouts().place,
         to: to.get(number).map(Spec::to_string).unwrap_or_default(),
-        ..Leg::default()
+        ..GpuMove::default()
     });
-    let legs: Vec<Leg> = legs.collect();
+    let legs: Vec<GpuMove> = legs.collect();
     let mut registry = lock(&REGISTRY);
     if registry.closed {
         return Err(MoveError::JobEnded { at: None });
@@ -677,8 +677,8 @@ fn carry_out(job: &'static Job, run: Run) {
             registry.change(&task.id, Some(EventKind::Started), |it| {
                 it.state = MoveState::Running;
                 // Another move may have changed the places meanwhile.
-                for (leg, (device, _)) in it.legs.iter_mut().zip(task.targets(job)) {
-                    leg.from = device.whereabouts().place;
+                for (gpu, (device, _)) in it.legs.iter_mut().zip(task.targets(job)) {
+                    gpu.from = device.whereabouts().place;
                 }
             });
             task

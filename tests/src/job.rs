@@ -35,7 +35,7 @@ pub enum JobError {
     },
     /// A move exceeded its time limit.
     #[error("no answer within {} s", .0.as_secs())]
-    Late(Duration),
+    Timeout(Duration),
     /// The job is ending or has ended: there is no report of a move.
     #[error("{reason}")]
     Gone {
@@ -193,7 +193,7 @@ impl<'a> Job<'a> {
             // It may end at this moment.
             let _ = asker.kill();
             let _ = asker.wait();
-            return Err(JobError::Late(MOVE));
+            return Err(JobError::Timeout(MOVE));
         }
         let output = asker.wait_with_output()?;
         let report = Report(json_of(&output)?);
