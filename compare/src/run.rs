@@ -189,13 +189,13 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
 fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), String> {
     let runtime = own_directory(&setup.directory, "r")?;
     let all = |place: &str| (0..setup.gpus).map(|n| format!("{place}/{n}")).collect::<Vec<_>>().join(",");
-    let near = |place: &str| vec![place; setup.gpus as usize].join(",");
+    let each = |place: &str| vec![place; setup.gpus as usize].join(",");
     let start = match mode {
         Mode::Tcp | Mode::Moved => all(&places.tcp[0]),
         Mode::Unix => all(&places.unix[0]),
         // The first in the process, the others in helpers.
         Mode::Local => [vec!["local"], vec!["helper"; setup.gpus as usize - 1]].concat().join(","),
-        Mode::Helper => near("helper"),
+        Mode::Helper => each("helper"),
     };
     let mut command = Command::new(&setup.mrcuda);
     command.arg("run");
@@ -212,7 +212,7 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
     let targets = [
         "local".to_owned(),
         all(&places.tcp[1]),
-        near("helper"),
+        each("helper"),
         all(&places.unix[0]),
         all(&places.unix[1]),
         all(&places.tcp[0]),

@@ -74,7 +74,7 @@ pub(crate) fn gpus(text: &str) -> Result<String, String> {
 }
 
 /// Whether one of a list of places uses a GPU of this machine.
-pub(crate) fn any_near(list: &str) -> bool {
+pub(crate) fn any_on_this_machine(list: &str) -> bool {
     list.split(',').any(|p| ["local", "helper"].contains(&p.split(':').next().unwrap_or_default()))
 }
 
@@ -165,7 +165,7 @@ mod tests {
             assert!(places(bad).is_err(), "{bad}");
         }
         assert!(places(&["a:1"; 32].join(",")).is_ok());
-        assert!(any_near("a:1,helper:2") && !any_near("local-box:1,unix:/local/0"));
+        assert!(any_on_this_machine("a:1,helper:2") && !any_on_this_machine("local-box:1,unix:/local/0"));
     }
 
     #[test]

@@ -19,8 +19,8 @@ const MEMORY_V2: u32 = 2 << 24 | size_of::<MemoryV2>() as u32;
 const REACHES: c_int = 0;
 const REACHES_NOT: c_int = 5;
 /// `NVML_TOPOLOGY_SINGLE` and `NVML_TOPOLOGY_SYSTEM`
-const NEAR: c_int = 10;
-const FAR: c_int = 50;
+const TOPOLOGY_SINGLE: c_int = 10;
+const TOPOLOGY_SYSTEM: c_int = 50;
 /// `NVML_BRAND_NVIDIA`
 const BRAND: c_int = 14;
 /// `NVML_CLOCK_MEM`; clocks with higher numbers are unknown.
@@ -315,8 +315,8 @@ exports! {
     fn nvmlDeviceGetTopologyCommonAncestor: (one: Device, other: Device, level: *mut c_int) {
         with(one, false, |gpu, facts, index| {
             let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
-            let near = other == index || gpu.peers.contains(&(other as u32));
-            give(level, if other == index { 0 } else if near { NEAR } else { FAR })
+            let is_peer = gpu.peers.contains(&(other as u32));
+            give(level, if other == index { 0 } else if is_peer { TOPOLOGY_SINGLE } else { TOPOLOGY_SYSTEM })
         })
     }
 

@@ -162,7 +162,7 @@ fn all_or_none(job: &Job, to: &[(&'static Device, Spec)], is_parked: bool) -> Re
 /// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
 fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: impl Fn(&Device) -> Option<Spec>) -> Vec<Spec> {
     let stay = job.devices.iter().filter(|d| devices.iter().all(|c| c.index != d.index));
-    let taken: Vec<u32> = stay.filter_map(|d| at(d)?.near()).collect();
+    let taken: Vec<u32> = stay.filter_map(|d| at(d)?.local_number()).collect();
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 

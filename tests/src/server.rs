@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// The same GPU over shared memory.
-    pub fn near(&self, gpu: u32) -> String {
+    pub fn unix_place(&self, gpu: u32) -> String {
         format!("unix:{}/{gpu}", self.socket.display())
     }
 

@@ -17,7 +17,7 @@ fn moves_while(way: &str) {
     let native = Job::native(&scene, "native", &program, &[way, &file("open")]).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let places = [servers[0].place(0), servers[1].near(0), "local".to_owned(), servers[1].place(0)];
+    let places = [servers[0].place(0), servers[1].unix_place(0), "local".to_owned(), servers[1].place(0)];
     let mut job = Job::start(&scene, "job", &["--server", &places[0]], &program, &[way, &file("go")], &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     for to in places.iter().cycle().skip(1).take(MOVES) {
@@ -115,7 +115,7 @@ fn late(way: &str) {
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let server = Server::start(&scene, "one");
     for (name, place) in
-        [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())]
+        [("remote", server.place(0)), ("unix", server.unix_place(0)), ("inside", "local".into()), ("helper", "helper".into())]
     {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[way], &[]).wait(LIMIT);
         assert!(job.ok() && job.stdout == native.stdout, "{name}: {job:?}");

@@ -47,16 +47,16 @@ fn in_the_job_s_process_it_is_kept() {
 
 #[test]
 fn over_the_network_it_is_kept() {
-    let scene = Scene::new("order-far");
+    let scene = Scene::new("order-tcp");
     let server = Server::start(&scene, "one");
     at(&scene, &server.place(0), &OF_ONE_MEMORY, 1000);
 }
 
 #[test]
 fn where_pinned_memory_is_one_it_is_kept() {
-    let scene = Scene::new("order-near");
+    let scene = Scene::new("order-unix");
     let server = Server::start(&scene, "one");
-    at(&scene, &server.near(0), &["--unregistered"], 400);
+    at(&scene, &server.unix_place(0), &["--unregistered"], 400);
 }
 
 #[test]
@@ -68,5 +68,5 @@ fn in_a_helper_it_is_kept() {
 fn with_registered_memory_beside_pinned_memory_it_is_kept() {
     let scene = Scene::new("order-registered");
     let server = Server::start(&scene, "one");
-    at(&scene, &server.near(0), &OF_ONE_MEMORY, 1000);
+    at(&scene, &server.unix_place(0), &OF_ONE_MEMORY, 1000);
 }

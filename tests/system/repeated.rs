@@ -27,7 +27,7 @@ fn moved_again_and_again(name: &str, seed: u64) {
     // From some places to others memory is copied by the GPU, otherwise it travels.
     let servers = [Server::start_beside(&scene, "one"), Server::start(&scene, "two")];
     let [one, two] = &servers;
-    let places = [one.place(0), two.place(0), one.near(0), two.near(0), "local".to_owned(), "helper".to_owned()];
+    let places = [one.place(0), two.place(0), one.unix_place(0), two.unix_place(0), "local".to_owned(), "helper".to_owned()];
     let enough = scene.path.join("enough");
     let args = told(&enough);
     let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args.each_ref().map(String::as_str), &[]);

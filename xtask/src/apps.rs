@@ -74,8 +74,8 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
     let devices = args.gpus.to_string();
     let beside = [("SOFTGPU_SEED_ID", "local"), ("SOFTGPU_DEVICES", devices.as_str())];
     let servers = [Server::start_with(&scene, "one", &[], &beside), Server::start_with(&scene, "two", &[], &beside[1..])];
-    let (tcp, near) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.near(0)));
-    let places = Places::of_servers(tcp.each_ref().map(String::as_str), near.each_ref().map(String::as_str));
+    let (tcp, unix) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.unix_place(0)));
+    let places = Places::of_servers(tcp.each_ref().map(String::as_str), unix.each_ref().map(String::as_str));
     step(&format!("{} programs", programs.len()));
     let end = args.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let not_begun = AtomicUsize::new(0);

@@ -526,7 +526,7 @@ fn memory_goes_from_worker_to_worker() {
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {
             let a = scope.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
-            let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true });
+            let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true });
             (a.join().unwrap().unwrap(), b.unwrap())
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!() };
@@ -536,7 +536,7 @@ fn memory_goes_from_worker_to_worker() {
     source.control(&Control::HangUp { ticket }).unwrap();
     assert!(reason(source.control(&Control::RoundSource { ticket, tell: false })).contains("not known"));
     assert!(
-        target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(),
+        target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }).is_err(),
         "the other end has hung up"
     );
     // A job's own process can be an end, too.
@@ -544,7 +544,8 @@ fn memory_goes_from_worker_to_worker() {
     let mut streams = bulk_connect(&t.unix(1), &ticket, 2).unwrap();
     target.control(&Control::Accept { ticket }).unwrap();
     thread::scope(|scope| {
-        let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
+        let done =
+            scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }));
         for stream in &mut streams {
             stream.write_all(&vec![9; fake::MEMORY / 2]).unwrap();
         }
@@ -558,8 +559,8 @@ fn memory_goes_from_worker_to_worker() {
         let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
         target.control(&Control::Accept { ticket }).unwrap();
         thread::scope(|scope| {
-            let done =
-                scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
+            let done = scope
+                .spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }));
             for (number, stream) in (0..).zip(&mut streams) {
                 scope.spawn(move || stream.write_all(&vec![number; fake::MEMORY / 4]));
             }

@@ -148,7 +148,7 @@ impl<'a> DeviceMove<'a> {
     pub(super) fn again(mut self, helper: bool) -> DeviceMove<'a> {
         let (device, task, source, shape) = (self.device, self.task, self.source.clone(), self.shape.take());
         let (to, instead) = match self.unfit.take().filter(|_| helper) {
-            Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
+            Some(why) => (Spec::Helper(self.to.local_number()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
         let (owns_source, beside) = (std::mem::take(&mut self.owns_source), self.beside);
@@ -647,7 +647,8 @@ fn shown_by(source: &Place) -> Result<([u8; 32], Vec<[u64; 3]>), MoveError> {
 
 /// How many bytes of a source on the same GPU the target could adopt; `None` if it cannot, so that memory is copied.
 fn adoptable(source: &Place, target: &Place) -> Option<u64> {
-    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_far(source, target) {
+    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_apart(source, target)
+    {
         return None;
     }
     let asked = shown_by(source).and_then(|(offer, chunks)| Ok(target.control(&Control::CouldAdopt { offer, chunks })?));

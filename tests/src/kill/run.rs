@@ -159,7 +159,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let server = |spot: Option<Spot>, name: &str| {
         spot.filter(|spot| spot.has_server()).map(|spot| {
             // Where memory is shared it is the job's machine, with its GPUs; the others are machines of their own.
-            let machine = if spot == Spot::Near { MACHINE } else { name };
+            let machine = if spot == Spot::Unix { MACHINE } else { name };
             let env: Vec<_> = env.iter().copied().chain([("SOFTGPU_SEED_ID", machine)]).collect();
             Server::start_with(scene, name, &[], &env)
         })

@@ -269,8 +269,8 @@ enum Place {
     First,
     Second,
     /// At the same servers, over shared memory.
-    NearFirst,
-    NearSecond,
+    UnixFirst,
+    UnixSecond,
     /// Parked: nothing is executed until the next move.
     Memory,
     File,
@@ -283,8 +283,8 @@ impl Place {
         Place::OtherHelper,
         Place::First,
         Place::Second,
-        Place::NearFirst,
-        Place::NearSecond,
+        Place::UnixFirst,
+        Place::UnixSecond,
         Place::Memory,
         Place::File,
     ];
@@ -303,8 +303,8 @@ impl Place {
             Place::OtherHelper => format!("helper:{last}"),
             Place::First => servers[0].place(0),
             Place::Second => servers[1].place(last),
-            Place::NearFirst => servers[0].near(0),
-            Place::NearSecond => servers[1].near(last),
+            Place::UnixFirst => servers[0].unix_place(0),
+            Place::UnixSecond => servers[1].unix_place(last),
             Place::Memory => "memory".to_owned(),
             Place::File => format!("file:{}", directory.join("park").display()),
         }
