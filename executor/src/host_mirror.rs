@@ -11,8 +11,8 @@
 //! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
 //!   others: these few lines are applied within a short time, whichever of them is the flag.
 
+mod changes;
 mod line;
-mod told;
 mod written;
 
 use cuda_api::lock::lock;
@@ -23,10 +23,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use changes::joined;
+use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use line::Line;
 use line::{LINE, PAGE, WORDS, of_word};
-pub use told::joined;
-use told::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use written::UnseenWriter;
 use written::Written;
 
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn one_s_own_change_stays_and_is_told() {
+    fn one_s_own_change_stays_and_is_reported() {
         let (mut a, mut b) = (Side::new(), Side::new());
         a.bytes()[100] = 1;
         b.bytes()[100] = 2;
@@ -578,10 +578,10 @@ mod tests {
     /// be.
     #[test]
     fn what_was_written_before_is_told_before() {
-        KINDS.iter().for_each(|kind| told_before(Side::of(*kind), Side::new()));
+        KINDS.iter().for_each(|kind| answered_before(Side::of(*kind), Side::new()));
     }
 
-    fn told_before(a: Side, mut b: Side) {
+    fn answered_before(a: Side, mut b: Side) {
         let (from, to) = (a.at(), b.at());
         let words = PAGES * PAGE as usize / 8;
         // A step permutes all words so that neighbours are far apart.

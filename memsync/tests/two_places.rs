@@ -136,12 +136,12 @@ impl Place {
 fn second(list: &str) {
     // SAFETY: descriptors that the first process made for this one.
     let mut sockets = list.split(' ').map(|fd| unsafe { UnixStream::from_raw_fd(fd.parse().expect("descriptor")) });
-    let mut told = sockets.next().expect("connection");
+    let mut control = sockets.next().expect("connection");
     let mut conns: Vec<Box<dyn Stream>> = sockets.map(|s| Box::new(s) as Box<dyn Stream>).collect();
     let p = Place::prepared();
-    told.write_all(b"!").expect("ready");
+    control.write_all(b"!").expect("ready");
     let mut word = [0];
-    while told.read_exact(&mut word).is_ok() {
+    while control.read_exact(&mut word).is_ok() {
         let answer = match word[0] {
             b'p' | b'v' | b'c' => match run_target(
                 &p.0,
@@ -160,8 +160,8 @@ fn second(list: &str) {
             }
             _ => break,
         };
-        told.write_all(&(answer.len() as u32).to_le_bytes()).expect("answer");
-        told.write_all(answer.as_bytes()).expect("answer");
+        control.write_all(&(answer.len() as u32).to_le_bytes()).expect("answer");
+        control.write_all(answer.as_bytes()).expect("answer");
     }
     p.0.close();
 }

@@ -232,11 +232,11 @@ fn open(
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
                 let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
-                let told = refused(to, &why);
+                let error = refused(to, &why);
                 if !again || Instant::now() + 2 * pause >= deadline {
-                    return Err(told);
+                    return Err(error);
                 }
-                before = Some(told);
+                before = Some(error);
             }
         }
         drop(conn);

@@ -237,7 +237,7 @@ fn carry_out(
     let parking = Parking { before: parked.get().is_some(), after: device_moves.iter().all(DeviceMove::parks) };
     let mut protocol = Protocol::new(device_moves.len(), task.max_downtime(), task.patience().is_some(), parking);
     let mut mover = Mover::new(job, task, moving, device_moves, parked);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         loop {
             let mut event = None;
@@ -250,18 +250,18 @@ fn carry_out(
                     Action::Run(ticket, Request::Device(number, step)) => {
                         let device_move = mover.device_moves[number].take().ok_or_else(|| MoveError::missing("device move"))?;
                         // The receiver lives as long as this scope.
-                        let end = move |tell: &Sender<_>, device_move, answer| {
-                            drop(tell.send((number, device_move, Event::Answer(ticket, answer))))
+                        let end = move |sender: &Sender<_>, device_move, answer| {
+                            drop(sender.send((number, device_move, Event::Answer(ticket, answer))))
                         };
                         if mover.device_moves.len() == 1 {
                             let mut device_move = device_move;
                             let answer = take(&mut device_move, step, job, false);
-                            end(&tell, device_move, answer);
+                            end(&sender, device_move, answer);
                             continue;
                         }
                         // The device move is not lost if there is no thread for it.
                         let device_move = Arc::new(Mutex::new(Some(device_move)));
-                        let (theirs, ended) = (device_move.clone(), tell.clone());
+                        let (theirs, ended) = (device_move.clone(), sender.clone());
                         let started = spawn::scoped(threads, "mrcuda-gpu-move", move || {
                             let Some(mut device_move) = lock(&theirs).take() else { return };
                             let answer = take(&mut device_move, step, job, true);
@@ -271,7 +271,7 @@ fn carry_out(
                             && let Some(device_move) = lock(&device_move).take()
                         {
                             let why = MoveError::no_thread(error).into();
-                            end(&tell, device_move, Err(Failed { why, unfit: false }));
+                            end(&sender, device_move, Err(Failed { why, unfit: false }));
                         }
                     }
                     Action::Interrupt(number) => task.interrupt(mover.devices[number].index),
@@ -289,7 +289,7 @@ fn carry_out(
             let event = match event {
                 Some(event) => event,
                 None => {
-                    let (number, device_move, event): Ended<'_> = told.recv().map_err(|_| internal_error::of_thread())?;
+                    let (number, device_move, event): Ended<'_> = receiver.recv().map_err(|_| internal_error::of_thread())?;
                     mover.device_moves[number] = Some(device_move);
                     event
                 }

@@ -113,11 +113,11 @@ struct Entry {
 
 impl Entry {
     /// The report, and the trace that belongs to it.
-    fn told_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
-        (self.told(), self.trace.clone())
+    fn report_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
+        (self.report(), self.trace.clone())
     }
 
-    fn told(&self) -> Move {
+    fn report(&self) -> Move {
         let mut it = self.it.clone();
         if let (Some(begun), false) = (self.begun, it.state.is_over()) {
             it.total_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -167,7 +167,7 @@ impl Registry {
         let Some(entry) = self.find(id) else { return };
         change(&mut entry.it);
         entry.it.sum_up();
-        let it = entry.told();
+        let it = entry.report();
         if let Some(event) = event {
             self.seq += 1;
             self.events.push_back(Event { seq: self.seq, event, it });
@@ -189,7 +189,7 @@ impl Registry {
 
     /// The report that a move will have when it has ended.
     fn ended(&mut self, id: &str, state: MoveState, why: Option<&Failure>) -> Option<Move> {
-        let mut it = self.find(id)?.told();
+        let mut it = self.find(id)?.report();
         end(&mut it, state, why);
         Some(it)
     }
@@ -334,13 +334,13 @@ impl Task {
         limit: Option<Duration>,
         work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
     ) -> Option<Result<T, MoveError>> {
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
-        if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(sender.send(work()))) {
             return Some(Err(MoveError::no_thread(error)));
         }
         let since = Instant::now();
         loop {
-            match told.recv_timeout(POLL_INTERVAL) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => match self.check() {
                     Ok(()) if limit.is_some_and(|limit| since.elapsed() > limit) => return None,
@@ -380,8 +380,8 @@ impl Task {
     /// Replaces the reported state of one GPU.
     pub(crate) fn tell(&self, gpu: &GpuMove, event: Option<EventKind>) {
         lock(&REGISTRY).change(&self.id, event, |it| {
-            if let Some(told) = it.legs.iter_mut().find(|l| l.gpu == gpu.gpu) {
-                told.clone_from(gpu);
+            if let Some(report) = it.legs.iter_mut().find(|l| l.gpu == gpu.gpu) {
+                report.clone_from(gpu);
             }
         });
     }
@@ -434,10 +434,10 @@ impl Task {
             match entry.it.state {
                 MoveState::Queued => {
                     registry.end(&self.id, why.state(), Some(&self.abandoned(why, None).into()));
-                    let told = registry.find(&self.id).map(|e| e.told());
+                    let report = registry.find(&self.id).map(|e| e.report());
                     drop(registry);
                     self.end_limits();
-                    told.iter().for_each(history::keep);
+                    report.iter().for_each(history::keep);
                     return Ok(());
                 }
                 MoveState::Running => {
@@ -528,26 +528,26 @@ impl Task {
             let ended = registry.ended(&self.id, state, why.as_ref()).map(|it| Move { total_ms, ..it });
             (state, why, ended)
         };
-        let Some(told) = ended else { return };
+        let Some(report) = ended else { return };
         let trace = self.tracer.as_ref().zip(tracing).map(|(tracer, tracing)| {
-            let details = [("result", json!(told.state)), ("reason", json!(told.reason)), ("bytes", json!(told.bytes))];
+            let details = [("result", json!(report.state)), ("reason", json!(report.reason)), ("bytes", json!(report.bytes))];
             tracer.span(Track::Whole, &format!("move {}", self.id), begun, &details);
-            let gpus = told.legs.iter().map(|gpu| (gpu.gpu, format!("{} -> {}", gpu.from, gpu.to)));
+            let gpus = report.legs.iter().map(|gpu| (gpu.gpu, format!("{} -> {}", gpu.from, gpu.to)));
             Arc::new(tracer.end(tracing.end(), &gpus.collect::<Vec<_>>()))
         });
         // Before the end is reported: the job may end as well then.
-        history::keep(&told);
+        history::keep(&report);
         {
             let mut registry = lock(&REGISTRY);
             registry.keep_trace(&self.id, trace);
             registry.end(&self.id, state, why.as_ref());
         }
-        if let (MoveState::Failed, Some(why)) = (told.state, &told.reason) {
-            for gpu in &told.legs {
+        if let (MoveState::Failed, Some(why)) = (report.state, &report.reason) {
+            for gpu in &report.legs {
                 tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", gpu.gpu, gpu.from);
             }
         }
-        tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(told).line().trim_end());
+        tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(report).line().trim_end());
     }
 }
 
@@ -691,18 +691,18 @@ fn carry_out(job: &'static Job, run: Run) {
 pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
     let mut registry = lock(&REGISTRY);
     loop {
-        let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
-        if told.state.is_over() {
+        let (report, trace) = registry.find(id).ok_or_else(|| no_such(id))?.report_with_trace();
+        if report.state.is_over() {
             drop(registry);
-            return Ok(with(told, trace));
+            return Ok(with(report, trace));
         }
         registry = wait(&CHANGED, registry);
     }
 }
 
 /// A report with its trace.
-fn with(told: Move, trace: Option<Arc<Trace>>) -> Move {
-    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..told }
+fn with(report: Move, trace: Option<Arc<Trace>>) -> Move {
+    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..report }
 }
 
 /// Cancels the given move, or the one that is under way, and waits until it is over.
@@ -742,11 +742,11 @@ pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     let mut registry = lock(&REGISTRY);
     match id {
         Some(id) => {
-            let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
+            let (report, trace) = registry.find(id).ok_or_else(|| no_such(id))?.report_with_trace();
             drop(registry);
-            Ok(vec![with(told, trace)])
+            Ok(vec![with(report, trace)])
         }
-        None => Ok(registry.entries.iter().map(Entry::told).collect()),
+        None => Ok(registry.entries.iter().map(Entry::report).collect()),
     }
 }
 

@@ -67,14 +67,14 @@ fn an_internal_error_stays_and_the_job_does_not_move() {
         let fault = [("MRCUDA_FAULT", "wait!")];
         let args = ["error", go.to_str().unwrap()];
         let mut job = Job::start(&scene, name, &["--server", &from], &program, &args, &fault);
-        let results = |told: &str| told.lines().filter(|l| *l == "cudaErrorUnknown").count();
-        let told = wait_for(LIMIT, || (results(&job.stderr()) == 2 || !job.runs()).then(|| job.stderr()));
-        let told = told.expect("the program says what its calls say");
-        let named = told.lines().find(|l| l.starts_with("mrcuda: internal error in cu") && l.contains("CUDA_ERROR_UNKNOWN"));
-        let named = named.unwrap_or_else(|| panic!("{name}: {told}"));
+        let results = |stderr: &str| stderr.lines().filter(|l| *l == "cudaErrorUnknown").count();
+        let stderr = wait_for(LIMIT, || (results(&job.stderr()) == 2 || !job.runs()).then(|| job.stderr()));
+        let stderr = stderr.expect("the program says what its calls say");
+        let named = stderr.lines().find(|l| l.starts_with("mrcuda: internal error in cu") && l.contains("CUDA_ERROR_UNKNOWN"));
+        let named = named.unwrap_or_else(|| panic!("{name}: {stderr}"));
         let what = named.trim_start_matches("mrcuda: ").split(": ").next().unwrap();
         assert!(what.contains(".rs:"), "file and line: {what}");
-        assert_eq!(results(&told), 2, "{name}: {told}");
+        assert_eq!(results(&stderr), 2, "{name}: {stderr}");
         for reason in
             [job.migrate(&to).map(|r| r.reason().to_owned()).unwrap_or_else(|why| why.to_string()), plan(&scene, &job, &to)]
         {

@@ -50,9 +50,9 @@ fn cheap(place: impl Fn(&Server) -> String, name: &str, patterns: &[(&str, u64, 
     let mut wrong = Vec::new();
     for (pattern, trips, words) in patterns {
         let (waits, calls) = cost(&scene, &place, pattern);
-        let told = calls.get("HostDone").copied().unwrap_or(0);
-        if (waits, told) != (trips * 100, words * 100) {
-            wrong.push(format!("{pattern}: {waits} and {told} hundredths instead of {trips} and {words}: {calls:?}"));
+        let messages = calls.get("HostDone").copied().unwrap_or(0);
+        if (waits, messages) != (trips * 100, words * 100) {
+            wrong.push(format!("{pattern}: {waits} and {messages} hundredths instead of {trips} and {words}: {calls:?}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

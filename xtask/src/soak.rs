@@ -62,8 +62,8 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let directory = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
-    let told = args.moves_at_least.is_some();
-    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, told);
+    let stoppable = args.moves_at_least.is_some();
+    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, stoppable);
     let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));

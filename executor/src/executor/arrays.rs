@@ -122,8 +122,8 @@ impl Executor {
             arrays.objects.insert(op.handle, (number, surface));
         }
         // A number other than the requested one is unused: the replayer sees that it differs.
-        let told = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };
-        Ok((number, told))
+        let sampling = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };
+        Ok((number, sampling))
     }
 
     pub(super) fn end_object(&self, handle: u64) -> Result<(), Code> {

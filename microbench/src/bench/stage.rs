@@ -253,14 +253,14 @@ impl Drop for Process {
 
 /// Lines as they come; the thread reads to the end, so that the process never waits for a reader.
 fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             // There may be no listener any more.
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
-    told
+    receiver
 }
 
 /// The first server's GPU, over TLS: where jobs begin.

@@ -258,10 +258,10 @@ fn who_is_to_be_called_hears_of_a_lost_worker() {
     let s = Scene::new();
     let link = s.link(0);
     kernel(&link, 3, 60_000_000);
-    let (told, heard) = std::sync::mpsc::channel();
-    link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], move |answer| told.send(answer).unwrap()).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], move |answer| sender.send(answer).unwrap()).unwrap();
     link.send(fake::PANIC, &[]).unwrap();
-    assert!(heard.recv_timeout(Duration::from_secs(20)).unwrap().is_err());
+    assert!(receiver.recv_timeout(Duration::from_secs(20)).unwrap().is_err());
     assert!(link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], |_| panic!("not called")).is_err());
 }
 

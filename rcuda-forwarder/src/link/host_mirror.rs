@@ -50,7 +50,7 @@ impl std::fmt::Debug for Alike {
 struct State {
     twins: Twins,
     /// Number of messages sent.
-    told: u64,
+    messages: u64,
     /// Changes that the worker may not have applied: number of the message, then lines and masks of their bytes in
     /// order.
     on_their_way: VecDeque<(u64, Vec<(u64, u64)>)>,
@@ -58,7 +58,7 @@ struct State {
 
 impl Default for State {
     fn default() -> State {
-        State { twins: Twins::of_job(), told: 0, on_their_way: VecDeque::new() }
+        State { twins: Twins::of_job(), messages: 0, on_their_way: VecDeque::new() }
     }
 }
 
@@ -212,9 +212,9 @@ impl State {
         self.on_their_way.retain(|(number, _)| *number != NOT_YET);
         let few = lines.len() <= MAX_LINES_IN_FLIGHT;
         for some in lines.chunks(LINES) {
-            self.told += 1;
+            self.messages += 1;
             if few {
-                self.expect(self.told, some);
+                self.expect(self.messages, some);
             }
         }
     }

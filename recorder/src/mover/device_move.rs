@@ -6,7 +6,7 @@ use super::deferred::{DeferredRecords, Due};
 use super::fit::{self, Different};
 use super::protocol::{Report, Step};
 use super::rehearsal::rehearse_in_time;
-use super::residence::{ToldFunctions, not_resident, told_functions, weaker_function};
+use super::residence::{KnownFunctions, known_functions, not_resident, weaker_function};
 use super::times::{keep_event_times, record_reference};
 use super::to_place::replay_to;
 use crate::base::log::lock;
@@ -271,7 +271,8 @@ impl<'a> DeviceMove<'a> {
     fn replay(&mut self, job: &Job) -> Result<(), Failure> {
         self.phase("replay", |device_move| {
             // Before the copy, which then has the uses of all of them.
-            let told = if device_move.different.any() { told_functions(job, device_move.device) } else { ToldFunctions::new() };
+            let known =
+                if device_move.different.any() { known_functions(job, device_move.device) } else { KnownFunctions::new() };
             let copy = lock(&device_move.device.ledger).begin_move()?;
             if device_move.parks() {
                 // The journal stays in this process, but a place must be able to replay it later.
@@ -285,7 +286,7 @@ impl<'a> DeviceMove<'a> {
                 (count.chunks, count.chunk_bytes, count.modules);
             device_move.adopt(live.iter().copied())?;
             device_move.feed(live)?;
-            device_move.check_made(job, &told)?;
+            device_move.check_made(job, &known)?;
             device_move.target_clock = record_reference(job, device_move.target()?)?;
             Ok(())
         })
@@ -324,14 +325,14 @@ impl<'a> DeviceMove<'a> {
     }
 
     /// Checks what the job has made so far, if the target differs: tensor maps, the grids of cooperative launches, and functions.
-    fn check_made(&self, job: &Job, told: &ToldFunctions) -> Result<(), MoveError> {
+    fn check_made(&self, job: &Job, known: &KnownFunctions) -> Result<(), MoveError> {
         if !self.different.any() {
             return Ok(());
         }
         let (device, target) = (self.device, self.target()?);
         fit::state_blockers(job, device, self.different).map_or(Ok(()), Err)?;
         not_resident(job, device, target)?.map_or(Ok(()), Err)?;
-        weaker_function(job, device, target, told)?.map_or(Ok(()), Err)
+        weaker_function(job, device, target, known)?.map_or(Ok(()), Err)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
@@ -346,8 +347,8 @@ impl<'a> DeviceMove<'a> {
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
         self.blame(replayed)?;
         // The job may have made more meanwhile.
-        let told = if self.different.any() { told_functions(job, self.device) } else { ToldFunctions::new() };
-        Ok(self.check_made(job, &told)?)
+        let known = if self.different.any() { known_functions(job, self.device) } else { KnownFunctions::new() };
+        Ok(self.check_made(job, &known)?)
     }
 
     /// Opens the data connections.
@@ -436,9 +437,9 @@ impl<'a> DeviceMove<'a> {
             // It stays in this process.
             return Ok(());
         }
-        let mut told = std::mem::take(&mut self.host_blocks);
-        host_memory::settle(self.target()?, &mut told)?;
-        self.host_blocks = told;
+        let mut known = std::mem::take(&mut self.host_blocks);
+        host_memory::settle(self.target()?, &mut known)?;
+        self.host_blocks = known;
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! instances, textures). They place nothing that code depends on, and whether there is room for them is known.
 
 use super::fit::Different;
-use super::residence::{not_resident, told_functions, weaker_function};
+use super::residence::{known_functions, not_resident, weaker_function};
 use super::to_place::replay_to;
 use crate::base::log::lock;
 use crate::base::spawn;
@@ -54,7 +54,7 @@ pub(super) fn rehearse_in_time(job: &Job, device: &Device, source: &Place, targe
 
 /// Loads the job's code at a target that was opened for a plan. An error is a blocker.
 fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
-    let told = told_functions(job, device);
+    let known = known_functions(job, device);
     let before = code(source)?;
     let live = lock(&device.ledger).copy_live()?;
     let different = Different::since(device, target.device());
@@ -72,7 +72,7 @@ fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &T
     replay_to(target, code_records(live.iter()), task)?;
     if different.any() {
         not_resident(job, device, target)?.map_or(Ok(()), Err)?;
-        weaker_function(job, device, target, &told)?.map_or(Ok(()), Err)?;
+        weaker_function(job, device, target, &known)?.map_or(Ok(()), Err)?;
     }
     let there = code(target)?;
     // The target has what the job had when its journal was copied. If the job has loaded code meanwhile, only a move can compare.

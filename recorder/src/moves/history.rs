@@ -17,16 +17,16 @@ pub(super) fn keep(it: &Move) {
     let Some(directory) = config::get().ok().and_then(|config| config.history.as_ref()) else { return };
     let program = base::program().display().to_string();
     let past = Past { pid: std::process::id(), program, it: it.clone() };
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let append = move || {
         if let Err(why) = history::append(directory, &past) {
             tracing::debug!(target: "migrate", "the move is not in the history: {}: {why}", directory.display());
         }
         // Nobody may wait any more.
-        let _ = tell.send(());
+        let _ = sender.send(());
     };
     let waits = spawn::spawn("mrcuda-history", append).is_ok() && !IS_SILENT.load(Ordering::Acquire);
-    if waits && told.recv_timeout(HISTORY_TIMEOUT).is_err() {
+    if waits && receiver.recv_timeout(HISTORY_TIMEOUT).is_err() {
         IS_SILENT.store(true, Ordering::Release);
     }
 }

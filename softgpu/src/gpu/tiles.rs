@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn what_is_smaller_than_a_tile_is_a_tail() {
-        let told = |shape: Shape| Tiling::new(&[shape]).map(|t| (t.layout.tail_level, t.layout.tail_bytes, t.layout.flags));
-        assert_eq!(told(Shape { width: 20, height: 10, ..PLAIN }), Ok((0, TILE, ONE_TAIL)));
-        assert_eq!(told(PLAIN), Ok((0, 0, 0)));
+        let tail = |shape: Shape| Tiling::new(&[shape]).map(|t| (t.layout.tail_level, t.layout.tail_bytes, t.layout.flags));
+        assert_eq!(tail(Shape { width: 20, height: 10, ..PLAIN }), Ok((0, TILE, ONE_TAIL)));
+        assert_eq!(tail(PLAIN), Ok((0, 0, 0)));
         for bad in [Shape { flags: SPARSE | SURFACE, ..PLAIN }, Shape { height: 0, ..PLAIN }] {
-            assert_eq!(told(bad), Err(BAD));
+            assert_eq!(tail(bad), Err(BAD));
         }
     }
 

@@ -78,17 +78,17 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
         Ok(child) => child,
         Err(e) => return (String::new(), End::Early(e.to_string())),
     };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let out = child.stdout.take();
     std::thread::spawn(move || {
         for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
             // Nobody listens any more after a case that hangs.
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
     let (mut text, mut open) = (String::new(), None);
     let hangs = loop {
-        match clock::receive(&told, timeout(open.as_ref().map(|(_, what): &(u32, String)| what.as_str()))) {
+        match clock::receive(&receiver, timeout(open.as_ref().map(|(_, what): &(u32, String)| what.as_str()))) {
             Ok(line) => read(section, &line, &mut text, &mut open),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,

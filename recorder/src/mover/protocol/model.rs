@@ -289,8 +289,8 @@ impl World {
     /// A step ends.
     fn answer(&mut self, at: usize, result: Result<Report<Why>, Failed<Why>>, mistake: Mistake) {
         let (ticket, request) = self.running.remove(at);
-        let (ok, mut told) = (matches!(result, Ok(Report::Done)), result);
-        self.tries -= usize::from(self.protocol.patient && matches!(told, Ok(Report::Busy { .. })));
+        let (ok, mut answer) = (matches!(result, Ok(Report::Done)), result);
+        self.tries -= usize::from(self.protocol.patient && matches!(answer, Ok(Report::Busy { .. })));
         match request {
             Request::Device(device, Step::Prepare) => self.devices[device].target = Target::Open { usable: ok },
             Request::Device(device, Step::Delta) => self.devices[device].proved = ok,
@@ -300,13 +300,13 @@ impl World {
                 self.committed = true;
                 self.devices.iter_mut().for_each(|device| device.target = Target::Executes);
                 if mistake == Mistake::FailsAfterTheCommit {
-                    told = Err(Failed { why: Why::Step, unfit: false });
+                    answer = Err(Failed { why: Why::Step, unfit: false });
                 }
             }
             _ => {}
         }
         match (mistake, request) {
-            (Mistake::ForgetsTheFailureOfALaterDevice, Request::Device(1, _)) if told.is_err() => told = Ok(Report::Done),
+            (Mistake::ForgetsTheFailureOfALaterDevice, Request::Device(1, _)) if answer.is_err() => answer = Ok(Report::Done),
             (Mistake::CommitsWhatIsNotCompared, Request::Device(_, Step::ReplayDeferred))
                 if ok && self.protocol.running.len() == 1 =>
             {
@@ -314,8 +314,8 @@ impl World {
             }
             _ => {}
         }
-        self.failed |= told.is_err();
-        self.protocol.handle(Event::Answer(ticket, told));
+        self.failed |= answer.is_err();
+        self.protocol.handle(Event::Answer(ticket, answer));
         if mistake == Mistake::ReopensWithoutBound {
             (self.protocol.reopenings, self.protocol.catch_ups) = (1, 1);
         }
