@@ -341,12 +341,12 @@ impl Stream {
             done += some;
         }
         self.read.store(reading.position, Ordering::SeqCst);
-        self.give_credit(&mut reading);
+        self.send_credit(&mut reading);
         Ok(n)
     }
 
     /// Tells the other end how much was read, if it may need that soon.
-    fn give_credit(&self, reading: &mut Reading) {
+    fn send_credit(&self, reading: &mut Reading) {
         let messages = self.messages.load(Ordering::SeqCst);
         let is_empty = self.arrived.load(Ordering::SeqCst) == reading.position;
         let bytes = reading.position - reading.credited;
