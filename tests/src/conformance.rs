@@ -48,12 +48,6 @@ pub struct TranscriptError {
     outcome: Outcome,
 }
 
-impl From<TranscriptError> for String {
-    fn from(e: TranscriptError) -> String {
-        e.to_string()
-    }
-}
-
 /// The transcript of the driver itself.
 pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, TranscriptError> {
     let args = plan.args();

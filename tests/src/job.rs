@@ -55,12 +55,6 @@ pub enum JobError {
     NoMoves,
 }
 
-impl From<JobError> for String {
-    fn from(e: JobError) -> String {
-        e.to_string()
-    }
-}
-
 /// How a process ended, and what it wrote.
 #[derive(Debug, Clone)]
 pub struct Outcome {

@@ -102,12 +102,6 @@ pub enum CellError {
     Left(#[from] LeftError),
 }
 
-impl From<CellError> for String {
-    fn from(e: CellError) -> String {
-        e.to_string()
-    }
-}
-
 /// How a cell ended, if it ended as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

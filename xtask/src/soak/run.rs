@@ -1,5 +1,6 @@
 //! One run of the soak, and the native runs that it is compared with.
 
+use crate::error::Error;
 use ::tests::scene::{Hardware, MACHINE, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
 use cuda_api::lock::lock;
@@ -144,7 +145,7 @@ impl References {
         lock(&self.known).entry(subject.to_string()).or_default().clone()
     }
 
-    pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
+    pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, Error> {
         let cell = self.cell(subject);
         let mut known = lock(&cell);
         if let Some(known) = &*known {
@@ -154,14 +155,14 @@ impl References {
         let mut scene = Scene::at(&directory, self.hardware);
         let limit = LIMIT + Duration::from_secs(4 * u64::from(self.seconds));
         let seed: Vec<String> = subject.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]).collect();
-        let native = |args: &[String]| -> Result<Outcome, String> {
+        let native = |args: &[String]| -> Result<Outcome, Error> {
             let args: Vec<&str> = args.iter().chain(&seed).map(String::as_str).collect();
             let outcome = Job::native(&scene, "native", &subject.path, &args).wait(limit);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             match right {
                 true => Ok(outcome),
-                false if outcome.hung => Err(format!("{subject}, natively: {}", cut_off(limit))),
-                false => Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)),
+                false if outcome.hung => Err(Error::Found(format!("{subject}, natively: {}", cut_off(limit)))),
+                false => Err(Error::Found(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr))),
             }
         };
         let stoppable = self.stoppable && can_be_stopped(subject.program());
@@ -190,7 +191,7 @@ impl References {
             reference.expected = still.wall;
             if let Some(why) = still.verdict.why() {
                 scene.keep();
-                return Err(format!("{subject} fails remotely, without a move: {why}"));
+                return Err(Error::Found(format!("{subject} fails remotely, without a move: {why}")));
             }
         }
         *known = Some(reference.clone());
@@ -239,7 +240,7 @@ fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
-fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, String>) -> Result<u32, String> {
+fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, Error>) -> Result<u32, Error> {
     /// Less than this tells nothing on a busy machine.
     const TELLING: f64 = 0.25;
     let wall = |many: u32| native(&steps(many)).map(|o| o.wall.as_secs_f64());
@@ -461,7 +462,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
-    let mut trouble = job.wait_ready(START).err().map(String::from);
+    let mut trouble = job.wait_ready(START).err().map(|e| e.to_string());
     let (mut random, mut at) = (Random::new(plan.seed), plan.start);
     let succeeded = |moves: &[(Duration, Report)]| moves.iter().filter(|(_, report)| report.ok()).count();
     let mut planned = plan.moves.iter().filter(|_| !reference.stoppable);
