@@ -3,6 +3,7 @@
 use super::cubin::Cubin;
 use super::kind::{Entry, EntryKind, ImageError, Result, Room, trim_zeros};
 use super::source::{u16_at, u32_at, u64_at};
+use std::borrow::Cow;
 use std::io::Read;
 
 /// Bytes of the fixed part of an entry's header.
@@ -88,16 +89,16 @@ fn generation(capability: u32) -> u32 {
 
 /// Calls `f` with each entry of the fat binary that a GPU of this capability may use (or any GPU, without one), or with
 /// the error in it.
-pub(super) fn visit(
-    bytes: &[u8],
+pub(super) fn visit<'a>(
+    bytes: &'a [u8],
     room: &mut Room,
     capability: Option<u32>,
-    f: &mut dyn FnMut(Result<Entry>) -> Result<()>,
+    f: &mut dyn FnMut(Result<Entry<'a>>) -> Result<()>,
 ) -> Result<()> {
     let Some(capability) = capability else { return visit_some(bytes, room, &mut |_| true, f) };
     let mut finished = false;
     visit_some(bytes, room, &mut |stored| stored.kind() != EntryKind::Ptx && stored.may_run_on(capability), &mut |entry| {
-        let exact = |e: &Entry| e.kind == EntryKind::Cubin && e.sm == capability && Cubin::parse(&e.bytes).is_ok();
+        let exact = |e: &Entry<'_>| e.kind == EntryKind::Cubin && e.sm == capability && Cubin::parse(&e.bytes).is_ok();
         finished |= entry.as_ref().is_ok_and(exact);
         f(entry)
     })?;
@@ -106,11 +107,11 @@ pub(super) fn visit(
 }
 
 /// Calls `f` with each entry that is `wanted`, or with the error in it.
-fn visit_some(
-    bytes: &[u8],
+fn visit_some<'a>(
+    bytes: &'a [u8],
     room: &mut Room,
     wanted: &mut dyn FnMut(&Stored<'_>) -> bool,
-    f: &mut dyn FnMut(Result<Entry>) -> Result<()>,
+    f: &mut dyn FnMut(Result<Entry<'a>>) -> Result<()>,
 ) -> Result<()> {
     walk(bytes, &mut |number, stored| {
         if !wanted(&stored) {
@@ -126,7 +127,7 @@ fn visit_some(
 
 /// Rebuilds the fat binary with each decompressed entry replaced by the result of `change`, or removed if there is
 /// none.
-pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entry) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
+pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entry<'_>) -> Option<Vec<u8>>) -> Result<Vec<u8>> {
     let own = usize::from(u16_at(bytes, 6));
     let mut made = bytes.get(..own).unwrap_or_default().to_vec();
     walk(bytes, &mut |number, stored| {
@@ -152,27 +153,31 @@ pub(super) fn rebuild(bytes: &[u8], room: &mut Room, change: &mut dyn FnMut(Entr
     Ok(made)
 }
 
-fn decode(stored: &Stored<'_>, number: usize, room: &mut Room) -> Result<Entry> {
+fn decode<'a>(stored: &Stored<'a>, number: usize, room: &mut Room) -> Result<Entry<'a>> {
     let Stored { header, payload } = *stored;
     let kind = stored.kind();
     let flags = u64_at(header, 0x28);
     let (packed, expected) = (u32_at(header, 0x10) as usize, u64_at(header, 0x38));
     let failed = || ImageError::Compression { entry: number };
     let mut bytes = if kind == EntryKind::Other || flags & (LZ4 | ZSTD) == 0 {
-        payload.to_vec()
+        Cow::Borrowed(payload)
     } else {
         let packed = if packed == 0 { payload } else { payload.get(..packed).ok_or_else(failed)? };
         let most = room.0.min(MAX_ENTRY);
         let unpacked = if flags & ZSTD != 0 { unpack_zstd(packed, most) } else { unpack_lz4(packed, expected, most) };
         match unpacked {
-            Unpacked::All(bytes) => bytes,
+            Unpacked::All(bytes) => Cow::Owned(bytes),
             Unpacked::TooMuch => return Err(ImageError::TooLarge { size: most + 1 }),
             Unpacked::Damaged => return Err(failed()),
         }
     };
     room.take(bytes.len() as u64)?;
     if kind == EntryKind::Ptx {
-        bytes.truncate(trim_zeros(&bytes).len());
+        let text = trim_zeros(&bytes).len();
+        match &mut bytes {
+            Cow::Borrowed(bytes) => *bytes = &bytes[..text],
+            Cow::Owned(bytes) => bytes.truncate(text),
+        }
     }
     Ok(Entry { kind, sm: stored.sm(), arch_specific: flags & SPECIFIC != 0, bytes })
 }

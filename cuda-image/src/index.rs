@@ -44,7 +44,7 @@ pub struct Kernel {
 
 impl Index {
     /// Builds the index of the entries that `visit` passes, each of which may be unreadable.
-    pub(super) fn of(visit: impl FnOnce(&mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()>) -> Index {
+    pub(super) fn of<'a>(visit: impl FnOnce(&mut dyn FnMut(Result<Entry<'a>>) -> Result<()>) -> Result<()>) -> Index {
         let mut index = Index::default();
         let whole = visit(&mut |entry| {
             let read = entry.as_ref().is_ok_and(|e| match e.kind {
@@ -91,7 +91,7 @@ impl Index {
         self.kernels.get(name).map(|k| k.system_atomics || self.any_system_atomics)
     }
 
-    fn add_cubin(&mut self, entry: &Entry) -> bool {
+    fn add_cubin(&mut self, entry: &Entry<'_>) -> bool {
         let Ok(cubin) = Cubin::parse(&entry.bytes) else {
             return false;
         };
@@ -128,7 +128,7 @@ impl Index {
         true
     }
 
-    fn add_ptx(&mut self, entry: &Entry) {
+    fn add_ptx(&mut self, entry: &Entry<'_>) {
         let module = ptx::module(&entry.bytes);
         self.managed |= module.managed;
         self.uses_device_heap |= module.device_heap;
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    fn add_kernel(&mut self, name: &str, entry: &Entry, params: Option<Vec<Param>>, prints: bool, references: bool) {
+    fn add_kernel(&mut self, name: &str, entry: &Entry<'_>, params: Option<Vec<Param>>, prints: bool, references: bool) {
         if !self.kernels.contains_key(name) {
             self.kernels.insert(name.to_owned(), Kernel::default());
         }

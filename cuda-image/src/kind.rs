@@ -1,5 +1,7 @@
 //! Kinds of images and entries, and errors.
 
+use std::borrow::Cow;
+
 /// Maximum size of an image; a larger length is treated as damage.
 pub const MAX_IMAGE: u64 = 2 << 30;
 
@@ -110,15 +112,15 @@ pub enum EntryKind {
 
 /// One piece of code in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry<'a> {
     /// Its kind.
     pub kind: EntryKind,
     /// Its compute capability: 10 × major + minor; 0 if unspecified.
     pub sm: u32,
     /// It is only for this capability or its family (`sm_90a`, `sm_100f`), so its PTX does not fit every later one.
     pub arch_specific: bool,
-    /// Its bytes, decompressed.
-    pub bytes: Vec<u8>,
+    /// Its bytes, decompressed: those of the image, unless it is compressed.
+    pub bytes: Cow<'a, [u8]>,
 }
 
 /// One parameter of a kernel.

@@ -122,7 +122,7 @@ impl Image {
     }
 
     /// All entries, decompressed, in stored order.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
+    pub fn entries(&self) -> Result<Vec<Entry<'_>>> {
         let mut all = Vec::new();
         self.visit(u64::MAX, None, &mut |entry| {
             all.push(entry?);
@@ -253,7 +253,7 @@ impl Image {
 
     /// Calls `f` with each entry that a GPU of this capability may use, or with the error in it. An error of `f` ends
     /// the walk, and so does decompressed code of more than `most` bytes.
-    fn visit(&self, most: u64, capability: Option<u32>, f: &mut dyn FnMut(Result<Entry>) -> Result<()>) -> Result<()> {
+    fn visit<'a>(&'a self, most: u64, capability: Option<u32>, f: &mut dyn FnMut(Result<Entry<'a>>) -> Result<()>) -> Result<()> {
         let room = &mut self.room(most);
         match self.kind {
             Kind::Linked => {
@@ -276,7 +276,7 @@ impl Image {
                         Ok((Kind::Cubin, _)) => f(Ok(cubin_entry(bytes)))?,
                         // A member has an explicit length and needs no terminating zero.
                         _ if ptx::looks_like(bytes) => f(Ok(ptx_entry(bytes)))?,
-                        _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.to_vec() }))?,
+                        _ => f(Ok(Entry { kind: EntryKind::Other, sm: 0, arch_specific: false, bytes: bytes.into() }))?,
                     }
                 }
                 Ok(())
@@ -287,7 +287,7 @@ impl Image {
     }
 }
 
-impl Entry {
+impl Entry<'_> {
     /// Whether a GPU of this compute capability can run it.
     fn runs_on(&self, capability: u32) -> bool {
         match self.kind {
@@ -299,12 +299,12 @@ impl Entry {
     }
 }
 
-fn cubin_entry(bytes: &[u8]) -> Entry {
-    Entry { kind: EntryKind::Cubin, sm: cubin::sm(bytes), arch_specific: false, bytes: bytes.to_vec() }
+fn cubin_entry(bytes: &[u8]) -> Entry<'_> {
+    Entry { kind: EntryKind::Cubin, sm: cubin::sm(bytes), arch_specific: false, bytes: bytes.into() }
 }
 
-fn ptx_entry(bytes: &[u8]) -> Entry {
+fn ptx_entry(bytes: &[u8]) -> Entry<'_> {
     let text = trim_zeros(bytes);
     let (sm, arch_specific) = ptx::target(text);
-    Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.to_vec() }
+    Entry { kind: EntryKind::Ptx, sm, arch_specific, bytes: text.into() }
 }

@@ -60,7 +60,7 @@ impl Image {
     pub fn with_managed(&self, at: &Addresses) -> Result<Placed, ManagedError> {
         let mut left_out = Vec::new();
         let mut pieces = 0;
-        let mut change = |entry: Entry| {
+        let mut change = |entry: Entry<'_>| {
             let changed = changed(&entry, at);
             match changed {
                 Ok(bytes) => {
@@ -105,7 +105,7 @@ impl Image {
     }
 }
 
-fn variables(entry: &Entry) -> Result<Variables, ManagedError> {
+fn variables(entry: &Entry<'_>) -> Result<Variables, ManagedError> {
     match entry.kind {
         EntryKind::Cubin => cubin::variables(&entry.bytes),
         EntryKind::Ptx => ptx::variables(&entry.bytes),
@@ -114,7 +114,7 @@ fn variables(entry: &Entry) -> Result<Variables, ManagedError> {
 }
 
 /// Changes the code of an entry.
-fn changed(entry: &Entry, at: &Addresses) -> Result<Vec<u8>, ManagedError> {
+fn changed(entry: &Entry<'_>, at: &Addresses) -> Result<Vec<u8>, ManagedError> {
     match entry.kind {
         EntryKind::Cubin => cubin::place(&entry.bytes, at),
         EntryKind::Ptx => ptx::place(&entry.bytes, at),

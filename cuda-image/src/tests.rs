@@ -661,7 +661,7 @@ fn little_that_becomes_much_is_refused_before_it_takes_memory() {
     // A size that is only claimed costs nothing, and damage is damage.
     let mut claims = fatbin(&[(1, 80, 0, Pack::Lz4, b"// text")]);
     put(&mut claims, 16 + 0x38, u64::MAX, 8);
-    assert_eq!(measured(&claims).entries().unwrap()[0].bytes, b"// text");
+    assert_eq!(measured(&claims).entries().unwrap()[0].bytes, &b"// text"[..]);
     let damaged = of(&[(1, 80, ZSTD, Pack::None, &[0x28, 0xB5, 0x2F, 0xFD, 0xFF, 0xFF])]);
     assert_eq!(damaged.entries(), Err(ImageError::Compression { entry: 0 }));
     assert!(!damaged.index().too_large);

@@ -85,6 +85,8 @@ points! {
     Plan = "plan", Job;
     /// The target is open.
     Prepare = "prepare", Job;
+    /// The target, on the source's GPU, has imported memory of the source, and has mapped none of it.
+    Adopt = "adopt", Place;
     /// A record is about to be sent to the target.
     Replay = "replay", Job;
     /// Before source and target are connected to each other.
@@ -111,6 +113,8 @@ points! {
     Committed = "committed", Job;
     /// Before the source is released; the job runs.
     Release = "release", Job;
+    /// The data connections are closed; memory that the target has adopted is about to become its own.
+    Adopted = "adopted", Place;
 }
 
 const UNREAD: u8 = u8::MAX;

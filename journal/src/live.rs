@@ -431,9 +431,6 @@ impl<T> Live<T> {
             } else if unloaded[at] && left[at] == 0 {
                 is_over[at] = true;
                 while stack.pop_if(|top| is_over[*top as usize]).is_some() {}
-            } else if !unloaded[at] && self.groups[at].is_code() && stack.last() != Some(&slot) {
-                // The first look-up of a function of code that stays places its code (docs/driver-facts.md 8.20).
-                stack.push(slot);
             }
         }
         stack.retain(|slot| unloaded[*slot as usize]);
@@ -451,7 +448,7 @@ fn is_alive(alive: &[bool], group: u32) -> bool {
 /// * Of records with the same setting that neither create nor destroy only the last one is kept.
 /// * What the record of a child creates is destroyed, at the latest, with the first handle that it uses.
 /// * The records of code that was loaded and unloaded are dropped if no kept event that affects the addresses of code
-///   happened in between: another load, a later record of code that is kept, a record that is always kept, or the creation of something that was live during
+///   happened in between: another load, a record that is always kept, or the creation of something that was live during
 ///   a load.
 /// * Records that create handles are dropped, together with those that changed or destroyed them, once all the handles
 ///   are destroyed, unless a kept record needs one of them (a graph is destroyed, but its instance is not). Then all of
@@ -537,24 +534,6 @@ mod tests {
         live.feed(Edges { ends: Some(1), setting: Some([1, 2]), ..none }, 4);
         live.feed(sets, 5);
         assert_eq!(live.iter().copied().collect::<Vec<_>>(), [0, 3, 4, 5]);
-    }
-
-    #[test]
-    fn a_look_up_in_code_that_stays_keeps_what_was_loaded_then() {
-        let none = Edges { role: Role::Plain, setting: None, creates: &[], ends: None, uses: &[] };
-        let load = |handle| Edges { role: Role::Load, creates: handle, ..none };
-        let kept = |looks_up: bool| {
-            let mut live = Live::new();
-            live.feed(load(&[1]), 0);
-            live.feed(load(&[2]), 1);
-            if looks_up {
-                live.feed(Edges { uses: &[1], ..none }, 2);
-            }
-            live.feed(Edges { ends: Some(2), ..none }, 3);
-            live.iter().copied().collect::<Vec<_>>()
-        };
-        assert_eq!(kept(true), [0, 1, 2, 3]);
-        assert_eq!(kept(false), [0]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ const MAX_ARRAYS: usize = 1000;
 /// Maximum number of images without loaded modules that a device keeps, and of their bytes: programs load the same code again.
 const IDLE_IMAGES: usize = 32;
 const IDLE_IMAGE_BYTES: usize = 64 << 20;
+/// Maximum capacity of [`Ledger::image_body`].
+const KEPT_IMAGE_BODY: usize = 4 << 20;
 
 /// How long a record stays live, besides what its handles determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +128,8 @@ pub(crate) struct Ledger {
     /// Live arrays, and memory for tiles, which contains arrays: they determine where code that is loaded beside them is placed
     /// (docs/migration.md, "What the journal keeps").
     arrays: BTreeSet<u64>,
+    /// A buffer for the records of images, which are large: new memory would cost more than the copy.
+    image_body: Vec<u8>,
     /// What the place has said ahead about loaded code.
     pub(crate) code: KnownCode,
 }
@@ -153,6 +157,7 @@ impl Ledger {
             children: FxHashMap::default(),
             parents: FxHashMap::default(),
             arrays: BTreeSet::new(),
+            image_body: Vec::new(),
             code: KnownCode::default(),
         }
     }
@@ -296,11 +301,21 @@ impl Ledger {
         self.images.get(hash).map(|sent| sent.name)
     }
 
-    /// Notes that the device now has an image, with its body as sent.
-    pub(crate) fn put_image(&mut self, hash: [u8; 32], body: &[u8]) -> Result<u64, Code> {
+    /// Notes that the device now has an image; `head` and `image` are its body as sent.
+    pub(crate) fn put_image(&mut self, hash: [u8; 32], head: &[u8], image: &[u8]) -> Result<u64, Code> {
         let name = change();
-        self.append(ops::id::IMAGE_PUT, body, &[], &Edges { creates: [name].into(), ..Edges::default() }, Keep::PLAIN)?;
-        self.images.insert(hash, Sent { name, bytes: body.len(), loaded: 0 });
+        let mut body = std::mem::take(&mut self.image_body);
+        body.extend_from_slice(head);
+        body.extend_from_slice(image);
+        let bytes = body.len();
+        let appended =
+            self.append(ops::id::IMAGE_PUT, &body, &[], &Edges { creates: [name].into(), ..Edges::default() }, Keep::PLAIN);
+        if bytes <= KEPT_IMAGE_BODY {
+            body.clear();
+            self.image_body = body;
+        }
+        appended?;
+        self.images.insert(hash, Sent { name, bytes, loaded: 0 });
         self.idle.push_back(hash);
         Ok(name)
     }

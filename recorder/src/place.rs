@@ -15,6 +15,7 @@ use crate::pinned::naming::{self, Holder};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, HostPin, Slab};
 use cuda_api::wire::Wire;
+use cuda_image::Image;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
@@ -659,6 +660,14 @@ impl Place {
                     Applied::Pending(p) => Waiting::Pending(exec.clone(), p, bytes),
                 })
             }
+        }
+    }
+
+    /// Gives the place an image, which it keeps for later loads.
+    pub(crate) fn begin_put_image(&self, head: &[u8], image: &Image) -> Result<Waiting, Code> {
+        match self {
+            Place::Remote { .. } => self.begin(ops::id::IMAGE_PUT, &[head, &image.bytes]),
+            Place::Local { exec, .. } => Ok(Waiting::Done(exec.keep_image(image).err().unwrap_or(code::SUCCESS), Vec::new())),
         }
     }
 

@@ -25,9 +25,10 @@ const FILES: [&str; 10] = [
 ];
 
 /// What is run there.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("run-gpu.sh", include_str!("run-gpu.sh")),
     ("run-apps.sh", include_str!("run-apps.sh")),
+    ("build-hecbench.sh", include_str!("build-hecbench.sh")),
     ("run-bench.sh", include_str!("run-bench.sh")),
     ("run-conformance.sh", include_str!("run-conformance.sh")),
     ("run-litmus.sh", include_str!("run-litmus.sh")),

@@ -86,6 +86,7 @@ impl Executor {
         if had.is_err() {
             self.give_up(std::mem::take(&mut *imported).into_values());
         }
+        faults::at(faults::Point::Adopt);
         had
     }
 
@@ -115,6 +116,9 @@ impl Executor {
 
     /// From now on adopted memory is this place's own; what was imported and not mapped is given up.
     pub(super) fn end_adoption(&self) {
+        if lock(&self.chunks).values().any(|c| c.at_source.is_some()) {
+            faults::at(faults::Point::Adopted);
+        }
         self.give_up(std::mem::take(&mut *lock(&self.views.to_adopt)).into_values());
         lock(&self.chunks).values_mut().for_each(|c| c.at_source = None);
     }

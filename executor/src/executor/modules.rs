@@ -44,36 +44,52 @@ fn log_text(log: &[u8]) -> &[u8] {
 }
 
 impl Executor {
+    /// Keeps an image for later loads, as the op that carries the image's bytes does, without copying them.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn keep_image(&self, image: &Image) -> Result<(), Code> {
+        let hash = image.hash();
+        if self.has_room_for(&hash, image.bytes.len() as u64)? {
+            self.insert_image(hash, image.clone());
+        }
+        Ok(())
+    }
+
     pub(super) fn put_image(&self, mut body: &[u8]) -> Result<(), Code> {
         let head = ImagePut::get(&mut body).map_err(short)?;
         let kind = cuda_image::Kind::from_code(head.kind).ok_or(code::ERROR_INVALID_IMAGE)?;
-        let (limits, bytes) = (self.limits(), body.len() as u64);
-        {
-            let modules = lock(&self.modules);
-            if modules.images.contains_key(&head.hash) {
-                return Ok(());
-            }
-            if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MAX_IMAGES {
-                report_once(&modules.reported, "module images", limits.images, "--max-images");
-                return Err(code::ERROR_OUT_OF_MEMORY);
-            }
+        // Checked before the bytes are copied.
+        if !self.has_room_for(&head.hash, body.len() as u64)? {
+            return Ok(());
         }
         let image = Image::from_bytes(kind, body.into()).map_err(|_| code::ERROR_INVALID_IMAGE)?;
         if image.hash() != head.hash {
             return Err(code::ERROR_INVALID_IMAGE);
         }
+        self.insert_image(head.hash, image);
+        Ok(())
+    }
+
+    /// Returns false if an image with this hash is kept already.
+    fn has_room_for(&self, hash: &[u8; 32], bytes: u64) -> Result<bool, Code> {
+        let (limits, modules) = (self.limits(), lock(&self.modules));
+        if modules.images.contains_key(hash) {
+            return Ok(false);
+        }
+        if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MAX_IMAGES {
+            report_once(&modules.reported, "module images", limits.images, "--max-images");
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        Ok(true)
+    }
+
+    fn insert_image(&self, hash: [u8; 32], image: Image) {
+        let (most, bytes) = (self.limits().images, image.bytes.len() as u64);
         let mut modules = lock(&self.modules);
         modules.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let kept = Kept {
-            image,
-            bytes,
-            all: modules.bytes.clone(),
-            most: limits.images,
-            capability: self.device.sm(),
-            index: OnceLock::new(),
-        };
-        modules.images.insert(head.hash, Arc::new(kept));
-        Ok(())
+        let kept = Kept { image, bytes, all: modules.bytes.clone(), most, capability: self.device.sm(), index: OnceLock::new() };
+        modules.images.insert(hash, Arc::new(kept));
     }
 
     pub(super) fn load_image(&self, life: &ContextState, mut body: &[u8], reply: &mut Vec<u8>) -> Result<(), Code> {

@@ -197,8 +197,10 @@ fn every_flipped_bit_is_refused_and_named() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
     let (mut pages, mut others) = (0, 0);
     // The head, the list at the end, and positions in between.
-    let positions = (0..96).step_by(7).chain((96..length).step_by((length / 60) as usize)).chain(length - 400..length);
-    for (number, at) in positions.step_by(3).enumerate() {
+    let positions = (0..96).step_by(7).chain((96..length).step_by((length / 100) as usize)).chain(length - 400..length);
+    let mut flipped = 0;
+    for (number, at) in positions.enumerate() {
+        flipped += 1;
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).expect("read");
         file.write_all_at(&[byte[0] ^ (1 << (number % 8))], at).expect("written");
@@ -213,7 +215,7 @@ fn every_flipped_bit_is_refused_and_named() {
         }
         file.write_all_at(&byte, at).expect("written");
     }
-    assert!(pages > 10 && others > 10, "{pages} pages, {others} others");
+    assert!(flipped >= 500 && pages > 30 && others > 30, "{flipped} bits, {pages} of pages, {others} others");
     assert!(refusal(&path, &seal, &from).is_none());
 }
 

@@ -52,24 +52,20 @@ fn load_at(
     image: &Image,
     options: &JitOptions,
 ) -> Result<(), Code> {
-    let begin = |id, body: &[u8]| -> Result<Waiting, Code> {
-        let waiting = device.record_error(cx.place(device).begin(id, &[body]))?;
+    let place = cx.place(device);
+    let begun = |waiting: Result<Waiting, Code>| -> Result<Waiting, Code> {
+        let waiting = device.record_error(waiting)?;
         // A load gives the program's streams no work.
         device.still_quiet(waiting.span());
         Ok(waiting)
     };
     let hash = image.hash();
     let known = ledger.image(&hash);
-    let mut put = Vec::new();
-    if known.is_none() {
-        put.reserve_exact(64 + image.bytes.len());
-        ImagePut { hash, kind: image.kind as u8 }.put(&mut put);
-        put.extend_from_slice(&image.bytes);
-    }
-    let putting = if known.is_none() { Some(begin(ops::id::IMAGE_PUT, &put)?) } else { None };
-    let describe = cx.place(device).is_far();
+    let head = encode(&ImagePut { hash, kind: image.kind as u8 });
+    let putting = if known.is_none() { Some(begun(place.begin_put_image(&head, image))?) } else { None };
+    let describe = place.is_far();
     let body = encode(&ImageLoad { handle, hash, library, options: options.plain.clone(), describe });
-    let loading = begin(ops::id::IMAGE_LOAD, &body)?;
+    let loading = begun(place.begin(ops::id::IMAGE_LOAD, &[&body]))?;
     // The last answer is waited for; the other comes before it.
     let loaded = loading.finish();
     let name = match (known, putting.map(Waiting::finish_along)) {
@@ -77,7 +73,7 @@ fn load_at(
         (None, put_answer) => {
             // If the image is refused, so is the load.
             put_answer.map(|answer| cx.result(device, answer)).transpose()?;
-            ledger.put_image(hash, &put)?
+            ledger.put_image(hash, &head, &image.bytes)?
         }
     };
     if loaded.0 != code::SUCCESS {

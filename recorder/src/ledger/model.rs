@@ -168,7 +168,11 @@ impl World {
                 if !self.send(ops::id::IMAGE_PUT, &[image], choices) {
                     return;
                 }
-                if self.mistake == Mistake::ForgetsThatAnImageWasPut { 7 } else { self.ledger.put_image(hash, &[image]).unwrap() }
+                if self.mistake == Mistake::ForgetsThatAnImageWasPut {
+                    7
+                } else {
+                    self.ledger.put_image(hash, &[], &[image]).unwrap()
+                }
             }
         };
         let body = [&handle.to_le_bytes()[..], &[image]].concat();

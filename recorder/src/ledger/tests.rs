@@ -285,7 +285,7 @@ fn a_change_that_is_overtaken_is_not_replayed() {
 #[test]
 fn an_image_is_known_until_it_ends() {
     let mut l = ledger();
-    let name = l.put_image([7; 32], b"image").unwrap();
+    let name = l.put_image([7; 32], b"", b"image").unwrap();
     assert_eq!((l.image(&[7; 32]), l.image(&[8; 32]), seqs(&l)), (Some(name), None, vec![1]));
     l.end_image(&[7; 32]).unwrap();
     assert!(l.image(&[7; 32]).is_none() && seqs(&l).is_empty());
@@ -298,7 +298,7 @@ fn an_image_in_use_is_not_evicted() {
     let mut l = ledger();
     let hash = |n: usize| [n as u8; 32];
     for n in 0..=IDLE_IMAGES {
-        l.put_image(hash(n), b"").unwrap();
+        l.put_image(hash(n), b"", b"").unwrap();
         l.loaded(100 + n as u64, hash(n));
     }
     for n in 0..IDLE_IMAGES {
@@ -313,7 +313,7 @@ fn loaded_code_keeps_its_image() {
     let (mut l, loaded) = (ledger(), ops::ImageLoaded::default());
     for n in 0..=IDLE_IMAGES as u64 + 1 {
         let hash = [n as u8; 32];
-        let image = l.put_image(hash, b"").unwrap();
+        let image = l.put_image(hash, b"", b"").unwrap();
         if n < 2 {
             l.load_succeeded(&Load { handle: 100 + n, hash, image, body: &[] }, &loaded).unwrap();
         }
@@ -326,7 +326,7 @@ fn loaded_code_keeps_its_image() {
 fn with_idle_images() -> Ledger {
     let mut l = ledger();
     for n in 0..IDLE_IMAGES {
-        l.put_image([n as u8; 32], b"").unwrap();
+        l.put_image([n as u8; 32], b"", b"").unwrap();
         l.loaded(100 + n as u64, [n as u8; 32]);
         assert!(l.unloaded(100 + n as u64).is_empty());
     }
@@ -336,7 +336,7 @@ fn with_idle_images() -> Ledger {
 #[test]
 fn an_image_is_idle_when_the_last_module_of_it_is_unloaded() {
     let mut l = with_idle_images();
-    l.put_image([200; 32], b"").unwrap();
+    l.put_image([200; 32], b"", b"").unwrap();
     l.loaded(1, [200; 32]);
     l.loaded(2, [200; 32]);
     assert!(l.unloaded(1).is_empty());
@@ -348,7 +348,7 @@ fn idle_images_are_bounded_by_their_bytes() {
     let mut l = ledger();
     let part = vec![0; IDLE_IMAGE_BYTES / 2];
     for n in 1..=3 {
-        l.put_image([n; 32], &part).unwrap();
+        l.put_image([n; 32], b"", &part).unwrap();
         l.loaded(n.into(), [n; 32]);
     }
     assert!(l.unloaded(1).is_empty() && l.unloaded(2).is_empty());
@@ -359,7 +359,7 @@ fn idle_images_are_bounded_by_their_bytes() {
 fn an_image_that_is_loaded_again_is_not_idle() {
     let mut l = with_idle_images();
     l.loaded(1, [0; 32]);
-    l.put_image([200; 32], b"").unwrap();
+    l.put_image([200; 32], b"", b"").unwrap();
     l.loaded(2, [200; 32]);
     assert!(l.unloaded(2).is_empty(), "image 0 is in use");
     assert_eq!(l.unloaded(1), [[1; 32]], "image 0 is the last one to have become idle");

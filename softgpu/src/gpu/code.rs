@@ -56,12 +56,12 @@ fn choose(image: &Image) -> Res<String> {
         complain("relocatable code of several files has to be linked for the device beforehand");
         return Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
     }
-    String::from_utf8(best.bytes.clone()).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)
+    String::from_utf8(best.bytes.to_vec()).map_err(|_| CUresult::CUDA_ERROR_INVALID_PTX)
 }
 
 /// The PTX for the newest architecture that the device has.
-fn newest(entries: &[Entry], sm: u32) -> Option<&Entry> {
-    let fits = |e: &&Entry| e.kind == EntryKind::Ptx && if e.arch_specific { e.sm == sm } else { e.sm <= sm };
+fn newest<'a>(entries: &'a [Entry<'a>], sm: u32) -> Option<&'a Entry<'a>> {
+    let fits = |e: &&Entry<'_>| e.kind == EntryKind::Ptx && if e.arch_specific { e.sm == sm } else { e.sm <= sm };
     // Of equals the last one wins: the arch-specific form of the device's own architecture comes behind the general one.
     entries.iter().filter(fits).max_by_key(|e| (e.sm, e.arch_specific))
 }

@@ -128,7 +128,6 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     let output = live.output.clone();
     let fifo = lock(&live.limits).printf;
     let (running, ranges) = Running::begin(live);
-    let code = lock(&live.code).clone();
     let env = Env {
         ranges,
         objects: texture::of_context(live.number),
@@ -142,7 +141,6 @@ fn run(live: &Live, function: &Function, shape: &Shape, params: &[u8], reference
     };
     let launch = Launch {
         program: &function.program,
-        code: &code,
         function: function.index,
         grid: shape.grid,
         block: shape.block,

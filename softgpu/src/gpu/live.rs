@@ -7,7 +7,6 @@ use super::mark::Mark;
 use super::output::Output;
 use super::place::Place;
 use super::stream_state::{Kind, Stream};
-use crate::ptx::CodeMap;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,8 +52,6 @@ pub(crate) struct Live {
     pub heap: OnceLock<Arc<Heap>>,
     /// Placement of globals and code.
     pub place: Mutex<Place>,
-    /// Code of all loaded modules.
-    pub code: Mutex<Arc<CodeMap>>,
     /// Bit set of device ordinals whose memory this context may use.
     pub peers: AtomicU32,
     /// What later work in a context waits for, by context; in the primary one's, also work of green contexts.
@@ -88,7 +85,6 @@ impl Live {
             slot: heap::take_slot(),
             heap: OnceLock::new(),
             place: Mutex::default(),
-            code: Mutex::default(),
             peers: AtomicU32::new(0),
             awaited: Mutex::default(),
         })

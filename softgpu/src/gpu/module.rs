@@ -11,7 +11,7 @@ use super::place::Room;
 use super::reference::{self, Reference};
 use super::table::Table;
 use super::{allocation, code, context, host, lock, sched, texture, wait};
-use crate::ptx::{self, CodeMap, FunctionInfo, GlobalVar, Image, Placement, Program};
+use crate::ptx::{self, FunctionInfo, GlobalVar, Image, Placement, Program};
 use crate::result::Res;
 use cuda_api::sys::{CUfunction, CUresult};
 use std::collections::HashMap;
@@ -149,18 +149,17 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
         Some(library) => (library.attributes, Some(library.managed)),
         None => (Attributes::fresh(&image), None),
     };
-    let code = 16 * image.functions.len().max(1) as u64;
     let plain = image.globals.iter().filter(|global| !global.managed);
     let variables: Vec<(u64, u64)> = plain.map(|global| (global.size.max(1), global.align.max(1))).collect();
-    let room = lock(&live.place).take(&live.device, code, &variables)?;
+    let room = lock(&live.place).take(&live.device, &variables)?;
     let own = match of_library {
         Some(_) => Vec::new(),
         None => make_managed(Some(live), &image).inspect_err(|_| lock(&live.place).leave(&room))?,
     };
-    let (mut plain, mut shared) = (room.addresses[1..].iter(), of_library.as_ref().unwrap_or(&own).iter());
+    let (mut plain, mut shared) = (room.addresses.iter(), of_library.as_ref().unwrap_or(&own).iter());
     let place = |global: &GlobalVar| if global.managed { shared.next() } else { plain.next() }.copied().unwrap_or(0);
     let globals: Vec<u64> = image.globals.iter().map(place).collect();
-    let program = Program::link(image, Placement { globals, code_base: room.addresses[0] });
+    let program = Program::link(image, Placement { globals });
     {
         let mut memory = memory::write();
         for (index, global) in program.image.globals.iter().enumerate().filter(|(_, g)| g.size > 0 && !g.managed) {
@@ -187,7 +186,6 @@ pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -
     for (address, kind) in module.all_references() {
         texture::bind(live, address, kind == ptx::Reference::Surface, None);
     }
-    renew_code(live);
     Ok(module)
 }
 
@@ -198,17 +196,6 @@ fn make_managed(live: Option<&Live>, image: &Image) -> Res<Vec<u64>> {
         made.push(host::allocate_variable(live, &global.init).inspect_err(|_| host::release_variables(&made))?);
     }
     Ok(made)
-}
-
-/// Rebuilds the map of code addresses.
-fn renew_code(live: &Arc<Live>) {
-    let mut modules = Vec::new();
-    MODULES.each(|module| {
-        if module.belongs_to(live) {
-            modules.push(module.program.code.clone());
-        }
-    });
-    *lock(&live.code) = Arc::new(CodeMap::new(modules));
 }
 
 /// The module of a handle, in the current context.
@@ -257,7 +244,6 @@ impl Module {
             place.leave(&self.room);
             lock(&self.code).drain(..).for_each(|code| place.leave_function(code));
         }
-        renew_code(live);
     }
 
     /// A kernel by index.

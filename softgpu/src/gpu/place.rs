@@ -97,25 +97,17 @@ pub(crate) struct Place {
     variables: Area,
 }
 
-/// The ranges of one module.
+/// The ranges of the variables of one module.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// Address of the code, then those of the variables, in the order of the requested sizes.
+    /// In the order of the requested sizes.
     pub addresses: Vec<u64>,
 }
 
 impl Place {
-    /// Allocates ranges for code and for variables of (size, alignment), in order.
-    pub fn take(&mut self, device: &Device, code: u64, variables: &[(u64, u64)]) -> Res<Room> {
-        let mut addresses = self.code.take(device, &[(code, 1)])?;
-        match self.variables.take(device, variables) {
-            Ok(more) => addresses.extend(more),
-            Err(error) => {
-                self.leave(&Room { addresses });
-                return Err(error);
-            }
-        }
-        Ok(Room { addresses })
+    /// Allocates ranges for variables of (size, alignment), in order.
+    pub fn take(&mut self, device: &Device, variables: &[(u64, u64)]) -> Res<Room> {
+        Ok(Room { addresses: self.variables.take(device, variables)? })
     }
 
     /// Allocates a range for the code of a function.
@@ -130,10 +122,7 @@ impl Place {
 
     /// Releases the ranges of a module.
     pub fn leave(&mut self, room: &Room) {
-        if let Some((code, variables)) = room.addresses.split_first() {
-            self.code.leave(*code);
-            variables.first().into_iter().for_each(|first| self.variables.leave(*first));
-        }
+        room.addresses.first().into_iter().for_each(|first| self.variables.leave(*first));
     }
 
     /// Releases all ranges with the context.

@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::env::{DeviceHeap, Env};
 use super::grid::{Launch, run};
 use super::image::Image;
-use super::machine::CodeMap;
 use super::program::{Placement, Program};
 use super::window::Ranges;
 
@@ -30,7 +29,7 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     let Ok(image) = Image::parse(include_str!("testdata/matmul.ptx")) else {
         return (0, 0.0);
     };
-    let program = Program::link(image, Placement { globals: Vec::new(), code_base: 0x1000 });
+    let program = Program::link(image, Placement::default());
     let cells = n as usize * n as usize;
     // Atomics, because the kernel writes behind the compiler's back.
     let matrix =
@@ -53,7 +52,6 @@ pub fn bench_tiled_matmul(n: u32) -> (u64, f64) {
     params.extend_from_slice(&n.to_le_bytes());
     let launch = Launch {
         program: &program,
-        code: &CodeMap::new([program.code.clone()]),
         function: 0,
         grid: [n / 16, n / 16, 1],
         block: [16, 16, 1],

@@ -2,7 +2,7 @@
 
 use super::error::Fault;
 use super::lanes::Exec;
-use super::machine::{Code, Cta, Flow, Frame, Function, Instr, Return, State, Warp};
+use super::machine::{Cta, Flow, Frame, Function, Instr, Return, State, Warp};
 use super::operand::{LANES, NONE, Row, lanes};
 use super::spec::CallSite;
 use super::sync;
@@ -17,12 +17,11 @@ const MAX_LOCAL: u32 = 512 << 10;
 
 impl<'a> Warp<'a> {
     /// Enters `func` with the lanes of `mask`; each lane's arguments are copied from the frame of the caller.
-    pub(crate) fn enter(&mut self, mask: u32, module: &'a Code, func: &'a Function, site: &CallSite) -> Result<(), Fault> {
+    pub(crate) fn enter(&mut self, mask: u32, func: &'a Function, site: &CallSite) -> Result<(), Fault> {
         let caller = self.frame;
         let caller_func = caller.func;
         let frame = Frame {
             func,
-            module,
             r32: caller.r32 + caller_func.n32,
             r64: caller.r64 + caller_func.n64,
             preds: caller.preds + caller_func.npred,
@@ -160,12 +159,12 @@ impl Exec for Ret {
     }
 }
 
-/// Direct call of function `imm` of the same module; `x` indexes `Function::calls`.
+/// Direct call of function `imm`; `x` indexes `Function::calls`.
 pub(crate) struct Call;
 impl Exec for Call {
-    fn exec<'a>(w: &mut Warp<'a>, _: &mut Cta<'a>, i: &Instr) -> Flow {
-        let (caller, module) = (w.frame.func, w.frame.module);
-        let entered = w.enter(w.mask, module, &module.functions[i.imm as usize], &caller.calls[i.x as usize]);
+    fn exec<'a>(w: &mut Warp<'a>, c: &mut Cta<'a>, i: &Instr) -> Flow {
+        let caller = w.frame.func;
+        let entered = w.enter(w.mask, &c.module.functions[i.imm as usize], &caller.calls[i.x as usize]);
         if let Err(fault) = entered {
             return w.fail(fault);
         }
@@ -174,7 +173,7 @@ impl Exec for Call {
     }
 }
 
-/// Call through the code address in `s[0]`; `x` indexes `Function::calls`.
+/// Call through the function pointer in `s[0]`; `x` indexes `Function::calls`.
 pub(crate) struct CallIndirect;
 impl Exec for CallIndirect {
     fn exec<'a>(w: &mut Warp<'a>, c: &mut Cta<'a>, i: &Instr) -> Flow {
@@ -184,14 +183,10 @@ impl Exec for CallIndirect {
         while left != 0 {
             let address = targets[left.trailing_zeros() as usize];
             let same = lanes(left).filter(|&l| targets[l] == address).fold(0, |m, l| m | 1 << l);
-            let Some((module, func)) = c.modules.find(address) else {
+            let Some(func) = c.module.pointed_to(address) else {
                 return w.fail(Fault::InvalidPc(address));
             };
-            if func.shared_vars && !std::ptr::eq(module, c.module) {
-                let name = &func.name;
-                return w.fail(Fault::IllegalInstruction(format!("{name}: shared variables of a function of another module")));
-            }
-            if let Err(fault) = w.enter(same, module, func, &caller.calls[i.x as usize]) {
+            if let Err(fault) = w.enter(same, func, &caller.calls[i.x as usize]) {
                 return w.fail(fault);
             }
             left &= !same;

@@ -65,7 +65,7 @@ impl<'m> Decoder<'m> {
             number,
             raw,
             symbols,
-            out: Function { name: raw.name.clone(), is_kernel: raw.is_kernel, n32: 1, n64: 1, npred: 1, ..Function::default() },
+            out: Function { is_kernel: raw.is_kernel, n32: 1, n64: 1, npred: 1, ..Function::default() },
             regs: HashMap::new(),
             places: HashMap::new(),
             consts32: HashMap::new(),

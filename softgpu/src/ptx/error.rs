@@ -52,7 +52,7 @@ impl std::fmt::Display for Fault {
             Fault::IllegalInstruction(what) => write!(f, "illegal instruction: {what}"),
             Fault::Assert(text) => write!(f, "device assertion: {text}"),
             Fault::Trap => write!(f, "trap"),
-            Fault::InvalidPc(address) => write!(f, "no function at code address {address:#x}"),
+            Fault::InvalidPc(address) => write!(f, "no function to execute at {address:#x}"),
             Fault::Timeout => write!(f, "all threads of a block wait for each other"),
             Fault::Cancelled => write!(f, "cancelled"),
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use super::env::Env;
 use super::error::Fault;
-use super::machine::{BARRIERS, Barrier, CodeMap, Cta, SharedSymbols, Warp};
+use super::machine::{BARRIERS, Barrier, Cta, SharedSymbols, Warp};
 use super::operand::{LANES, Row};
 use super::program::Program;
 use super::special::{self, Place};
@@ -33,8 +33,6 @@ const WORKSPACE: usize = 256;
 pub struct Launch<'a> {
     /// The module of the kernel.
     pub program: &'a Arc<Program>,
-    /// Functions of all loaded modules, for indirect calls.
-    pub code: &'a CodeMap,
     /// Index into `Image::functions`.
     pub function: usize,
     /// CTAs in x, y and z.
@@ -160,13 +158,12 @@ impl<'a> Grid<'a> {
         let warps = (0..threads.div_ceil(LANES as u32))
             .map(|w| {
                 let lanes = (threads - w * 32).min(32);
-                Warp::new(module, function, &self.shared_symbols, u32::MAX >> (32 - lanes), special::rows(&place(w)))
+                Warp::new(function, &self.shared_symbols, u32::MAX >> (32 - lanes), special::rows(&place(w)))
             })
             .collect();
         let cta = Cta {
             env: self.env,
             module,
-            modules: launch.code,
             params: launch.params,
             shared: vec![0; self.shared_bytes as usize],
             barriers: [Barrier::default(); BARRIERS],

@@ -3,8 +3,6 @@
 //! These types name each other: an instruction holds the function that executes it on a warp, a warp runs functions, and
 //! functions are made of instructions.
 
-use std::sync::Arc;
-
 use super::env::Env;
 use super::error::Fault;
 use super::operand::{Base, LANES, NEGATED, NONE, Row, Src};
@@ -13,8 +11,8 @@ use super::special;
 use super::symbol::Target;
 use super::window::Ranges;
 
-/// Bytes of code address space that one function takes.
-pub(crate) const CODE_STRIDE: u64 = 16;
+/// Difference of the pointers to two functions that follow each other in a module.
+const POINTER_STRIDE: u64 = 8;
 
 /// Barriers of a CTA.
 pub(crate) const BARRIERS: usize = 16;
@@ -57,7 +55,6 @@ pub(crate) struct Instr {
 /// Code and the tables its instructions refer to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
-    pub(crate) name: String,
     pub(crate) is_kernel: bool,
     pub(crate) code: Vec<Instr>,
     /// Registers of each kind; at least one, so that operand 0 always exists.
@@ -87,12 +84,22 @@ pub(crate) struct Function {
 
 /// The code of a linked module.
 pub struct Code {
-    /// Address of the first function.
-    pub(crate) base: u64,
     pub(crate) functions: Vec<Function>,
 }
 
 impl Code {
+    /// The value of a pointer to a function. It is a small number, the same wherever the module lies, and means a
+    /// function of the module whose code calls it (docs/driver-facts.md 8.22).
+    pub(crate) fn pointer_to(index: usize) -> u64 {
+        POINTER_STRIDE * (index as u64 + 1)
+    }
+
+    /// The device function that a pointer means; kernels have none.
+    pub(crate) fn pointed_to(&self, pointer: u64) -> Option<&Function> {
+        let index = (pointer / POINTER_STRIDE).checked_sub(1).filter(|_| pointer.is_multiple_of(POINTER_STRIDE))?;
+        self.functions.get(usize::try_from(index).ok()?).filter(|function| !function.is_kernel)
+    }
+
     /// Size of a function's code on the GPU. An instruction of PTX becomes one or two of 16 bytes.
     pub(crate) fn bytes_of(&self, index: usize) -> u64 {
         32 * self.functions[index].code.len() as u64
@@ -101,30 +108,7 @@ impl Code {
 
 impl std::fmt::Debug for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Code").field("base", &self.base).field("functions", &self.functions.len()).finish()
-    }
-}
-
-/// Which function lies at a code address, over all modules of a context.
-#[derive(Clone, Debug, Default)]
-pub struct CodeMap(Vec<Arc<Code>>);
-
-impl CodeMap {
-    /// Takes the loaded modules, whose code address spaces must not overlap.
-    pub fn new(modules: impl IntoIterator<Item = Arc<Code>>) -> CodeMap {
-        let mut all: Vec<_> = modules.into_iter().collect();
-        all.sort_by_key(|m| m.base);
-        CodeMap(all)
-    }
-
-    /// The device function at `address`, if one begins there.
-    pub(crate) fn find(&self, address: u64) -> Option<(&Code, &Function)> {
-        let next = self.0.partition_point(|m| m.base <= address);
-        let module = self.0.get(next.checked_sub(1)?)?;
-        let offset = address - module.base;
-        let index = usize::try_from(offset / CODE_STRIDE).ok()?;
-        let function = module.functions.get(index).filter(|f| offset.is_multiple_of(CODE_STRIDE) && !f.is_kernel)?;
-        Some((module, function))
+        f.debug_struct("Code").field("functions", &self.functions.len()).finish()
     }
 }
 
@@ -144,8 +128,6 @@ pub(crate) struct Cta<'a> {
     pub(crate) env: &'a Env,
     /// The module of the kernel.
     pub(crate) module: &'a Code,
-    /// The modules that indirect calls reach.
-    pub(crate) modules: &'a CodeMap,
     pub(crate) params: &'a [u8],
     pub(crate) shared: Vec<u8>,
     pub(crate) barriers: [Barrier; BARRIERS],
@@ -174,7 +156,6 @@ impl Cta<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) func: &'a Function,
-    pub(crate) module: &'a Code,
     /// First 32-bit, 64-bit and predicate register.
     pub(crate) r32: u32,
     pub(crate) r64: u32,

@@ -61,7 +61,7 @@ pub use env::{DeviceHeap, Env, Output};
 pub use error::{Fault, PtxError};
 pub use grid::{Launch, RunStats, run};
 pub use image::{FunctionInfo, GlobalVar, Image, ParamInfo, Reloc, Space, unlinkable};
-pub use machine::{Code, CodeMap};
+pub use machine::Code;
 pub use program::{Placement, Program};
 pub use symbol::Target;
 pub use texture::{Channel, Level, Object, Objects, Outside, Sampler, Spot, Tiled};

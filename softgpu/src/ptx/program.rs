@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::image::Image;
-use super::machine::{CODE_STRIDE, Code};
+use super::machine::Code;
 use super::operand::{LANES, Row};
 use super::symbol::Target;
 
@@ -12,9 +12,6 @@ use super::symbol::Target;
 pub struct Placement {
     /// Address of each of `Image::globals`.
     pub globals: Vec<u64>,
-    /// Address of the first function; function `i` lies at `code_base + 16 * i`, so that function pointers stay equal
-    /// where placement is equal. The addresses need not be mapped.
-    pub code_base: u64,
 }
 
 /// A linked module: every address in its code and data is final.
@@ -44,7 +41,7 @@ impl Program {
                 function.consts64[index] = Row([address; LANES]);
             }
         }
-        let code = Arc::new(Code { base: placement.code_base, functions });
+        let code = Arc::new(Code { functions });
         Arc::new(Program { image, code, placement })
     }
 
@@ -64,21 +61,11 @@ impl Program {
         }
         bytes
     }
-
-    /// Size of the code address space from `Placement::code_base` on: 16 bytes a function, at least 16.
-    pub fn code_bytes(&self) -> u64 {
-        CODE_STRIDE * (self.image.functions.len() as u64).max(1)
-    }
-
-    /// The code address of a function.
-    pub fn function_address(&self, function: usize) -> u64 {
-        resolve(&self.placement, Target::Function(function))
-    }
 }
 
 fn resolve(placement: &Placement, target: Target) -> u64 {
     match target {
         Target::Global(index) => placement.globals.get(index).copied().unwrap_or(0),
-        Target::Function(index) => placement.code_base.wrapping_add(CODE_STRIDE * index as u64),
+        Target::Function(index) => Code::pointer_to(index),
     }
 }

@@ -5,7 +5,7 @@
 //! lanes that diverged reconverge where compilers put the join. A group that spins on another one would never let it
 //! run, so each time a slice ends with several groups, the one that has waited longest gets the next slice.
 
-use super::machine::{Code, Cta, Flow, Frame, Function, Group, SharedSymbols, State, Warp};
+use super::machine::{Cta, Flow, Frame, Function, Group, SharedSymbols, State, Warp};
 use super::operand::{LANES, NONE, Row};
 use std::sync::{Mutex, PoisonError};
 
@@ -66,14 +66,8 @@ impl Drop for Warp<'_> {
 
 impl<'a> Warp<'a> {
     /// A warp about to execute `func` with the lanes of `live`; `special` holds the special registers.
-    pub(crate) fn new(
-        module: &'a Code,
-        func: &'a Function,
-        shared: &'a SharedSymbols,
-        live: u32,
-        special: Vec<Row<u32>>,
-    ) -> Warp<'a> {
-        let frame = Frame { func, module, r32: 0, r64: 0, preds: 0, local: 0, depth: 0 };
+    pub(crate) fn new(func: &'a Function, shared: &'a SharedSymbols, live: u32, special: Vec<Row<u32>>) -> Warp<'a> {
+        let frame = Frame { func, r32: 0, r64: 0, preds: 0, local: 0, depth: 0 };
         let local_cap = func.frame_bytes;
         let files = Files::take();
         Warp {

@@ -267,6 +267,11 @@ impl Cell {
             // A store executes nothing, and a parked job does not run.
             Point::Replay => !self.way.to().is_some_and(Spot::is_store),
             Point::Precopy | Point::PrecopySend | Point::PrecopyReceive | Point::Quiesce => !self.way.from().is_store(),
+            // Between places of this machine that execute.
+            Point::Adopt | Point::Adopted => {
+                let here = |spot| matches!(spot, Spot::Unix | Spot::Helper | Spot::Local);
+                here(self.way.from()) && self.way.to().is_some_and(here)
+            }
             _ => true,
         };
         here && there && passed && self.victim_exists() && self.action_exists()

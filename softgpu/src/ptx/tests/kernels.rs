@@ -32,7 +32,6 @@ fn tiled_matmul() {
     params.extend((n as i32).bytes());
     let launch = Launch {
         program: &m.program,
-        code: &CodeMap::new([m.program.code.clone()]),
         function: 0,
         grid: [2, 2, 1],
         block: [16, 16, 1],

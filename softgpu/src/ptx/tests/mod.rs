@@ -9,9 +9,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{CodeMap, DeviceHeap, Env, Fault, Image, Launch, Placement, Program, Ranges, RunStats, run};
-
-const CODE_BASE: u64 = 0x7000_0000_0000;
+use super::{DeviceHeap, Env, Fault, Image, Launch, Placement, Program, Ranges, RunStats, run};
 
 /// Device memory: one array that is handed out from the front. Atomics, because kernels write behind the compiler's back.
 struct Arena {
@@ -84,7 +82,7 @@ impl Machine {
         let image = Image::parse(ptx).expect("parses");
         let arena = Arc::new(Arena::new(4 << 20));
         let globals = image.globals.iter().map(|g| arena.take(g.size)).collect();
-        let program = Program::link(image, Placement { globals, code_base: CODE_BASE });
+        let program = Program::link(image, Placement { globals });
         for (n, &address) in program.placement.globals.iter().enumerate() {
             arena.put(address, &program.init_bytes(n));
         }
@@ -130,7 +128,6 @@ impl Machine {
         }
         let launch = Launch {
             program: &self.program,
-            code: &CodeMap::new([self.program.code.clone()]),
             function,
             grid: [grid, 1, 1],
             block: [block, 1, 1],
