@@ -1,5 +1,6 @@
 //! Why a command failed.
 
+use compare::ListError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -32,6 +33,9 @@ pub(crate) enum Error {
     /// The program of the kill matrix fails natively.
     #[error(transparent)]
     Cell(#[from] CellError),
+    /// The programs to compare cannot be listed.
+    #[error(transparent)]
+    List(#[from] ListError),
     /// The program `conformance` failed.
     #[error(transparent)]
     Transcript(#[from] TranscriptError),
