@@ -19,10 +19,10 @@ pub mod output;
 mod run;
 mod summary;
 
-pub use list::{Program, executables, read_list};
+pub use list::{LineError, ListError, Program, executables, read_list};
 pub use mover::Pause;
 pub use output::{Ending, Verdict};
-pub use run::{Cell, Comparison, Places, Setup, compare};
+pub use run::{Cell, Comparison, Places, RunError, Setup, compare};
 pub use summary::Summary;
 
 /// Where a program runs, other than natively.

@@ -1,7 +1,51 @@
 //! The list of programs to run, with their options.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Why a list of programs cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The directory or the list cannot be read.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The directory or the list.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A line of the list is wrong.
+    #[error("{}:{line}: {error}", list.display())]
+    Line {
+        /// The list.
+        list: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        error: LineError,
+    },
+}
+
+/// What is wrong with a line of a list.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// The program does not exist.
+    #[error("{} is not a file", .0.display())]
+    NoFile(PathBuf),
+    /// A time limit cannot be parsed.
+    #[error("`{0}` is not a number of seconds")]
+    Seconds(String),
+    /// A word begins with a quotation mark and does not end with one.
+    #[error("a quotation mark is missing")]
+    Quote,
+}
+
+impl ListError {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> ListError {
+        |error| ListError::File { path: path.to_owned(), error }
+    }
+}
 
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +66,9 @@ pub struct Program {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn executables(directory: &Path, args: &[&str], limit: Duration) -> Result<Vec<Program>, String> {
+pub fn executables(directory: &Path, args: &[&str], limit: Duration) -> Result<Vec<Program>, ListError> {
     use std::os::unix::fs::PermissionsExt;
-    let entries = std::fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    let entries = std::fs::read_dir(directory).map_err(ListError::file(directory))?;
     let mut found: Vec<Program> = entries
         .filter_map(Result::ok)
         .filter(|entry| std::fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
@@ -44,14 +88,14 @@ pub fn executables(directory: &Path, args: &[&str], limit: Duration) -> Result<V
 ///
 /// # Errors
 /// The list cannot be read, or a line of it names no file or is not as above.
-pub fn read_list(directory: &Path, list: &Path, limit: Duration) -> Result<Vec<Program>, String> {
-    let text = std::fs::read_to_string(list).map_err(|e| format!("{}: {e}", list.display()))?;
+pub fn read_list(directory: &Path, list: &Path, limit: Duration) -> Result<Vec<Program>, ListError> {
+    let text = std::fs::read_to_string(list).map_err(ListError::file(list))?;
     let mut programs: Vec<Program> = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let failed = |why: &str| format!("{}:{}: {why}", list.display(), number + 1);
-        if let Some(mut program) = read_line(directory, line, limit).map_err(|why| failed(&why))? {
+        let failed = |error| ListError::Line { list: list.to_owned(), line: number + 1, error };
+        if let Some(mut program) = read_line(directory, line, limit).map_err(failed)? {
             if !program.path.is_file() {
-                return Err(failed(&format!("{} is not a file", program.path.display())));
+                return Err(failed(LineError::NoFile(program.path)));
             }
             let same = programs.iter().filter(|p| p.path == program.path).count();
             if same > 0 {
@@ -63,7 +107,7 @@ pub fn read_list(directory: &Path, list: &Path, limit: Duration) -> Result<Vec<P
     Ok(programs)
 }
 
-fn read_line(directory: &Path, line: &str, limit: Duration) -> Result<Option<Program>, String> {
+fn read_line(directory: &Path, line: &str, limit: Duration) -> Result<Option<Program>, LineError> {
     if line.trim_start().starts_with('#') {
         return Ok(None);
     }
@@ -77,7 +121,7 @@ fn read_line(directory: &Path, line: &str, limit: Duration) -> Result<Option<Pro
             program.directory = Some(directory.join(path));
         } else if let Some(seconds) = word.strip_prefix("@limit=") {
             let seconds = seconds.parse().ok().filter(|s| (1..=86400).contains(s));
-            program.limit = Duration::from_secs(seconds.ok_or(format!("`{word}` is not a number of seconds"))?);
+            program.limit = Duration::from_secs(seconds.ok_or(LineError::Seconds(word))?);
         } else {
             program.args.push(word);
         }
@@ -86,7 +130,7 @@ fn read_line(directory: &Path, line: &str, limit: Duration) -> Result<Option<Pro
 }
 
 /// Words between spaces; double quotes keep spaces in a word.
-fn words(line: &str) -> Result<Vec<String>, String> {
+fn words(line: &str) -> Result<Vec<String>, LineError> {
     let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
     for c in line.chars() {
         match c {
@@ -99,7 +143,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
         }
     }
     words.extend(word);
-    if quoted { Err("a quotation mark is missing".to_owned()) } else { Ok(words) }
+    if quoted { Err(LineError::Quote) } else { Ok(words) }
 }
 
 #[cfg(test)]

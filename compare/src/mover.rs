@@ -12,7 +12,7 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Timeout for a job's answer to a move request, which is generous: a move that cannot work is refused much
 /// earlier.
-const PATIENCE: Duration = Duration::from_secs(300);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Pause after a refused move.
 const AFTER_REFUSAL: Duration = Duration::from_millis(20);
 /// Phases in which the job's calls are blocked.
@@ -83,7 +83,7 @@ fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBoo
     };
     let mut next = targets.iter().cycle();
     while let Some(target) = next.next().filter(|_| !over.load(Ordering::Relaxed)) {
-        let done = match client.ask(&Request::Migrate(Migrate::to(target)), Some(PATIENCE)) {
+        let done = match client.ask(&Request::Migrate(Migrate::to(target)), Some(MOVE_TIMEOUT)) {
             Ok(Answer::Move(it)) if it.ok => Ok(Pause::new(&it)),
             Ok(Answer::Move(it)) => Err((it.code, it.reason.unwrap_or_else(|| "no reason was given".to_owned()))),
             Ok(other) => Err((None, format!("another answer came: {other:?}"))),

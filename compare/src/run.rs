@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,6 +49,34 @@ impl Places {
     pub fn of_servers(tcp: [&str; 2], unix: [&str; 2]) -> Places {
         let without_gpu = |place: &str| place.trim_end_matches("/0").to_owned();
         Places { tcp: tcp.map(without_gpu), unix: unix.map(without_gpu) }
+    }
+}
+
+/// Why a program cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A directory, a file or the program cannot be used.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The directory, file or program.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The link to the driver cannot be created.
+    #[error("cannot make {}", .0.display())]
+    Link(PathBuf),
+    /// The program cannot be waited for.
+    #[error(transparent)]
+    Wait(#[from] io::Error),
+    /// The thread that moves jobs panicked.
+    #[error("the thread that moves jobs panicked")]
+    Mover,
+}
+
+impl RunError {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> RunError {
+        |error| RunError::File { path: path.to_owned(), error }
     }
 }
 
@@ -112,7 +141,7 @@ impl std::fmt::Display for Comparison {
 ///
 /// # Errors
 /// It cannot be started, or directories for it cannot be created.
-pub fn compare(setup: &Setup, places: &Places, program: &Program, modes: &[Mode]) -> Result<Comparison, String> {
+pub fn compare(setup: &Setup, places: &Places, program: &Program, modes: &[Mode]) -> Result<Comparison, RunError> {
     let mut comparison = Comparison::natively(setup, program)?;
     for mode in modes.iter().filter(|_| comparison.expected.ending != Ending::Hung) {
         let cell = comparison.run(setup, places, program, *mode)?;
@@ -126,7 +155,7 @@ impl Comparison {
     ///
     /// # Errors
     /// See [`compare`].
-    pub fn natively(setup: &Setup, program: &Program) -> Result<Comparison, String> {
+    pub fn natively(setup: &Setup, program: &Program) -> Result<Comparison, RunError> {
         let (first, second) = (native(setup, program)?, native(setup, program)?);
         Ok(Comparison {
             name: program.name.clone(),
@@ -142,7 +171,7 @@ impl Comparison {
     ///
     /// # Errors
     /// See [`compare`].
-    pub fn run(&self, setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<Cell, String> {
+    pub fn run(&self, setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<Cell, RunError> {
         let (run, moves) = under_mrcuda(setup, places, program, mode)?;
         let mut words: Vec<String> = Vec::new();
         for line in run.err.lines().filter(|line| line.starts_with("mrcuda")) {
@@ -164,7 +193,7 @@ impl Comparison {
     }
 }
 
-fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
+fn native(setup: &Setup, program: &Program) -> Result<Run, RunError> {
     let mut command = Command::new(&program.path);
     dress(setup, &mut command, &setup.directory);
     if let Some(driver) = &setup.driver {
@@ -174,7 +203,7 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
         let _ = std::fs::create_dir_all(&directory);
         let _ = std::os::unix::fs::symlink(driver, &link);
         if !link.exists() {
-            return Err(format!("cannot make {}", link.display()));
+            return Err(RunError::Link(link));
         }
         let before = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
         command.env("LD_LIBRARY_PATH", format!("{}{before}", directory.display()));
@@ -186,16 +215,16 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, String> {
     execute(setup, program, command)
 }
 
-fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), String> {
+fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), RunError> {
     let runtime = own_directory(&setup.directory, "r")?;
     let all = |place: &str| (0..setup.gpus).map(|n| format!("{place}/{n}")).collect::<Vec<_>>().join(",");
-    let near = |place: &str| vec![place; setup.gpus as usize].join(",");
+    let each = |place: &str| vec![place; setup.gpus as usize].join(",");
     let start = match mode {
         Mode::Tcp | Mode::Moved => all(&places.tcp[0]),
         Mode::Unix => all(&places.unix[0]),
         // The first in the process, the others in helpers.
         Mode::Local => [vec!["local"], vec!["helper"; setup.gpus as usize - 1]].concat().join(","),
-        Mode::Helper => near("helper"),
+        Mode::Helper => each("helper"),
     };
     let mut command = Command::new(&setup.mrcuda);
     command.arg("run");
@@ -212,7 +241,7 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
     let targets = [
         "local".to_owned(),
         all(&places.tcp[1]),
-        near("helper"),
+        each("helper"),
         all(&places.unix[0]),
         all(&places.unix[1]),
         all(&places.tcp[0]),
@@ -221,7 +250,7 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
         let mover = s.spawn(|| move_all(&runtime, &targets, setup.every, &over));
         let run = execute(setup, program, command);
         over.store(true, Ordering::Relaxed);
-        let moves = mover.join().map_err(|_| "the thread that moves jobs panicked".to_owned());
+        let moves = mover.join().map_err(|_| RunError::Mover);
         Ok((run?, moves?))
     });
     // Anything left there only takes space.
@@ -242,29 +271,28 @@ fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
 }
 
 /// Runs a command to its end or time limit; then kills all its processes.
-fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run, String> {
+fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run, RunError> {
     let own = own_directory(&setup.directory, "w")?;
-    let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     let work = match &program.directory {
         Some(directory) => directory.clone(),
         None => {
             let work = own.join("work");
-            std::fs::create_dir(&work).map_err(|e| failed(&work, e))?;
+            std::fs::create_dir(&work).map_err(RunError::file(&work))?;
             // Programs write files to their directory, and read data from it.
             let beside = program.path.parent().unwrap_or(Path::new("/"));
-            for entry in std::fs::read_dir(beside).map_err(|e| failed(beside, e))?.filter_map(Result::ok) {
-                std::os::unix::fs::symlink(entry.path(), work.join(entry.file_name())).map_err(|e| failed(&work, e))?;
+            for entry in std::fs::read_dir(beside).map_err(RunError::file(beside))?.filter_map(Result::ok) {
+                std::os::unix::fs::symlink(entry.path(), work.join(entry.file_name())).map_err(RunError::file(&work))?;
             }
             work
         }
     };
     let [out, err] = ["out", "err"].map(|name| own.join(name));
-    let file = |path: &Path| File::create(path).map_err(|e| failed(path, e));
+    let file = |path: &Path| File::create(path).map_err(RunError::file(path));
     command.args(&program.args).current_dir(&work).stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&err)?).process_group(0);
     let begin = Instant::now();
-    let mut child = command.spawn().map_err(|e| failed(&program.path, e))?;
+    let mut child = command.spawn().map_err(RunError::file(&program.path))?;
     let status = loop {
-        match child.try_wait().map_err(|e| e.to_string())? {
+        match child.try_wait()? {
             Some(status) => break Some(status),
             None if begin.elapsed() > program.limit => break None,
             None => std::thread::sleep(POLL_INTERVAL),
@@ -276,7 +304,7 @@ fn execute(setup: &Setup, program: &Program, mut command: Command) -> Result<Run
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
     if status.is_none() {
-        child.wait().map_err(|e| e.to_string())?;
+        child.wait()?;
     }
     let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
     let ending = match status {
@@ -296,10 +324,10 @@ fn end_of(text: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-fn own_directory(parent: &Path, prefix: &str) -> Result<PathBuf, String> {
+fn own_directory(parent: &Path, prefix: &str) -> Result<PathBuf, RunError> {
     use std::os::unix::fs::DirBuilderExt;
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let path = parent.join(format!("{prefix}{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(RunError::file(&path))?;
     Ok(path)
 }

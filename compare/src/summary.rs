@@ -3,7 +3,7 @@
 use crate::Mode;
 use crate::mover::Pause;
 use crate::output::{Ending, Verdict};
-use crate::run::{Cell, Comparison};
+use crate::run::{Cell, Comparison, RunError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,14 +24,14 @@ impl Summary {
     }
 
     /// Adds a program.
-    pub fn add(&mut self, name: &str, result: Result<Comparison, String>) {
+    pub fn add(&mut self, name: &str, result: Result<Comparison, RunError>) {
         match result {
             Ok(comparison) if comparison.expected.ending == Ending::Hung => {
                 self.failures.insert(comparison.name, format!("natively: {}", Ending::Hung));
             }
             Ok(comparison) => self.programs.push(comparison),
             Err(why) => {
-                self.failures.insert(name.to_owned(), why);
+                self.failures.insert(name.to_owned(), why.to_string());
             }
         }
         self.programs.sort_by(|a, b| a.name.cmp(&b.name));
@@ -260,14 +260,14 @@ mod tests {
         );
         assert_eq!((&json["moves"], &json["longest_pause"]["program"]), (&json!(3), &json!("c")));
         summary.add("d", Ok(program("d", 99.0, Verdict::Wrong("7 instead of 8".into()))));
-        summary.add("e", Err("it cannot be started".into()));
+        summary.add("e", Err(RunError::Link("there".into())));
         assert!(!summary.all_as_native());
         let text = summary.to_string();
         for part in [
             "tcp      3 of 4 as native, median 2.00x native, worst 3.00x (c)",
             "d, tcp: 7 instead of 8",
             "2 x not moved: busy",
-            "e: not compared: it cannot be started",
+            "e: not compared: cannot make there",
             "4 moves in 4 programs",
         ] {
             assert!(text.contains(part), "no `{part}` in\n{text}");

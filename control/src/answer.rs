@@ -194,7 +194,7 @@ pub struct Move {
     /// The same as a code for programs.
     pub code: Option<ReasonCode>,
     /// The details for each GPU.
-    pub legs: Vec<Leg>,
+    pub legs: Vec<GpuMove>,
     /// What happened when, if the request asked for it; not in events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<Trace>>,
@@ -203,7 +203,7 @@ pub struct Move {
 /// What a move did for one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Leg {
+pub struct GpuMove {
     /// The GPU's number in the job.
     pub gpu: u32,
     /// The source place.
@@ -253,23 +253,23 @@ impl Move {
     /// Computes the totals from the legs.
     pub fn sum_up(&mut self) {
         let legs = &self.legs;
-        let text = |part: fn(&Leg) -> &str| legs.iter().map(part).collect::<Vec<_>>().join(",");
-        self.from = text(|leg| &leg.from);
-        self.transport = text(|leg| &leg.transport);
-        let sum = |part: fn(&Leg) -> u64| legs.iter().map(part).sum::<u64>();
-        self.rounds = legs.iter().map(|leg| leg.rounds).max().unwrap_or_default();
-        self.bytes = sum(|leg| leg.bytes);
-        self.delta_bytes = sum(|leg| leg.delta_bytes);
-        self.bytes_by_descriptor = sum(|leg| leg.bytes_by_descriptor);
-        self.bytes_adopted = sum(|leg| leg.bytes_adopted);
-        self.live_bytes = sum(|leg| leg.live_bytes);
-        self.records = sum(|leg| leg.records);
-        self.chunks = sum(|leg| leg.chunks);
-        self.chunk_bytes = sum(|leg| leg.chunk_bytes);
-        self.modules = sum(|leg| leg.modules);
-        self.live_objects = sum(|leg| leg.live_objects);
-        self.kernel_running = legs.iter().any(|leg| leg.kernel_running);
-        for (name, ms) in legs.iter().flat_map(|leg| &leg.phases) {
+        let text = |part: fn(&GpuMove) -> &str| legs.iter().map(part).collect::<Vec<_>>().join(",");
+        self.from = text(|gpu| &gpu.from);
+        self.transport = text(|gpu| &gpu.transport);
+        let sum = |part: fn(&GpuMove) -> u64| legs.iter().map(part).sum::<u64>();
+        self.rounds = legs.iter().map(|gpu| gpu.rounds).max().unwrap_or_default();
+        self.bytes = sum(|gpu| gpu.bytes);
+        self.delta_bytes = sum(|gpu| gpu.delta_bytes);
+        self.bytes_by_descriptor = sum(|gpu| gpu.bytes_by_descriptor);
+        self.bytes_adopted = sum(|gpu| gpu.bytes_adopted);
+        self.live_bytes = sum(|gpu| gpu.live_bytes);
+        self.records = sum(|gpu| gpu.records);
+        self.chunks = sum(|gpu| gpu.chunks);
+        self.chunk_bytes = sum(|gpu| gpu.chunk_bytes);
+        self.modules = sum(|gpu| gpu.modules);
+        self.live_objects = sum(|gpu| gpu.live_objects);
+        self.kernel_running = legs.iter().any(|gpu| gpu.kernel_running);
+        for (name, ms) in legs.iter().flat_map(|gpu| &gpu.phases) {
             let most = self.phases.entry(name.clone()).or_default();
             *most = most.max(*ms);
         }
@@ -471,23 +471,23 @@ mod tests {
             id: "m1".into(),
             state: MoveState::Done,
             ok: true,
-            legs: vec![Leg { phases: BTreeMap::from([("plan".to_owned(), 0.5)]), ..Leg::default() }],
+            legs: vec![GpuMove { phases: BTreeMap::from([("plan".to_owned(), 0.5)]), ..GpuMove::default() }],
             ..Move::default()
         }
     }
 
     #[test]
     fn several_legs_come_to_one_move() {
-        let leg = |gpu: u32, from: &str, ms: f64| Leg {
+        let gpu = |gpu: u32, from: &str, ms: f64| GpuMove {
             gpu,
             from: from.into(),
             bytes: 10,
             kernel_running: gpu == 1,
             digest: format!("{gpu}"),
             phases: BTreeMap::from([("delta".to_owned(), ms)]),
-            ..Leg::default()
+            ..GpuMove::default()
         };
-        let mut it = Move { legs: vec![leg(0, "a:1/0", 3.0), leg(1, "local:0", 2.0)], ..Move::default() };
+        let mut it = Move { legs: vec![gpu(0, "a:1/0", 3.0), gpu(1, "local:0", 2.0)], ..Move::default() };
         it.sum_up();
         assert_eq!((it.from.as_str(), it.bytes, it.kernel_running, it.phases["delta"]), ("a:1/0,local:0", 20, true, 3.0));
         assert_eq!(it.digest, "", "two digests are no digest");

@@ -78,12 +78,12 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Sends a request and waits for the answer, for at most `patience`, or without limit.
+    /// Sends a request and waits for the answer, for at most `timeout`, or without limit.
     ///
     /// # Errors
     /// See [`AskError`].
-    pub fn ask(&mut self, request: &Request, patience: Option<Duration>) -> Result<Answer, AskError> {
-        self.stream.get_ref().set_read_timeout(patience)?;
+    pub fn ask(&mut self, request: &Request, timeout: Option<Duration>) -> Result<Answer, AskError> {
+        self.stream.get_ref().set_read_timeout(timeout)?;
         match self.stream.get_mut().write_all(request.line().as_bytes()) {
             // A job that refuses the connection sends the reason and closes it, so the reason is read all the
             // same.
@@ -116,8 +116,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`AskError`].
-    pub fn list(&mut self, patience: Option<Duration>) -> Result<Job, AskError> {
-        match self.ask(&Request::List {}, patience)? {
+    pub fn list(&mut self, timeout: Option<Duration>) -> Result<Job, AskError> {
+        match self.ask(&Request::List {}, timeout)? {
             Answer::Job(job) => Ok(job),
             other => Err(odd(&other)),
         }
@@ -177,8 +177,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`AskError`].
-    pub fn report(&mut self, id: Option<&str>, patience: Option<Duration>) -> Result<Vec<Move>, AskError> {
-        match self.ask(&Request::Report { id: id.map(str::to_owned), wait: false }, patience)? {
+    pub fn report(&mut self, id: Option<&str>, timeout: Option<Duration>) -> Result<Vec<Move>, AskError> {
+        match self.ask(&Request::Report { id: id.map(str::to_owned), wait: false }, timeout)? {
             Answer::Moves(moves) => Ok(moves),
             other => Err(odd(&other)),
         }

@@ -3,7 +3,7 @@
 use crate::history::{History, Past};
 use crate::request::tests::every_request;
 use crate::{
-    Answer, Device, Event, EventKind, Job, LONGEST_REQUEST, Leg, Move, MoveState, Plan, ReasonCode, Refusal, Request, Trace,
+    Answer, Device, Event, EventKind, GpuMove, Job, LONGEST_REQUEST, Move, MoveState, Plan, ReasonCode, Refusal, Request, Trace,
     TraceEvent,
 };
 use fuzz::Limit;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn histories() {
-    let it = Move { id: "m1".into(), state: MoveState::Done, legs: vec![Leg::default()], ..Move::default() };
+    let it = Move { id: "m1".into(), state: MoveState::Done, legs: vec![GpuMove::default()], ..Move::default() };
     let line = serde_json::to_vec(&Past { pid: 7, program: "/bin/train".into(), it }).unwrap();
     let seeds = [line.clone(), [&line[..], b"\n", &line, b"\n"].concat(), [&line[..9], b"\n", &line].concat()];
     fuzz::run("histories", seeds, LIMIT, |input| {
@@ -40,7 +40,12 @@ fn requests() {
 
 #[test]
 fn answers() {
-    let leg = Leg { gpu: 1, phases: BTreeMap::from([("delta".to_owned(), 0.5)]), instead: Some("why".into()), ..Leg::default() };
+    let gpu = GpuMove {
+        gpu: 1,
+        phases: BTreeMap::from([("delta".to_owned(), 0.5)]),
+        instead: Some("why".into()),
+        ..GpuMove::default()
+    };
     let event = TraceEvent {
         name: "delta".into(),
         dur: Some(2.5),
@@ -49,7 +54,7 @@ fn answers() {
     };
     let trace = Trace { trace_events: vec![event], ..Trace::default() };
     let it =
-        Move { id: "m1".into(), reason: Some("no".into()), legs: vec![leg], trace: Some(Box::new(trace)), ..Move::default() };
+        Move { id: "m1".into(), reason: Some("no".into()), legs: vec![gpu], trace: Some(Box::new(trace)), ..Move::default() };
     let device = Device { live: BTreeMap::from([("streams".to_owned(), 3)]), ..Device::default() };
     let job = Job { pid: 7, queued: vec!["m2".into()], devices: vec![device], ..Job::default() };
     let seeds = [

@@ -21,7 +21,7 @@ const LARGEST: u64 = 4 << 20;
 /// Maximum length of a line. A report of 32 GPUs is shorter.
 const LONGEST: usize = 256 << 10;
 /// How long a process waits for the lock: another one may be stopped while it has it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 /// Poll interval while it waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -171,7 +171,7 @@ fn lock(directory: &Path) -> io::Result<Flock<File>> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(locked) => return Ok(locked),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) if since.elapsed() >= PATIENCE => {
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) if since.elapsed() >= LOCK_TIMEOUT => {
                 return Err(io::Error::other("another process has locked the history of moves"));
             }
             Err((back, nix::errno::Errno::EWOULDBLOCK | nix::errno::Errno::EINTR)) => file = back,

@@ -17,7 +17,7 @@ pub mod history;
 mod request;
 mod trace;
 
-pub use answer::{Answer, Device, DeviceState, Event, EventKind, Job, Leg, Move, MoveState, Plan, Refusal};
+pub use answer::{Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
 pub use code::{ErrorCode, ReasonCode};
 pub use request::{Migrate, Park, Request, Verify};

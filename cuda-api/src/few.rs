@@ -29,12 +29,12 @@ impl Few {
             self.inside[self.count] = n;
             self.count += 1;
         } else {
-            self.push_far(n);
+            self.push_to_heap(n);
         }
     }
 
     #[cold]
-    fn push_far(&mut self, n: u64) {
+    fn push_to_heap(&mut self, n: u64) {
         self.more.extend_from_slice(&self.inside[..self.count]);
         self.more.push(n);
         self.count = 0;

@@ -229,9 +229,9 @@ const _: () = assert!(size_of::<[u64; 6]>() == size_of::<sys::CUstreamBatchMemOp
 /// Reads a batch of memory operations.
 fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
     /// Maximum number of operations in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
-    const MOST: u32 = 256;
+    const MAX_OPERATIONS: u32 = 256;
     let raw = read(p.cast::<RawMemOps>())?;
-    if raw.flags != 0 || raw.count > MOST {
+    if raw.flags != 0 || raw.count > MAX_OPERATIONS {
         return Err(INVALID);
     }
     list(raw.array, raw.count as usize)

@@ -97,7 +97,7 @@ impl Index {
         };
         self.managed |= cubin.has_managed();
         let has_references = cubin.has_references();
-        let (mut named, mut told, mut launches) = (false, false, false);
+        let (mut named, mut known, mut launches) = (false, false, false);
         for symbol in cubin.symbols() {
             match symbol {
                 Symbol::Variable(name) => {
@@ -105,7 +105,7 @@ impl Index {
                 }
                 Symbol::Kernel(name) => {
                     let prints = cubin.refers(name, PRINTERS);
-                    told |= prints;
+                    known |= prints;
                     self.add_kernel(name, entry, cubin.params(name), prints, has_references && cubin.uses_references(name));
                 }
                 Symbol::Function(name) => {
@@ -124,7 +124,7 @@ impl Index {
             }
         }
         self.prints |= named;
-        self.any_prints |= named && (!told || launches);
+        self.any_prints |= named && (!known || launches);
         true
     }
 

@@ -7,10 +7,10 @@ use super::{Image, measure};
 use std::collections::VecDeque;
 
 /// Maximum number of images, and of their bytes together.
-const MOST_IMAGES: usize = 64;
-const MOST_BYTES: usize = 32 << 20;
+const MAX_IMAGES: usize = 64;
+const MAX_BYTES: usize = 32 << 20;
 /// Larger images are libraries, which are loaded once.
-const MOST_OF_ONE: usize = 4 << 20;
+const MAX_IMAGE_BYTES: usize = 4 << 20;
 
 /// Images that were measured lately, the newest first.
 #[derive(Debug, Default)]
@@ -72,12 +72,12 @@ impl Known {
 
     /// Keeps an image whose end is known from its own bytes: what starts with all of them is this image, and no longer one.
     fn add(&mut self, image: &Image) {
-        if image.bytes.len() > MOST_OF_ONE || !matches!(image.kind, Kind::Ptx | Kind::Cubin | Kind::Fatbin | Kind::Wrapped) {
+        if image.bytes.len() > MAX_IMAGE_BYTES || !matches!(image.kind, Kind::Ptx | Kind::Cubin | Kind::Fatbin | Kind::Wrapped) {
             return;
         }
         self.bytes += image.bytes.len();
         self.images.push_front(image.clone());
-        while self.images.len() > MOST_IMAGES || self.bytes > MOST_BYTES {
+        while self.images.len() > MAX_IMAGES || self.bytes > MAX_BYTES {
             let Some(oldest) = self.images.pop_back() else { break };
             self.bytes -= oldest.bytes.len();
         }
@@ -212,16 +212,16 @@ mod tests {
     fn the_images_not_used_for_longest_are_dropped() {
         let mut known = Known::new();
         let kept = measured(&mut known, &text(0, ""));
-        for number in 1..3 * MOST_IMAGES {
+        for number in 1..3 * MAX_IMAGES {
             measured(&mut known, &text(number, ""));
             assert!(Arc::ptr_eq(&kept.bytes, &measured(&mut known, &text(0, "")).bytes), "image {number}");
         }
-        assert_eq!(known.images.len(), MOST_IMAGES);
+        assert_eq!(known.images.len(), MAX_IMAGES);
         assert_eq!(known.bytes, known.images.iter().map(|image| image.bytes.len()).sum::<usize>());
         for size in 1..16 {
             let long = [b"// ".repeat(size << 16), text(size, "")].concat();
             measured(&mut known, &long);
-            assert!(known.bytes <= MOST_BYTES);
+            assert!(known.bytes <= MAX_BYTES);
         }
     }
 }

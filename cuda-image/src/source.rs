@@ -61,7 +61,7 @@ pub(super) struct Memory(usize);
 
 const PAGE: usize = 4096;
 /// Most pages of a text that are read in one call. Their buffer is small enough that the C library need not ask the kernel for its memory.
-const MOST_PAGES: usize = 16;
+const MAX_PAGES: usize = 16;
 
 impl Memory {
     /// A copy of the first `len` bytes that can be shared.
@@ -81,7 +81,7 @@ impl Memory {
     /// Whether the memory starts with these bytes. `piece` is a buffer for what is read. Where the kernel refuses to read, nothing is
     /// read beyond the first page that differs: what is there may end in it.
     pub(super) fn holds(&self, bytes: &[u8], piece: &mut Vec<u8>) -> bool {
-        piece.resize(MOST_PAGES * PAGE, 0);
+        piece.resize(MAX_PAGES * PAGE, 0);
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             // Most images differ within their first bytes, and all of a longer one are read only if the first ones are the same.
@@ -125,9 +125,9 @@ impl Memory {
 /// # Errors
 /// Those of `process_vm_readv`; `EFAULT` if the first byte is not readable.
 fn read_pages(start: usize, to: &mut [u8]) -> io::Result<usize> {
-    let mut from = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST_PAGES];
+    let mut from = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_PAGES];
     let (mut count, mut end) = (0, 0);
-    while count < MOST_PAGES && end < to.len() {
+    while count < MAX_PAGES && end < to.len() {
         let Some(at) = start.checked_add(end) else { break };
         let len = (PAGE - at % PAGE).min(to.len() - end);
         from[count] = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len: len };
@@ -171,7 +171,7 @@ impl Source for Memory {
 
     fn text_len(&self) -> Result<u64> {
         let mut at = 0u64;
-        let mut piece = vec![0; MOST_PAGES * PAGE];
+        let mut piece = vec![0; MAX_PAGES * PAGE];
         while at < MAX_IMAGE {
             let read = self.read_some(at, &mut piece)?;
             if let Some(zero) = first_zero(&piece[..read]) {

@@ -348,8 +348,8 @@ fn kernels_with_references_are_told_from_others() {
         .entry through () { call (r), look, (x); ret; }
         .entry itself (.param .u64 out) { { suld.b.2d.b32.trap {a}, [board, {b, c}]; } ret; }\0";
     let index = measured(text.as_bytes()).index();
-    let told = ["plain", "through", "itself", "look"].map(|name| index.kernel_references(name));
-    assert_eq!(told, [Some(false), Some(true), Some(true), None]);
+    let found = ["plain", "through", "itself", "look"].map(|name| index.kernel_references(name));
+    assert_eq!(found, [Some(false), Some(true), Some(true), None]);
     assert_eq!(index.globals.iter().collect::<Vec<_>>(), ["counter"]);
     assert_eq!(measured(&cubin(90, true, &[])).index().kernel_references("first"), Some(false));
 }
@@ -364,8 +364,8 @@ fn kernels_with_atomics_of_the_system_are_told_from_others() {
         .entry itself (.param .u64 p) { atom.acq_rel.sys.global.cas.b32 a, [p], 1, 2; ret; }
         .entry through (.param .u64 p) { call (r), count, (x); ret; }\0";
     let index = measured(text.as_bytes()).index();
-    let told = ["plain", "device", "itself", "through", "count"].map(|name| index.kernel_system_atomics(name));
-    assert_eq!(told, [Some(false), Some(false), Some(true), Some(true), None]);
+    let found = ["plain", "device", "itself", "through", "count"].map(|name| index.kernel_system_atomics(name));
+    assert_eq!(found, [Some(false), Some(false), Some(true), Some(true), None]);
 }
 
 #[test]

@@ -54,9 +54,9 @@ impl Nvml {
         let get = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_uint) -> c_int>(get) };
         let mut text = [0u8; VERSION_BYTES];
         // SAFETY: the buffer has this size.
-        let told = unsafe { get(text.as_mut_ptr().cast(), VERSION_BYTES as c_uint) } == 0;
+        let is_known = unsafe { get(text.as_mut_ptr().cast(), VERSION_BYTES as c_uint) } == 0;
         let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
-        told.then(|| text.to_owned())
+        is_known.then(|| text.to_owned())
     }
 
     /// The known constants of the GPU with this PCI address.

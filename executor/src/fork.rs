@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Maximum number of descriptors that can be registered: connections of 32 GPUs, data connections of some copies, shared memory, memory of
 /// GPUs.
-const MOST: usize = 16 << 10;
+const MAX_DESCRIPTORS: usize = 16 << 10;
 const NONE: RawFd = -1;
-static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
+static OPEN: [AtomicI32; MAX_DESCRIPTORS] = [const { AtomicI32::new(NONE) }; MAX_DESCRIPTORS];
 
 /// A descriptor that forked children do not keep. It must be dropped before the descriptor is closed, because the number may
 /// then be reused.
@@ -34,8 +34,8 @@ impl NotInherited {
         let free = |s: &AtomicI32| s.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         // Mostly the slot after the last one.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let start = NEXT.load(Ordering::Relaxed) % MOST;
-        let slot = (start..MOST).chain(0..start).find(|slot| free(&OPEN[*slot]))?;
+        let start = NEXT.load(Ordering::Relaxed) % MAX_DESCRIPTORS;
+        let slot = (start..MAX_DESCRIPTORS).chain(0..start).find(|slot| free(&OPEN[*slot]))?;
         NEXT.store(slot + 1, Ordering::Relaxed);
         Some(NotInherited { slot })
     }

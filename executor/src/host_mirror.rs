@@ -11,8 +11,8 @@
 //! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
 //!   others: these few lines are applied within a short time, whichever of them is the flag.
 
+mod changes;
 mod line;
-mod told;
 mod written;
 
 use cuda_api::lock::lock;
@@ -23,17 +23,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use changes::joined;
+use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use line::Line;
 use line::{LINE, PAGE, WORDS, of_word};
-pub use told::joined;
-use told::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use written::UnseenWriter;
 use written::Written;
 
 /// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time. In tests
 /// it is longer than a busy machine keeps a thread waiting.
 const PASSES: usize = 8;
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_micros(500) };
+const PASSES_TIME: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_micros(500) };
 /// With more changed lines than this (144 MiB) no further pass is made: a program that writes so much is not waited for.
 const MANY: usize = 1 << 20;
 /// Maximum number of changes in one pass whose pages are tracked as active.
@@ -191,7 +191,7 @@ impl Twins {
         let changes = loop {
             // Not by the time of the pass itself: one that was interrupted has the most to miss.
             let enough = passes.len() + 1 >= PASSES;
-            let last = enough && began.elapsed() > PATIENCE;
+            let last = enough && began.elapsed() > PASSES_TIME;
             let found = self.look_once(&active);
             if found.is_empty() {
                 return (in_order(newest(passes)), true);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn one_s_own_change_stays_and_is_told() {
+    fn one_s_own_change_stays_and_is_reported() {
         let (mut a, mut b) = (Side::new(), Side::new());
         a.bytes()[100] = 1;
         b.bytes()[100] = 2;
@@ -578,10 +578,10 @@ mod tests {
     /// be.
     #[test]
     fn what_was_written_before_is_told_before() {
-        KINDS.iter().for_each(|kind| told_before(Side::of(*kind), Side::new()));
+        KINDS.iter().for_each(|kind| answered_before(Side::of(*kind), Side::new()));
     }
 
-    fn told_before(a: Side, mut b: Side) {
+    fn answered_before(a: Side, mut b: Side) {
         let (from, to) = (a.at(), b.at());
         let words = PAGES * PAGE as usize / 8;
         // A step permutes all words so that neighbours are far apart.

@@ -79,14 +79,14 @@ impl Drop for Held {
 }
 
 /// Maximum number of images, however small: a job that compiles at run time has thousands.
-pub(crate) const MOST_IMAGES: usize = 1 << 20;
+pub(crate) const MAX_IMAGES: usize = 1 << 20;
 /// Maximum number of blocks of host memory: a process cannot have more mappings.
-pub(crate) const MOST_PINNED: usize = 1 << 16;
+pub(crate) const MAX_PINNED_BLOCKS: usize = 1 << 16;
 
 /// Reports once on the job's standard error (which a worker inherits) that a limit was reached: the error code that the program gets does
 /// not show it.
-pub(crate) fn tell_once(told: &AtomicBool, what: &str, limit: u64, option: &str) {
-    if !told.swap(true, Ordering::Relaxed) {
+pub(crate) fn report_once(reported: &AtomicBool, what: &str, limit: u64, option: &str) {
+    if !reported.swap(true, Ordering::Relaxed) {
         eprintln!("mrcuda: this server keeps at most {} MiB of {what} for a job (mrcuda serve {option})", limit >> 20);
     }
 }

@@ -93,7 +93,7 @@ fn class(bytes: usize) -> Result<usize, Code> {
 }
 
 /// How long to wait for a buffer when `above` bytes above the limit are in use and none is returned.
-fn patience(above: usize) -> Duration {
+fn longest_wait(above: usize) -> Duration {
     let steps = u32::try_from(above.div_ceil(PIECE)).unwrap_or(u32::MAX);
     STEP.saturating_mul(steps.max(1)).min(LONGEST)
 }
@@ -189,7 +189,7 @@ impl Pools {
             if let Some(bigger) = bigger {
                 return Ok(bigger);
             }
-            if above == 0 || since.elapsed() >= patience(above) {
+            if above == 0 || since.elapsed() >= longest_wait(above) {
                 let at = self.gpu.pin(SMALLEST << class)?;
                 s.bytes += SMALLEST << class;
                 return Ok(Buffer { at, class: class as u8, stream: None });
@@ -303,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn patience_grows_with_what_is_above_the_limit_but_not_for_ever() {
-        assert_eq!(patience(1), STEP);
-        assert_eq!(patience(PIECE), STEP);
-        assert_eq!(patience(10 * PIECE), 10 * STEP);
-        assert_eq!(patience(usize::MAX), LONGEST);
+    fn longest_wait_grows_with_what_is_above_the_limit_but_not_for_ever() {
+        assert_eq!(longest_wait(1), STEP);
+        assert_eq!(longest_wait(PIECE), STEP);
+        assert_eq!(longest_wait(10 * PIECE), 10 * STEP);
+        assert_eq!(longest_wait(usize::MAX), LONGEST);
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub type Name = [u8; 16];
 
 /// Timeout of each side for the other's messages.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of a control message with one descriptor.
 const CONTROL: usize = 64;
 
@@ -53,28 +53,28 @@ fn is_ours(stream: &UnixStream) -> bool {
 /// The name of this process's socket, which is created at the first use.
 fn server() -> io::Result<Name> {
     static NAME: OnceLock<Option<Name>> = OnceLock::new();
-    let name = NAME.get_or_init(|| serve("mrcuda-share", PATIENCE, answer).ok());
+    let name = NAME.get_or_init(|| serve("mrcuda-share", TIMEOUT, answer).ok());
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
 /// Pause after a connection could not be accepted.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// Creates a socket with a random name, and a thread that serves clients of our user, one after the other. `patience` is the timeout for
+/// Creates a socket with a random name, and a thread that serves clients of our user, one after the other. `timeout` is the timeout for
 /// each message of a client.
 ///
 /// # Errors
 /// The socket or the thread cannot be created.
 pub fn serve(
     thread: &str,
-    patience: Duration,
+    timeout: Duration,
     answer: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
 ) -> io::Result<Name> {
     let name = random()?;
     let listener = UnixListener::bind_addr(&address(&name)?)?;
     let admit = move |visitor: UnixStream| {
-        visitor.set_read_timeout(Some(patience))?;
-        visitor.set_write_timeout(Some(patience))?;
+        visitor.set_read_timeout(Some(timeout))?;
+        visitor.set_write_timeout(Some(timeout))?;
         if is_ours(&visitor) { answer(visitor) } else { Ok(()) }
     };
     spawn_with_signals_blocked(thread, move || {
@@ -91,10 +91,10 @@ pub fn serve(
 ///
 /// # Errors
 /// There is none, or it belongs to another user.
-pub fn visit(name: &Name, patience: Duration) -> io::Result<UnixStream> {
+pub fn visit(name: &Name, timeout: Duration) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(name)?)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     if is_ours(&stream) { Ok(stream) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn withdraw(offer: &Offer) {
 pub(crate) fn fetch(offer: &Offer) -> io::Result<OwnedFd> {
     let (name, ticket) = offer.split_at(16);
     let name = name.try_into().map_err(io::Error::other)?;
-    let mut stream = visit(name, PATIENCE)?;
+    let mut stream = visit(name, TIMEOUT)?;
     stream.write_all(ticket)?;
     receive(&stream)
 }

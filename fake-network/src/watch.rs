@@ -12,13 +12,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// # Panics
 /// The test panics, or it does not end, since a thread of it waits for ever.
 pub fn to_its_end(seed: u64, test: impl FnOnce() + Send + 'static) {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         test();
         // The receiver may have given up waiting.
-        let _ = tell.send(());
+        let _ = sender.send(());
     });
-    match told.recv_timeout(LIMIT) {
+    match receiver.recv_timeout(LIMIT) {
         Ok(()) => {}
         Err(RecvTimeoutError::Timeout) => panic!("seed {seed} hangs"),
         Err(RecvTimeoutError::Disconnected) => {

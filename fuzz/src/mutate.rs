@@ -73,8 +73,8 @@ impl Mutator {
                 self.put(bytes, at, value);
             }
             4 => {
-                let (end, near) = (bytes.len() as u64, self.below(17) as u64);
-                self.put(bytes, at, (end + near).wrapping_sub(8));
+                let (end, offset) = (bytes.len() as u64, self.below(17) as u64);
+                self.put(bytes, at, (end + offset).wrapping_sub(8));
             }
             5 => {
                 let mut word = [0; 8];

@@ -21,7 +21,7 @@ use std::thread::Thread;
 pub type Body = Box<dyn Fn() + Send>;
 
 /// Orders that a model may have: more would take too long, and show that it does not end.
-const MOST: usize = 100_000;
+const MAX_ORDERS: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Standing {
@@ -336,8 +336,8 @@ impl Crew {
 pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
     let (mut path, mut crew) = (Vec::new(), None);
     for orders in 1.. {
-        if orders > MOST {
-            return Err(format!("more than {MOST} orders"));
+        if orders > MAX_ORDERS {
+            return Err(format!("more than {MAX_ORDERS} orders"));
         }
         let bodies = bodies();
         let n = bodies.len();

@@ -24,7 +24,7 @@ const NONE: u32 = u32::MAX;
 const SLACK: usize = 1024;
 /// Maximum number of loads of unloaded code that are kept because of their effect on addresses. Without it, a program
 /// that never unloads the last code that it loaded would make the journal grow without limit.
-const MOST_UNLOADED: usize = 1023;
+const MAX_UNLOADED: usize = 1023;
 /// Number of loads that are dropped at once when there are more. A program that unloads the oldest of a few similar
 /// modules whenever it loads a new one returns to the same addresses after a small number of loads; this number is
 /// divisible by all numbers up to 8, and by many others.
@@ -402,11 +402,11 @@ impl<T> Live<T> {
             unloaded.fill(false);
             stack.iter().for_each(|slot| unloaded[*slot as usize] = true);
         }
-        if stack.len() > MOST_UNLOADED {
+        if stack.len() > MAX_UNLOADED {
             stack.retain(|slot| self.groups[*slot as usize].placing != Placing::LightCode);
         }
-        if stack.len() > MOST_UNLOADED {
-            stack.drain(..(stack.len() - MOST_UNLOADED).next_multiple_of(GO_TOGETHER).min(stack.len()));
+        if stack.len() > MAX_UNLOADED {
+            stack.drain(..(stack.len() - MAX_UNLOADED).next_multiple_of(GO_TOGETHER).min(stack.len()));
         }
         stack
     }

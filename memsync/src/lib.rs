@@ -72,7 +72,7 @@ pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], tell: boo
 }
 
 /// Runs the target's part of a round. With verification the job must be quiesced, and success means that both ends hold
-/// the same bytes in the same regions. Without `near`, all pages are sent, as from another machine.
+/// the same bytes in the same regions. Without `by_descriptor`, all pages are sent, as from another machine.
 ///
 /// # Errors
 /// See [`SyncError`]. The target's memory is then invalid until another round has succeeded.
@@ -80,10 +80,10 @@ pub fn run_target(
     exec: &Arc<Executor>,
     conns: &mut [Box<dyn Stream>],
     verify: Verify,
-    near: bool,
+    by_descriptor: bool,
     fault: &Faults,
 ) -> Result<Round, SyncError> {
-    target::run(exec, conns, verify, near, fault)
+    target::run(exec, conns, verify, by_descriptor, fault)
 }
 
 /// Sends what a copy of the job reads. `number` identifies the copy on these connections.

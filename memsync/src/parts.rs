@@ -12,7 +12,7 @@ use crate::{Part, Stream, threads};
 use executor::LANE_OF_JOB;
 
 /// Maximum number of pieces of a copy.
-const MOST: u64 = 1 << 24;
+const MAX_PARTS: u64 = 1 << 24;
 
 /// Number of pieces of a row.
 fn per_row(part: &Part) -> u64 {
@@ -46,7 +46,7 @@ fn check(parts: &[Part]) -> Result<(), SyncError> {
     };
     let total = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(fits(part).filter(|n| *n > 0)?));
     match total {
-        Some(1..=MOST) => Ok(()),
+        Some(1..=MAX_PARTS) => Ok(()),
         _ => Err(SyncError::Protocol("a copy of impossible size")),
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             part(0, u64::MAX, 1, 3),
             part(0, 0, 1 << 62, 8),
             part(0, 0, 1, u64::MAX),
-            part(0, 0, 1, MOST + 1),
+            part(0, 0, 1, MAX_PARTS + 1),
             part(0, 0, u64::MAX, 1),
         ] {
             assert!(check(&[bad]).is_err(), "{bad:?}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const PAGE: u64 = 64 << 10;
 
 /// Maximum number of pages of a store: a tebibyte.
-const MOST_PAGES: u64 = 1 << 24;
+const MAX_PAGES: u64 = 1 << 24;
 
 /// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -132,7 +132,7 @@ impl Region {
 /// Checks that a store can have these regions, which are in order.
 pub(crate) fn check_regions(regions: &[Region]) -> Result<(), &'static str> {
     let pages: u64 = regions.iter().map(Region::pages).fold(0, u64::saturating_add);
-    if pages > MOST_PAGES { Err("more memory than a store can hold") } else { Ok(()) }
+    if pages > MAX_PAGES { Err("more memory than a store can hold") } else { Ok(()) }
 }
 
 /// The page of these regions that begins at an address.

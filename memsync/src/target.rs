@@ -161,7 +161,7 @@ pub(crate) fn run<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
     verify: Verify,
-    near: bool,
+    by_descriptor: bool,
     fault: &Faults,
 ) -> Result<Round, SyncError> {
     if conns.is_empty() {
@@ -171,7 +171,7 @@ pub(crate) fn run<M: Memory>(
     let (seeds, show) = Show::receive(&mut *conns[0])?;
     m.take_regions(&show.regions)?;
     m.begin((verify != Verify::Skip).then(|| seeds.prove()).as_ref());
-    let (chunks, not_in_view) = if near { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
+    let (chunks, not_in_view) = if by_descriptor { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
     let adopted = m.adopted();
     let regions = without(m.regions()?, &adopted);
     let (sent, seen) = ways(verify, show.gpu == m.gpu());

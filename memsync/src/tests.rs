@@ -23,7 +23,7 @@ type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
 struct Fake {
     regions: Regions,
     /// Regions of a place on the same machine, and the number of its chunks that can be mapped.
-    near: Option<(Regions, usize)>,
+    mapped: Option<(Regions, usize)>,
     /// Chunks whose memory is that of another place; their bytes here are never looked at.
     adopted: Vec<Shown>,
     broken: Option<u64>,
@@ -58,7 +58,7 @@ impl Fake {
 
     /// Lets this place map this many chunks of another place.
     fn beside(mut self, other: &Fake, chunks: usize) -> Fake {
-        self.near = Some((other.regions.clone(), chunks));
+        self.mapped = Some((other.regions.clone(), chunks));
         self
     }
 
@@ -135,7 +135,7 @@ impl Memory for Fake {
         }
     }
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
-        let Some((_, most)) = &self.near else { return (Vec::new(), Some("far away".into())) };
+        let Some((_, most)) = &self.mapped else { return (Vec::new(), Some("another machine".into())) };
         let mine = self.contents();
         let fits = show.chunks.iter().filter(|c| mine.get(&c.address).is_some_and(|(_, b)| b.len() as u64 == c.bytes));
         (fits.map(|c| c.address).take(*most).collect(), None)
@@ -145,7 +145,7 @@ impl Memory for Fake {
     }
     fn fetch(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
         wait_for_reads(&self.fetches_after, "nobody reads while pages are fetched")?;
-        let from = self.near.as_ref().expect("in view").0.lock().expect("lock").clone();
+        let from = self.mapped.as_ref().expect("in view").0.lock().expect("lock").clone();
         for (address, bytes) in ranges {
             if self.broken.is_some_and(|at| (*address..address + bytes).contains(&at)) {
                 return Err(SyncError::Gpu { what: "fetching memory", code: 719 });
@@ -158,7 +158,7 @@ impl Memory for Fake {
         Ok(())
     }
     fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {
-        let Some((theirs, _)) = self.near.as_ref().filter(|_| pages.len() > 0) else { return Ok(Vec::new()) };
+        let Some((theirs, _)) = self.mapped.as_ref().filter(|_| pages.len() > 0) else { return Ok(Vec::new()) };
         let theirs = theirs.lock().expect("lock").clone();
         let same = |p: &Page| {
             let (at, (_, all)) = theirs.range(..=p.address).next_back().expect("there");
@@ -528,9 +528,9 @@ fn a_broken_connection_is_an_error_at_both_ends() {
 fn what_was_adopted_is_left_out_as_long_as_it_is_the_source_s() {
     let chunk = Shown { address: 0x2000_0000_0000, bytes: CHUNK as u64, number: 1 };
     for verify in PROOFS {
-        for near in [false, true] {
+        for by_descriptor in [false, true] {
             let (from, mut to) = (job(3), job(77));
-            if near {
+            if by_descriptor {
                 to = to.beside(&from, 2);
             }
             to.adopted = vec![chunk];

@@ -136,12 +136,12 @@ impl Place {
 fn second(list: &str) {
     // SAFETY: descriptors that the first process made for this one.
     let mut sockets = list.split(' ').map(|fd| unsafe { UnixStream::from_raw_fd(fd.parse().expect("descriptor")) });
-    let mut told = sockets.next().expect("connection");
+    let mut control = sockets.next().expect("connection");
     let mut conns: Vec<Box<dyn Stream>> = sockets.map(|s| Box::new(s) as Box<dyn Stream>).collect();
     let p = Place::prepared();
-    told.write_all(b"!").expect("ready");
+    control.write_all(b"!").expect("ready");
     let mut word = [0];
-    while told.read_exact(&mut word).is_ok() {
+    while control.read_exact(&mut word).is_ok() {
         let answer = match word[0] {
             b'p' | b'v' | b'c' => match run_target(
                 &p.0,
@@ -160,8 +160,8 @@ fn second(list: &str) {
             }
             _ => break,
         };
-        told.write_all(&(answer.len() as u32).to_le_bytes()).expect("answer");
-        told.write_all(answer.as_bytes()).expect("answer");
+        control.write_all(&(answer.len() as u32).to_le_bytes()).expect("answer");
+        control.write_all(answer.as_bytes()).expect("answer");
     }
     p.0.close();
 }
@@ -179,7 +179,7 @@ struct Second {
 
 impl Second {
     /// On the same machine as this process, or on another one.
-    fn start(near: bool) -> Second {
+    fn start(same_machine: bool) -> Second {
         let (mine, theirs): (Vec<UnixStream>, Vec<UnixStream>) =
             (0..=STRIPES).map(|_| UnixStream::pair().expect("sockets")).unzip();
         for s in &theirs {
@@ -190,7 +190,7 @@ impl Second {
         let child = Command::new(std::env::current_exe().expect("own path"))
             .args(["--exact", "memory_is_brought_to_another_process", "--nocapture"])
             .env(CONNECTIONS, list.join(" "))
-            .env("SOFTGPU_SEED_ID", if near { "" } else { "elsewhere" })
+            .env("SOFTGPU_SEED_ID", if same_machine { "" } else { "elsewhere" })
             .spawn()
             .expect("second process");
         let mut mine = mine.into_iter();
@@ -238,9 +238,9 @@ fn memory_is_brought_to_another_process() {
     both_ways(false);
 }
 
-fn both_ways(near: bool) {
+fn both_ways(same_machine: bool) {
     let p = Place::prepared();
-    let mut other = Second::start(near);
+    let mut other = Second::start(same_machine);
     (1..=10).for_each(|v| p.grow(v));
     p.write(12345, &(0..3_000_000u32).map(|i| (i >> 5) as u8).collect::<Vec<_>>());
 
@@ -250,8 +250,8 @@ fn both_ways(near: bool) {
     assert!(answer.starts_with("ok"), "{answer}");
     assert!(before.bytes_sent + fetched >= 3_000_000 && before.regions >= 5, "{before:?}");
     // Of the same machine the chunks did not travel; the variables and the heap did.
-    assert_eq!((fetched >= 3_000_000, fetched > 0), (near, near), "{answer}");
-    assert!(near || answer.contains("importing memory of the source"), "{answer}");
+    assert_eq!((fetched >= 3_000_000, fetched > 0), (same_machine, same_machine), "{answer}");
+    assert!(same_machine || answer.contains("importing memory of the source"), "{answer}");
     assert!(before.bytes_sent > 0, "the list and its head are in no chunk");
 
     // It went on; the rest is little, and is verified.
@@ -261,7 +261,7 @@ fn both_ways(near: bool) {
     let delta = round.expect("delta");
     assert!(answer.starts_with(&format!("ok {:02x?} ", delta.digest)), "{answer}");
     let copied = delta.bytes_sent + fetched;
-    assert!(copied > 0 && copied < 1 << 20 && (fetched > 0) == near, "{delta:?} {answer}");
+    assert!(copied > 0 && copied < 1 << 20 && (fetched > 0) == same_machine, "{delta:?} {answer}");
     let (round, _, fetched) = other.round(&p, b'v');
     assert_eq!((round.expect("nothing left").bytes_sent, fetched), (0, 0));
 
@@ -279,7 +279,7 @@ fn both_ways(near: bool) {
     let (round, answer, _) = other.round(&p, b'c');
     // The target compares what it has in view byte by byte: both places are of one GPU.
     let by_target = matches!(&round, Err(SyncError::Peer(text)) if text.contains("not identical"));
-    assert!(if near { by_target } else { matches!(round, Err(SyncError::Digest { .. })) }, "{near}: {round:?}");
+    assert!(if same_machine { by_target } else { matches!(round, Err(SyncError::Digest { .. })) }, "{same_machine}: {round:?}");
     assert!(answer.starts_with("the copy is not identical"), "{answer}");
 
     // So is memory that only one of them has.

@@ -22,6 +22,7 @@ mod table;
 mod times;
 mod wan;
 
+use crate::error::Error;
 use crate::link;
 use crate::peer::Controls;
 use figures::{Ask, Figures};
@@ -107,13 +108,13 @@ enum Part {
 const USUAL: [Part; 4] = [Part::Calls, Part::Start, Part::Record, Part::Moves];
 
 /// Measures, prints tables, writes the file and the plots.
-pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
+pub(crate) fn bench(args: &BenchArgs) -> Result<(), Error> {
     let began = Instant::now();
     let seconds = args.seconds.unwrap_or(if args.quick { 20 } else { 120 });
     let ask = Ask { quick: args.quick, validation: args.validation, seconds };
     let wanted = |part| if args.only.is_empty() { USUAL.contains(&part) } else { args.only.contains(&part) };
     let others = Others { places: args.server.clone(), against: args.against.clone() };
-    std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
+    std::fs::create_dir_all(&args.out).map_err(Error::file(&args.out))?;
     let stage = Stage::new(&args.mrcuda, &args.driver, args.token.clone().filter(|_| !args.server.is_empty()))?;
     let machine = machine::describe(&stage)?;
     println!("{machine}");
@@ -182,7 +183,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), String> {
         fields.append(&mut figures.parts);
     }
     let path = args.out.join("bench.json");
-    std::fs::write(&path, format!("{file:#}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, format!("{file:#}\n")).map_err(Error::file(&path))?;
     let about = [machine.to_string(), format!("{}, mrcuda {}", machine::date(), env!("CARGO_PKG_VERSION"))];
     let absent = figures.absent.iter().map(|(what, why)| format!("absent: {what}: {why}"));
     let about: Vec<String> = about.into_iter().chain(absent).collect();

@@ -3,6 +3,7 @@
 //! It prints a line for each size: the nanoseconds of copies of either kind.
 
 use crate::client::scramble;
+use crate::error::Error;
 use crate::gpu::{Done, Gpu};
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ const WARM: Duration = Duration::from_secs(1);
 const FIRST: usize = 1 << 20;
 
 /// Measures all sizes, and ends.
-pub(crate) fn between(args: &BetweenArgs) -> Result<(), String> {
+pub(crate) fn between(args: &BetweenArgs) -> Result<(), Error> {
     let gpu = Gpu::open(&args.driver)?;
     let (first, second) = (gpu.current_context()?, gpu.retain(1)?);
     let most = args.sizes.iter().copied().max().unwrap_or(0).max(FIRST);

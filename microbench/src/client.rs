@@ -5,6 +5,7 @@
 //! unavailable. It ends at the end of its input.
 
 use crate::cases::{Case, Memory};
+use crate::error::Error;
 use crate::gpu::{Done, Gpu};
 use cuda_api::sys::{CUevent, CUfunction, CUstream};
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ const WARM: u32 = 50;
 const FIRST: u32 = 2;
 
 /// Serves until the input ends.
-pub(crate) fn client(args: &ClientArgs) -> Result<(), String> {
+pub(crate) fn client(args: &ClientArgs) -> Result<(), Error> {
     let gpu = Gpu::open(&args.driver)?;
     let mut client = Client::new(gpu)?;
     client.launch()?;
@@ -73,8 +74,8 @@ pub(crate) fn client(args: &ClientArgs) -> Result<(), String> {
         client.answer(&format!("{case} {NAMED}")).map_err(|why| format!("{case}: {why}"))?;
     }
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|e| e.to_string())?;
-        let answer = client.answer(&line).unwrap_or_else(|why| json!({"absent": why}));
+        let line = line?;
+        let answer = client.answer(&line).unwrap_or_else(|why| json!({"absent": why.to_string()}));
         println!("{answer}");
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The measured driver, used like in an ordinary program.
 
+use crate::error::Error;
 use cuda_api::code::{Code, SUCCESS};
 use cuda_api::driver::Loaded;
 use cuda_api::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
@@ -20,18 +21,18 @@ macro_rules! call {
         match $gpu.loaded.calls.$family.$name {
             // SAFETY: pointers among the arguments point to live values of the types in the table.
             Some(f) => $gpu.check(stringify!($name), unsafe { f($($arg),*) }),
-            None => Err(format!("the driver has no {}", stringify!($name))),
+            None => Err(Error::NoFunction(stringify!($name))),
         }
     }};
 }
 
 /// Converts the result of a call; the error names the call.
-pub(crate) type Done<T = ()> = Result<T, String>;
+pub(crate) type Done<T = ()> = Result<T, Error>;
 
 impl Gpu {
     /// Loads a driver and makes the primary context of GPU 0 current.
     pub(crate) fn open(driver: &Path) -> Done<Gpu> {
-        let gpu = Gpu { loaded: Loaded::open(driver).map_err(|e| e.to_string())? };
+        let gpu = Gpu { loaded: Loaded::open(driver)? };
         call!(gpu, device.cuInit(0))?;
         let context = gpu.retain(0)?;
         gpu.use_context(context)?;
@@ -47,7 +48,7 @@ impl Gpu {
         Ok(context)
     }
 
-    fn check(&self, call: &str, code: Code) -> Done {
+    fn check(&self, call: &'static str, code: Code) -> Done {
         if code == SUCCESS {
             return Ok(());
         }
@@ -58,7 +59,7 @@ impl Gpu {
         }
         // SAFETY: not null, so the driver answered with a C string of its own.
         let name = if name.is_null() { "unknown".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
-        Err(format!("{call}: {name} ({code})"))
+        Err(Error::Call { call, name: name.into_owned(), code })
     }
 
     /// Name of the GPU.
@@ -78,7 +79,7 @@ impl Gpu {
 
     /// Loads our kernels.
     pub(crate) fn kernels(&self) -> Done<CUmodule> {
-        let text = CString::new(KERNELS).map_err(|e| e.to_string())?;
+        let text = CString::new(KERNELS).map_err(|e| Error::Found(e.to_string()))?;
         let mut module = std::ptr::null_mut();
         call!(self, module.cuModuleLoadData(&raw mut module, text.as_ptr().cast()))?;
         Ok(module)

@@ -3,6 +3,7 @@
 //! The delay is the time of a round trip; each direction gets half of it. A connection is set up as over such a link: the server sees it
 //! one and a half round trips after the client has asked for it. All connections of a proxy share its rate, in each direction.
 
+use crate::error::Error;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,12 +145,12 @@ fn pass(mut from: TcpStream, mut to: TcpStream, shape: Shape, free: &Free) {
 }
 
 /// Serves until its input ends.
-pub(crate) fn link(args: &LinkArgs) -> Result<(), String> {
-    let words = |e: std::io::Error| e.to_string();
-    let to = args.to.to_socket_addrs().map_err(words)?.next().ok_or(format!("{}: the name has no address", args.to))?;
-    let proxy = Proxy::listen(args.listen, to, Shape { delay: args.delay, rate: args.rate }).map_err(words)?;
+pub(crate) fn link(args: &LinkArgs) -> Result<(), Error> {
+    let to = args.to.to_socket_addrs()?.next().ok_or(format!("{}: the name has no address", args.to))?;
+    let proxy = Proxy::listen(args.listen, to, Shape { delay: args.delay, rate: args.rate })?;
     println!("{}", proxy.address);
-    std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(words)
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 #[cfg(test)]

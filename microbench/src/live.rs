@@ -1,5 +1,6 @@
 //! A job with much memory of which it changes little, so that a move's cost is dominated by the move itself.
 
+use crate::error::Error;
 use crate::gpu::Gpu;
 use serde_json::json;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ const DEPTH: usize = 8;
 const CHANGED: u64 = 16;
 
 /// Works, then checks every word.
-pub(crate) fn live(args: &LiveArgs) -> Result<(), String> {
+pub(crate) fn live(args: &LiveArgs) -> Result<(), Error> {
     let gpu = Gpu::open("libcuda.so.1".as_ref())?;
     let module = gpu.kernels()?;
     for _ in 1..args.modules {
@@ -68,7 +69,7 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), String> {
     let mut rounds = 0u64;
     while !args.until.exists() {
         if start.elapsed() > Duration::from_secs(args.limit) {
-            return Err(format!("{} did not appear within {} s", args.until.display(), args.limit));
+            return Err(Error::Found(format!("{} did not appear within {} s", args.until.display(), args.limit)));
         }
         // Some hundred launches between two looks at the file.
         for _ in 0..256 {
@@ -95,5 +96,5 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), String> {
     gpu.read(&mut count, wrong)?;
     let wrong = u64::from_le_bytes(count);
     println!("{}", json!({"measures": "live", "mib": args.mib, "rounds": rounds, "wrong_words": wrong}));
-    if wrong == 0 { Ok(()) } else { Err(format!("{wrong} of {} words are wrong", args.mib << 17)) }
+    if wrong == 0 { Ok(()) } else { Err(Error::Found(format!("{wrong} of {} words are wrong", args.mib << 17))) }
 }

@@ -16,6 +16,7 @@ mod bench;
 mod between;
 mod cases;
 mod client;
+mod error;
 mod gpu;
 mod link;
 mod live;
@@ -23,6 +24,7 @@ mod many;
 mod peer;
 
 use clap::{Parser, Subcommand};
+use error::Error;
 use serde_json::json;
 
 #[derive(Debug, Parser)]
@@ -78,11 +80,11 @@ fn main() {
 }
 
 /// The best of three runs, since other programs may interfere.
-fn softgpu_speed(size: u32) -> Result<(), String> {
+fn softgpu_speed(size: u32) -> Result<(), Error> {
     let runs = (0..3).map(|_| softgpu::ptx::bench_tiled_matmul(size));
     let speed = runs.filter(|(_, seconds)| *seconds > 0.0).map(|(count, seconds)| count as f64 / seconds).fold(0.0, f64::max);
     if speed == 0.0 {
-        return Err("the kernel did not run".to_owned());
+        return Err(Error::Found("the kernel did not run".to_owned()));
     }
     println!("{}", json!({"measures": "softgpu", "size": size, "threads": 1, "instructions_per_second": speed.round()}));
     Ok(())

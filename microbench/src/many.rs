@@ -3,6 +3,7 @@
 //! `microbench many` prints `{"ready":true}`, waits for a line, makes calls in all its threads for the given time, prints what it has
 //! done, and ends with its input.
 
+use crate::error::Error;
 use crate::gpu::{Done, Gpu};
 use serde_json::json;
 use std::io::{BufRead, Read};
@@ -28,7 +29,7 @@ pub(crate) struct ManyArgs {
 const BATCH: u32 = 20;
 
 /// Serves one measurement.
-pub(crate) fn many(args: &ManyArgs) -> Result<(), String> {
+pub(crate) fn many(args: &ManyArgs) -> Result<(), Error> {
     let gpu = Gpu::open(&args.driver)?;
     let module = gpu.kernels()?;
     let kernel = gpu.function(module, c"empty")? as usize;
@@ -40,7 +41,7 @@ pub(crate) fn many(args: &ManyArgs) -> Result<(), String> {
         gpu.wait(*stream as _)?;
     }
     println!("{}", json!({"ready": true}));
-    std::io::stdin().lock().read_line(&mut String::new()).map_err(|e| e.to_string())?;
+    std::io::stdin().lock().read_line(&mut String::new())?;
     let (over, launches, waits) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let since = Instant::now();
     std::thread::scope(|scope| -> Done {
@@ -62,10 +63,11 @@ pub(crate) fn many(args: &ManyArgs) -> Result<(), String> {
         let threads: Vec<_> = streams.iter().map(|stream| scope.spawn(work(*stream))).collect();
         std::thread::sleep(Duration::from_millis(args.ms));
         over.store(true, Ordering::Relaxed);
-        threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+        threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err(Error::Found("a thread panicked".into()))))
     })?;
     let seconds = since.elapsed().as_secs_f64();
     let done = json!({"launches": launches.into_inner(), "waits": waits.into_inner(), "seconds": seconds});
     println!("{done}");
-    std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(|e| e.to_string())
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }

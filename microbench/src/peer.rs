@@ -4,6 +4,7 @@
 //! `microbench peer` is a separate process, like the other end of a place. Both ends of each control are in this file.
 
 use crate::client::scramble;
+use crate::error::Error;
 use memmap2::MmapMut;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -46,10 +47,9 @@ pub(crate) trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
 /// Serves the controls. Prints where it listens.
-pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
-    let words = |e: std::io::Error| e.to_string();
+pub(crate) fn peer(args: &PeerArgs) -> Result<(), Error> {
     let tcp = TcpListener::bind(args.listen).map_err(|e| format!("cannot listen on {}: {e}", args.listen))?;
-    let address = tcp.local_addr().map_err(words)?;
+    let address = tcp.local_addr()?;
     let serve_tcp = move |directory: Option<PathBuf>| {
         for stream in tcp.incoming().map_while(Result::ok) {
             let directory = directory.clone();
@@ -73,7 +73,8 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<(), String> {
         }
     });
     // The parent process holds the other end of our input.
-    std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(words)
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 /// Reads how many bytes are to go one way, and moves them in pieces.
@@ -233,7 +234,7 @@ impl Controls {
     }
 
     /// `said`: the peer's first line.
-    pub(crate) fn new(directory: &Path, said: &str) -> Result<Controls, String> {
+    pub(crate) fn new(directory: &Path, said: &str) -> Result<Controls, Error> {
         Ok(Controls {
             directory: directory.to_owned(),
             address: said.trim().parse().map_err(|_| format!("the peer says `{said}`"))?,

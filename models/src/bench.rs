@@ -12,9 +12,9 @@ pub const KIND: &str = "mrcuda-bench";
 /// Version of benchmark files.
 pub const VERSION: u64 = 1;
 /// Maximum length of a file, in bytes.
-const LONGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum number of samples of a file.
-const MOST: usize = 1 << 20;
+const MAX_SAMPLES: usize = 1 << 20;
 
 /// The measured machine. Figures are valid for one machine only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ impl Bench {
     /// # Errors
     /// It is not a benchmark file, has another version, or holds impossible values.
     pub fn read(path: &Path) -> Result<Bench, FileError> {
-        let bench: Bench = limits::read(path, LONGEST)?;
+        let bench: Bench = limits::read(path, MAX_FILE_BYTES)?;
         bench.check().map_err(|why| limits::content(path, why))?;
         Ok(bench)
     }
@@ -101,8 +101,8 @@ impl Bench {
     fn check(&self) -> Result<(), String> {
         limits::heading(&self.kind, self.v, KIND, VERSION)?;
         self.machine.check()?;
-        if self.samples.len() > MOST {
-            return Err(format!("it has more than {MOST} samples"));
+        if self.samples.len() > MAX_SAMPLES {
+            return Err(format!("it has more than {MAX_SAMPLES} samples"));
         }
         self.samples.iter().try_for_each(Sample::check)
     }

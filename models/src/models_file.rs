@@ -12,9 +12,9 @@ pub const KIND: &str = "mrcuda-models";
 /// Version of model files.
 pub const VERSION: u64 = 1;
 /// Maximum length of a file, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Maximum number of models of a file.
-const MOST: usize = 1024;
+const MAX_MODELS: usize = 1024;
 /// Maximum cost of one unit, in seconds.
 const DEAREST: f64 = 1e6;
 
@@ -104,7 +104,7 @@ impl Models {
     /// # Errors
     /// It is not a model file, has another version, or holds invalid values.
     pub fn read(path: &Path) -> Result<Models, FileError> {
-        let models: Models = limits::read(path, LONGEST)?;
+        let models: Models = limits::read(path, MAX_FILE_BYTES)?;
         models.check().map_err(|why| limits::content(path, why))?;
         Ok(models)
     }
@@ -127,8 +127,8 @@ impl Models {
     fn check(&self) -> Result<(), String> {
         limits::heading(&self.kind, self.v, KIND, VERSION)?;
         self.machine.check()?;
-        if self.models.len() > MOST {
-            return Err(format!("it has more than {MOST} models"));
+        if self.models.len() > MAX_MODELS {
+            return Err(format!("it has more than {MAX_MODELS} models"));
         }
         let mut seen = BTreeSet::new();
         for model in &self.models {

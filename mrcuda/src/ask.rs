@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Timeout for the answer to a query. The job answers from a dedicated thread, so this is generous.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a job.
 pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
@@ -19,7 +19,7 @@ pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
 /// stopped.
 pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
     let mut client = connect(pid, json)?;
-    match client.list(Some(PATIENCE)) {
+    match client.list(Some(ANSWER_TIMEOUT)) {
         // A refusal of `list` is not specific to it: the actual request reports it.
         Ok(_) => Ok(client),
         Err(why) => Err(refused(pid, why, json)),

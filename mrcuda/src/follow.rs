@@ -1,6 +1,6 @@
 //! Shows the progress of a move on a terminal. Ctrl-C asks whether to cancel the move or to leave it running.
 
-use crate::ask::{PATIENCE, connect, refused};
+use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
 use crate::table::{bytes, duration, printable};
@@ -40,25 +40,25 @@ pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Follo
     let began = job.migrate(Migrate { wait: false, ..wanted }).map_err(|why| refused(pid, why, false))?;
     let id = began.id;
     let mut waiter = connect(pid, false)?;
-    let (tell, over) = sync_channel(1);
+    let (sender, over) = sync_channel(1);
     let awaited = id.clone();
     std::thread::spawn(move || {
-        let told = waiter.wait_for(&awaited).or_else(|why| match (&why, of_ended_job(pid, &awaited)) {
+        let result = waiter.wait_for(&awaited).or_else(|why| match (&why, of_ended_job(pid, &awaited)) {
             // The job has ended in the same moment.
             (AskError::Failed(_), Some(it)) => Ok(it),
             _ => Err(why),
         });
         // Without a listener the move was left running.
-        let _ = tell.send(told);
+        let _ = sender.send(result);
     });
     let ended =
-        |told: Result<Move, AskError>| told.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
+        |result: Result<Move, AskError>| result.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
     let mut rate = Rate::default();
     loop {
         match over.recv_timeout(INTERVAL) {
-            Ok(told) => {
+            Ok(result) => {
                 draw("");
-                return ended(told);
+                return ended(result);
             }
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("the move cannot be followed")),
             Err(RecvTimeoutError::Timeout) => {}
@@ -67,11 +67,11 @@ pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Follo
             match ask(&interrupted, &over) {
                 Choice::Leave => return Ok(Followed::Left(id)),
                 Choice::Cancel => cancel(pid, &id),
-                Choice::Ended(told) => return ended(*told),
+                Choice::Ended(result) => return ended(*result),
             }
         }
         // Its end comes the other way.
-        if let Ok([it]) = job.report(Some(&id), Some(PATIENCE)).as_deref() {
+        if let Ok([it]) = job.report(Some(&id), Some(ANSWER_TIMEOUT)).as_deref() {
             draw(&line(it, rate.at(Instant::now(), it.bytes)));
         }
     }
@@ -106,9 +106,9 @@ fn ask(interrupted: &AtomicBool, over: &Receiver<Result<Move, AskError>>) -> Cho
             eprintln!();
             return Choice::Leave;
         }
-        if let Ok(told) = over.try_recv() {
+        if let Ok(result) = over.try_recv() {
             eprintln!();
-            return Choice::Ended(Box::new(told));
+            return Choice::Ended(Box::new(result));
         }
         let timeout = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

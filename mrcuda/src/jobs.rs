@@ -1,6 +1,6 @@
 //! `mrcuda ps`: lists the jobs.
 
-use crate::ask::{PATIENCE, print_json};
+use crate::ask::{ANSWER_TIMEOUT, print_json};
 use crate::failure::Failure;
 use crate::table::{Table, ago, bytes, printable, say};
 use control::{AskError, Client, Device, DeviceState, Job, directory};
@@ -17,7 +17,7 @@ pub(crate) struct PsArgs {
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     let (mut jobs, mut silent) = (Vec::new(), false);
     for pid in directory::pids().map_err(Failure::new)? {
-        match Client::connect(pid).and_then(|mut c| c.list(Some(PATIENCE))) {
+        match Client::connect(pid).and_then(|mut c| c.list(Some(ANSWER_TIMEOUT))) {
             Ok(job) => jobs.push(job),
             Err(AskError::NoJob) => directory::remove_stale(pid),
             Err(why) => {

@@ -50,7 +50,7 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
 /// The library directory with its links: beside the executable, or among the runtime files if that is not writable.
 pub(crate) fn library_directory() -> io::Result<PathBuf> {
     let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
-    let near = shim.with_file_name(LIBRARIES);
+    let installed = shim.with_file_name(LIBRARIES);
     let up = Path::new("..");
     let all = |directory: &Path, shim: &Path, nvml: &Path| {
         lay_out(directory, &NAMES, shim)?;
@@ -59,14 +59,14 @@ pub(crate) fn library_directory() -> io::Result<PathBuf> {
         let _ = leave_out(directory, &ENGINES);
         Ok::<_, io::Error>(())
     };
-    if all(&near, &up.join(SHIM), &up.join(NVML)).is_ok() {
-        return Ok(near);
+    if all(&installed, &up.join(SHIM), &up.join(NVML)).is_ok() {
+        return Ok(installed);
     }
     // One directory for each installation, since several may be in use at once.
     let mark = fnv1a(shim.as_os_str());
-    let far = directory::make()?.join(format!("lib-{mark:016x}"));
-    all(&far, &shim, &nvml)?;
-    Ok(far)
+    let runtime = directory::make()?.join(format!("lib-{mark:016x}"));
+    all(&runtime, &shim, &nvml)?;
+    Ok(runtime)
 }
 
 /// Creates the directory with its links. Jobs may start at the same time, so each link is created atomically.

@@ -1,6 +1,6 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{PATIENCE, print_json, refused};
+use crate::ask::{ANSWER_TIMEOUT, print_json, refused};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
 use crate::table::{Table, ago, bytes, duration, printable, say};
@@ -82,7 +82,7 @@ pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
 /// The moves of the job, or those that have ended of all jobs.
 fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
     let Some(pid) = args.pid else { return past(|_| true) };
-    let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(PATIENCE))) {
+    let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT))) {
         Ok(moves) => {
             let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
             return Ok(moves.into_iter().map(|it| Known { pid, program: program.clone(), it }).collect());

@@ -4,7 +4,7 @@
 use rcuda_forwarder::{Endpoint, EndpointError};
 
 /// Maximum number of places of a job.
-const MOST: usize = 32;
+const MAX_PLACES: usize = 32;
 
 /// Validates a place specification. Returns it unchanged, except that the path of a socket or directory is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
@@ -54,8 +54,8 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     }
     // The job has this many address ranges.
     let count = text.split(',').count();
-    if count > MOST {
-        return Err(format!("{count} places: a job can have at most {MOST}"));
+    if count > MAX_PLACES {
+        return Err(format!("{count} places: a job can have at most {MAX_PLACES}"));
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))
@@ -74,7 +74,7 @@ pub(crate) fn gpus(text: &str) -> Result<String, String> {
 }
 
 /// Whether one of a list of places uses a GPU of this machine.
-pub(crate) fn any_near(list: &str) -> bool {
+pub(crate) fn any_on_this_machine(list: &str) -> bool {
     list.split(',').any(|p| ["local", "helper"].contains(&p.split(':').next().unwrap_or_default()))
 }
 
@@ -165,7 +165,7 @@ mod tests {
             assert!(places(bad).is_err(), "{bad}");
         }
         assert!(places(&["a:1"; 32].join(",")).is_ok());
-        assert!(any_near("a:1,helper:2") && !any_near("local-box:1,unix:/local/0"));
+        assert!(any_on_this_machine("a:1,helper:2") && !any_on_this_machine("local-box:1,unix:/local/0"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn predict(plan: &Plan) -> Predicted {
 
 /// What a plan would have predicted for a move that has succeeded, from what it had to carry.
 pub(crate) fn predict_move(it: &Move) -> Option<Predicted> {
-    let to = it.legs.first().map_or(&it.to, |leg| &leg.to);
+    let to = it.legs.first().map_or(&it.to, |gpu| &gpu.to);
     it.ok.then(|| {
         predict_from(models::predict::Plan {
             from: first(&it.from),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Timeout for starting a driver: with eight GPUs and no persistence daemon the genuine one needs several seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of the hidden `mrcuda probe`.
 #[derive(Debug, clap::Args)]
@@ -93,11 +93,11 @@ pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, String> {
     let mut child = command.spawn().map_err(|e| e.to_string())?;
     let start = Instant::now();
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > START_TIMEOUT {
             // It may already have ended; either way there is no answer.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("does not answer within {} s", PATIENCE.as_secs()));
+            return Err(format!("does not answer within {} s", START_TIMEOUT.as_secs()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

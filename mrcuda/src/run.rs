@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
         None => drivers::find(),
     };
-    if driver.is_none() && args.server.as_deref().is_none_or(places::any_near) {
+    if driver.is_none() && args.server.as_deref().is_none_or(places::any_on_this_machine) {
         return Err(Failure::new(
             "this machine has no CUDA driver, so the job cannot start on a GPU of it, and --server names no other \
              (mrcuda doctor says more; --driver soft needs no GPU)",

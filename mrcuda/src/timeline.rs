@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Describes the result of a move.
 pub(crate) fn describe(it: &Move) -> String {
-    let chosen: Vec<&str> = it.legs.iter().map(|leg| leg.to.as_str()).collect();
+    let chosen: Vec<&str> = it.legs.iter().map(|gpu| gpu.to.as_str()).collect();
     let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
     let why = it.reason.as_deref().unwrap_or("no reason was given");
     match it.state {
@@ -25,7 +25,7 @@ pub(crate) fn describe(it: &Move) -> String {
             duration(it.total_ms),
             duration(it.downtime_ms),
             duration(it.gpu_idle_ms),
-            it.legs.iter().filter_map(|leg| Some(format!("   a helper, not {}\n", leg.instead.as_ref()?))).collect::<String>(),
+            it.legs.iter().filter_map(|gpu| Some(format!("   a helper, not {}\n", gpu.instead.as_ref()?))).collect::<String>(),
             timeline(&it.phases),
         ),
     }

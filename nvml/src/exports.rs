@@ -19,8 +19,8 @@ const MEMORY_V2: u32 = 2 << 24 | size_of::<MemoryV2>() as u32;
 const REACHES: c_int = 0;
 const REACHES_NOT: c_int = 5;
 /// `NVML_TOPOLOGY_SINGLE` and `NVML_TOPOLOGY_SYSTEM`
-const NEAR: c_int = 10;
-const FAR: c_int = 50;
+const TOPOLOGY_SINGLE: c_int = 10;
+const TOPOLOGY_SYSTEM: c_int = 50;
 /// `NVML_BRAND_NVIDIA`
 const BRAND: c_int = 14;
 /// `NVML_CLOCK_MEM`; clocks with higher numbers are unknown.
@@ -39,7 +39,7 @@ fn guard(body: impl FnOnce() -> Result<(), Code>) -> Code {
     }
 }
 
-fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+fn write_out<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::INVALID_ARGUMENT);
     }
@@ -48,7 +48,7 @@ fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
-fn give_text(to: *mut c_char, room: c_uint, text: &str) -> Result<(), Code> {
+fn write_text(to: *mut c_char, room: c_uint, text: &str) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::INVALID_ARGUMENT);
     }
@@ -91,7 +91,7 @@ fn find(to: *mut Device, wanted: impl Fn(usize, &Gpu) -> bool, otherwise: Code) 
     guard(|| {
         let facts = session::facts(false)?;
         let index = facts.gpus.iter().enumerate().position(|(i, g)| wanted(i, g)).ok_or(otherwise)?;
-        give(to, std::ptr::without_provenance_mut(HANDLES + index))
+        write_out(to, std::ptr::without_provenance_mut(HANDLES + index))
     })
 }
 
@@ -144,7 +144,7 @@ exports! {
     fn nvmlSystemGetDriverVersion: (version: *mut c_char, length: c_uint) {
         guard(|| match session::facts(false)?.driver.as_str() {
             "" => Err(code::NOT_SUPPORTED),
-            known => give_text(version, length, known),
+            known => write_text(version, length, known),
         })
     }
 
@@ -152,13 +152,13 @@ exports! {
     fn nvmlSystemGetNVMLVersion: (version: *mut c_char, length: c_uint) {
         guard(|| {
             let facts = session::facts(false)?;
-            give_text(version, length, format!("{}.{}", facts.cuda_version / 1000, facts.driver).trim_end_matches('.'))
+            write_text(version, length, format!("{}.{}", facts.cuda_version / 1000, facts.driver).trim_end_matches('.'))
         })
     }
 
     /// The driver's CUDA version.
     fn nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2: (version: *mut c_int) {
-        guard(|| give(version, session::facts(false)?.cuda_version))
+        guard(|| write_out(version, session::facts(false)?.cuda_version))
     }
 
     /// The name of a process.
@@ -166,13 +166,13 @@ exports! {
         guard(|| {
             session::check()?;
             let file = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| code::NOT_FOUND)?;
-            give_text(name, length, &file.display().to_string())
+            write_text(name, length, &file.display().to_string())
         })
     }
 
     /// Number of GPUs.
     fn nvmlDeviceGetCount, nvmlDeviceGetCount_v2: (count: *mut c_uint) {
-        guard(|| give(count, session::facts(false)?.gpus.len() as c_uint))
+        guard(|| write_out(count, session::facts(false)?.gpus.len() as c_uint))
     }
 
     /// A GPU by its ordinal.
@@ -199,35 +199,35 @@ exports! {
 
     /// Ordinal of a GPU; it also serves as the minor number, since there is no device file.
     fn nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber: (device: Device, index: *mut c_uint) {
-        with(device, false, |_, _, i| give(index, i as c_uint))
+        with(device, false, |_, _, i| write_out(index, i as c_uint))
     }
 
     /// Name of a GPU.
     fn nvmlDeviceGetName: (device: Device, name: *mut c_char, length: c_uint) {
-        with(device, false, |gpu, _, _| give_text(name, length, &gpu.name))
+        with(device, false, |gpu, _, _| write_text(name, length, &gpu.name))
     }
 
     /// UUID of a GPU.
     fn nvmlDeviceGetUUID: (device: Device, uuid: *mut c_char, length: c_uint) {
-        with(device, false, |gpu, _, _| give_text(uuid, length, &gpu.uuid_text()))
+        with(device, false, |gpu, _, _| write_text(uuid, length, &gpu.uuid_text()))
     }
 
     /// PCI address of a GPU; earlier versions of the structure are its first 36 bytes.
     fn nvmlDeviceGetPciInfo_v3: (device: Device, pci: *mut Pci) {
-        with(device, false, |gpu, _, _| give(pci, pci_info(gpu)))
+        with(device, false, |gpu, _, _| write_out(pci, pci_info(gpu)))
     }
 
     /// Compute capability.
     fn nvmlDeviceGetCudaComputeCapability: (device: Device, major: *mut c_int, minor: *mut c_int) {
         with(device, false, |gpu, _, _| {
-            give(major, gpu.capability[0])?;
-            give(minor, gpu.capability[1])
+            write_out(major, gpu.capability[0])?;
+            write_out(minor, gpu.capability[1])
         })
     }
 
     /// Architecture, in NVML's numbering.
     fn nvmlDeviceGetArchitecture: (device: Device, architecture: *mut c_uint) {
-        with(device, false, |gpu, _, _| give(architecture, match gpu.capability {
+        with(device, false, |gpu, _, _| write_out(architecture, match gpu.capability {
             [3, _] => 2,
             [5, _] => 3,
             [6, _] => 4,
@@ -243,14 +243,14 @@ exports! {
 
     /// Brand.
     fn nvmlDeviceGetBrand: (device: Device, brand: *mut c_int) {
-        with(device, false, |_, _, _| give(brand, BRAND))
+        with(device, false, |_, _, _| write_out(brand, BRAND))
     }
 
     /// Memory: total, free, used.
     fn nvmlDeviceGetMemoryInfo: (device: Device, memory: *mut Memory) {
         with(device, true, |gpu, _, _| {
             let (total, free) = (gpu.total_bytes, gpu.free_bytes);
-            give(memory, Memory { total, free, used: total.saturating_sub(free) })
+            write_out(memory, Memory { total, free, used: total.saturating_sub(free) })
         })
     }
 
@@ -262,52 +262,52 @@ exports! {
                 return Err(if memory.is_null() { code::INVALID_ARGUMENT } else { code::ARGUMENT_VERSION_MISMATCH });
             }
             let (total, free) = (gpu.total_bytes, gpu.free_bytes);
-            give(memory, MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used: total.saturating_sub(free) })
+            write_out(memory, MemoryV2 { version: MEMORY_V2, total, reserved: 0, free, used: total.saturating_sub(free) })
         })
     }
 
     /// Maximum clock of multiprocessors or memory, in MHz.
     fn nvmlDeviceGetMaxClockInfo: (device: Device, kind: c_int, clock: *mut c_uint) {
         with(device, false, |gpu, _, _| match kind {
-            0..MEMORY_CLOCK => give(clock, gpu.clocks[0] as c_uint / 1000),
-            MEMORY_CLOCK => give(clock, gpu.clocks[1] as c_uint / 1000),
+            0..MEMORY_CLOCK => write_out(clock, gpu.clocks[0] as c_uint / 1000),
+            MEMORY_CLOCK => write_out(clock, gpu.clocks[1] as c_uint / 1000),
             _ => Err(code::NOT_SUPPORTED),
         })
     }
 
     /// Width of the memory bus, in bits.
     fn nvmlDeviceGetMemoryBusWidth: (device: Device, width: *mut c_uint) {
-        with(device, false, |gpu, _, _| give(width, gpu.bus_width as c_uint))
+        with(device, false, |gpu, _, _| write_out(width, gpu.bus_width as c_uint))
     }
 
     /// Compute mode: always the default, shared by all processes.
     fn nvmlDeviceGetComputeMode: (device: Device, mode: *mut c_int) {
-        with(device, false, |_, _, _| give(mode, 0))
+        with(device, false, |_, _, _| write_out(mode, 0))
     }
 
     /// MIG mode: always off.
     fn nvmlDeviceGetMigMode: (device: Device, now: *mut c_uint, pending: *mut c_uint) {
         with(device, false, |_, _, _| {
-            give(now, 0)?;
-            give(pending, 0)
+            write_out(now, 0)?;
+            write_out(pending, 0)
         })
     }
 
     /// Whether the handle is a MIG device: never.
     fn nvmlDeviceIsMigDeviceHandle: (device: Device, is: *mut c_uint) {
-        with(device, false, |_, _, _| give(is, 0))
+        with(device, false, |_, _, _| write_out(is, 0))
     }
 
     /// Maximum number of MIG devices: 0.
     fn nvmlDeviceGetMaxMigDeviceCount: (device: Device, count: *mut c_uint) {
-        with(device, false, |_, _, _| give(count, 0))
+        with(device, false, |_, _, _| write_out(count, 0))
     }
 
     /// Whether one GPU can access another's memory, as the recorder reports.
     fn nvmlDeviceGetP2PStatus: (one: Device, other: Device, _what: c_int, status: *mut c_int) {
         with(one, false, |gpu, facts, _| {
             let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
-            give(status, if gpu.peers.contains(&(other as u32)) { REACHES } else { REACHES_NOT })
+            write_out(status, if gpu.peers.contains(&(other as u32)) { REACHES } else { REACHES_NOT })
         })
     }
 
@@ -315,8 +315,8 @@ exports! {
     fn nvmlDeviceGetTopologyCommonAncestor: (one: Device, other: Device, level: *mut c_int) {
         with(one, false, |gpu, facts, index| {
             let other = ordinal(other).ok().filter(|n| *n < facts.gpus.len()).ok_or(code::INVALID_ARGUMENT)?;
-            let near = other == index || gpu.peers.contains(&(other as u32));
-            give(level, if other == index { 0 } else if near { NEAR } else { FAR })
+            let is_peer = gpu.peers.contains(&(other as u32));
+            write_out(level, if other == index { 0 } else if is_peer { TOPOLOGY_SINGLE } else { TOPOLOGY_SYSTEM })
         })
     }
 
@@ -345,14 +345,14 @@ exports! {
         guard(|| {
             // SAFETY: not null; a name has 16 bytes by NVML's contract.
             let known = !name.is_null() && unsafe { name.read_unaligned() } == PRIVATE_TABLE;
-            give(table, if known { NOTHING.as_ptr() } else { std::ptr::null() })?;
+            write_out(table, if known { NOTHING.as_ptr() } else { std::ptr::null() })?;
             if known { Ok(()) } else { Err(code::INVALID_ARGUMENT) }
         })
     }
 
     /// Processes that use a GPU for graphics: none.
     fn nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3: (device: Device, count: *mut c_uint, _to: *mut c_void) {
-        with(device, false, |_, _, _| give(count, 0))
+        with(device, false, |_, _, _| write_out(count, 0))
     }
 }
 
@@ -363,7 +363,7 @@ macro_rules! board_constants {
         pub extern "C" fn $name(device: Device, to: *mut c_uint) -> Code {
             with(device, false, |gpu, _, _| {
                 let known = gpu.board.iter().find(|(which, _)| board::NAMES.get(*which as usize) == Some(&stringify!($name)));
-                give(to, known.ok_or(code::NOT_SUPPORTED)?.1)
+                write_out(to, known.ok_or(code::NOT_SUPPORTED)?.1)
             })
         }
     )*};
@@ -382,13 +382,13 @@ fn processes<T>(gpu: &Gpu, count: *mut c_uint, to: *mut T, entry: impl Fn(u32, u
         return Err(code::INVALID_ARGUMENT);
     }
     if !session::is_user() {
-        return give(count, 0);
+        return write_out(count, 0);
     }
     // SAFETY: not null; the caller has written how many there is room for.
     let room = unsafe { count.read() };
-    give(count, 1)?;
+    write_out(count, 1)?;
     if room == 0 {
         return Err(code::INSUFFICIENT_SIZE);
     }
-    give(to, entry(std::process::id(), gpu.total_bytes.saturating_sub(gpu.free_bytes)))
+    write_out(to, entry(std::process::id(), gpu.total_bytes.saturating_sub(gpu.free_bytes)))
 }

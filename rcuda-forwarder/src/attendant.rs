@@ -97,8 +97,8 @@ impl<P: Place> Attendant<P> {
             Control::RoundSource { ticket, tell } => {
                 self.stripes.with(&ticket, |s| self.place.round_source(s, tell)).map(ControlReply::Round)
             }
-            Control::RoundTarget { ticket, verify, near } => {
-                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, near)).map(ControlReply::Round)
+            Control::RoundTarget { ticket, verify, by_descriptor } => {
+                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, by_descriptor)).map(ControlReply::Round)
             }
             Control::Moved => Ok(ControlReply::Moved(self.place.moved())),
             Control::ShowMemory => self.place.show_memory(),

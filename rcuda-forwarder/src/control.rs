@@ -51,7 +51,7 @@ pub enum Control {
         /// How to prove that the copy is identical.
         verify: memsync::Verify,
         /// Whether to copy from the source's memory through descriptors where possible.
-        near: bool,
+        by_descriptor: bool,
     },
     /// How many bytes rounds have copied to this place so far, also in the one under way.
     Moved,

@@ -148,7 +148,7 @@ fn requests() -> Vec<Control> {
         Control::FreeBytes { beside: 0 },
         Control::Expect { ticket, stripes: 4 },
         Control::Connect { to: "[::1]:7878/3".into(), ticket, stripes: 4 },
-        Control::RoundTarget { ticket, verify: memsync::Verify::Hash, near: true },
+        Control::RoundTarget { ticket, verify: memsync::Verify::Hash, by_descriptor: true },
         Control::PeerOut { ticket, number: 3, parts: vec![memsync::Part { address: 4096, pitch: 1, width: 2, rows: 3 }] },
         Control::Moved,
         Control::ShowMemory,

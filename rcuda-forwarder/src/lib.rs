@@ -63,7 +63,7 @@ pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use limits::WorkerLimits;
 pub use link::{
-    BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Patience, Reply, Transport,
+    BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,
     bulk_connect, read_registered,
 };
 pub use targets::{Target, TargetError};

@@ -42,20 +42,20 @@ mod bulk;
 mod bulk_copy;
 mod common;
 mod host_mirror;
-mod patience;
 mod receive;
 mod replies;
 mod reply;
 mod shared;
 mod socket;
+mod time_limits;
 mod transport;
 
 pub use bulk::{BeforeSent, BulkMemory, read_registered};
 pub use bulk_copy::BulkCopy;
 pub use common::Fault;
-pub use patience::Patience;
 pub use replies::{Landing, Lost};
 pub use reply::Reply;
+pub use time_limits::TimeLimits;
 pub use transport::Transport;
 
 use answers::Answers;
@@ -203,8 +203,8 @@ impl Opened {
     /// Maximum number of messages of a greeting.
     const PARTS: u32 = 4;
 
-    fn of(patience: &Patience) -> Opened {
-        let Patience { connection, greeting, .. } = *patience;
+    fn of(limits: &TimeLimits) -> Opened {
+        let TimeLimits { connection, greeting, .. } = *limits;
         Opened { connection, greeting, all: connection + Opened::PARTS * greeting }
     }
 }
@@ -232,11 +232,11 @@ fn open(
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
                 let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
-                let told = refused(to, &why);
+                let error = refused(to, &why);
                 if !again || Instant::now() + 2 * pause >= deadline {
-                    return Err(told);
+                    return Err(error);
                 }
-                before = Some(told);
+                before = Some(error);
             }
         }
         drop(conn);
@@ -266,7 +266,7 @@ impl Link {
         hello: &JobHello,
         pinned: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<Link>, LinkError> {
-        Link::connect_with(to, credentials, hello, pinned, Patience::default())
+        Link::connect_with(to, credentials, hello, pinned, TimeLimits::default())
     }
 
     /// As [`Link::connect`], with other time limits.
@@ -275,7 +275,7 @@ impl Link {
         credentials: Option<&Credentials>,
         hello: &JobHello,
         pinned: Option<BorrowedFd<'_>>,
-        patience: Patience,
+        limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
         let secret = match (to.unix_path(), credentials) {
             (Some(_), _) => (&[0; 32], Protection::Plain),
@@ -285,27 +285,27 @@ impl Link {
         };
         let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, hello: hello.clone() };
         faults::at(faults::Point::Connect);
-        let conn = open(to, &opening, secret, &Opened::of(&patience), &|_| true)?;
-        let about = greet::read_answer(&conn, Instant::now() + patience.worker).map_err(|why| refused(to, &why))?;
+        let conn = open(to, &opening, secret, &Opened::of(&limits), &|_| true)?;
+        let about = greet::read_answer(&conn, Instant::now() + limits.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
             let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };
-            let set_up = setup::connect(&conn, rings, Instant::now() + patience.greeting);
+            let set_up = setup::connect(&conn, rings, Instant::now() + limits.greeting);
             set_up.map_err(|why| refused(to, &why.into()))?;
         }
         let transport = Transport::of(to);
         let failed = |source| LinkError::Setup { to: to.clone(), source };
-        Link::start(conn, Peer::Server(to.clone()), device, patience, transport, pinned).map_err(failed)
+        Link::start(conn, Peer::Server(to.clone()), device, limits, transport, pinned).map_err(failed)
     }
 
     /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
     pub fn to_helper(options: &HelperOptions, hello: &JobHello, pinned: Option<BorrowedFd<'_>>) -> Result<Arc<Link>, LinkError> {
-        let patience = Patience::default();
+        let limits = TimeLimits::default();
         let (channel, conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
-        let about = greet::read_answer(&conn, Instant::now() + patience.greeting).map_err(strange)?;
+        let about = greet::read_answer(&conn, Instant::now() + limits.greeting).map_err(strange)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Peer::Helper(channel), device, patience, Transport::Shm, pinned).map_err(LinkError::Helper)
+        Link::start(conn, Peer::Helper(channel), device, limits, Transport::Shm, pinned).map_err(LinkError::Helper)
     }
 
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
@@ -319,20 +319,20 @@ impl Link {
         conn: Conn,
         peer: Peer,
         device: DeviceInfo,
-        patience: Patience,
+        limits: TimeLimits,
         transport: Transport,
         pinned: Option<BorrowedFd<'_>>,
     ) -> io::Result<Arc<Link>> {
         let conn = Arc::new(conn);
         let (ring, carrier, other): (Ring, Box<dyn CallTransport>, _) = if transport.is_network() {
-            (Ring::new(ring::CAPACITY)?, Box::new(Socket::new(conn.clone(), patience.silence)), "mrcuda-send")
+            (Ring::new(ring::CAPACITY)?, Box::new(Socket::new(conn.clone(), limits.silence)), "mrcuda-send")
         } else {
             let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
             let answers = Answers::new(memory.clone(), closed.clone());
             (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
-        let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), patience };
+        let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), limits };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
@@ -609,7 +609,7 @@ impl Link {
         self.shared.common.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {
             // A worker that cannot free its memory ends with the connection.
-            let _ = reply.wait_for(self.shared.common.patience.goodbye);
+            let _ = reply.wait_for(self.shared.common.limits.goodbye);
         }
         self.end();
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 /// Time limit for a query of the GPUs: with several of them a genuine driver needs several seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of an answer.
 const LONGEST: u64 = 1 << 20;
 /// Size of each stack, on which only a few system calls are made.
@@ -157,7 +157,7 @@ pub fn facts(program: &Path) -> io::Result<Facts> {
     let (ours, theirs) = UnixStream::pair()?;
     start(&arguments, &environment, theirs.as_fd())?;
     drop(theirs);
-    ours.set_read_timeout(Some(PATIENCE))?;
+    ours.set_read_timeout(Some(QUERY_TIMEOUT))?;
     let mut answer = Vec::new();
     ours.take(LONGEST).read_to_end(&mut answer)?;
     Facts::get(&mut &answer[..]).map_err(|_| io::ErrorKind::InvalidData.into())

@@ -110,7 +110,7 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
         self: &Arc<Self>,
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
-        near: bool,
+        by_descriptor: bool,
     ) -> Result<memsync::Round, Refused>;
     /// Sends what a copy between GPUs of the job reads over these connections.
     fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum connections of one ticket.
-const MOST: u32 = 64;
+const MAX_STRIPES: u32 = 64;
 /// Maximum number of tickets: for a link to each other GPU of a job, and some more.
 const TICKETS: usize = 48;
 /// Time limit for the daemon to register a ticket.
@@ -79,8 +79,8 @@ impl std::fmt::Debug for Stripes {
 impl Stripes {
     /// Adds a ticket.
     pub(crate) fn add(&self, ticket: [u8; 32], stripes: u32) -> Result<(), Refused> {
-        if !(1..=MOST).contains(&stripes) {
-            return Err(Refused::Other(format!("{stripes} connections between places; it must be 1 to {MOST}")));
+        if !(1..=MAX_STRIPES).contains(&stripes) {
+            return Err(Refused::Other(format!("{stripes} connections between places; it must be 1 to {MAX_STRIPES}")));
         }
         let mut t = lock(&self.table);
         if t.len() >= TICKETS {
@@ -215,7 +215,7 @@ mod tests {
     fn only_what_is_expected_is_kept() {
         let s = Stripes::default();
         let t = [1; 32];
-        assert!(s.add(t, 0).is_err() && s.add(t, MOST + 1).is_err());
+        assert!(s.add(t, 0).is_err() && s.add(t, MAX_STRIPES + 1).is_err());
         s.add(t, 2).unwrap();
         assert!(s.add(t, 2).is_err());
         let (a, _x) = pair();

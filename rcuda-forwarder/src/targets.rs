@@ -121,9 +121,9 @@ impl Targets {
             return self.0.iter().any(listed);
         }
         let Address::Ip(to) = to else { return false };
-        let (ip, near) = (to.ip().to_canonical(), from.is_loopback());
+        let (ip, is_from_here) = (to.ip().to_canonical(), from.is_loopback());
         let known = if ip.is_loopback() {
-            near
+            is_from_here
         } else {
             ip == from || networks().into_iter().any(|(network, bits)| inside(ip, network, bits))
         };

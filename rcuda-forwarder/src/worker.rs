@@ -1,6 +1,6 @@
 //! A worker: the process that executes the calls of one job on one GPU.
 //!
-//! Threads: the main thread reads calls and applies them in order, or leaves them to the second one (late.rs), and
+//! Threads: the main thread reads calls and applies them in order, or leaves them to the second one (late_calls.rs), and
 //! polls for completions while it has nothing to read; one polls for completions and writes those answers; one scans
 //! for changes of host memory (host_mirror.rs); one sends heartbeats and detects a closed client connection; one
 //! receives messages of the daemon; each control request has a temporary one. Any failure of the connection or the
@@ -31,7 +31,7 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
 use faults::Point;
-use late::Late;
+use late_calls::LateCalls;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ mod completion;
 mod data;
 mod ending;
 mod host_mirror;
-mod late;
+mod late_calls;
 mod text;
 mod transport;
 
@@ -64,7 +64,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long after a connection for large copies that of the calls may end, so that the job has closed both.
 const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Text for the job's standard error.
 const STDERR: i32 = 2;
 /// Maximum number of concurrent control requests, besides as many that end others.
@@ -74,7 +74,7 @@ const PEER_COPIES: usize = 64;
 /// Bytes of calls that wait in a helper before the job is slowed down: a helper has no limit of its own.
 const HELPER_QUEUE: u64 = 512 << 20;
 /// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
-const HELPER_PATIENCE: Duration = Duration::from_millis(50);
+const HELPER_QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
@@ -314,7 +314,7 @@ fn prepare<P: Place>(
         conn,
         out: Mutex::new(out),
         completion: Completion::default(),
-        late: Late::new(start.limits.queue),
+        late_calls: LateCalls::new(start.limits.queue),
         text,
         telling: Mutex::default(),
         channel,
@@ -334,7 +334,7 @@ struct Worker<P: Place> {
     /// Held while a message is sent to the client.
     out: Mutex<Box<dyn Answers>>,
     completion: Completion<P::Pending>,
-    late: Late,
+    late_calls: LateCalls,
     attendant: Attendant<P>,
     text: Text,
     /// Held while changes of host memory are collected and sent.
@@ -366,9 +366,9 @@ impl<P: Place> Worker<P> {
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("late", |w| {
             let mut reply = Vec::new();
-            let why = w.late.run(|head, body| {
+            let why = w.late_calls.run(|head, body| {
                 let applied = w.apply(head, body, &mut reply);
-                if w.late.left() == 1 {
+                if w.late_calls.left() == 1 {
                     w.finish_copies();
                 }
                 w.completion.wake();
@@ -379,7 +379,7 @@ impl<P: Place> Worker<P> {
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
-        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late.count(), || w.tell_changes()))?;
+        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.tell_changes()))?;
         start("daemon", |w| w.listen())?;
         self.read(Inbox::new(calls))
     }
@@ -391,7 +391,7 @@ impl<P: Place> Worker<P> {
         loop {
             let idle = || inbox.is_empty() && !inbox.source().is_ready();
             // Those of late calls are finished by the thread of these: the reader must not wait for what waits for the client.
-            if self.place.has_copies_at_rest() && self.late.is_empty() && idle() {
+            if self.place.has_copies_at_rest() && self.late_calls.is_empty() && idle() {
                 self.finish_copies();
             }
             self.completion.poll_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
@@ -420,7 +420,7 @@ impl<P: Place> Worker<P> {
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
         if head.id == CONTROL {
             // Requests are carried out on threads of their own.
-            if self.late.is_empty() {
+            if self.late_calls.is_empty() {
                 self.finish_copies();
             }
             return self.request(head.ticket, body);
@@ -429,10 +429,10 @@ impl<P: Place> Worker<P> {
         // (The end of memory waits for the streams itself.)
         let at_once = match head.id {
             ops::id::HOST_DONE | ops::id::HOST_BYTES => true,
-            ops::id::HOST_PIN => !self.late.ends_memory(),
+            ops::id::HOST_PIN => !self.late_calls.ends_memory(),
             _ => false,
         };
-        if !at_once && (!self.late.is_empty() || self.may_wait_for_job()) {
+        if !at_once && (!self.late_calls.is_empty() || self.may_wait_for_job()) {
             return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
@@ -454,21 +454,21 @@ impl<P: Place> Worker<P> {
     /// Queues a call. If the queue is full, it waits as long as other calls are applied, for example behind a long
     /// kernel. If none is applied while the job has to answer something, the answer lies behind this call.
     fn leave_for_later(&self, head: Head, body: &[u8]) -> Result<(), WorkerError> {
-        let (mut left, mut since) = (self.late.left(), Instant::now());
-        while self.late.limit() == u64::MAX && self.late.bytes() > HELPER_QUEUE && !self.place.awaits_job() {
-            if self.late.left() != left {
-                (left, since) = (self.late.left(), Instant::now());
-            } else if since.elapsed() >= HELPER_PATIENCE {
+        let (mut left, mut since) = (self.late_calls.left(), Instant::now());
+        while self.late_calls.limit() == u64::MAX && self.late_calls.bytes() > HELPER_QUEUE && !self.place.awaits_job() {
+            if self.late_calls.left() != left {
+                (left, since) = (self.late_calls.left(), Instant::now());
+            } else if since.elapsed() >= HELPER_QUEUE_TIMEOUT {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        while !self.late.push(head, body) {
+        while !self.late_calls.push(head, body) {
             std::thread::sleep(Duration::from_millis(1));
-            if self.late.left() != left || !self.place.awaits_job() {
-                (left, since) = (self.late.left(), Instant::now());
+            if self.late_calls.left() != left || !self.place.awaits_job() {
+                (left, since) = (self.late_calls.left(), Instant::now());
             }
-            if since.elapsed() > QUEUE_PATIENCE {
+            if since.elapsed() > QUEUE_TIMEOUT {
                 return Err(self.queue_is_full());
             }
         }
@@ -477,7 +477,7 @@ impl<P: Place> Worker<P> {
 
     /// Ends the job with an error, because its queued calls would take more memory than the server allows.
     fn queue_is_full(&self) -> WorkerError {
-        let why = WorkerError::Queue(self.late.limit());
+        let why = WorkerError::Queue(self.late_calls.limit());
         self.tell(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
         why
     }
@@ -666,7 +666,7 @@ impl<P: Place> Worker<P> {
             other => return self.attendant.carry_out(other),
         };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
-        while !self.late.is_empty() {
+        while !self.late_calls.is_empty() {
             if began.elapsed() >= limit {
                 return self.attendant.busy();
             }

@@ -371,7 +371,7 @@ fn memory_moves_from_server_to_server() {
         let how = if verify { Verify::Auto } else { Verify::Skip };
         let (a, b) = std::thread::scope(|s| {
             let a = s.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
-            let b = target.control(&Control::RoundTarget { ticket, verify: how, near: true });
+            let b = target.control(&Control::RoundTarget { ticket, verify: how, by_descriptor: true });
             (a.join().expect("source"), b)
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!("no rounds") };

@@ -238,14 +238,14 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
         };
         if request == Ok(Request::Subscribe {}) {
             let heard = HEARING.fetch_add(1, Ordering::AcqRel);
-            let told = if heard < LISTENERS {
+            let sent = if heard < LISTENERS {
                 tell_events(visitor)
             } else {
                 let why = format!("{LISTENERS} connections listen to this job's events already");
                 writer.write_all(Refusal::new(ReasonCode::TooMany, why).line().as_bytes())
             };
             HEARING.fetch_sub(1, Ordering::AcqRel);
-            return told;
+            return sent;
         }
         let answer = request.and_then(|request| {
             let job = job::opened().ok_or(MoveError::NoGpu)?;

@@ -45,15 +45,15 @@ const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
 /// Makes the pinned memory that the target of a move knows equal to the job's, contents included. The gate may be open: changes made
-/// meanwhile are transferred by the next call. `told` has the numbers of the blocks that the target knew after the last call.
-pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
+/// meanwhile are transferred by the next call. `known` has the numbers of the blocks that the target knew after the last call.
+pub(crate) fn settle(place: &Place, known: &mut BTreeMap<u64, u64>) -> Result<(), MoveError> {
     let _changing = lock(&CHANGING);
     let mut has = place.pinned();
     let blocks = lock(&BLOCKS).clone();
     // What the place has found in memory that it mirrors belongs to it too, also if it was allocated after the last call.
     let mut found = BTreeSet::new();
     has.retain(|(at, bytes)| {
-        let same = is_same(*at, *bytes, &blocks, told);
+        let same = is_same(*at, *bytes, &blocks, known);
         if !same {
             place.unpin(*at);
             found.insert(*at);
@@ -69,7 +69,7 @@ pub(crate) fn settle(place: &Place, told: &mut BTreeMap<u64, u64>) -> Result<(),
     for (at, b) in blocks.iter().filter(|(at, b)| belongs(at, b) && !has.contains(&(**at, b.bytes))) {
         b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
     }
-    *told = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();
+    *known = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();
     place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn needed_at(place: &Place) -> (u64, bool) {
 
 /// Returns whether a block that a place knows is still the same: memory that was freed and allocated again has other pages, though often
 /// the same address and size, and a driver keeps using the pages that it registered.
-fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, told: &BTreeMap<u64, u64>) -> bool {
-    blocks.get(&at).is_some_and(|b| b.bytes == bytes && told.get(&at) == Some(&b.id))
+fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, known: &BTreeMap<u64, u64>) -> bool {
+    blocks.get(&at).is_some_and(|b| b.bytes == bytes && known.get(&at) == Some(&b.id))
 }
 
 fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {

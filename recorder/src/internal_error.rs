@@ -33,7 +33,7 @@ impl InternalError {
 /// Threads on which no call depends.
 const APART: [&str; 13] = [
     "mrcuda-mover",
-    "mrcuda-leg",
+    "mrcuda-gpu-move",
     "mrcuda-round",
     "mrcuda-apart",
     "mrcuda-limits",

@@ -40,7 +40,7 @@ pub(crate) const PREFERENCES: [u16; 3] =
 
 /// Maximum number of array records that are kept because of code that was loaded while the arrays existed; more would make the journal
 /// grow.
-const MOST_ARRAYS: usize = 1000;
+const MAX_ARRAYS: usize = 1000;
 
 /// Maximum number of images without loaded modules that a device keeps, and of their bytes: programs load the same code again.
 const IDLE_IMAGES: usize = 32;
@@ -217,7 +217,7 @@ impl Ledger {
         // What determines where code and variables are placed depends on the arrays that exist then.
         let places = matches!(keep.role, Role::Load | Role::LightLoad | Role::Stays);
         let uses: Cow<'_, [u64]> = if places && !self.arrays.is_empty() {
-            edges.uses.iter().chain(self.arrays.iter().take(MOST_ARRAYS)).copied().collect()
+            edges.uses.iter().chain(self.arrays.iter().take(MAX_ARRAYS)).copied().collect()
         } else {
             Cow::Borrowed(&edges.uses)
         };

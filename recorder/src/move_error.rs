@@ -35,7 +35,7 @@ pub(crate) enum MoveError {
     #[error("{}", unknown(.id.as_deref()))]
     NoSuchMove { id: Option<String> },
     #[error("too late: move {id} {how}")]
-    TooLate { id: String, how: Late },
+    TooLate { id: String, how: MoveEnd },
     #[error("{}", ended(.at.as_ref()))]
     JobEnded { at: Option<Moment> },
 
@@ -161,7 +161,7 @@ impl fmt::Display for Moment {
 
 /// Why a move cannot be abandoned any more.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Late {
+pub(crate) enum MoveEnd {
     #[error("has been committed, the job is at {to}")]
     Committed { to: String },
     #[error("has succeeded already")]

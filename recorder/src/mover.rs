@@ -2,7 +2,7 @@
 //!
 //! Until the commit the sources are untouched and any failure leaves the job where it was. The commit is one store for each device in
 //! this process while the gate is closed; before it, the targets have confirmed that they hold the same bytes at the same addresses.
-//! Several devices are moved in one pause: each has its [`Leg`], and either all commit or none.
+//! Several devices are moved in one pause: each has its [`DeviceMove`], and either all commit or none.
 
 use crate::base::log::lock;
 use crate::base::spawn;
@@ -15,9 +15,9 @@ use crate::move_error::{Failure, MoveError};
 use crate::moves::{self, Task, Track};
 use crate::place::{self, Place, Spec};
 use ::control::Plan;
+use device_move::DeviceMove;
 use faults::Point;
 use journal::OwnedRecord;
-use leg::Leg;
 use parked::{Kept, Parked, Taken};
 use protocol::{Action, Attempt, Event, Failed, Joint, Parking, Protocol, Report, Request, Step};
 use quiesce::NotYet;
@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 
 mod compare;
 mod data_channels;
+mod deferred;
+mod device_move;
 mod fit;
-mod late;
-mod leg;
 pub(crate) mod parked;
 mod protocol;
 mod quiesce;
@@ -73,7 +73,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     }
     for (number, (device, to)) in devices.iter().zip(&specs).enumerate() {
         let source = sources.as_ref().and_then(|sources| sources.get(number));
-        if source.is_some_and(|source| leg::is_there(source, to)) {
+        if source.is_some_and(|source| device_move::is_there(source, to)) {
             continue;
         }
         plan.gpus.push(device.index);
@@ -87,7 +87,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
         }
-        let looked = leg::look(job, device, source, to, leg::beside(job, &all, number), &task);
+        let looked = device_move::look(job, device, source, to, device_move::beside(job, &all, number), &task);
         blockers.extend(looked.blockers);
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
@@ -100,7 +100,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         from.extend(devices.iter().map(|d| d.whereabouts().place));
     }
     plan.from = from.join(",");
-    blockers.extend(leg::too_little_together(&rooms));
+    blockers.extend(device_move::too_little_together(&rooms));
     if blockers.is_empty() {
         blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
     }
@@ -127,7 +127,7 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveErro
             deferred
                 .extend(record.as_ref().ok().filter(|r| registry::deferred_object(r).is_some()).map(|r| OwnedRecord::from(*r)));
         });
-        leg::Count::of(live)?
+        device_move::Count::of(live)?
     };
     // These take locks that may not be taken under the ledger's.
     let blockers = deferred.iter().filter_map(|record| registry::record_blocker(&record.as_record())).collect();
@@ -148,8 +148,8 @@ fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveErro
 pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
     let moving = Moving::begin();
     let mut parked = Taken::take();
-    let legs = legs(job, task, &moving, &mut parked)?;
-    carry_out(job, task, legs, &moving, parked)
+    let device_moves = device_moves(job, task, &moving, &mut parked)?;
+    carry_out(job, task, device_moves, &moving, parked)
 }
 
 /// Checks that either all devices of the job are parked or none.
@@ -162,7 +162,7 @@ fn all_or_none(job: &Job, to: &[(&'static Device, Spec)], is_parked: bool) -> Re
 /// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
 fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: impl Fn(&Device) -> Option<Spec>) -> Vec<Spec> {
     let stay = job.devices.iter().filter(|d| devices.iter().all(|c| c.index != d.index));
-    let taken: Vec<u32> = stay.filter_map(|d| at(d)?.near()).collect();
+    let taken: Vec<u32> = stay.filter_map(|d| at(d)?.local_number()).collect();
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
@@ -178,16 +178,21 @@ fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<
     Ok(task.targets(job).unzip())
 }
 
-/// Creates a leg for each device that moves.
-fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Taken) -> Result<Vec<Leg<'a>>, MoveError> {
+/// Creates the moves of the devices that are not there already.
+fn device_moves<'a>(
+    job: &'static Job,
+    task: &'a Task,
+    moving: &Moving,
+    parked: &mut Taken,
+) -> Result<Vec<DeviceMove<'a>>, MoveError> {
     let (devices, to) = targets(job, task)?;
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
-    let mut legs = Vec::new();
+    let mut device_moves = Vec::new();
     for (number, (device, to)) in all.iter().cloned().enumerate() {
         let source = device.place_for_mover(moving).clone();
-        if leg::is_there(&source, &to) {
+        if device_move::is_there(&source, &to) {
             continue;
         }
         let lost = source.clone();
@@ -206,11 +211,11 @@ fn legs<'a>(job: &'static Job, task: &'a Task, moving: &Moving, parked: &mut Tak
             None => source,
         };
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
-        let mut leg = Leg::new(device, source, to, task, shape);
-        (leg.owns_source, leg.beside) = (is_again, leg::beside(job, &all, number));
-        legs.push(leg);
+        let mut device_move = DeviceMove::new(device, source, to, task, shape);
+        (device_move.owns_source, device_move.beside) = (is_again, device_move::beside(job, &all, number));
+        device_moves.push(device_move);
     }
-    if legs.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(legs) }
+    if device_moves.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(device_moves) }
 }
 
 /// A patient move lets the job run so many times as long as an attempt has held up its calls, before the next attempt.
@@ -218,15 +223,21 @@ const REST: u32 = 20;
 /// And at least this long.
 const LEAST_REST: Duration = Duration::from_millis(100);
 
-/// The end of a leg's step, with the leg, which had left the mover for the step.
-type Ended<'a> = (usize, Leg<'a>, Event<Failure>);
+/// The end of a device move's step, with the device move, which had left the mover for the step.
+type Ended<'a> = (usize, DeviceMove<'a>, Event<Failure>);
 
-/// Carries out what the protocol says until the move is over. A leg takes its steps on a thread of its own if there are several.
-fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving, parked: Taken) -> Result<(), Failure> {
-    let parking = Parking { before: parked.get().is_some(), after: legs.iter().all(Leg::parks) };
-    let mut protocol = Protocol::new(legs.len(), task.max_downtime(), task.patience().is_some(), parking);
-    let mut mover = Mover::new(job, task, moving, legs, parked);
-    let (tell, told) = std::sync::mpsc::channel();
+/// Carries out what the protocol says until the move is over. A device move takes its steps on a thread of its own if there are several.
+fn carry_out(
+    job: &'static Job,
+    task: &Task,
+    device_moves: Vec<DeviceMove<'_>>,
+    moving: &Moving,
+    parked: Taken,
+) -> Result<(), Failure> {
+    let parking = Parking { before: parked.get().is_some(), after: device_moves.iter().all(DeviceMove::parks) };
+    let mut protocol = Protocol::new(device_moves.len(), task.max_downtime(), task.patience().is_some(), parking);
+    let mut mover = Mover::new(job, task, moving, device_moves, parked);
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {
         loop {
             let mut event = None;
@@ -236,40 +247,41 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
                         let answer = mover.take(joint).map_err(|why| Failed { why, unfit: false });
                         event = Some(Event::Answer(ticket, answer));
                     }
-                    Action::Run(ticket, Request::Leg(number, step)) => {
-                        let leg = mover.legs[number].take().ok_or_else(|| MoveError::missing("leg"))?;
+                    Action::Run(ticket, Request::Device(number, step)) => {
+                        let device_move = mover.device_moves[number].take().ok_or_else(|| MoveError::missing("device move"))?;
                         // The receiver lives as long as this scope.
-                        let end =
-                            move |tell: &Sender<_>, leg, answer| drop(tell.send((number, leg, Event::Answer(ticket, answer))));
-                        if mover.legs.len() == 1 {
-                            let mut leg = leg;
-                            let answer = take(&mut leg, step, job, false);
-                            end(&tell, leg, answer);
+                        let end = move |sender: &Sender<_>, device_move, answer| {
+                            drop(sender.send((number, device_move, Event::Answer(ticket, answer))))
+                        };
+                        if mover.device_moves.len() == 1 {
+                            let mut device_move = device_move;
+                            let answer = take(&mut device_move, step, job, false);
+                            end(&sender, device_move, answer);
                             continue;
                         }
-                        // The leg is not lost if there is no thread for it.
-                        let leg = Arc::new(Mutex::new(Some(leg)));
-                        let (theirs, ended) = (leg.clone(), tell.clone());
-                        let started = spawn::scoped(threads, "mrcuda-leg", move || {
-                            let Some(mut leg) = lock(&theirs).take() else { return };
-                            let answer = take(&mut leg, step, job, true);
-                            end(&ended, leg, answer);
+                        // The device move is not lost if there is no thread for it.
+                        let device_move = Arc::new(Mutex::new(Some(device_move)));
+                        let (theirs, ended) = (device_move.clone(), sender.clone());
+                        let started = spawn::scoped(threads, "mrcuda-gpu-move", move || {
+                            let Some(mut device_move) = lock(&theirs).take() else { return };
+                            let answer = take(&mut device_move, step, job, true);
+                            end(&ended, device_move, answer);
                         });
                         if let Err(error) = started
-                            && let Some(leg) = lock(&leg).take()
+                            && let Some(device_move) = lock(&device_move).take()
                         {
                             let why = MoveError::no_thread(error).into();
-                            end(&tell, leg, Err(Failed { why, unfit: false }));
+                            end(&sender, device_move, Err(Failed { why, unfit: false }));
                         }
                     }
-                    Action::Interrupt(leg) => task.interrupt(mover.devices[leg].index),
+                    Action::Interrupt(number) => task.interrupt(mover.devices[number].index),
                     Action::OpenGate => mover.open_gate(),
                     Action::StayParked => mover.stay_parked(),
-                    Action::ReleaseSource(leg) => mover.leg(leg, |leg| leg.release_source(moving)),
-                    Action::ReleaseTarget(leg) => mover.leg(leg, Leg::close),
-                    Action::Restart { leg, helper } => {
-                        let old = mover.legs[leg].take();
-                        mover.legs[leg] = old.map(|leg| leg.again(helper));
+                    Action::ReleaseSource(number) => mover.with_device_move(number, |it| it.release_source(moving)),
+                    Action::ReleaseTarget(number) => mover.with_device_move(number, DeviceMove::close),
+                    Action::Restart { device, helper } => {
+                        let old = mover.device_moves[device].take();
+                        mover.device_moves[device] = old.map(|old| old.again(helper));
                     }
                     Action::End(result) => return result,
                 }
@@ -277,8 +289,8 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
             let event = match event {
                 Some(event) => event,
                 None => {
-                    let (number, leg, event): Ended<'_> = told.recv().map_err(|_| internal_error::of_thread())?;
-                    mover.legs[number] = Some(leg);
+                    let (number, device_move, event): Ended<'_> = receiver.recv().map_err(|_| internal_error::of_thread())?;
+                    mover.device_moves[number] = Some(device_move);
                     event
                 }
             };
@@ -290,16 +302,24 @@ fn carry_out(job: &'static Job, task: &Task, legs: Vec<Leg<'_>>, moving: &Moving
     })
 }
 
-/// A step of a leg. A panic in it, which was noted, fails the move.
-fn take(leg: &mut Leg<'_>, step: Step, job: &'static Job, several: bool) -> Result<Report<Failure>, Failed<Failure>> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| leg.take(step, job)))
+/// A step of a device move. A panic in it, which was noted, fails the move.
+fn take(
+    device_move: &mut DeviceMove<'_>,
+    step: Step,
+    job: &'static Job,
+    several: bool,
+) -> Result<Report<Failure>, Failed<Failure>> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| device_move.take(step, job)))
         .unwrap_or_else(|_| Err(internal_error::of_thread().into()))
-        .map_err(|why| Failed { why: if several { why.of_gpu(leg.device.index) } else { why }, unfit: leg.unfit.is_some() })
+        .map_err(|why| Failed {
+            why: if several { why.of_gpu(device_move.device.index) } else { why },
+            unfit: device_move.unfit.is_some(),
+        })
 }
 
 /// What carries out the protocol's actions.
 struct Mover<'m, 'a> {
-    /// The gate, while this move has closed it. Dropped before the legs: calls need not wait for what these close.
+    /// The gate, while this move has closed it. Dropped before the device moves: calls need not wait for what these close.
     gate: Option<Closed>,
     /// The state of a parked job, with its gate.
     parked: Taken,
@@ -307,9 +327,9 @@ struct Mover<'m, 'a> {
     moving: &'m Moving,
     job: &'static Job,
     devices: Vec<&'static Device>,
-    /// The legs that take no step now.
-    legs: Vec<Option<Leg<'a>>>,
-    /// For each leg, whether its source was still busy when the gate was closed.
+    /// The device moves that take no step now.
+    device_moves: Vec<Option<DeviceMove<'a>>>,
+    /// For each device move, whether its source was still busy when the gate was closed.
     was_busy: Vec<bool>,
     /// Since when the sources are idle.
     idle_since: Option<Instant>,
@@ -319,9 +339,16 @@ struct Mover<'m, 'a> {
 }
 
 impl<'m, 'a> Mover<'m, 'a> {
-    fn new(job: &'static Job, task: &'a Task, moving: &'m Moving, legs: Vec<Leg<'a>>, parked: Taken) -> Mover<'m, 'a> {
-        let (devices, was_busy) = (legs.iter().map(|leg| leg.device).collect(), vec![false; legs.len()]);
-        let legs = legs.into_iter().map(Some).collect();
+    fn new(
+        job: &'static Job,
+        task: &'a Task,
+        moving: &'m Moving,
+        device_moves: Vec<DeviceMove<'a>>,
+        parked: Taken,
+    ) -> Mover<'m, 'a> {
+        let (devices, was_busy) =
+            (device_moves.iter().map(|device_move| device_move.device).collect(), vec![false; device_moves.len()]);
+        let device_moves = device_moves.into_iter().map(Some).collect();
         Mover {
             gate: None,
             parked,
@@ -329,7 +356,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             moving,
             job,
             devices,
-            legs,
+            device_moves,
             was_busy,
             idle_since: None,
             tries_since: None,
@@ -337,23 +364,23 @@ impl<'m, 'a> Mover<'m, 'a> {
         }
     }
 
-    fn leg(&mut self, number: usize, run: impl FnOnce(&mut Leg<'a>)) {
-        if let Some(leg) = &mut self.legs[number] {
-            run(leg);
+    fn with_device_move(&mut self, number: usize, run: impl FnOnce(&mut DeviceMove<'a>)) {
+        if let Some(device_move) = &mut self.device_moves[number] {
+            run(device_move);
         }
     }
 
-    /// Takes a step for all legs together, during which no leg takes one.
+    /// Takes a step for all device moves together, during which no device move takes one.
     fn take(&mut self, joint: Joint) -> Result<Report<Failure>, Failure> {
         match joint {
             Joint::Sound => internal_error::blocker().map_or(Ok(()), Err)?,
             Joint::Sharing => together_or_not(&self.devices)?,
-            Joint::Weigh => return Ok(Report::Tails(self.legs.iter().flatten().map(Leg::tail_weight).collect())),
+            Joint::Weigh => return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect())),
             Joint::AtRest => self.rest()?,
             Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
             Joint::PeerAccess => {
-                let executes = self.legs.iter().flatten().filter(|leg| !leg.parks());
-                let targets = executes.map(|leg| Ok((leg.device, leg.target()?)));
+                let executes = self.device_moves.iter().flatten().filter(|device_move| !device_move.parks());
+                let targets = executes.map(|device_move| Ok((device_move.device, device_move.target()?)));
                 registry::rebuild(&targets.collect::<Result<Vec<_>, MoveError>>()?)?;
             }
             Joint::Commit => self.commit()?,
@@ -364,7 +391,9 @@ impl<'m, 'a> Mover<'m, 'a> {
     /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
     fn rest(&mut self) -> Result<(), MoveError> {
         let parked = self.parked.get().ok_or_else(|| MoveError::missing("parked job"))?;
-        self.task.hold(leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum()));
+        self.task.hold(device_move::downtime_limit(
+            self.device_moves.iter().flatten().map(|device_move| device_move.report.live_bytes).sum(),
+        ));
         if !parked.gate.shut_side_door(|| self.task.check().is_ok()) {
             self.task.check()?;
         }
@@ -379,7 +408,8 @@ impl<'m, 'a> Mover<'m, 'a> {
         }
         let span = self.task.span("quiesce", None);
         let since = Instant::now();
-        let sources: Vec<(&'static Device, &Place)> = self.legs.iter().flatten().map(|leg| (leg.device, &leg.source)).collect();
+        let sources: Vec<(&'static Device, &Place)> =
+            self.device_moves.iter().flatten().map(|device_move| (device_move.device, &device_move.source)).collect();
         self.task.note(|it| it.closings += 1);
         let tries_since = *self.tries_since.get_or_insert_with(Instant::now);
         let left = |patience: Duration| patience.saturating_sub(tries_since.elapsed());
@@ -387,10 +417,12 @@ impl<'m, 'a> Mover<'m, 'a> {
             Some(patience) => Attempt { limit: attempt.limit.min(left(patience)), ..attempt },
             None => attempt,
         };
-        let downtime = leg::downtime_limit(self.legs.iter().flatten().map(|leg| leg.told.live_bytes).sum());
+        let downtime = device_move::downtime_limit(
+            self.device_moves.iter().flatten().map(|device_move| device_move.report.live_bytes).sum(),
+        );
         let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
-        self.legs.iter_mut().flatten().for_each(|leg| leg.note("quiesce", since));
+        self.device_moves.iter_mut().flatten().for_each(|device_move| device_move.note("quiesce", since));
         let attempted = attempted?;
         let waits_for = attempted.as_ref().err().map(|not_yet| not_yet.why.to_string());
         self.task.trace(Track::Gate, "attempt to quiesce", since, &[("waits for", json!(waits_for))]);
@@ -412,25 +444,29 @@ impl<'m, 'a> Mover<'m, 'a> {
             }
         }
         self.idle_since = Some(Instant::now());
-        self.legs.iter_mut().flatten().zip(&self.was_busy).for_each(|(leg, was_busy)| leg.told.kernel_running = *was_busy);
+        self.device_moves
+            .iter_mut()
+            .flatten()
+            .zip(&self.was_busy)
+            .for_each(|(device_move, was_busy)| device_move.report.kernel_running = *was_busy);
         Ok(Report::Done)
     }
 
-    /// Commits all legs or none: nothing can fail between the first one and the last one.
+    /// Commits all device moves or none: nothing can fail between the first one and the last one.
     fn commit(&mut self) -> Result<(), MoveError> {
         let parked = self.parked.get().map(|parked| &parked.gate);
         let gate = self.gate.as_ref().or(parked).ok_or_else(|| MoveError::missing("closed gate"))?;
-        // A target may have been lost since it was verified, while another leg took its steps.
-        self.legs
+        // A target may have been lost since it was verified, while another device move took its steps.
+        self.device_moves
             .iter()
             .flatten()
-            .try_for_each(|leg| if leg.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
+            .try_for_each(|device_move| if device_move.target()?.is_lost() { Err(MoveError::PlaceLost(None)) } else { Ok(()) })?;
         // Mapped and connected again by the next copies that need it.
         imports::leave(&self.job.devices, &self.devices, self.moving);
         cross_device::leave(&self.devices);
         self.task.commit()?;
-        self.legs.iter().for_each(|_| faults::at(Point::Commit));
-        self.legs.iter_mut().flatten().for_each(|leg| leg.commit(gate, self.moving));
+        self.device_moves.iter().for_each(|_| faults::at(Point::Commit));
+        self.device_moves.iter_mut().flatten().for_each(|device_move| device_move.commit(gate, self.moving));
         self.committed = true;
         self.devices.iter().for_each(|device| device.watch(device.place_for_mover(self.moving)));
         faults::at(Point::Committed);
@@ -446,9 +482,9 @@ impl<'m, 'a> Mover<'m, 'a> {
     /// The gate stays closed: the job was parked, or stays so.
     fn stay_parked(&mut self) {
         if let Some(gate) = self.gate.take() {
-            let kept = self.legs.iter_mut().flatten().map(|leg| {
-                let (from, shape) = (leg.told.from.clone(), leg.shape.take().unwrap_or_default());
-                (leg.device.index, Kept { from, shape })
+            let kept = self.device_moves.iter_mut().flatten().map(|device_move| {
+                let (from, shape) = (device_move.report.from.clone(), device_move.shape.take().unwrap_or_default());
+                (device_move.device.index, Kept { from, shape })
             });
             let kept = kept.collect();
             gate.open_side_door();

@@ -9,9 +9,9 @@ use crate::base::spawn;
 use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
-use crate::move_error::{Failure, Late, Moment, MoveError};
+use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
 use crate::place::Spec;
-use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState, Trace};
+use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -113,11 +113,11 @@ struct Entry {
 
 impl Entry {
     /// The report, and the trace that belongs to it.
-    fn told_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
-        (self.told(), self.trace.clone())
+    fn report_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
+        (self.report(), self.trace.clone())
     }
 
-    fn told(&self) -> Move {
+    fn report(&self) -> Move {
         let mut it = self.it.clone();
         if let (Some(begun), false) = (self.begun, it.state.is_over()) {
             it.total_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -167,7 +167,7 @@ impl Registry {
         let Some(entry) = self.find(id) else { return };
         change(&mut entry.it);
         entry.it.sum_up();
-        let it = entry.told();
+        let it = entry.report();
         if let Some(event) = event {
             self.seq += 1;
             self.events.push_back(Event { seq: self.seq, event, it });
@@ -189,7 +189,7 @@ impl Registry {
 
     /// The report that a move will have when it has ended.
     fn ended(&mut self, id: &str, state: MoveState, why: Option<&Failure>) -> Option<Move> {
-        let mut it = self.find(id)?.told();
+        let mut it = self.find(id)?.report();
         end(&mut it, state, why);
         Some(it)
     }
@@ -334,13 +334,13 @@ impl Task {
         limit: Option<Duration>,
         work: impl FnOnce() -> Result<T, MoveError> + Send + 'static,
     ) -> Option<Result<T, MoveError>> {
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
-        if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(tell.send(work()))) {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        if let Err(error) = spawn::spawn("mrcuda-apart", move || drop(sender.send(work()))) {
             return Some(Err(MoveError::no_thread(error)));
         }
         let since = Instant::now();
         loop {
-            match told.recv_timeout(POLL_INTERVAL) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return Some(result),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => match self.check() {
                     Ok(()) if limit.is_some_and(|limit| since.elapsed() > limit) => return None,
@@ -378,10 +378,10 @@ impl Task {
     }
 
     /// Replaces the reported state of one GPU.
-    pub(crate) fn tell(&self, leg: &Leg, event: Option<EventKind>) {
+    pub(crate) fn tell(&self, gpu: &GpuMove, event: Option<EventKind>) {
         lock(&REGISTRY).change(&self.id, event, |it| {
-            if let Some(told) = it.legs.iter_mut().find(|l| l.gpu == leg.gpu) {
-                told.clone_from(leg);
+            if let Some(report) = it.legs.iter_mut().find(|l| l.gpu == gpu.gpu) {
+                report.clone_from(gpu);
             }
         });
     }
@@ -434,10 +434,10 @@ impl Task {
             match entry.it.state {
                 MoveState::Queued => {
                     registry.end(&self.id, why.state(), Some(&self.abandoned(why, None).into()));
-                    let told = registry.find(&self.id).map(|e| e.told());
+                    let report = registry.find(&self.id).map(|e| e.report());
                     drop(registry);
                     self.end_limits();
-                    told.iter().for_each(history::keep);
+                    report.iter().for_each(history::keep);
                     return Ok(());
                 }
                 MoveState::Running => {
@@ -448,10 +448,10 @@ impl Task {
                 MoveState::Stopping => return Ok(()),
                 late => {
                     let how = match late {
-                        MoveState::Committed => Late::Committed { to: self.wanted.to.clone() },
-                        MoveState::Done => Late::Done,
-                        MoveState::Cancelled => Late::Cancelled,
-                        _ => Late::Failed,
+                        MoveState::Committed => MoveEnd::Committed { to: self.wanted.to.clone() },
+                        MoveState::Done => MoveEnd::Done,
+                        MoveState::Cancelled => MoveEnd::Cancelled,
+                        _ => MoveEnd::Failed,
                     };
                     return Err(MoveError::TooLate { id: self.id.clone(), how });
                 }
@@ -528,26 +528,26 @@ impl Task {
             let ended = registry.ended(&self.id, state, why.as_ref()).map(|it| Move { total_ms, ..it });
             (state, why, ended)
         };
-        let Some(told) = ended else { return };
+        let Some(report) = ended else { return };
         let trace = self.tracer.as_ref().zip(tracing).map(|(tracer, tracing)| {
-            let details = [("result", json!(told.state)), ("reason", json!(told.reason)), ("bytes", json!(told.bytes))];
+            let details = [("result", json!(report.state)), ("reason", json!(report.reason)), ("bytes", json!(report.bytes))];
             tracer.span(Track::Whole, &format!("move {}", self.id), begun, &details);
-            let gpus = told.legs.iter().map(|leg| (leg.gpu, format!("{} -> {}", leg.from, leg.to)));
+            let gpus = report.legs.iter().map(|gpu| (gpu.gpu, format!("{} -> {}", gpu.from, gpu.to)));
             Arc::new(tracer.end(tracing.end(), &gpus.collect::<Vec<_>>()))
         });
         // Before the end is reported: the job may end as well then.
-        history::keep(&told);
+        history::keep(&report);
         {
             let mut registry = lock(&REGISTRY);
             registry.keep_trace(&self.id, trace);
             registry.end(&self.id, state, why.as_ref());
         }
-        if let (MoveState::Failed, Some(why)) = (told.state, &told.reason) {
-            for leg in &told.legs {
-                tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", leg.gpu, leg.from);
+        if let (MoveState::Failed, Some(why)) = (report.state, &report.reason) {
+            for gpu in &report.legs {
+                tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", gpu.gpu, gpu.from);
             }
         }
-        tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(told).line().trim_end());
+        tracing::debug!(target: "migrate", "move: {}", ::control::Answer::Move(report).line().trim_end());
     }
 }
 
@@ -602,13 +602,13 @@ fn accept(
     by: &str,
     run: Run,
 ) -> Result<String, MoveError> {
-    let legs = devices.iter().enumerate().map(|(number, device)| Leg {
+    let legs = devices.iter().enumerate().map(|(number, device)| GpuMove {
         gpu: device.index,
         from: device.whereabouts().place,
         to: to.get(number).map(Spec::to_string).unwrap_or_default(),
-        ..Leg::default()
+        ..GpuMove::default()
     });
-    let legs: Vec<Leg> = legs.collect();
+    let legs: Vec<GpuMove> = legs.collect();
     let mut registry = lock(&REGISTRY);
     if registry.closed {
         return Err(MoveError::JobEnded { at: None });
@@ -677,8 +677,8 @@ fn carry_out(job: &'static Job, run: Run) {
             registry.change(&task.id, Some(EventKind::Started), |it| {
                 it.state = MoveState::Running;
                 // Another move may have changed the places meanwhile.
-                for (leg, (device, _)) in it.legs.iter_mut().zip(task.targets(job)) {
-                    leg.from = device.whereabouts().place;
+                for (gpu, (device, _)) in it.legs.iter_mut().zip(task.targets(job)) {
+                    gpu.from = device.whereabouts().place;
                 }
             });
             task
@@ -691,18 +691,18 @@ fn carry_out(job: &'static Job, run: Run) {
 pub(crate) fn wait_for(id: &str) -> Result<Move, MoveError> {
     let mut registry = lock(&REGISTRY);
     loop {
-        let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
-        if told.state.is_over() {
+        let (report, trace) = registry.find(id).ok_or_else(|| no_such(id))?.report_with_trace();
+        if report.state.is_over() {
             drop(registry);
-            return Ok(with(told, trace));
+            return Ok(with(report, trace));
         }
         registry = wait(&CHANGED, registry);
     }
 }
 
 /// A report with its trace.
-fn with(told: Move, trace: Option<Arc<Trace>>) -> Move {
-    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..told }
+fn with(report: Move, trace: Option<Arc<Trace>>) -> Move {
+    Move { trace: trace.map(|trace| Box::new(Trace::clone(&trace))), ..report }
 }
 
 /// Cancels the given move, or the one that is under way, and waits until it is over.
@@ -742,11 +742,11 @@ pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
     let mut registry = lock(&REGISTRY);
     match id {
         Some(id) => {
-            let (told, trace) = registry.find(id).ok_or_else(|| no_such(id))?.told_with_trace();
+            let (report, trace) = registry.find(id).ok_or_else(|| no_such(id))?.report_with_trace();
             drop(registry);
-            Ok(vec![with(told, trace)])
+            Ok(vec![with(report, trace)])
         }
-        None => Ok(registry.entries.iter().map(Entry::told).collect()),
+        None => Ok(registry.entries.iter().map(Entry::report).collect()),
     }
 }
 

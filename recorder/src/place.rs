@@ -65,7 +65,7 @@ pub(crate) struct Pins {
 
 /// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never
 /// answers must not hold up a move forever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Workers that may have host memory, whether or not a device is there.
 static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
@@ -272,7 +272,7 @@ impl Worker<'_> {
         let asked = self.link.request(ops::id::HOST_PIN, &[&body]).map_err(lost)?;
         let span = asked.span();
         let answer =
-            if self.executes() { asked.wait() } else { asked.wait_for(PATIENCE).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
+            if self.executes() { asked.wait() } else { asked.wait_for(ANSWER_TIMEOUT).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
         match answer.map_err(lost)? {
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),

@@ -15,7 +15,7 @@ const H200: &str = include_str!("../programs/conformance/h200.txt");
 const SOFTGPU: &str = include_str!("../programs/conformance/softgpu.txt");
 
 /// Where the program's GPU is.
-pub const MODES: [&str; 5] = ["remote", "near", "moved", "inside", "helper"];
+pub const MODES: [&str; 5] = ["remote", "unix", "moved", "inside", "helper"];
 
 /// What is run.
 #[derive(Debug, Clone, Copy)]
@@ -48,12 +48,6 @@ pub struct TranscriptError {
     outcome: Outcome,
 }
 
-impl From<TranscriptError> for String {
-    fn from(e: TranscriptError) -> String {
-        e.to_string()
-    }
-}
-
 /// The transcript of the driver itself.
 pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, TranscriptError> {
     let args = plan.args();
@@ -63,11 +57,11 @@ pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, TranscriptError> 
 
 /// The transcript under mrcuda; `server` is on the same machine.
 pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) -> Result<String, TranscriptError> {
-    let (place, near) = (server.place(0), server.near(0));
+    let (place, unix) = (server.place(0), server.unix_place(0));
     let options: &[&str] = match mode {
         "inside" => &[],
         "helper" => &["--server", "helper"],
-        "near" => &["--server", &near],
+        "unix" => &["--server", &unix],
         _ => &["--server", &place],
     };
     let mut args = plan.args();

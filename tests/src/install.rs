@@ -79,12 +79,6 @@ impl BuildError {
     }
 }
 
-impl From<BuildError> for String {
-    fn from(e: BuildError) -> String {
-        e.to_string()
-    }
-}
-
 /// An installation of mrcuda: a directory with the program and its libraries.
 #[derive(Debug, Clone)]
 pub struct Install {

@@ -35,7 +35,7 @@ pub enum JobError {
     },
     /// A move exceeded its time limit.
     #[error("no answer within {} s", .0.as_secs())]
-    Late(Duration),
+    Timeout(Duration),
     /// The job is ending or has ended: there is no report of a move.
     #[error("{reason}")]
     Gone {
@@ -53,12 +53,6 @@ pub enum JobError {
     /// The job did not move.
     #[error("no moves")]
     NoMoves,
-}
-
-impl From<JobError> for String {
-    fn from(e: JobError) -> String {
-        e.to_string()
-    }
 }
 
 /// How a process ended, and what it wrote.
@@ -193,7 +187,7 @@ impl<'a> Job<'a> {
             // It may end at this moment.
             let _ = asker.kill();
             let _ = asker.wait();
-            return Err(JobError::Late(MOVE));
+            return Err(JobError::Timeout(MOVE));
         }
         let output = asker.wait_with_output()?;
         let report = Report(json_of(&output)?);

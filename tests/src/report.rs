@@ -80,12 +80,12 @@ impl Report {
         self.ok() && (self.kernel_running() || was_parked) && self.live_objects() >= 10
     }
 
-    /// Between what kinds of places it went: `remote` (TCP), `near` (shared memory), `local`, `helper`, `parked`.
+    /// Between what kinds of places it went: `remote` (TCP), `unix` (shared memory), `local`, `helper`, `parked`.
     pub fn direction(&self) -> String {
         let kind = |place: &str| match place.split(':').next() {
             Some("local") => "local",
             Some("helper") => "helper",
-            Some("unix") => "near",
+            Some("unix") => "unix",
             Some("memory" | "file") => "parked",
             _ => "remote",
         };

@@ -64,17 +64,17 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(file);
         let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start a server: {e}"));
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let out = child.stdout.take();
         // The thread reads to the end, so that the server never waits for a reader.
         std::thread::spawn(move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
                 // After the first lines there is no listener.
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
         let mut heard = String::new();
-        while let Ok(line) = clock::receive(&told, START) {
+        while let Ok(line) = clock::receive(&receiver, START) {
             if let Some(address) = line.split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).parse().ok()) {
                 return Server { child, address, announcement: line, socket, log };
             }
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// The same GPU over shared memory.
-    pub fn near(&self, gpu: u32) -> String {
+    pub fn unix_place(&self, gpu: u32) -> String {
         format!("unix:{}/{gpu}", self.socket.display())
     }
 

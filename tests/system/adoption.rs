@@ -30,12 +30,20 @@ fn every_way_between_places_of_one_gpu() {
     let scene = Scene::new("adoption");
     let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &STEPS, &[]);
     let [one, two] = &servers;
-    let way =
-        [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
+    let way = [
+        two.unix_place(0),
+        "local".into(),
+        "helper".into(),
+        one.place(0),
+        two.place(0),
+        "helper".into(),
+        "local".into(),
+        one.unix_place(0),
+    ];
     let own = held(job.pid(), &servers);
-    let plan = scene.mrcuda().args(["plan", &job.pid().to_string(), "--to", &two.near(0), "--json"]).output().unwrap();
+    let plan = scene.mrcuda().args(["plan", &job.pid().to_string(), "--to", &two.unix_place(0), "--json"]).output().unwrap();
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
     assert!(plan["ok"] == true && plan["adoptable_bytes"].as_u64() >= Some(MEMORY), "{plan}");
     for (number, to) in way.iter().enumerate() {

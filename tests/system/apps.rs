@@ -26,8 +26,8 @@ fn setup(scene: &Scene) -> (Setup, Places, [Server; 2]) {
     };
     // Between some places the GPU copies memory, between others it travels.
     let servers = [Server::start_beside(scene, "one"), Server::start(scene, "two")];
-    let (tcp, near) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.near(0)));
-    let places = Places::of_servers(tcp.each_ref().map(String::as_str), near.each_ref().map(String::as_str));
+    let (tcp, unix) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.unix_place(0)));
+    let places = Places::of_servers(tcp.each_ref().map(String::as_str), unix.each_ref().map(String::as_str));
     (setup, places, servers)
 }
 

@@ -251,7 +251,7 @@ fn without_a_thread(name: &str, gpus: usize) {
 
 #[test]
 fn a_move_of_several_gpus_without_a_thread() {
-    without_a_thread("mrcuda-leg", 2);
+    without_a_thread("mrcuda-gpu-move", 2);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn when_one_of_two_targets_is_killed_before_the_commit() {
     drop(first);
     let verified = || {
         let it = client(&scene, &job).report(Some("two"), Some(LIMIT)).unwrap().remove(0);
-        it.legs.iter().position(|leg| leg.phases.contains_key("verify"))
+        it.legs.iter().position(|gpu| gpu.phases.contains_key("verify"))
     };
     let verified = wait_for(LIMIT, verified).expect("no GPU is verified");
     assert_eq!(threads(job.pid(), "mrcuda-receive"), 4);

@@ -198,12 +198,12 @@ fn the_exit_report_names_only_what_was_used() {
         std::fs::read_to_string(&log).unwrap()
     };
     // A runtime asks for hundreds of functions at its start; the program uses a dozen.
-    let told = run(&Programs::get().path(Linkage::Static, "vecadd"));
-    assert!(told.contains("a CUDA runtime starts"), "{told}");
-    assert!(!told.contains("exit: "), "{told}");
+    let output = run(&Programs::get().path(Linkage::Static, "vecadd"));
+    assert!(output.contains("a CUDA runtime starts"), "{output}");
+    assert!(!output.contains("exit: "), "{output}");
     // This one asks for a function that nobody has.
-    let told = run(&scene.install.file("surface"));
-    let report = told.lines().rfind(|l| l.contains("exit: ")).unwrap_or_else(|| panic!("no report in {told}"));
+    let output = run(&scene.install.file("surface"));
+    let report = output.lines().rfind(|l| l.contains("exit: ")).unwrap_or_else(|| panic!("no report in {output}"));
     assert!(report.contains("cuNoSuchThing"), "{report}");
 }
 
@@ -220,15 +220,15 @@ fn the_log_has_levels_targets_and_calls() {
     let text = std::fs::read_to_string(&log).unwrap();
     let launch = text.lines().find(|l| l.contains(" TRACE call: cuLaunchKernel(")).unwrap_or_else(|| panic!("{text}"));
     assert!(launch.contains("(f=0x") && launch.contains(") returns 0 after "), "{launch}");
-    let told = run(&[("MRCUDA_LOG", "job=debug")]);
-    assert!(told.contains(" DEBUG job: a CUDA runtime starts") && told.lines().all(|l| l.contains(" job: ")), "{told}");
+    let output = run(&[("MRCUDA_LOG", "job=debug")]);
+    assert!(output.contains(" DEBUG job: a CUDA runtime starts") && output.lines().all(|l| l.contains(" job: ")), "{output}");
     assert_eq!(run(&[("MRCUDA_LOG", "off"), ("MRCUDA_LOG_CALLS", "1")]), "");
     for hostile in ["log.txt", "a=b=c", "debug,migrate=loud", "[{", "%s%n"] {
-        let told = run(&[("MRCUDA_LOG", hostile)]);
-        assert!(told.lines().count() == 1 && told.starts_with("mrcuda: MRCUDA_LOG: `"), "{hostile}: {told}");
+        let output = run(&[("MRCUDA_LOG", hostile)]);
+        assert!(output.lines().count() == 1 && output.starts_with("mrcuda: MRCUDA_LOG: `"), "{hostile}: {output}");
     }
-    let told = run(&[("MRCUDA_LOG", "/nowhere/log")]);
-    assert!(told.lines().count() == 1 && told.contains("cannot write to /nowhere/log"), "{told}");
+    let output = run(&[("MRCUDA_LOG", "/nowhere/log")]);
+    assert!(output.lines().count() == 1 && output.contains("cannot write to /nowhere/log"), "{output}");
 }
 
 #[test]

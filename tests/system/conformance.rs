@@ -45,4 +45,4 @@ macro_rules! places {
     };
 }
 
-places! { remote near moved inside helper }
+places! { remote unix moved inside helper }

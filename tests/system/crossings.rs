@@ -6,7 +6,7 @@ use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 const FOUR: (&str, &str) = ("SOFTGPU_DEVICES", "4");
 const LOG: (&str, &str) = ("MRCUDA_LOG", "memory=debug,job=trace");
-const FAR: (&str, &str) = ("MRCUDA_FAULT_TCP_IS_FAR", "1");
+const TCP_IS_FAR: (&str, &str) = ("MRCUDA_FAULT_TCP_IS_FAR", "1");
 const STEPS: &str = "60";
 
 fn native(scene: &Scene) -> Outcome {
@@ -36,9 +36,9 @@ fn gpus_of_one_machine_copy_without_the_job() {
     let native = native(&scene);
     let server = Server::start_with(&scene, "one", &[], &[FOUR]);
     for (name, places) in [
-        ("near", format!("{},{},{}", server.near(0), server.near(1), server.near(2))),
-        ("far", format!("{},{},{}", server.place(0), server.place(1), server.place(2))),
-        ("mixed", format!("{},{},{}", server.place(3), server.near(1), server.place(0))),
+        ("unix", format!("{},{},{}", server.unix_place(0), server.unix_place(1), server.unix_place(2))),
+        ("tcp", format!("{},{},{}", server.place(0), server.place(1), server.place(2))),
+        ("mixed", format!("{},{},{}", server.place(3), server.unix_place(1), server.place(0))),
         ("here", "local,helper,helper".to_owned()),
     ] {
         let outcome = crossings(&scene, name, &places, 0, &[]).wait(LIMIT);
@@ -71,7 +71,7 @@ fn gpus_of_several_machines_copy_past_the_job() {
         ("tcp", format!("{},{},{}", one.plain(0), two.plain(1), two.plain(2))),
     ] {
         // Copies go through the job until the places are connected.
-        let outcome = crossings(&scene, name, &places, 20_000, &[FAR]).wait(LIMIT);
+        let outcome = crossings(&scene, name, &places, 20_000, &[TCP_IS_FAR]).wait(LIMIT);
         assert_identical(&outcome, &native);
         assert_eq!(mapped(&outcome.stderr), [0; 3]);
         assert_eq!(outcome.stderr.matches("are connected for copies").count(), 3, "{}", outcome.stderr);
@@ -86,7 +86,7 @@ fn gpus_that_may_not_connect_copy_through_the_job() {
     let native = native(&scene);
     let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-target", "none"], &[FOUR]));
     let places = format!("{},{},{}", servers[0].place(0), servers[1].place(1), servers[0].place(2));
-    let outcome = crossings(&scene, "two", &places, 0, &[FAR]).wait(LIMIT);
+    let outcome = crossings(&scene, "two", &places, 0, &[TCP_IS_FAR]).wait(LIMIT);
     assert_identical(&outcome, &native);
     assert_eq!((mapped(&outcome.stderr), linked(&outcome.stderr)), ([0; 3], 0));
 }
@@ -98,7 +98,7 @@ fn gpus_that_copy_to_each_other_move_alone_and_together() {
     let servers = [Server::start_with(&scene, "one", &[], &[FOUR]), Server::start_with(&scene, "two", &[], &[FOUR])];
     let (one, two) = (&servers[0], &servers[1]);
     with_time([40_000, 150_000, 500_000], |pace| {
-        let places = format!("{},{},{}", one.near(0), one.place(1), two.near(2));
+        let places = format!("{},{},{}", one.unix_place(0), one.place(1), two.unix_place(2));
         let mut job = crossings(&scene, "moved", &places, pace, &[]);
         job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
         // Not before there is something to give up; and what the move gives up is made again.
@@ -112,8 +112,8 @@ fn gpus_that_copy_to_each_other_move_alone_and_together() {
         for (to, gpu) in [
             (two.place(0), "0"),
             ("local".to_owned(), "1"),
-            (one.near(2), "2"),
-            (format!("{},{},{}", one.place(3), two.near(1), "local"), "all"),
+            (one.unix_place(2), "2"),
+            (format!("{},{},{}", one.place(3), two.unix_place(1), "local"), "all"),
         ] {
             again(&mut job)?;
             let report = job.migrate_with(&to, &["--gpu", gpu])?;
@@ -129,7 +129,7 @@ fn gpus_that_copy_to_each_other_move_alone_and_together() {
 fn a_lost_place_ends_the_copies_of_others() {
     let scene = Scene::new("lost-peer");
     let (one, mut two) = (Server::start_with(&scene, "one", &[], &[FOUR]), Server::start_with(&scene, "two", &[], &[FOUR]));
-    let places = format!("{},{},{}", one.near(0), two.near(1), one.place(2));
+    let places = format!("{},{},{}", one.unix_place(0), two.unix_place(1), one.place(2));
     let job = crossings(&scene, "lost", &places, 50_000, &[]);
     let begun = wait_for(LIMIT, || (past_the_job(&job.stderr()) > 3).then_some(()));
     assert!(begun.is_some(), "{}", job.stderr());

@@ -25,10 +25,18 @@ fn every_way_between_places_of_one_machine() {
     let scene = Scene::new("descriptors");
     let native = native_orbit(&scene, &STEPS);
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &STEPS, &[COPIES]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &STEPS, &[COPIES]);
     let [one, two] = &servers;
-    let way =
-        [two.near(0), "local".into(), "helper".into(), one.place(0), two.place(0), "helper".into(), "local".into(), one.near(0)];
+    let way = [
+        two.unix_place(0),
+        "local".into(),
+        "helper".into(),
+        one.place(0),
+        two.place(0),
+        "helper".into(),
+        "local".into(),
+        one.unix_place(0),
+    ];
     for (number, to) in way.iter().enumerate() {
         wait_for_step(&mut job, 100 + 100 * number as u32);
         let report = job.migrate(to).unwrap();
@@ -45,19 +53,24 @@ fn other_machines_send_what_others_map() {
     let servers = [Server::start_beside(&scene, "beside"), Server::start(&scene, "away")];
     let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &STEPS, &[COPIES]);
     // The descriptors can be had in all of these tests, and mean nothing to the driver of another machine.
-    for (number, (to, near)) in
+    for (number, (to, is_same_machine)) in
         [(servers[1].place(0), false), ("local".to_owned(), false), (servers[0].place(0), true)].iter().enumerate()
     {
         wait_for_step(&mut job, 100 + 200 * number as u32);
         let report = job.migrate(to).unwrap();
         let (bytes, why) = ways(&report);
-        assert_eq!((bytes > 0, why.contains("importing memory of the source")), (*near, !*near), "to {to}: {}", report.0);
+        assert_eq!(
+            (bytes > 0, why.contains("importing memory of the source")),
+            (*is_same_machine, !*is_same_machine),
+            "to {to}: {}",
+            report.0
+        );
         assert!(report.bytes() >= 4 << 20);
     }
     assert_identical(&job.wait(LIMIT), &native);
     // A job can be told to do as if it were so.
-    let far = [("MRCUDA_FAULT_TCP_IS_FAR", "1"), COPIES];
-    let mut job = remote_orbit(&scene, "told", &servers[0].place(0), &STEPS, &far);
+    let env = [("MRCUDA_FAULT_TCP_IS_FAR", "1"), COPIES];
+    let mut job = remote_orbit(&scene, "told", &servers[0].place(0), &STEPS, &env);
     let (bytes, why) = ways(&job.migrate("local").unwrap());
     assert!(bytes == 0 && why.contains("not asked for"), "{why}");
     wait_for_step(&mut job, 400);

@@ -17,7 +17,7 @@ fn moves_while(way: &str) {
     let native = Job::native(&scene, "native", &program, &[way, &file("open")]).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let places = [servers[0].place(0), servers[1].near(0), "local".to_owned(), servers[1].place(0)];
+    let places = [servers[0].place(0), servers[1].unix_place(0), "local".to_owned(), servers[1].place(0)];
     let mut job = Job::start(&scene, "job", &["--server", &places[0]], &program, &[way, &file("go")], &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     for to in places.iter().cycle().skip(1).take(MOVES) {
@@ -67,14 +67,14 @@ fn an_internal_error_stays_and_the_job_does_not_move() {
         let fault = [("MRCUDA_FAULT", "wait!")];
         let args = ["error", go.to_str().unwrap()];
         let mut job = Job::start(&scene, name, &["--server", &from], &program, &args, &fault);
-        let results = |told: &str| told.lines().filter(|l| *l == "cudaErrorUnknown").count();
-        let told = wait_for(LIMIT, || (results(&job.stderr()) == 2 || !job.runs()).then(|| job.stderr()));
-        let told = told.expect("the program says what its calls say");
-        let named = told.lines().find(|l| l.starts_with("mrcuda: internal error in cu") && l.contains("CUDA_ERROR_UNKNOWN"));
-        let named = named.unwrap_or_else(|| panic!("{name}: {told}"));
+        let results = |stderr: &str| stderr.lines().filter(|l| *l == "cudaErrorUnknown").count();
+        let stderr = wait_for(LIMIT, || (results(&job.stderr()) == 2 || !job.runs()).then(|| job.stderr()));
+        let stderr = stderr.expect("the program says what its calls say");
+        let named = stderr.lines().find(|l| l.starts_with("mrcuda: internal error in cu") && l.contains("CUDA_ERROR_UNKNOWN"));
+        let named = named.unwrap_or_else(|| panic!("{name}: {stderr}"));
         let what = named.trim_start_matches("mrcuda: ").split(": ").next().unwrap();
         assert!(what.contains(".rs:"), "file and line: {what}");
-        assert_eq!(results(&told), 2, "{name}: {told}");
+        assert_eq!(results(&stderr), 2, "{name}: {stderr}");
         for reason in
             [job.migrate(&to).map(|r| r.reason().to_owned()).unwrap_or_else(|why| why.to_string()), plan(&scene, &job, &to)]
         {
@@ -115,7 +115,7 @@ fn late(way: &str) {
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let server = Server::start(&scene, "one");
     for (name, place) in
-        [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())]
+        [("remote", server.place(0)), ("unix", server.unix_place(0)), ("inside", "local".into()), ("helper", "helper".into())]
     {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[way], &[]).wait(LIMIT);
         assert!(job.ok() && job.stdout == native.stdout, "{name}: {job:?}");

@@ -65,14 +65,14 @@ fn through_with(scene: &Scene, name: &str, native: &Outcome, places: &[&str], ar
 
 /// Kernels use pinned memory at this place of the machine; none: the server's.
 fn kernels_use_pinned_memory(place: Option<&str>) {
-    let scene = Scene::new(&format!("mapped-{}", place.unwrap_or("near")));
+    let scene = Scene::new(&format!("mapped-{}", place.unwrap_or("unix")));
     let native = native(&scene, "mapped");
     let server = Server::start(&scene, "one");
-    through(&scene, "mapped", &native, &[place.unwrap_or(&server.near(0))]);
+    through(&scene, "mapped", &native, &[place.unwrap_or(&server.unix_place(0))]);
 }
 
 #[test]
-fn kernels_use_pinned_memory_at_a_near_place() {
+fn kernels_use_pinned_memory_at_a_place_on_this_machine() {
     kernels_use_pinned_memory(None);
 }
 
@@ -87,19 +87,19 @@ fn kernels_use_pinned_memory_in_the_job_s_process() {
 }
 
 #[test]
-fn pinned_memory_is_used_through_moves_between_near_places() {
+fn pinned_memory_is_used_through_moves_between_places_on_this_machine() {
     let scene = Scene::new("mapped-moves");
     let native = native(&scene, "mapped");
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let (one, two) = (servers[0].near(0), servers[1].near(0));
+    let (one, two) = (servers[0].unix_place(0), servers[1].unix_place(0));
     through(&scene, "mapped", &native, &[&one, "helper", "local", &two, "local", "helper", &one, &two]);
 }
 
 /// Managed memory and variables are used at every place of the machine, and through moves between them.
 fn managed_memory_is_used(name: &str) {
-    let scene = Scene::new(&format!("{name}-near"));
+    let scene = Scene::new(&format!("{name}-unix"));
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let (one, two) = (servers[0].near(0), servers[1].near(0));
+    let (one, two) = (servers[0].unix_place(0), servers[1].unix_place(0));
     let native = native(&scene, name);
     through(&scene, name, &native, &[&one]);
     through(&scene, name, &native, &["local", "helper", "local", &two, &one]);
@@ -117,28 +117,28 @@ fn shared_variables_are_used_at_every_place_of_the_machine_and_through_moves() {
 
 /// Over the network it is kept alike.
 fn kept_alike(name: &str) {
-    let scene = Scene::new(&format!("{name}-far"));
+    let scene = Scene::new(&format!("{name}-tcp"));
     let server = Server::start(&scene, "one");
     through(&scene, name, &native(&scene, name), &[&server.place(0)]);
 }
 
 /// And through moves to and from there.
 fn kept_alike_through_moves(name: &str) {
-    let scene = Scene::new(&format!("{name}-far-moves"));
+    let scene = Scene::new(&format!("{name}-tcp-moves"));
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let (near, one, two) = (servers[0].near(0), servers[0].place(0), servers[1].place(0));
+    let (unix, one, two) = (servers[0].unix_place(0), servers[0].place(0), servers[1].place(0));
     let native = native(&scene, name);
-    through(&scene, name, &native, &[&near, &one, "local", &two, &one, "helper"]);
-    through(&scene, name, &native, &["local", &one, &near, &two, "local"]);
+    through(&scene, name, &native, &[&unix, &one, "local", &two, &one, "helper"]);
+    through(&scene, name, &native, &["local", &one, &unix, &two, "local"]);
 }
 
-macro_rules! far {
+macro_rules! over_tcp {
     ($($test:ident: $how:ident, $program:literal;)*) => {
         $(#[test] fn $test() { $how($program); })*
     };
 }
 
-far! {
+over_tcp! {
     mapped_over_the_network: kept_alike, "mapped";
     managed_over_the_network: kept_alike, "managed";
     shared_variables_over_the_network: kept_alike, "shared_variables";
@@ -160,12 +160,12 @@ fn what_one_gpu_is_told_of_the_gpus_of_other_machines_have() {
     let native = native(&scene, "letters");
     let devices = [("SOFTGPU_DEVICES", "4")];
     let servers = [Server::start_with(&scene, "one", &[], &devices), Server::start_with(&scene, "two", &[], &devices)];
-    let far = [servers[0].place(0), servers[1].place(0)].join(",");
-    through(&scene, "letters", &native, &[&far]);
+    let tcp = [servers[0].place(0), servers[1].place(0)].join(",");
+    through(&scene, "letters", &native, &[&tcp]);
     // Each GPU alone, at random moments.
-    let places = |gpu: u32| [servers[0].place(gpu), servers[1].place(gpu), servers[1].near(gpu + 2), "helper".to_owned()];
+    let places = |gpu: u32| [servers[0].place(gpu), servers[1].place(gpu), servers[1].unix_place(gpu + 2), "helper".to_owned()];
     let mut random = Random::new(7);
-    let mut job = Job::start(&scene, "job", &["--server", &far], &program("letters"), &ARGS, &[]);
+    let mut job = Job::start(&scene, "job", &["--server", &tcp], &program("letters"), &ARGS, &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     let (mut at, mut succeeded) = ([0, 1], 0);
     while job.runs() {
@@ -182,13 +182,13 @@ fn what_one_gpu_is_told_of_the_gpus_of_other_machines_have() {
 }
 
 #[test]
-fn pinned_memory_is_copied_by_the_driver_of_a_near_place() {
-    let scene = Scene::new("near-copies");
+fn pinned_memory_is_copied_by_the_driver_of_a_place_on_this_machine() {
+    let scene = Scene::new("unix-copies");
     let server = Server::start(&scene, "one");
-    let (near, far) = (server.near(0), server.place(0));
+    let (unix, tcp) = (server.unix_place(0), server.place(0));
     for name in ["pinned", "polls", "callbacks"] {
         let native = native(&scene, name);
-        through(&scene, name, &native, &[&near, "helper", &far, "local", &near]);
+        through(&scene, name, &native, &[&unix, "helper", &tcp, "local", &unix]);
     }
 }
 
@@ -202,9 +202,9 @@ fn calls_return_while_their_stream_is_held_back() {
     let native = Job::native(&scene, "native", &program("blocked"), &args).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let two = |place: &dyn Fn(u32) -> String| [place(0), place(1)].join(",");
-    let near = |gpu| server.near(gpu);
-    let far = |gpu| server.place(gpu);
-    for places in [near(0), far(0), "helper".to_owned(), "local".to_owned(), two(&near), two(&far), "local,helper".to_owned()] {
+    let unix = |gpu| server.unix_place(gpu);
+    let tcp = |gpu| server.place(gpu);
+    for places in [unix(0), tcp(0), "helper".to_owned(), "local".to_owned(), two(&unix), two(&tcp), "local,helper".to_owned()] {
         let env = [("SOFTGPU_DEVICES", "2")];
         let job = Job::start(&scene, "job", &["--server", &places], &program("blocked"), &args, &env);
         // A call that waits does so for ever.
@@ -223,12 +223,12 @@ fn large_copies_of_pageable_memory_are_moved_in_the_middle() {
     let native = Job::native(&scene, "native", &program("pageable"), &args).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let server = Server::start(&scene, "one");
-    let (near, far) = (server.near(0), server.place(0));
+    let (unix, tcp) = (server.unix_place(0), server.place(0));
     // What it prints depends on its steps only.
     let slow = ["--steps", "24", "--pace", "600000"];
     // On a machine of two processors the driver would be left to make them.
     let threads = [("MRCUDA_COPY_THREADS", "3")];
-    through_with(&scene, "pageable", &native, &["local", &near, "local", "helper", "local", &far, "local"], &slow, &threads);
+    through_with(&scene, "pageable", &native, &["local", &unix, "local", "helper", "local", &tcp, "local"], &slow, &threads);
 }
 
 /// Names of a process's threads.
@@ -272,7 +272,7 @@ fn large_copies_over_shared_memory_go_through_common_memory() {
     let native = Job::native(&scene, "native", &program("pageable"), &args).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
     let server = Server::start(&scene, "one");
-    for (place, threads) in [(server.near(0), "0"), ("helper".to_owned(), "3"), (server.place(0), "3")] {
+    for (place, threads) in [(server.unix_place(0), "0"), ("helper".to_owned(), "3"), (server.place(0), "3")] {
         let env = [("MRCUDA_COPY_THREADS", threads)];
         let mut job = Job::start(&scene, "job", &["--server", &place], &program("pageable"), &args, &env);
         job.wait_ready(LIMIT).unwrap();
@@ -319,7 +319,9 @@ fn a_lost_helper_leaves_nothing_behind() {
 fn memory_that_ends_with_a_context_takes_no_bytes_of_another_gpus_copy() {
     let scene = Scene::new("freed");
     let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
-    for (name, first, second) in [("remote", server.place(0), server.place(1)), ("near", server.near(0), server.near(1))] {
+    for (name, first, second) in
+        [("remote", server.place(0), server.place(1)), ("unix", server.unix_place(0), server.unix_place(1))]
+    {
         let places = format!("{first},{second}");
         let outcome = Job::start(&scene, name, &["--server", &places], &program("freed"), &[], &[]).wait(LIMIT);
         assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{name}: {outcome:?}");

@@ -89,8 +89,8 @@ fn nodes_of_graphs_reach_no_memory_of_the_worker() {
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &(good, LEGACY)), Ok(code::SUCCESS));
     let mut body = Vec::new();
     CopyOut { src: OWN, pitch: 0, width: BYTES, rows: 1, stream: LEGACY }.put(&mut body);
-    let told = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
-    assert_eq!(told, (code::SUCCESS, vec![0; BYTES as usize]), "the worker's memory is read");
+    let answer = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
+    assert_eq!(answer, (code::SUCCESS, vec![0; BYTES as usize]), "the worker's memory is read");
     link.close();
 }
 
@@ -131,17 +131,17 @@ fn copies_of_graphs_read_nothing_else() {
     let mut body = Vec::new();
     call(instance, 30, false).put(&mut body);
     for bytes in [1, BYTES - 1, BYTES + 1] {
-        let told =
+        let answer =
             link.request(id::GRAPH_CALL, &[&body, &vec![7; bytes as usize]]).and_then(|r| r.wait()).expect("the worker is there");
-        assert_eq!(told.0, code::ERROR_INVALID_VALUE, "{bytes} bytes");
+        assert_eq!(answer.0, code::ERROR_INVALID_VALUE, "{bytes} bytes");
     }
     let there = link.request(id::GRAPH_CALL, &[&body, &[7; BYTES as usize]]).expect("the worker is there");
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[instance, LEGACY, 30]), Ok(code::SUCCESS));
     assert_eq!(there.wait().map(|(rc, _)| rc), Ok(code::SUCCESS));
     let mut body = Vec::new();
     CopyOut { src: OWN, pitch: 0, width: BYTES, rows: 1, stream: LEGACY }.put(&mut body);
-    let told = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
-    assert_eq!(told, (code::SUCCESS, vec![7; BYTES as usize]));
+    let answer = link.request(id::COPY_OUT, &[&body]).and_then(|r| r.wait()).expect("the worker is there");
+    assert_eq!(answer, (code::SUCCESS, vec![7; BYTES as usize]));
     link.close();
 }
 
@@ -178,6 +178,6 @@ fn pins_do_not_tell_where_the_worker_lies() {
     }
     // Others notice nothing.
     assert_eq!(pin(&first, HOST + (1 << 30), 4096), Ok(code::SUCCESS));
-    let is_told = || server.errors().contains("at an address that this worker uses itself").then_some(());
-    wait_for(LIMIT, is_told).unwrap_or_else(|| panic!("{}", server.errors()));
+    let is_logged = || server.errors().contains("at an address that this worker uses itself").then_some(());
+    wait_for(LIMIT, is_logged).unwrap_or_else(|| panic!("{}", server.errors()));
 }

@@ -98,7 +98,7 @@ fn copies_of_registered_memory_have_connections_at_helpers_too() {
     let program = Programs::get().app("registered");
     let (args, native) = registered(&scene, &program);
     let server = server(&scene, "one");
-    for (name, place) in [("tcp", server.place(0)), ("unix", server.near(0)), ("helper", "helper".to_owned())] {
+    for (name, place) in [("tcp", server.place(0)), ("unix", server.unix_place(0)), ("helper", "helper".to_owned())] {
         for connections in ["0", "2"] {
             let log = scene.path.join(format!("{name}-{connections}.log"));
             let env = [SMALL, ("MRCUDA_BULK_CONNECTIONS", connections), ("MRCUDA_LOG", &log.display().to_string())];
@@ -124,7 +124,7 @@ fn copies_of_registered_memory_move_with_their_job() {
     let program = Programs::get().app("registered");
     let (args, native) = registered(&scene, &program);
     let server = server(&scene, "one");
-    let places = ["helper".to_owned(), "helper:1".to_owned(), "local".to_owned(), server.near(0)];
+    let places = ["helper".to_owned(), "helper:1".to_owned(), "local".to_owned(), server.unix_place(0)];
     let log = scene.path.join("moved.log");
     let env = [SMALL, ("SOFTGPU_DEVICES", "2"), ("MRCUDA_LOG", &log.display().to_string())];
     let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("100000"), &env);
@@ -144,7 +144,7 @@ fn copies_of_random_sizes_move_between_shared_memory_and_networks() {
     let args = |pace| ["--steps", "40", "--pace", pace];
     let native = native(&scene, "regions", &args("0"));
     let server = server(&scene, "one");
-    let places = [server.near(0), server.place(0), "helper".to_owned(), server.near(0), "local".to_owned()];
+    let places = [server.unix_place(0), server.place(0), "helper".to_owned(), server.unix_place(0), "local".to_owned()];
     let program = Programs::get().path(Linkage::Static, "regions");
     for place in &places[..3] {
         let outcome = Job::start(&scene, "stays", &["--server", place], &program, &args("0"), &[SMALL]).wait(LIMIT);
@@ -168,7 +168,7 @@ fn memory_that_goes_while_it_is_copied_fails_the_copy_alone() {
     let server = Server::start_with(&scene, "one", &["--allow-plain"], &[SMALL]);
     let program = Programs::get().path(Linkage::Static, "regions");
     for way in ["in", "out", "in-protected", "out-protected"] {
-        for place in ["helper".to_owned(), server.near(0), server.place(0), format!("plain://{}", server.place(0))] {
+        for place in ["helper".to_owned(), server.unix_place(0), server.place(0), format!("plain://{}", server.place(0))] {
             let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &[SMALL]).wait(LIMIT);
             assert!(outcome.ok() && outcome.stdout == "the copy ends with 1\nRESULT ok\n", "{way} {place}: {outcome:?}");
         }
@@ -209,7 +209,7 @@ fn small_pieces_are_right_everywhere() {
     ] {
         let native = native(&scene, name, args);
         let program = Programs::get().path(Linkage::Static, name);
-        for place in [server.place(0), server.near(0)] {
+        for place in [server.place(0), server.unix_place(0)] {
             let env = [SMALL, ("SOFTGPU_DEVICES", "2")];
             let outcome = Job::start(&scene, name, &["--server", &format!("{place},{place}")], &program, args, &env).wait(LIMIT);
             assert!(!outcome.hung, "{name} {args:?} at {place} hangs: {}", outcome.stderr);
@@ -244,7 +244,7 @@ fn memory_that_cannot_be_accessed_faults_on_the_calling_thread() {
     for way in ["in", "out", "async-in", "async-out"] {
         let native = Job::native(&scene, "native", &program, &[way]).wait(LIMIT);
         assert!(native.stdout.starts_with("a fault of "), "{way}: {native:?}");
-        for place in [server.place(0), format!("plain://{}", server.place(0)), server.near(0)] {
+        for place in [server.place(0), format!("plain://{}", server.place(0)), server.unix_place(0)] {
             for connections in ["0", "2"] {
                 let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
                 let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &env).wait(LIMIT);
@@ -273,7 +273,7 @@ fn memory_that_bytes_name_is_there_before_they_are() {
     let scene = Scene::new("large-registered");
     let native = native(&scene, "late", &["registered"]);
     let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, "late"));
-    for place in [server.place(0), server.near(0)] {
+    for place in [server.place(0), server.unix_place(0)] {
         let outcome = Job::start(&scene, "job", &["--server", &place], &program, &["registered"], &[SMALL]).wait(LIMIT);
         assert!(!outcome.hung, "it hangs at {place}: {}", outcome.stderr);
         assert_identical(&outcome, &native);
@@ -304,7 +304,7 @@ fn host_and_gpu_see_each_other_s_writes_in_order() {
     let scene = Scene::new("large-order");
     let (server, program) = (server(&scene, "one"), Programs::get().path(Linkage::Static, LITMUS));
     let args = ["--rounds", "2", "--words", "8192", "--counts", "--except", "sb/"];
-    for place in [server.place(0), server.near(0)] {
+    for place in [server.place(0), server.unix_place(0)] {
         let outcome = Job::start(&scene, "job", &["--server", &place], &program, &args, &[SMALL]).wait(LIMIT * 3);
         let wrong: Vec<&str> = outcome.stdout.lines().filter(|l| !l.contains(" ok ")).collect();
         assert!(outcome.ok() && wrong == ["RESULT ok"], "{place} {wrong:#?}\n{}", outcome.stderr);
@@ -319,7 +319,7 @@ fn a_random_program_moves_with_its_copies() {
     let args = |pace| ["--seed", "77", "--threads", "4", "--steps", "200", "--pace", pace];
     let native = native(&scene, "mix", &args("0"));
     let servers = [server(&scene, "one"), server(&scene, "two")];
-    let places = [servers[0].place(0), servers[1].place(0), servers[1].near(0), "local".to_owned()];
+    let places = [servers[0].place(0), servers[1].place(0), servers[1].unix_place(0), "local".to_owned()];
     let program = Programs::get().path(Linkage::Static, "mix");
     let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args("8000"), &[SMALL]);
     let succeeded = move_until_its_end(&mut job, &places, 0, &mut Random::new(77), 200);

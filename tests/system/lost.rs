@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(15);
 fn a_lost_server_is_an_error_of_the_next_call() {
     let scene = Scene::new("power");
     let mut server = Server::start(&scene, "one");
-    let jobs = [("far", server.place(0)), ("near", server.near(0))].map(|(name, place)| {
+    let jobs = [("tcp", server.place(0)), ("unix", server.unix_place(0))].map(|(name, place)| {
         let mut job = remote_orbit(&scene, name, &place, &LONG, &[]);
         wait_for_step(&mut job, 100);
         job
@@ -56,7 +56,7 @@ fn a_worker_that_dies_harms_no_other_client() {
 fn a_killed_job_leaves_nothing_on_the_server() {
     let scene = Scene::new("killed");
     let server = Server::start(&scene, "one");
-    for place in [server.place(0), server.near(0)] {
+    for place in [server.place(0), server.unix_place(0)] {
         let mut job = remote_orbit(&scene, "moved", &place, &LONG, &[]);
         wait_for_step(&mut job, 50);
         let worker = server.worker_of(job.pid());
@@ -96,8 +96,8 @@ fn a_forked_child_has_no_gpu_and_the_parent_goes_on() {
     let scene = Scene::new("fork");
     let server = Server::start(&scene, "one");
     let program = scene.install.file("forks");
-    let (far, near) = (server.place(0), server.near(0));
-    let places = [("remote", &["--server", &far][..]), ("near", &["--server", &near]), ("local", &[])];
+    let (tcp, unix) = (server.place(0), server.unix_place(0));
+    let places = [("remote", &["--server", &tcp][..]), ("unix", &["--server", &unix]), ("local", &[])];
     for (name, options) in places {
         let outcome = Job::start(&scene, name, options, &program, &[], &[]).wait(LIMIT);
         assert!(outcome.ok(), "{name}: {outcome:?}");
@@ -152,7 +152,7 @@ fn children_that_outlive_a_job_neither_move_it_nor_keep_its_socket() {
     let go = scene.path.join("go");
     let script = tests::install::root().join("tests/programs/process/children.py");
     let args = [script.to_str().unwrap(), go.to_str().unwrap()];
-    let options = ["--server", &server.place(0), "--on-signal", &server.near(0)];
+    let options = ["--server", &server.place(0), "--on-signal", &server.unix_place(0)];
     let mut job =
         Job::start(&scene, "job", &options, std::path::Path::new("/usr/bin/env"), &[&["python3"], &args[..]].concat(), &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));

@@ -34,7 +34,7 @@ fn plays_as_natively(seed: u64, threads: u32) {
 
     let servers = [Server::start_beside(&scene, "one"), Server::start(&scene, "two")];
     let [one, two] = &servers;
-    let places = [one.place(0), two.place(0), one.near(0), two.near(0), "local".to_owned(), "helper".to_owned()];
+    let places = [one.place(0), two.place(0), one.unix_place(0), two.unix_place(0), "local".to_owned(), "helper".to_owned()];
     let mut random = Random::new(seed);
     // On a busy machine a move takes longer, and so does the program then.
     let moved = ["8000", "40000", "200000"].into_iter().any(|pace| {

@@ -31,19 +31,19 @@ fn remote_to_local_to_remote_to_remote() {
 }
 
 #[test]
-fn shared_memory_carries_a_job_whose_server_is_near() {
-    let scene = Scene::new("near");
+fn shared_memory_carries_a_job_whose_server_is_on_its_machine() {
+    let scene = Scene::new("unix");
     let native = native_orbit(&scene, &LONG);
     let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
-    let mut job = remote_orbit(&scene, "moved", &servers[0].near(0), &LONG, &[]);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &LONG, &[]);
     let transport = |job: &Job| job.status().and_then(|s| Some(s["devices"][0]["transport"].as_str()?.to_owned()));
     assert_eq!(transport(&job).as_deref(), Some("shm"));
     let way = [
-        (servers[1].near(0), "shm"),
+        (servers[1].unix_place(0), "shm"),
         (servers[0].place(0), "tls"),
-        (servers[1].near(0), "shm"),
+        (servers[1].unix_place(0), "shm"),
         ("local".to_owned(), "in-process"),
-        (servers[0].near(0), "shm"),
+        (servers[0].unix_place(0), "shm"),
     ];
     for (number, (to, via)) in way.iter().enumerate() {
         wait_for_step(&mut job, 200 + 200 * number as u32);

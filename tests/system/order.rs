@@ -7,7 +7,7 @@ use tests::programs::LITMUS;
 use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 /// Some thousand short rounds, each of which waits for what it is told.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// What copies of memory do not promise.
 const OF_ONE_MEMORY: [&str; 2] = ["--except", "sb/"];
 
@@ -30,14 +30,14 @@ fn assert_right(outcome: &Outcome, least: usize) {
 fn at(scene: &Scene, place: &str, more: &[&str], least: usize) {
     let (program, rounds) = (Programs::get().path(Linkage::Static, LITMUS), rounds());
     let job = Job::start(scene, "job", &["--server", place], &program, &arguments(&rounds, more), &[]);
-    assert_right(&job.wait(PATIENCE), least);
+    assert_right(&job.wait(TIMEOUT), least);
 }
 
 #[test]
 fn natively_every_order_is_kept() {
     let scene = Scene::new("order-native");
     let (program, rounds) = (Programs::get().path(Linkage::Static, LITMUS), rounds());
-    assert_right(&Job::native(&scene, "native", &program, &arguments(&rounds, &[])).wait(PATIENCE), 1000);
+    assert_right(&Job::native(&scene, "native", &program, &arguments(&rounds, &[])).wait(TIMEOUT), 1000);
 }
 
 #[test]
@@ -47,16 +47,16 @@ fn in_the_job_s_process_it_is_kept() {
 
 #[test]
 fn over_the_network_it_is_kept() {
-    let scene = Scene::new("order-far");
+    let scene = Scene::new("order-tcp");
     let server = Server::start(&scene, "one");
     at(&scene, &server.place(0), &OF_ONE_MEMORY, 1000);
 }
 
 #[test]
 fn where_pinned_memory_is_one_it_is_kept() {
-    let scene = Scene::new("order-near");
+    let scene = Scene::new("order-unix");
     let server = Server::start(&scene, "one");
-    at(&scene, &server.near(0), &["--unregistered"], 400);
+    at(&scene, &server.unix_place(0), &["--unregistered"], 400);
 }
 
 #[test]
@@ -68,5 +68,5 @@ fn in_a_helper_it_is_kept() {
 fn with_registered_memory_beside_pinned_memory_it_is_kept() {
     let scene = Scene::new("order-registered");
     let server = Server::start(&scene, "one");
-    at(&scene, &server.near(0), &OF_ONE_MEMORY, 1000);
+    at(&scene, &server.unix_place(0), &OF_ONE_MEMORY, 1000);
 }

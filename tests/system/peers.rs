@@ -33,7 +33,7 @@ fn gpus_of_two_machines_wait_for_each_other_and_copy() {
     let native = native(&scene);
     let servers = [Server::start(&scene, "one"), Server::start_with(&scene, "two", &[], &[FOUR])];
     with_time(TWO_GPUS, |pace| {
-        let job = peers(&scene, &format!("{},{}", servers[0].place(0), servers[1].near(1)), pace);
+        let job = peers(&scene, &format!("{},{}", servers[0].place(0), servers[1].unix_place(1)), pace);
         // Each alone, while streams of the other wait for it, then both.
         for (to, gpu) in [
             (servers[1].place(2), "0"),
@@ -58,14 +58,14 @@ fn gpus_of_one_machine_use_each_others_memory_and_move_together() {
     let server = |name| Server::start_with(&scene, name, &[], &[FOUR]);
     let servers = [server("one"), server("two")];
     with_time(TWO_GPUS, |pace| {
-        let job = peers(&scene, &format!("{},{}", servers[0].near(1), servers[0].place(3)), pace);
+        let job = peers(&scene, &format!("{},{}", servers[0].unix_place(1), servers[0].place(3)), pace);
         let report = job.migrate_with(&servers[1].place(0), &["--gpu", "0"])?;
         assert!(!report.ok() && report.code() == "peer-access", "{}", report.reason());
         // Where they could not reach each other they do not go either.
         let report = job.migrate(&format!("{},{}", servers[1].place(0), servers[0].place(0)))?;
         assert!(!report.ok() && report.code() == "target-peer-access", "{}", report.reason());
         for to in [
-            format!("{},{}", servers[1].place(2), servers[1].near(0)),
+            format!("{},{}", servers[1].place(2), servers[1].unix_place(0)),
             "local".to_owned(),
             format!("{},{}", servers[0].place(0), servers[0].place(1)),
         ] {
@@ -100,12 +100,12 @@ fn processes_share_memory_by_handle() {
         assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
         outcome
     };
-    let near = run("near", &server.near(0), &[]);
+    let unix = run("unix", &server.unix_place(0), &[]);
     // Memory of one GPU opened on another one, by processes whose places are reached in different ways.
-    let far = run("far", &format!("{},{}", server.place(2), server.near(1)), &["--gpu"]);
-    assert_eq!(near.stdout, far.stdout);
+    let tcp = run("tcp", &format!("{},{}", server.place(2), server.unix_place(1)), &["--gpu"]);
+    assert_eq!(unix.stdout, tcp.stdout);
     let local = run("local", "local", &[]);
-    assert_eq!(near.stdout, local.stdout);
+    assert_eq!(unix.stdout, local.stdout);
 }
 
 #[test]
@@ -137,17 +137,20 @@ fn processes_share_memory_and_pools_by_descriptors() {
     let native = Job::native(&scene, "native", &program, &[]).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "{native:?}");
     let server = Server::start_with(&scene, "one", &[], &[FOUR]);
-    for (name, places) in
-        [("remote", server.place(0)), ("near", server.near(1)), ("local", "local".to_owned()), ("helper", "helper".to_owned())]
-    {
+    for (name, places) in [
+        ("remote", server.place(0)),
+        ("unix", server.unix_place(1)),
+        ("local", "local".to_owned()),
+        ("helper", "helper".to_owned()),
+    ] {
         let outcome = Job::start(&scene, name, &["--server", &places], &program, &[], &[FOUR]).wait(LIMIT);
         assert_identical(&outcome, &native);
         assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
     }
     // With another GPU than the one that has the memory.
-    let places = format!("{},{}", server.place(2), server.near(1));
-    let far = Job::start(&scene, "far", &["--server", &places], &program, &["--gpu"], &[FOUR]).wait(LIMIT);
-    assert_identical(&far, &native);
+    let places = format!("{},{}", server.place(2), server.unix_place(1));
+    let tcp = Job::start(&scene, "tcp", &["--server", &places], &program, &["--gpu"], &[FOUR]).wait(LIMIT);
+    assert_identical(&tcp, &native);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_chain_through_every_kind_of_place() {
         ("helper:2", "helper:2", "shm"),
         ("local", "local:0", "in-process"),
         ("helper:0", "helper:0", "shm"),
-        (&server.near(0), &server.near(0), "shm"),
+        (&server.unix_place(0), &server.unix_place(0), "shm"),
         ("helper", "helper:0", "shm"),
         (&server.place(0), &server.place(0), "tls"),
     ];
@@ -61,10 +61,10 @@ fn graphs_copy_pinned_memory_in_every_kind_of_place() {
     let native = Job::native(&scene, "native", &program, &["--steps", "96"]).wait(LIMIT);
     assert!(native.ok(), "{native:?}");
     let server = Server::start(&scene, "one");
-    for first in ["helper", &server.near(0)] {
+    for first in ["helper", &server.unix_place(0)] {
         let mut job = Job::start(&scene, "moved", &["--server", first], &program, &args, &[]);
         job.wait_ready(LIMIT).unwrap();
-        for to in [&server.place(0), "helper", "local", &server.near(0), "local", "helper"]
+        for to in [&server.place(0), "helper", "local", &server.unix_place(0), "local", "helper"]
             .into_iter()
             .skip(usize::from(first == "helper"))
         {
@@ -198,11 +198,11 @@ fn two_gpus_of_two_servers_move_alone_and_together() {
     let servers = [Server::start(&scene, "one"), Server::start_with(&scene, "two", &[], &[FOUR])];
     let places = |job: &Job| Ok::<_, &str>([place(job, 0).ok_or("it has ended")?, place(job, 1).ok_or("it has ended")?]);
     with_time(TWO_GPUS, |pace| {
-        let job = two_gpus(&scene, &format!("{},{}", servers[0].place(0), servers[1].near(1)), pace);
+        let job = two_gpus(&scene, &format!("{},{}", servers[0].place(0), servers[1].unix_place(1)), pace);
         // One alone: the other stays.
         let report = job.migrate_with(&servers[1].place(2), &["--gpu", "0"])?;
         assert!(report.ok(), "{}", report.reason());
-        assert_eq!(places(&job)?, [servers[1].place(2), servers[1].near(1)]);
+        assert_eq!(places(&job)?, [servers[1].place(2), servers[1].unix_place(1)]);
         // Both in one pause: the first goes into the process, the second to a helper.
         let report = job.migrate("local")?;
         assert!(report.ok(), "{}", report.reason());
@@ -213,16 +213,16 @@ fn two_gpus_of_two_servers_move_alone_and_together() {
         let report = job.migrate(&format!("{},{}", servers[0].place(0), servers[0].place(9)))?;
         assert!(report.code() == "target-refused" && report.reason().contains("there is no GPU 9"), "{}", report.0);
         assert_eq!(places(&job)?, ["local:0", "helper:1"]);
-        let report = job.migrate(&format!("{},{}", servers[1].near(0), servers[0].place(0)))?;
+        let report = job.migrate(&format!("{},{}", servers[1].unix_place(0), servers[0].place(0)))?;
         assert!(report.ok(), "{}", report.reason());
-        assert_eq!(places(&job)?, [servers[1].near(0), servers[0].place(0)]);
+        assert_eq!(places(&job)?, [servers[1].unix_place(0), servers[0].place(0)]);
         assert_identical(&job.wait(LIMIT), &native);
         Ok(())
     });
 }
 
 #[test]
-fn a_job_starts_on_a_list_of_near_and_far_gpus() {
+fn a_job_starts_on_a_list_of_local_and_remote_gpus() {
     let scene = Scene::new("list");
     let native = native_two(&scene);
     let server = Server::start(&scene, "one");

@@ -60,7 +60,7 @@ fn targets_of_every_kind() {
     ends(&job, &other.place(7), "target-refused");
     ends(&job, &other.plain(0), "target-refused");
     ends(&job, "helper:7", "place-unusable");
-    for to in [&other.place(0), &other.near(0), "helper", &home.place(0), &home.place(0), "local"] {
+    for to in [&other.place(0), &other.unix_place(0), "helper", &home.place(0), &home.place(0), "local"] {
         ends(&job, to, "");
     }
     ends(&job, "local", "already-there");
@@ -172,7 +172,7 @@ fn gpus_that_use_each_others_memory() {
     let four = [("SOFTGPU_DEVICES", "4")];
     let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &[], &four));
     let program = Programs::get().path(Linkage::Static, "peers");
-    let (at, args) = (format!("{},{}", servers[0].near(1), servers[0].place(3)), ["--steps", "400", "--pace", "50000"]);
+    let (at, args) = (format!("{},{}", servers[0].unix_place(1), servers[0].place(3)), ["--steps", "400", "--pace", "50000"]);
     let mut job = Job::start(&scene, "peers", &["--server", &at], &program, &args, &four);
     job.wait_ready(LIMIT).unwrap();
     let used = wait_for(LIMIT, || {
@@ -183,6 +183,6 @@ fn gpus_that_use_each_others_memory() {
     assert_eq!(both(&job, &servers[1].place(0), &["--gpu", "0"]).made, "peer-access");
     // Where they cannot reach each other, and where they can.
     ends(&job, &format!("{},{}", servers[1].place(0), servers[0].place(0)), "target-peer-access");
-    ends(&job, &format!("{},{}", servers[1].place(2), servers[1].near(0)), "");
+    ends(&job, &format!("{},{}", servers[1].place(2), servers[1].unix_place(0)), "");
     assert!(job.wait(LIMIT).ok());
 }

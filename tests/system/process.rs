@@ -32,7 +32,7 @@ fn same_as_native(mode: &str) {
     let (program, native) = native(&scene, mode);
     let server = Server::start(&scene, "one");
     for (name, place) in
-        [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())]
+        [("remote", server.place(0)), ("unix", server.unix_place(0)), ("inside", "local".into()), ("helper", "helper".into())]
     {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[mode], &[]).wait(LIMIT);
         assert!(job.ok() && job.stderr.is_empty(), "{name}: {job:?}");
@@ -126,7 +126,8 @@ fn process_resets_the_device() {
 fn process_finds_code_that_another_one_has_compiled() {
     let scene = Scene::new("compiled");
     let (program, server) = (build(&scene, "compiled"), Server::start(&scene, "one"));
-    let places = [("remote", server.place(0)), ("near", server.near(0)), ("inside", "local".into()), ("helper", "helper".into())];
+    let places =
+        [("remote", server.place(0)), ("unix", server.unix_place(0)), ("inside", "local".into()), ("helper", "helper".into())];
     let run = |(name, place): (&str, &str), text: &str, env: &[(&str, &str)]| {
         let job = Job::start(&scene, name, &["--server", place], &program, &[text], env).wait(LIMIT);
         assert!(job.ok() && job.stderr.is_empty(), "{name}: {job:?}");

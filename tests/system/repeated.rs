@@ -17,19 +17,19 @@ const REFUSED: u32 = 6;
 fn moved_again_and_again(name: &str, seed: u64) {
     let scene = Scene::new(name);
     let program = Programs::get().path(Linkage::Static, name);
-    let told =
+    let until =
         |file: &std::path::Path| ["--pace".to_owned(), "1000".to_owned(), "--until".to_owned(), file.display().to_string()];
     // The directory is there already: no rounds.
-    let none = told(&scene.path);
+    let none = until(&scene.path);
     let native = Job::native(&scene, "native", &program, &none.each_ref().map(String::as_str)).wait(LIMIT);
     assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
 
     // From some places to others memory is copied by the GPU, otherwise it travels.
     let servers = [Server::start_beside(&scene, "one"), Server::start(&scene, "two")];
     let [one, two] = &servers;
-    let places = [one.place(0), two.place(0), one.near(0), two.near(0), "local".to_owned(), "helper".to_owned()];
+    let places = [one.place(0), two.place(0), one.unix_place(0), two.unix_place(0), "local".to_owned(), "helper".to_owned()];
     let enough = scene.path.join("enough");
-    let args = told(&enough);
+    let args = until(&enough);
     let mut job = Job::start(&scene, "moved", &["--server", &places[0]], &program, &args.each_ref().map(String::as_str), &[]);
     job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
     let (mut random, mut at, mut refused) = (Random::new(seed), 0, 0);

@@ -25,20 +25,20 @@ fn said(scene: &Scene, places: &[&str], what: &str) -> Vec<String> {
 fn atomics_that_are_not_kept_are_told_once() {
     let scene = Scene::new("scopes");
     let server = Server::start(&scene, "one");
-    let (far, near) = (server.place(0), server.near(0));
-    let is_told = |places: &[&str], what: &str| {
+    let (tcp, unix) = (server.place(0), server.unix_place(0));
+    let is_reported = |places: &[&str], what: &str| {
         let said = said(&scene, places, what);
         let one = said.len() == 1 && said[0].contains("of_system") && said[0].contains("are not atomic here");
         assert!(one || said.is_empty(), "{what} at {places:?}: {said:?}");
         one
     };
-    for place in [far.as_str(), near.as_str(), "helper", "local"] {
-        assert!(is_told(&[place], "managed system"), "{place}");
-        assert!(!is_told(&[place], "managed device"), "{place}");
-        assert!(!is_told(&[place], "device system"), "{place}");
-        assert_eq!(is_told(&[place], "mapped system"), place == far, "{place}");
+    for place in [tcp.as_str(), unix.as_str(), "helper", "local"] {
+        assert!(is_reported(&[place], "managed system"), "{place}");
+        assert!(!is_reported(&[place], "managed device"), "{place}");
+        assert!(!is_reported(&[place], "device system"), "{place}");
+        assert_eq!(is_reported(&[place], "mapped system"), place == tcp, "{place}");
     }
-    assert!(is_told(&[&far], "late system"), "memory that is made behind the first launch");
-    assert!(is_told(&[&near, &far], "mapped system"), "a move to where there are copies");
-    assert!(!is_told(&[&near, &far], "mapped device"));
+    assert!(is_reported(&[&tcp], "late system"), "memory that is made behind the first launch");
+    assert!(is_reported(&[&unix, &tcp], "mapped system"), "a move to where there are copies");
+    assert!(!is_reported(&[&unix, &tcp], "mapped device"));
 }

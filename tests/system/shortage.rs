@@ -151,7 +151,7 @@ fn unheard(way: &str) -> Outcome {
 /// Page-locked memory of a place: enough for its own, not for a buffer of a copy.
 const PINNED: &str = "1048576";
 
-fn assert_told(outcome: &Outcome, call: &str) {
+fn assert_reported(outcome: &Outcome, call: &str) {
     assert!(outcome.ok() && outcome.stdout == "told\nRESULT ok\n", "a copy is lost and nobody hears of it: {outcome:?}");
     let words = words_of_mrcuda(outcome);
     assert!(words.len() == 1 && words[0].contains(call) && words[0].contains("after its call had returned"), "{words:?}");
@@ -159,35 +159,35 @@ fn assert_told(outcome: &Outcome, call: &str) {
 
 #[test]
 fn a_late_copy_without_memory_is_an_error_of_a_later_call() {
-    assert_told(&unheard("in"), "CopyInLate");
+    assert_reported(&unheard("in"), "CopyInLate");
 }
 
 #[test]
 fn a_late_copy_to_an_array_without_memory_is_an_error_of_a_later_call() {
-    assert_told(&unheard("array"), "CopyBoxLate");
+    assert_reported(&unheard("array"), "CopyBoxLate");
 }
 
 #[test]
 fn an_answer_without_memory_is_an_error_of_a_later_call() {
-    assert_told(&unheard("out"), "CopyOut");
+    assert_reported(&unheard("out"), "CopyOut");
 }
 
 #[test]
 fn a_context_is_reset_although_an_error_waits_to_be_told() {
-    assert_told(&unheard("reset"), "CopyInLate");
+    assert_reported(&unheard("reset"), "CopyInLate");
 }
 
 #[test]
 fn who_waits_for_a_copy_that_fails_meanwhile_is_told() {
-    assert_told(&unheard("waits"), "CopyInLate");
+    assert_reported(&unheard("waits"), "CopyInLate");
 }
 
 #[test]
 fn a_green_context_ends_although_an_error_waits_to_be_told() {
-    assert_told(&unheard("green"), "CopyInLate");
+    assert_reported(&unheard("green"), "CopyInLate");
 }
 
 #[test]
 fn a_library_is_unloaded_everywhere_or_nowhere_if_an_error_waits_to_be_told() {
-    assert_told(&unheard("library"), "CopyInLate");
+    assert_reported(&unheard("library"), "CopyInLate");
 }

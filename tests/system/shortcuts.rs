@@ -27,7 +27,7 @@ fn same_as_native(mode: &str) -> String {
     let two = |first: String, second: String| format!("{first},{second}");
     for (name, places) in [
         ("remote", two(server.place(0), server.place(1))),
-        ("near", two(server.near(0), server.near(1))),
+        ("unix", two(server.unix_place(0), server.unix_place(1))),
         ("inside", two("local".into(), server.place(1))),
         ("helper", two("helper:1".into(), "local:0".into())),
     ] {

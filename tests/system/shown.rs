@@ -61,8 +61,8 @@ fn the_history_outlives_its_jobs() {
 
     for pid in &pids {
         let all = list(&scene, &[pid]);
-        let told: Vec<_> = all.iter().map(|it| (it["id"].as_str().unwrap(), it["state"].as_str().unwrap())).collect();
-        assert_eq!(told, [("there", "done"), ("back", "done"), ("nowhere", "failed")]);
+        let states: Vec<_> = all.iter().map(|it| (it["id"].as_str().unwrap(), it["state"].as_str().unwrap())).collect();
+        assert_eq!(states, [("there", "done"), ("back", "done"), ("nowhere", "failed")]);
         assert!(all.iter().all(|it| it["pid"] == pid.parse::<u64>().unwrap()), "{all:?}");
         assert!(all[0]["program"].as_str().unwrap().ends_with("/orbit"), "{}", all[0]);
         assert!(all[0]["predicted"]["total_ms"].is_number() && all[2]["predicted"].is_null(), "{all:?}");

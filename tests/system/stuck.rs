@@ -16,7 +16,7 @@ impl Places {
         match name {
             "one" => self.0[0].place(0),
             "two" => self.0[1].place(0),
-            "near" => self.0[0].near(0),
+            "unix" => self.0[0].unix_place(0),
             other => other.to_owned(),
         }
     }
@@ -100,7 +100,7 @@ fn a_stream_waits_for_a_value_that_the_host_writes_later_in_process() {
 
 #[test]
 fn a_stream_waits_for_a_value_that_the_host_writes_later_over_shared_memory() {
-    refused_then_moved("value", VALUE, Some("near"), &["helper", "two", "near"]);
+    refused_then_moved("value", VALUE, Some("unix"), &["helper", "two", "unix"]);
 }
 
 /// A patient move of a program that waits for itself until a file appears: it succeeds then, and not before.

@@ -50,9 +50,9 @@ fn cheap(place: impl Fn(&Server) -> String, name: &str, patterns: &[(&str, u64, 
     let mut wrong = Vec::new();
     for (pattern, trips, words) in patterns {
         let (waits, calls) = cost(&scene, &place, pattern);
-        let told = calls.get("HostDone").copied().unwrap_or(0);
-        if (waits, told) != (trips * 100, words * 100) {
-            wrong.push(format!("{pattern}: {waits} and {told} hundredths instead of {trips} and {words}: {calls:?}"));
+        let messages = calls.get("HostDone").copied().unwrap_or(0);
+        if (waits, messages) != (trips * 100, words * 100) {
+            wrong.push(format!("{pattern}: {waits} and {messages} hundredths instead of {trips} and {words}: {calls:?}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -65,15 +65,15 @@ fn what_need_not_wait_does_not_over_the_network() {
         [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 0, 0), ("managed", 1, 0)];
     // What the program itself waits for; the end of registration, which waits as natively; a function of the program that has returned.
     let work = [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1)];
-    cheap(|s| s.place(0), "trips-far", &[&allocations[..], &work[..]].concat());
+    cheap(|s| s.place(0), "trips-tcp", &[&allocations[..], &work[..]].concat());
 }
 
 /// A model is loaded with a wait for each copy of 1 MiB and more, whose bytes have connections of their own; a step of training waits for
 /// its loss.
 #[test]
 fn a_step_waits_for_what_the_program_reads() {
-    cheap(|s| s.place(0), "trips-steps-far", &[("eager", 1, 0), ("weights", 1, 0)]);
-    cheap(|s| s.near(0), "trips-steps-near", &[("eager", 1, 0)]);
+    cheap(|s| s.place(0), "trips-steps-tcp", &[("eager", 1, 0), ("weights", 1, 0)]);
+    cheap(|s| s.unix_place(0), "trips-steps-unix", &[("eager", 1, 0)]);
 }
 
 /// That other GPUs could use its memory is no reason to wait for copies.
@@ -108,7 +108,7 @@ fn what_need_not_wait_does_not_in_shared_memory() {
         [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 1, 0), ("managed", 1, 0)];
     let work =
         [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 2, 0), ("pipeline", 1, 1), ("pageable", 2, 0)];
-    cheap(|s| s.near(0), "trips-near", &[&allocations[..], &work[..]].concat());
+    cheap(|s| s.unix_place(0), "trips-unix", &[&allocations[..], &work[..]].concat());
 }
 
 /// What may still be changed is read when its turn comes.
@@ -116,7 +116,7 @@ fn what_need_not_wait_does_not_in_shared_memory() {
 fn copies_follow_what_comes_before_them() {
     let scene = Scene::new("trips-order");
     let (server, program) = (Server::start(&scene, "one"), Programs::get().path(Linkage::Static, "trips"));
-    for place in [&server.place(0), &server.near(0), "helper", "local"] {
+    for place in [&server.place(0), &server.unix_place(0), "helper", "local"] {
         for pattern in ["order", "kernels", "instances"] {
             let outcome = Job::start(&scene, "job", &["--server", place], &program, &[pattern, "30"], &[]).wait(LIMIT);
             assert!(outcome.ok() && outcome.stdout == format!("{pattern} ok\n"), "at {place}: {outcome:?}");

@@ -1,6 +1,7 @@
 //! `cargo xtask apps`: programs of any directory, natively, in each place and moved, compared. The rules are those of the crate
 //! `compare`.
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::scene::Hardware;
 use ::tests::{Programs, Scene, Server};
@@ -59,7 +60,7 @@ pub(crate) struct AppsArgs {
 }
 
 /// Compares everything; the exit status is 1 if any run was not as native.
-pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
+pub(crate) fn apps(args: &AppsArgs) -> Result<(), Error> {
     let programs = programs(args)?;
     let hardware = if args.soft { Hardware::Soft } else { Hardware::Real };
     let scene = Scene::on("apps", hardware);
@@ -74,8 +75,8 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
     let devices = args.gpus.to_string();
     let beside = [("SOFTGPU_SEED_ID", "local"), ("SOFTGPU_DEVICES", devices.as_str())];
     let servers = [Server::start_with(&scene, "one", &[], &beside), Server::start_with(&scene, "two", &[], &beside[1..])];
-    let (tcp, near) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.near(0)));
-    let places = Places::of_servers(tcp.each_ref().map(String::as_str), near.each_ref().map(String::as_str));
+    let (tcp, unix) = (servers.each_ref().map(|s| s.place(0)), servers.each_ref().map(|s| s.unix_place(0)));
+    let places = Places::of_servers(tcp.each_ref().map(String::as_str), unix.each_ref().map(String::as_str));
     step(&format!("{} programs", programs.len()));
     let end = args.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let not_begun = AtomicUsize::new(0);
@@ -114,13 +115,13 @@ pub(crate) fn apps(args: &AppsArgs) -> Result<(), String> {
     if summary.all_as_native() {
         return Ok(());
     }
-    Err("apps: not all as natively".to_owned())
+    Err(Error::Found("apps: not all as natively".to_owned()))
 }
 
 /// The programs that were asked for.
-fn programs(args: &AppsArgs) -> Result<Vec<Program>, String> {
+fn programs(args: &AppsArgs) -> Result<Vec<Program>, Error> {
     let limit = Duration::from_secs(args.limit);
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(Error::file(path));
     let mut all = match (&args.directory, &args.list) {
         (Some(directory), Some(list)) => compare::read_list(&absolute(directory)?, list, limit)?,
         (Some(directory), None) => compare::executables(&absolute(directory)?, &[], limit)?,
@@ -133,7 +134,7 @@ fn programs(args: &AppsArgs) -> Result<Vec<Program>, String> {
     if let Some((which, parts)) = args.part {
         all = all.into_iter().skip(which - 1).step_by(parts).collect();
     }
-    if all.is_empty() { Err("there are no programs to run".to_owned()) } else { Ok(all) }
+    if all.is_empty() { Err(Error::Found("there are no programs to run".to_owned())) } else { Ok(all) }
 }
 
 /// `2/4`
@@ -144,8 +145,8 @@ fn part(text: &str) -> Result<(usize, usize), String> {
         .ok_or_else(|| format!("`{text}` is not a part: it is written as 2/4"))
 }
 
-fn write(path: &PathBuf, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+fn write(path: &PathBuf, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text).map_err(Error::file(path))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `cargo xtask bundle`: `target/bundle/`, a directory to be carried to a machine with GPUs that has no Rust.
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::{Install, Linkage, Programs, install, programs};
 use std::path::Path;
@@ -34,7 +35,7 @@ const SCRIPTS: [(&str, &str); 6] = [
 ];
 
 /// Makes the bundle.
-pub(crate) fn bundle() -> Result<(), String> {
+pub(crate) fn bundle() -> Result<(), Error> {
     step("building what is carried");
     let install = Install::build(MEASURED)?;
     build_xtask(&install)?;
@@ -65,7 +66,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     // itself.
     for part in ["tests/programs/cuda", "tests/gpu/driver", "tests/gpu/frameworks", "executor/src/kernels"] {
         let from = install::root().join(part);
-        for entry in std::fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.filter_map(Result::ok) {
+        for entry in std::fs::read_dir(&from).map_err(Error::file(&from))?.filter_map(Result::ok) {
             if entry.path().is_file() {
                 copy(&entry.path(), &directory.join("sources").join(part).join(entry.file_name()), false)?;
             }
@@ -73,7 +74,7 @@ pub(crate) fn bundle() -> Result<(), String> {
     }
     for (name, text) in SCRIPTS {
         let script = directory.join(name);
-        std::fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
+        std::fs::write(&script, text).map_err(Error::file(&script))?;
         executable(&script)?;
     }
     pack(&directory, "programs")?;
@@ -83,12 +84,12 @@ pub(crate) fn bundle() -> Result<(), String> {
         directory.display(),
         bytes as f64 / (1 << 20) as f64
     );
-    if bytes > LIMIT { Err(format!("the bundle is larger than {} MiB", LIMIT >> 20)) } else { Ok(()) }
+    if bytes > LIMIT { Err(Error::Found(format!("the bundle is larger than {} MiB", LIMIT >> 20))) } else { Ok(()) }
 }
 
 /// Packs a directory of the bundle: each of the programs contains the same CUDA runtime. The scripts unpack it at their first
 /// start.
-fn pack(bundle: &Path, directory: &str) -> Result<(), String> {
+fn pack(bundle: &Path, directory: &str) -> Result<(), Error> {
     let status = Command::new("tar")
         .arg("-C")
         .arg(bundle)
@@ -96,46 +97,40 @@ fn pack(bundle: &Path, directory: &str) -> Result<(), String> {
         .arg(bundle.join(directory).with_extension("tar.gz"))
         .arg(directory)
         .status()
-        .map_err(|e| format!("cannot start tar: {e}"))?;
+        .map_err(Error::start("tar"))?;
     if !status.success() {
-        return Err(format!("tar could not pack {directory} ({status})"));
+        return Err(Error::Found(format!("tar could not pack {directory} ({status})")));
     }
-    std::fs::remove_dir_all(bundle.join(directory)).map_err(|e| format!("{directory}: {e}"))
+    std::fs::remove_dir_all(bundle.join(directory)).map_err(Error::file(Path::new(directory)))
 }
 
 /// This program: it drives the runs on the other machine.
-fn build_xtask(install: &Install) -> Result<(), String> {
+fn build_xtask(install: &Install) -> Result<(), Error> {
     let mut command = install::cargo();
     command.args(["build", "--profile", MEASURED, "--quiet", "-p", "xtask", "--target-dir"]).arg(&install.target);
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo build failed ({status})")),
-        Err(e) => Err(format!("cannot start cargo: {e}")),
-    }
+    Error::unless_success("cargo build", command.status().map_err(Error::start("cargo"))?)
 }
 
-fn copy(from: &Path, to: &Path, strip: bool) -> Result<(), String> {
+fn copy(from: &Path, to: &Path, strip: bool) -> Result<(), Error> {
     let directory = to.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    std::fs::copy(from, to).map_err(|e| format!("{}: {e}", from.display()))?;
+    std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
+    std::fs::copy(from, to).map_err(Error::file(from))?;
     if strip {
-        let status = Command::new("strip").arg("--strip-unneeded").arg(to).status().map_err(|e| format!("strip: {e}"))?;
-        if !status.success() {
-            return Err(format!("strip {} failed ({status})", to.display()));
-        }
+        let status = Command::new("strip").arg("--strip-unneeded").arg(to).status().map_err(Error::start("strip"))?;
+        Error::unless_success(&format!("strip {}", to.display()), status)?;
     }
     Ok(())
 }
 
-fn executable(path: &Path) -> Result<(), String> {
+fn executable(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(|e| format!("{}: {e}", path.display()))
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).map_err(Error::file(path))
 }
 
-fn size(directory: &Path) -> Result<u64, String> {
+fn size(directory: &Path) -> Result<u64, Error> {
     let mut bytes = 0;
-    for entry in std::fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?.filter_map(Result::ok) {
-        let meta = entry.metadata().map_err(|e| e.to_string())?;
+    for entry in std::fs::read_dir(directory).map_err(Error::file(directory))?.filter_map(Result::ok) {
+        let meta = entry.metadata()?;
         bytes += if meta.is_dir() { size(&entry.path())? } else { meta.len() };
     }
     Ok(bytes)

@@ -1,5 +1,6 @@
 //! `cargo xtask conformance`: every driver function, natively and under mrcuda, compared.
 
+use crate::error::Error;
 use ::tests::conformance::{self, MODES, Plan, TranscriptError};
 use ::tests::scene::Hardware;
 use ::tests::{Scene, Server};
@@ -28,7 +29,7 @@ pub(crate) struct ConformanceArgs {
 }
 
 /// Makes the transcripts, all at a time, and compares them; unexplained differences are a failure.
-pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
+pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Error> {
     let hardware = if args.driver == "real" { Hardware::Real } else { Hardware::Soft };
     let scene = Scene::on("conformance", hardware);
     let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(args.limit) };
@@ -40,8 +41,8 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
         let others: Vec<_> =
             MODES.iter().map(|mode| (*mode, s.spawn(|| conformance::under_mrcuda(&scene, &server, mode, plan)))).collect();
         let joined = |handle: std::thread::ScopedJoinHandle<'_, Result<String, TranscriptError>>| match handle.join() {
-            Ok(transcript) => transcript.map_err(String::from),
-            Err(_) => Err("the runner failed".to_owned()),
+            Ok(transcript) => transcript.map_err(Error::from),
+            Err(_) => Err(Error::Found("the runner failed".to_owned())),
         };
         (joined(native), others.into_iter().map(|(mode, h)| (mode, joined(h))).collect::<Vec<_>>())
     });
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), String> {
         failures += result.unexplained.len();
     }
     if let Some(path) = &args.out {
-        std::fs::write(path, whole).map_err(|e| format!("{}: {e}", path.display()))?;
+        std::fs::write(path, whole).map_err(Error::file(path))?;
     }
     if failures == 0 {
         println!("conformance: OK");

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: a real program moves remote → local → remote → remote while it works, and ends with the output of a
 //! native run, bit for bit. Two servers with CPU drivers stand for two machines with GPUs.
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::scene::{Hardware, Scene, wait_for};
 use ::tests::{Install, Job, Server};
@@ -23,7 +24,7 @@ const MOMENTS: [f64; 3] = [0.2, 0.45, 0.7];
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the demo; the last line says how it went.
-pub(crate) fn demo(args: &DemoArgs) -> Result<(), String> {
+pub(crate) fn demo(args: &DemoArgs) -> Result<(), Error> {
     match play(args) {
         Ok(moves) => {
             println!("demo: OK, {moves} moves, output identical");
@@ -36,7 +37,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<(), String> {
     }
 }
 
-fn play(args: &DemoArgs) -> Result<usize, String> {
+fn play(args: &DemoArgs) -> Result<usize, Error> {
     step("building mrcuda, its libraries and softgpu, the CUDA driver without a GPU");
     let install = Install::get();
     let scene = Scene::on("demo", Hardware::Soft);
@@ -47,7 +48,7 @@ fn play(args: &DemoArgs) -> Result<usize, String> {
     let steps_text = steps.to_string();
     let native = Job::native(&scene, "native", &orbit, &["--steps", &steps_text]).wait(LIMIT);
     if !native.ok() {
-        return Err(format!("the native run ended with {:?}: {}", native.code, native.stderr.trim()));
+        return Err(Error::Found(format!("the native run ended with {:?}: {}", native.code, native.stderr.trim())));
     }
     print!("{}", native.stdout);
 
@@ -76,23 +77,23 @@ fn play(args: &DemoArgs) -> Result<usize, String> {
     let moved = job.wait(LIMIT);
     progress.end();
     if !moved.ok() {
-        return Err(format!("the moved run ended with {:?}: {}", moved.code.or(moved.signal), moved.stderr.trim()));
+        return Err(Error::Found(format!("the moved run ended with {:?}: {}", moved.code.or(moved.signal), moved.stderr.trim())));
     }
     print!("{}", moved.stdout);
     if moved.stdout != native.stdout {
-        return Err("the output differs from the native run's".to_owned());
+        return Err(Error::Found("the output differs from the native run's".to_owned()));
     }
     // Each of them committed, or we would not be here.
     Ok(way.len())
 }
 
 /// How many steps fill the time.
-fn calibrate(scene: &Scene, seconds: u32) -> Result<u32, String> {
+fn calibrate(scene: &Scene, seconds: u32) -> Result<u32, Error> {
     const PROBE: u32 = 500;
     let orbit = scene.install.file("orbit");
     let probe = Job::native(scene, "probe", &orbit, &["--steps", &PROBE.to_string()]).wait(LIMIT);
     if !probe.ok() {
-        return Err(format!("the native run ended with {:?}: {}", probe.code, probe.stderr.trim()));
+        return Err(Error::Found(format!("the native run ended with {:?}: {}", probe.code, probe.stderr.trim())));
     }
     let each = probe.wall.as_secs_f64() / f64::from(PROBE);
     Ok(((f64::from(seconds) / each) as u32).clamp(400, 100_000))
@@ -107,7 +108,7 @@ enum Move<'a> {
 }
 
 /// Makes a move and shows its timeline.
-fn make(job: &Job, how: &Move, progress: &Progress) -> Result<(), String> {
+fn make(job: &Job, how: &Move, progress: &Progress) -> Result<(), Error> {
     let before = job.moves()?.len();
     let report = match how {
         Move::Signal => {
@@ -125,7 +126,7 @@ fn make(job: &Job, how: &Move, progress: &Progress) -> Result<(), String> {
     if report.ok() {
         return Ok(());
     }
-    Err(format!("move {}, from {} to {}: {}", before + 1, report.from(), report.to(), report.reason()))
+    Err(Error::Found(format!("move {}, from {} to {}: {}", before + 1, report.from(), report.to(), report.reason())))
 }
 
 /// How far the program is: a bar on a terminal, else a line now and then.
@@ -154,11 +155,15 @@ impl Progress {
     }
 
     /// Shows progress until the program has made `due` steps.
-    fn follow(&self, job: &mut Job, due: u64) -> Result<(), String> {
+    fn follow(&self, job: &mut Job, due: u64) -> Result<(), Error> {
         while self.look(job) < due {
             if !job.runs() {
                 let (done, words) = (self.look(job), job.stderr());
-                return Err(format!("the program ended after {done} of {} steps: {}", self.steps, last_line(&words)));
+                return Err(Error::Found(format!(
+                    "the program ended after {done} of {} steps: {}",
+                    self.steps,
+                    last_line(&words)
+                )));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -3,6 +3,7 @@
 //! `docs/SUMMARY.md` is the table of contents. The pages link to each other by their paths in the repository, also out of
 //! `docs/`, so the book is made from a copy with the same paths.
 
+use crate::error::Error;
 use crate::pages::{links, markdown, read};
 use crate::step::step;
 use ::tests::install;
@@ -19,35 +20,35 @@ pub(crate) const RUSTDOC: [&str; 7] =
     ["doc", "--profile", install::PROFILE, "--workspace", "--no-deps", "--document-private-items", "--quiet"];
 
 /// Makes both, in cargo's target directory.
-pub(crate) fn docs() -> Result<(), String> {
+pub(crate) fn docs() -> Result<(), Error> {
     let (root, target) = (install::root(), install::target_directory()?);
     let wrong = wrong_contents(&root)?;
     if !wrong.is_empty() {
-        return Err(wrong.join("\n"));
+        return Err(Error::Found(wrong.join("\n")));
     }
     step("book");
     let book = target.join("book");
     copy(&root, &book)?;
     match Command::new("mdbook").arg("build").arg(&book).status() {
         Ok(status) if status.success() => {}
-        Ok(status) => return Err(format!("mdbook failed ({status})")),
+        Ok(status) => return Error::unless_success("mdbook", status),
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err("mdbook is not installed: cargo install --locked mdbook".to_owned());
+            return Err(Error::Found("mdbook is not installed: cargo install --locked mdbook".to_owned()));
         }
-        Err(e) => return Err(format!("cannot start mdbook: {e}")),
+        Err(e) => return Err(Error::start("mdbook")(e)),
     }
     step("crates");
     let status = install::cargo().args(RUSTDOC).env("CARGO_TARGET_DIR", &target).status();
-    if !status.map_err(|e| format!("cannot start cargo doc: {e}"))?.success() {
-        return Err("rustdoc failed".to_owned());
+    if !status.map_err(Error::start("cargo doc"))?.success() {
+        return Err(Error::Found("rustdoc failed".to_owned()));
     }
     println!("{}\n{}", book.join("html/index.html").display(), target.join("doc").display());
     Ok(())
 }
 
 /// Copies the pages to `book/src`, with their paths, and the table of contents with the paths as seen from there.
-fn copy(root: &Path, book: &Path) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", book.display());
+fn copy(root: &Path, book: &Path) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::File { path: book.to_owned(), error };
     match std::fs::remove_dir_all(book) {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
         _ => {}
@@ -64,7 +65,7 @@ fn copy(root: &Path, book: &Path) -> Result<(), String> {
 }
 
 /// What is wrong with the table of contents: pages of `docs/` that it lacks, entries without a page, and pages that it has twice.
-pub(crate) fn wrong_contents(root: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn wrong_contents(root: &Path) -> Result<Vec<String>, Error> {
     let contents = root.join(CONTENTS);
     let text = read(&contents)?;
     let (mut listed, mut wrong) = (BTreeSet::new(), Vec::new());

@@ -1,5 +1,6 @@
 //! `xtask gpu`: what the bundle runs on a machine with GPUs. One table: are outputs identical?
 
+use crate::error::Error;
 use crate::soak::run::{self, Plan, References, Subject};
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, programs};
@@ -26,7 +27,7 @@ pub(crate) struct GpuArgs {
 }
 
 /// Runs everything; failures are in the table and in the exit code.
-pub(crate) fn gpu(args: &GpuArgs) -> Result<(), String> {
+pub(crate) fn gpu(args: &GpuArgs) -> Result<(), Error> {
     let hardware = if args.soft { Hardware::Soft } else { Hardware::Real };
     let failures = AtomicU32::new(0);
     println!("program              native   remote    moved  moves  counted  output");
@@ -87,17 +88,17 @@ fn subjects(only: Option<&str>) -> Vec<Subject> {
 }
 
 /// One program: native, remote without a move, remote with three moves.
-fn program(directory: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, String> {
+fn program(directory: &Path, hardware: Hardware, subject: &Subject, references: &References) -> Result<String, Error> {
     let reference = references.get(subject)?;
     let moved = run::run(&directory.join(subject.name.replace('/', "-")), hardware, subject, &reference, &Plan::tour());
     if let Some(why) = moved.verdict.why() {
-        return Err(format!("moved: {why}"));
+        return Err(Error::Found(format!("moved: {why}")));
     }
     if let Some((_, refused)) = moved.moves.iter().find(|(_, m)| !m.ok()) {
-        return Err(format!("{}: {}", refused.direction(), refused.reason()));
+        return Err(Error::Found(format!("{}: {}", refused.direction(), refused.reason())));
     }
     if moved.moves.len() < Plan::tour().moves() {
-        return Err(format!("it ended after {} moves", moved.moves.len()));
+        return Err(Error::Found(format!("it ended after {} moves", moved.moves.len())));
     }
     let counted = moved.moves.iter().filter(|(_, m)| m.counts()).count();
     Ok(format!(

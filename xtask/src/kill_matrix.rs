@@ -1,5 +1,6 @@
 //! `cargo xtask kill-matrix`: tries every cell of the kill matrix and prints it as tables.
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::Install;
 use ::tests::kill::{self, Cell};
@@ -24,7 +25,7 @@ pub(crate) struct KillArgs {
 }
 
 /// Tries the cells; any that fails is an error.
-pub(crate) fn kill_matrix(args: &KillArgs) -> Result<(), String> {
+pub(crate) fn kill_matrix(args: &KillArgs) -> Result<(), Error> {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let seed = args.seed.unwrap_or_else(now);
     step("building mrcuda, its libraries and softgpu");
@@ -43,6 +44,6 @@ pub(crate) fn kill_matrix(args: &KillArgs) -> Result<(), String> {
     println!("{}seed {seed}, {:.0} s", kill::tables(&ends), began.elapsed().as_secs_f64());
     match ends.values().filter(|e| e.is_err()).count() {
         0 => Ok(()),
-        n => Err(format!("{n} cells failed")),
+        n => Err(Error::Found(format!("{n} cells failed"))),
     }
 }

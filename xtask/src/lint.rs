@@ -2,6 +2,7 @@
 //! spelling, and the licences of what we use. `.ci/run` runs it before the tests.
 
 use crate::docs::RUSTDOC;
+use crate::error::Error;
 use crate::pages::{links, markdown, read};
 use crate::step::step;
 use crate::{docs, modules};
@@ -22,7 +23,7 @@ const TOOLS: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Runs every check, also after one has failed, and names those that failed.
-pub(crate) fn lint() -> Result<(), String> {
+pub(crate) fn lint() -> Result<(), Error> {
     let root = install::root();
     let mut failed = Vec::new();
     step("format");
@@ -78,20 +79,20 @@ pub(crate) fn lint() -> Result<(), String> {
             Ok(status) if status.success() => {}
             Ok(_) => failed.push(what),
             Err(e) if e.kind() == ErrorKind::NotFound => println!("skipped: {program} is not installed"),
-            Err(e) => return Err(format!("cannot start {program}: {e}")),
+            Err(e) => return Err(Error::start(program)(e)),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("lint: failed: {}", failed.join(", "))) }
+    if failed.is_empty() { Ok(()) } else { Err(Error::Found(format!("lint: failed: {}", failed.join(", ")))) }
 }
 
 /// Whether a cargo command succeeds. Its output is not captured.
-fn cargo(args: &[&str], env: &[(&str, &OsStr)]) -> Result<bool, String> {
+fn cargo(args: &[&str], env: &[(&str, &OsStr)]) -> Result<bool, Error> {
     let status = install::cargo().args(args).envs(env.iter().copied()).status();
-    status.map(|status| status.success()).map_err(|e| format!("cannot start cargo {}: {e}", args[0]))
+    status.map(|status| status.success()).map_err(Error::start(&format!("cargo {}", args[0])))
 }
 
 /// Links between our Markdown files whose file or heading does not exist: `FILE:LINE: TARGET`.
-fn dead_links(root: &Path) -> Result<Vec<String>, String> {
+fn dead_links(root: &Path) -> Result<Vec<String>, Error> {
     let mut dead = Vec::new();
     for file in markdown(root)? {
         let text = read(&file)?;

@@ -21,6 +21,7 @@ mod bundle;
 mod conformance;
 mod demo;
 mod docs;
+mod error;
 mod gpu;
 mod kill_matrix;
 mod lint;

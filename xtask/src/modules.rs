@@ -12,6 +12,7 @@ mod page;
 mod source;
 mod tree;
 
+use crate::error::Error;
 use ::tests::install;
 use clap::Args;
 use page::Crate;
@@ -34,7 +35,7 @@ pub(crate) struct ModulesArgs {
     circles: Option<String>,
 }
 
-pub(crate) fn modules(args: &ModulesArgs) -> Result<(), String> {
+pub(crate) fn modules(args: &ModulesArgs) -> Result<(), Error> {
     let root = install::root();
     let crates = read(&root)?;
     if let Some(name) = &args.circles {
@@ -46,28 +47,28 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<(), String> {
         return check_crates(&root, &crates);
     }
     let path = root.join(PAGE);
-    std::fs::write(&path, page::page(&crates)).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, page::page(&crates)).map_err(Error::file(&path))?;
     check_crates(&root, &crates)
 }
 
 /// Fails if docs/modules.md is not current, or if other numbers of files are in circles than [`LIMITS`] says.
-pub(crate) fn check() -> Result<(), String> {
+pub(crate) fn check() -> Result<(), Error> {
     let root = install::root();
     check_crates(&root, &read(&root)?)
 }
 
-fn check_crates(root: &Path, crates: &[Crate]) -> Result<(), String> {
+fn check_crates(root: &Path, crates: &[Crate]) -> Result<(), Error> {
     let mut wrong = wrong_limits(crates, LIMITS);
     if std::fs::read_to_string(root.join(PAGE)).unwrap_or_default() != page::page(crates) {
         wrong.push(format!("{PAGE} is not current: run cargo xtask modules"));
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Found(wrong.join("\n"))) }
 }
 
 /// The crates of the workspace, in the order of its manifest.
-fn read(root: &Path) -> Result<Vec<Crate>, String> {
+fn read(root: &Path) -> Result<Vec<Crate>, Error> {
     let path = root.join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let manifest = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
     let mut crates = Vec::new();
     for name in members(&manifest) {
         let directory = root.join(name).join("src");
@@ -76,7 +77,7 @@ fn read(root: &Path) -> Result<Vec<Crate>, String> {
         let read = |file: &str| match std::fs::read_to_string(directory.join(file)) {
             Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(format!("{}: {e}", directory.join(file).display())),
+            Err(e) => Err(Error::file(&directory.join(file))(e)),
         };
         let graph = tree::Tree::read(main, read).map_err(|e| format!("{name}: {e}"))?.graph();
         crates.push(Crate { name: name.to_owned(), graph });

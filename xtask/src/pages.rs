@@ -1,13 +1,14 @@
 //! The Markdown pages of the repository.
 
+use crate::error::Error;
 use std::path::{Path, PathBuf};
 
 /// README and the other pages beside it, those of `docs/` with its directories, and those of `tests/`.
-pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let (mut files, mut directories) =
         (Vec::new(), vec![(root.to_path_buf(), false), (root.join("docs"), true), (root.join("tests"), true)]);
     while let Some((directory, deep)) = directories.pop() {
-        for entry in std::fs::read_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?.filter_map(Result::ok) {
+        for entry in std::fs::read_dir(&directory).map_err(Error::file(&directory))?.filter_map(Result::ok) {
             let path = entry.path();
             if path.is_dir() && deep {
                 directories.push((path, true));
@@ -21,8 +22,8 @@ pub(crate) fn markdown(root: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// The text of a file; an error names the file.
-pub(crate) fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(Error::file(path))
 }
 
 /// Targets of the links in a line of Markdown.

@@ -6,6 +6,7 @@
 //! read-only, so all programs run there as they are. The processor is emulated, because not every machine lets its users
 //! virtualize; times mean nothing.
 
+use crate::error::Error;
 use crate::step::step;
 use std::fmt::Write as _;
 use std::fs;
@@ -74,7 +75,7 @@ const TOOLS: [(&str, &str); 6] = [
 const BUSYBOX: &str = "/bin/busybox";
 
 /// Runs everything; without what it needs it says so and does nothing.
-pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
+pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), Error> {
     let missing = missing();
     if !missing.is_empty() {
         println!("skipped: RDMA is tested in virtual machines, which need: apt-get install {}", missing.join(" "));
@@ -82,7 +83,7 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     }
     let target = install::target_directory()?;
     let directory = target.join("rdma");
-    fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
     let Some(kernel) = args.kernel.clone().or_else(|| kernel(&directory)) else {
         println!("skipped: no kernel with SoftRoCE can be downloaded with apt-get; --kernel names a directory with one");
         return Ok(());
@@ -95,7 +96,7 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), String> {
     // The next build without RDMA replaces what is in the directory of the profile.
     let version = version(&kernel)?;
     let guest = directory.join("guest.sh");
-    fs::write(&guest, script(args, &target)).map_err(|e| format!("{}: {e}", guest.display()))?;
+    fs::write(&guest, script(args, &target)).map_err(Error::file(&guest))?;
     let initrd = directory.join("initrd.gz");
     run(Command::new("sh")
         .arg("-euc")
@@ -134,11 +135,11 @@ fn kernel(directory: &Path) -> Option<PathBuf> {
 }
 
 /// The version of the kernel in this directory.
-fn version(root: &Path) -> Result<String, String> {
+fn version(root: &Path) -> Result<String, Error> {
     let boot = root.join("boot");
-    let names = fs::read_dir(&boot).map_err(|e| format!("{}: {e}", boot.display()))?;
+    let names = fs::read_dir(&boot).map_err(Error::file(&boot))?;
     let mut versions = names.filter_map(|f| f.ok()?.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned));
-    versions.next().ok_or_else(|| format!("{}: no vmlinuz", boot.display()))
+    versions.next().ok_or_else(|| Error::Found(format!("{}: no vmlinuz", boot.display())))
 }
 
 /// Makes the initial file system: busybox, the modules, and a program that mounts this machine's files and runs the guest's
@@ -185,9 +186,9 @@ fn script(args: &RdmaArgs, target: &Path) -> String {
     text + include_str!("rdma-guest.sh")
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|e| format!("cannot start {command:?}: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{:?} failed ({status})", command.get_program())) }
+fn run(command: &mut Command) -> Result<(), Error> {
+    let status = command.status().map_err(Error::start(&format!("{command:?}")))?;
+    Error::unless_success(&format!("{:?}", command.get_program()), status)
 }
 
 /// The two machines.
@@ -221,10 +222,10 @@ impl Machines {
     }
 
     /// Boots both and prints the rows as they come.
-    fn run(&self) -> Result<(), String> {
-        let start = |command: &mut Command| command.spawn().map_err(|e| format!("cannot start qemu-system-x86_64: {e}"));
+    fn run(&self) -> Result<(), Error> {
+        let start = |command: &mut Command| command.spawn().map_err(Error::start("qemu-system-x86_64"));
         let log = self.directory.join("server.log");
-        let output = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let output = fs::File::create(&log).map_err(Error::file(&log))?;
         // Short, because the path of a socket has room for 107 bytes.
         let socket = std::env::temp_dir().join(format!("mrcuda-rdma-{}", std::process::id()));
         let cable = |end: &str| format!("stream,id=cable,server={end},addr.type=unix,addr.path={}", socket.display());
@@ -235,7 +236,7 @@ impl Machines {
         }
         let mut client = start(self.machine("client", 2, &cable("off")).stdout(Stdio::piped()))?;
         let table = Table::read(client.stdout.take());
-        let status = client.wait().map_err(|e| format!("qemu-system-x86_64: {e}"))?;
+        let status = client.wait().map_err(|e| Error::Found(format!("qemu-system-x86_64: {e}")))?;
         if !table.ended {
             // Nobody has told it to end.
             let _ = server.kill();
@@ -246,7 +247,10 @@ impl Machines {
         if table.failed == 0 && table.ended && table.passed > 0 {
             return Ok(());
         }
-        Err(format!("the run over RDMA failed (the client's machine: {status}); the server's words are in {}", log.display()))
+        Err(Error::Found(format!(
+            "the run over RDMA failed (the client's machine: {status}); the server's words are in {}",
+            log.display()
+        )))
     }
 }
 

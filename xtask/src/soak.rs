@@ -6,6 +6,7 @@
 pub(crate) mod run;
 mod summary;
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::scene::Hardware;
 use ::tests::{Install, Linkage, Programs, Random, programs};
@@ -55,15 +56,15 @@ pub(crate) struct SoakArgs {
 /// The share of runs that must contain three moves that count.
 const WANTED_SHARE: f64 = 0.9;
 /// Runs the soak; the last line says how it went.
-pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
+pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
     step("building what runs");
     let install = Install::get();
     let subjects = subjects(&args.program)?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let directory = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
-    let told = args.moves_at_least.is_some();
-    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, told);
+    let stoppable = args.moves_at_least.is_some();
+    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, stoppable);
     let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
@@ -124,7 +125,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), String> {
 }
 
 /// What is run: the programs with static and shared runtime, and the one on the driver API.
-fn subjects(only: &[String]) -> Result<Vec<Subject>, String> {
+fn subjects(only: &[String]) -> Result<Vec<Subject>, Error> {
     let mut all: Vec<Subject> = Vec::new();
     if only != ["orbit"] {
         let compiled = Programs::get();
@@ -145,7 +146,7 @@ fn subjects(only: &[String]) -> Result<Vec<Subject>, String> {
     });
     let is_called = |s: &Subject, name: &String| s.program() == name;
     if let Some(unknown) = only.iter().find(|name| !all.iter().any(|s| is_called(s, name))) {
-        return Err(format!("there is no program called {unknown}"));
+        return Err(Error::Found(format!("there is no program called {unknown}")));
     }
     all.retain(|s| only.is_empty() || only.iter().any(|name| is_called(s, name)));
     Ok(all)

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold, from a fresh clone.
 
+use crate::error::Error;
 use crate::sample::Sample;
 use crate::step::step;
 use ::tests::{Install, Programs, install, random};
@@ -44,7 +45,7 @@ struct Tally {
 }
 
 /// Runs all tests, or those of a sample; the last line is `N passed, N failed`.
-pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
+pub(crate) fn test(args: &TestArgs) -> Result<(), Error> {
     let install = build()?;
     let sample = Sample::new(args.seed);
     let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
@@ -90,7 +91,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), String> {
 }
 
 /// Builds everything: the crates and their tests in one go of cargo, and beside it the test programs, which need no cargo.
-fn build() -> Result<Install, String> {
+fn build() -> Result<Install, Error> {
     let target = install::target_directory()?;
     step("building the crates, their tests and the test programs (nvcc comes from PyPI at the first time)");
     std::thread::scope(|s| {
@@ -100,27 +101,31 @@ fn build() -> Result<Install, String> {
             .args(["build", "--profile", install::PROFILE, "--workspace", "--target-dir"])
             .arg(&target)
             .args(["--lib", "--bins", "--tests"]);
-        let crates = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
+        let crates = cargo.status().map_err(Error::start("cargo"))?;
         programs.join().map_err(|_| "the thread that compiles programs panicked".to_owned())??;
-        if crates.success() { Ok(()) } else { Err(format!("cargo build failed ({crates})")) }
+        Error::unless_success("cargo build", crates)
     })?;
     Ok(Install { bin: target.join(install::PROFILE), target })
 }
 
 /// Names of the tests of the program `system`.
-fn system_tests(install: &Install) -> Result<Vec<String>, String> {
+fn system_tests(install: &Install) -> Result<Vec<String>, Error> {
     let mut cargo = install::cargo();
     cargo
         .args(["test", "--profile", install::PROFILE, "--quiet", "--package", "tests", "--test", "system", "--target-dir"])
         .arg(&install.target);
-    let out = cargo.args(["--", "--list"]).output().map_err(|e| format!("cannot start cargo: {e}"))?;
+    let out = cargo.args(["--", "--list"]).output().map_err(Error::start("cargo"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
-    if names.is_empty() { Err(format!("no system tests: {}", String::from_utf8_lossy(&out.stderr))) } else { Ok(names) }
+    if names.is_empty() {
+        Err(Error::Found(format!("no system tests: {}", String::from_utf8_lossy(&out.stderr))))
+    } else {
+        Ok(names)
+    }
 }
 
 /// Compiles the test programs.
-pub(crate) fn programs() -> Result<(), String> {
+pub(crate) fn programs() -> Result<(), Error> {
     let target = install::target_directory()?;
     Programs::build(&target)?;
     println!("{}", target.join("programs").display());
@@ -128,7 +133,7 @@ pub(crate) fn programs() -> Result<(), String> {
 }
 
 /// Runs `cargo test` with these arguments for the test programs, and counts what it reports.
-fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) -> Result<Tally, String> {
+fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) -> Result<Tally, Error> {
     // Many tests wait for processes most of the time.
     let threads = THREADS * std::thread::available_parallelism().map_or(1, usize::from);
     let mut child = install::cargo()
@@ -145,15 +150,15 @@ fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) ->
         .env("RUST_TEST_THREADS", threads.to_string())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| format!("cannot start cargo: {e}"))?;
+        .map_err(Error::start("cargo"))?;
     let mut tally = Tally::default();
     let mut out = std::io::stdout().lock();
     // Not every program under test prints text.
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok) {
         tally.read(&String::from_utf8_lossy(&line));
-        out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(|e| e.to_string())?;
+        out.write_all(&line).and_then(|()| out.write_all(b"\n"))?;
     }
-    let status = child.wait().map_err(|e| e.to_string())?;
+    let status = child.wait()?;
     // A test program that crashed has no result.
     tally.broken = !status.success() && (tally.failed == 0 || tally.began != tally.ended);
     Ok(tally)
@@ -176,7 +181,7 @@ impl Tally {
     /// Runs the few tests that failed once more, each alone (`alone` says whether it passed). One that passes now depends on
     /// timing: it counts as passed, so that it stops nobody's work, and is named as unsteady, since it is a defect of the test or
     /// of what it tests.
-    fn run_again(&mut self, mut alone: impl FnMut(&str) -> Result<bool, String>) -> Result<(), String> {
+    fn run_again(&mut self, mut alone: impl FnMut(&str) -> Result<bool, Error>) -> Result<(), Error> {
         if self.broken || self.names.len() > RUN_AGAIN || self.names.len() as u64 != self.failed {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! `cargo xtask verify`: every parser of what others wrote, fed with inputs that are almost right (crate `fuzz`).
 
+use crate::error::Error;
 use crate::step::step;
 use ::tests::install;
 use std::path::Path;
@@ -25,12 +26,16 @@ const COUNTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-le
                        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters --cfg fuzzing";
 
 /// Runs all targets.
-pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
+pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Error> {
     let root = install::root();
     if !args.long {
         let mut cargo = cargo_test();
-        let passed = cargo.args(["--", "fuzz::"]).status().map_err(|e| format!("cannot start cargo: {e}"))?.success();
-        return if passed { Ok(()) } else { Err("verify: a target has failed; the input is in target/fuzz/failed".to_owned()) };
+        let passed = cargo.args(["--", "fuzz::"]).status().map_err(Error::start("cargo"))?.success();
+        return if passed {
+            Ok(())
+        } else {
+            Err(Error::Found("verify: a target has failed; the input is in target/fuzz/failed".to_owned()))
+        };
     }
     step("building the targets, with counters");
     let targets = names(&root)?;
@@ -51,7 +56,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), String> {
         }
     });
     let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if failed.is_empty() { Ok(()) } else { Err(format!("verify: failed: {}", failed.join(", "))) }
+    if failed.is_empty() { Ok(()) } else { Err(Error::Found(format!("verify: failed: {}", failed.join(", ")))) }
 }
 
 fn cargo_test() -> Command {
@@ -70,11 +75,11 @@ fn counted(root: &Path) -> Command {
 }
 
 /// The targets: lines like `fuzz::requests: test`. No two crates have one of the same name.
-fn names(root: &Path) -> Result<Vec<String>, String> {
+fn names(root: &Path) -> Result<Vec<String>, Error> {
     let out = counted(root).args(["--", "fuzz::", "--list"]).stderr(std::process::Stdio::inherit()).output();
-    let out = out.map_err(|e| format!("cannot start cargo: {e}"))?;
+    let out = out.map_err(Error::start("cargo"))?;
     if !out.status.success() {
-        return Err("verify: the targets do not compile".to_owned());
+        return Err(Error::Found("verify: the targets do not compile".to_owned()));
     }
     let text = String::from_utf8_lossy(&out.stdout);
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

@@ -72,7 +72,7 @@ fn it_is_bounded_and_the_newest_moves_stay() {
     assert!(numbers.iter().copied().eq(first..count), "without a gap up to the last one");
     // A report that is longer than a line may be comes without the details of each GPU.
     let mut long = past(9, "long");
-    long.it.legs = vec![crate::Leg { by_socket: Some(reason), ..Default::default() }; 32];
+    long.it.legs = vec![crate::GpuMove { by_socket: Some(reason), ..Default::default() }; 32];
     append(&dir, &long).unwrap();
     let last = read(&dir).unwrap().moves.pop().unwrap();
     assert!(last.pid == 9 && last.it.legs.is_empty());

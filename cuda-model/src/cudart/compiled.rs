@@ -14,7 +14,7 @@ use cuda_api::code::{self, Code};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use store::{Key, MOST, Store};
+use store::{Key, MAX_BYTES, Store};
 
 /// The store, if this process has a place for it. Threads that call this concurrently for the first time each look it
 /// up: a process forked meanwhile has none of the threads that it would have to wait for.
@@ -98,7 +98,7 @@ pub(super) unsafe extern "C" fn make_key(
         if to.is_null()
             || data.is_null()
             || bytes == 0
-            || bytes > MOST
+            || bytes > MAX_BYTES
             || [options, machine, compiler].contains(&std::ptr::null())
         {
             return Err(code::ERROR_INVALID_VALUE);
@@ -159,7 +159,7 @@ pub(super) unsafe extern "C" fn find(key: *const Key, other: u32, to: *mut *mut 
 /// `key` as for [`end_key`]; `bytes` bytes must be readable at `data`.
 pub(super) unsafe extern "C" fn keep(key: *const Key, other: u32, data: *const u8, bytes: usize) -> Code {
     guard(|_| {
-        let sound = other == 0 && !data.is_null() && bytes > 0 && bytes <= MOST;
+        let sound = other == 0 && !data.is_null() && bytes > 0 && bytes <= MAX_BYTES;
         // SAFETY: the caller vouches for the key.
         let key = unsafe { key.as_ref() }.filter(|_| sound).ok_or(code::ERROR_INVALID_VALUE)?;
         // SAFETY: not null, and the caller vouches for the bytes.

@@ -18,7 +18,7 @@ use cuda_api::ops::Offer;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most chunks that are adopted, whatever the limit: forked children have to be kept from so many descriptors.
-const MOST: usize = 12 << 10;
+const MAX_CHUNKS: usize = 12 << 10;
 
 /// How many chunks this process may adopt, and the lowest number of the descriptors that it keeps of them. It may be the program's process,
 /// which finds its own descriptors among low numbers.
@@ -27,7 +27,7 @@ fn room() -> (usize, RawFd) {
     // SAFETY: the struct is writable.
     let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     let limit = if rc == 0 { RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX) } else { 0 };
-    (MOST.min(limit as usize / 4), limit / 2)
+    (MAX_CHUNKS.min(limit as usize / 4), limit / 2)
 }
 
 /// A descriptor with at least this number instead of another one.

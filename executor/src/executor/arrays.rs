@@ -27,7 +27,7 @@ use cuda_api::work::{Copy3, CopyEnd};
 use std::time::{Duration, Instant};
 
 /// Maximum number of fillers in the search for a number.
-const MOST_FILLERS: usize = 1 << 16;
+const MAX_FILLERS: usize = 1 << 16;
 /// How long to wait until the driver frees a number. It takes milliseconds after the GPU has become idle, and more than half a second on
 /// one that nine other processes use (observed, 580 driver).
 const FREE_AGAIN: Duration = Duration::from_secs(3);
@@ -96,7 +96,7 @@ impl Executor {
         let make = || self.gpu.make_object(&resource, op.sampling.as_ref(), op.view.as_ref());
         let mut number = make()?;
         let mut fillers = Vec::new();
-        while op.number != 0 && number != op.number && fillers.len() < MOST_FILLERS {
+        while op.number != 0 && number != op.number && fillers.len() < MAX_FILLERS {
             fillers.push(number);
             if number > op.number {
                 // One deadline for all: a number that was not freed for one object will not be for the next.
@@ -122,8 +122,8 @@ impl Executor {
             arrays.objects.insert(op.handle, (number, surface));
         }
         // A number other than the requested one is unused: the replayer sees that it differs.
-        let told = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };
-        Ok((number, told))
+        let sampling = if surface || !found { None } else { Some(self.gpu.sampling(number)?) };
+        Ok((number, sampling))
     }
 
     pub(super) fn end_object(&self, handle: u64) -> Result<(), Code> {

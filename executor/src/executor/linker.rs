@@ -13,11 +13,11 @@ const LOG: usize = 16 << 10;
 /// `CU_JIT_INFO_LOG_BUFFER`, its size, `CU_JIT_ERROR_LOG_BUFFER`, its size.
 const LOGS: [u32; 4] = [3, 4, 5, 6];
 /// Higher counts of options or parts are errors of the sender.
-const MOST: usize = 4096;
+const MAX_COUNT: usize = 4096;
 
 /// Options as the driver takes them: keys, and values of the size of a pointer.
 fn options(of: &[(u32, u64)]) -> Result<(Vec<u32>, Vec<*mut c_void>), Code> {
-    if of.len() > MOST {
+    if of.len() > MAX_COUNT {
         return Err(code::ERROR_INVALID_VALUE);
     }
     check_options(of)?;
@@ -31,7 +31,7 @@ fn until_zero(log: &[u8]) -> Vec<u8> {
 impl Executor {
     pub(super) fn link(&self, mut body: &[u8]) -> Result<Linked, Code> {
         let op = Link::get(&mut body).map_err(short)?;
-        if op.inputs.len() > MOST {
+        if op.inputs.len() > MAX_COUNT {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let (mut info, mut errors) = (vec![0u8; LOG], vec![0u8; LOG]);

@@ -6,7 +6,7 @@ use super::own::{find_heap, grow_local};
 use super::state::modules::{Heap, Kept, Modules, Unit};
 use super::{ContextState, Executor, short};
 use crate::gpu::graphs::NodeParams;
-use crate::limits::{MOST_IMAGES, tell_once};
+use crate::limits::{MAX_IMAGES, report_once};
 use crate::steer::Placing;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
@@ -77,8 +77,8 @@ impl Executor {
         if modules.images.contains_key(hash) {
             return Ok(false);
         }
-        if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MOST_IMAGES {
-            tell_once(&modules.told, "module images", limits.images, "--max-images");
+        if modules.bytes.load(Ordering::Relaxed).saturating_add(bytes) > limits.images || modules.images.len() >= MAX_IMAGES {
+            report_once(&modules.reported, "module images", limits.images, "--max-images");
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         Ok(true)
@@ -121,7 +121,7 @@ impl Executor {
         let kept = modules.images.get(&op.hash).cloned().ok_or(code::ERROR_INVALID_IMAGE)?;
         if kept.index().too_large {
             // The driver would decompress it too, without a limit.
-            tell_once(&modules.told, "decompressed code of one image", kept.most, "--max-images");
+            report_once(&modules.reported, "decompressed code of one image", kept.most, "--max-images");
             return Err(code::ERROR_INVALID_IMAGE);
         }
         if kept.index().managed {

@@ -8,7 +8,7 @@
 use super::state::pinned::{From, Part, SlabPart, inside};
 use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
-use crate::limits::{MOST_PINNED, tell_once};
+use crate::limits::{MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
 use crate::steer::RESERVED_END;
 use cuda_api::code::{self, Code};
@@ -227,7 +227,7 @@ impl Executor {
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
         let HostPin { address, bytes, flags, apart, slab } = HostPin::get(&mut body).map_err(short)?;
-        if lock(&self.pinned.parts).len() >= MOST_PINNED {
+        if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         if apart {
@@ -266,7 +266,7 @@ impl Executor {
         let (start, len) = pages(address, bytes);
         let budget = &self.pinned.budget;
         let Some(held) = budget.hold(len) else {
-            tell_once(&self.pinned.told, "pinned and managed memory", budget.limit(), "--max-pinned");
+            report_once(&self.pinned.reported, "pinned and managed memory", budget.limit(), "--max-pinned");
             return Err(code::ERROR_OUT_OF_MEMORY);
         };
         let is_there = |(at, part): (&u64, &Part)| {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// Timeout of each side for the other's messages.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
 /// Ranges of at least this size are copied by the driver, others by a kernel, which copies many at once.
@@ -52,7 +52,7 @@ static SHOWING: Mutex<Option<Tickets>> = Mutex::new(None);
 /// The socket for requests of chunks. It is separate from that of other offers, so that a place that maps much does not delay others.
 fn door() -> io::Result<Name> {
     static NAME: OnceLock<Option<Name>> = OnceLock::new();
-    let name = NAME.get_or_init(|| share::serve("mrcuda-memory", PATIENCE, answer).ok());
+    let name = NAME.get_or_init(|| share::serve("mrcuda-memory", TIMEOUT, answer).ok());
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
@@ -80,7 +80,7 @@ pub(super) fn request(
 ) -> Result<(), String> {
     let words = |e: io::Error| format!("the source's memory cannot be had: {e}");
     let (name, ticket) = offer.split_at(16);
-    let mut source = share::visit(name.try_into().map_err(|_| "no name")?, PATIENCE).map_err(words)?;
+    let mut source = share::visit(name.try_into().map_err(|_| "no name")?, TIMEOUT).map_err(words)?;
     let words_of = |(at, number): &(u64, u64)| [at.to_le_bytes(), number.to_le_bytes()].concat();
     let ahead: Vec<u8> = chunks.iter().take(AHEAD).flat_map(words_of).collect();
     source.write_all(ticket).and_then(|()| source.write_all(&ahead)).map_err(words)?;

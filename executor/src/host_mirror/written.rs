@@ -120,7 +120,7 @@ struct Scan {
     inverted: u64,
     all_of: u64,
     any_of: u64,
-    told: u64,
+    reported: u64,
 }
 
 const API: libc::c_ulong = 0xc018_aa3f;
@@ -172,13 +172,13 @@ impl Notes {
                 regions: regions.as_mut_ptr() as u64,
                 most: REGIONS as u64,
                 all_of: WRITTEN,
-                told: WRITTEN,
+                reported: WRITTEN,
                 ..Scan::default()
             };
             // SAFETY: the struct that this request takes, and room for as many regions as it says.
             let count = unsafe { libc::ioctl(self.pages.as_raw_fd(), SCAN, &raw mut scan) };
-            let Some(told) = usize::try_from(count).ok().and_then(|n| regions.get(..n)) else { return false };
-            for r in told {
+            let Some(found_regions) = usize::try_from(count).ok().and_then(|n| regions.get(..n)) else { return false };
+            for r in found_regions {
                 let page = |a: u64| (a.clamp(at, at + len) - at) as usize / PAGE as usize;
                 found.add(page(r.start), page(r.end));
             }
@@ -240,7 +240,7 @@ struct Range {
 #[derive(Debug)]
 struct State {
     /// For each user, by number, the pages not yet reported to it.
-    untold: BTreeMap<u64, Pages>,
+    unreported: BTreeMap<u64, Pages>,
     /// Pages that may still change: those found recently, and those found before.
     lately: Pages,
     before: Pages,
@@ -287,7 +287,7 @@ impl Range {
         let none = Pages::none((len / PAGE) as usize);
         let now = Instant::now();
         let state = State {
-            untold: BTreeMap::new(),
+            unreported: BTreeMap::new(),
             lately: none.clone(),
             before: none,
             turn: now + SOON,
@@ -306,7 +306,7 @@ impl Range {
         let Some(notes) = notes() else { return false };
         let mut found = Pages::none(self.pages());
         let whole = notes.take(self.at, self.len, &mut found);
-        state.untold.values_mut().for_each(|u| u.join(&found));
+        state.unreported.values_mut().for_each(|u| u.join(&found));
         let (now, reads) = (Instant::now(), notes.device_reads());
         if reads.is_none() || reads != state.device_reads {
             state.device_reads = reads;
@@ -342,7 +342,7 @@ impl Written {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let range = Range::join(at, len)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        lock(&range.state).untold.insert(number, Pages::none(range.pages()));
+        lock(&range.state).unreported.insert(number, Pages::none(range.pages()));
         Some(Written { range, number, trusted: None })
     }
 
@@ -359,8 +359,8 @@ impl Written {
             self.trusted = None;
             return false;
         }
-        let State { untold, lately, before, .. } = &mut *state;
-        let Some(mine) = untold.get_mut(&self.number) else { return false };
+        let State { unreported, lately, before, .. } = &mut *state;
+        let Some(mine) = unreported.get_mut(&self.number) else { return false };
         if self.trusted != Some(unseen) {
             mine.clear();
             self.trusted = Some(unseen);
@@ -380,7 +380,7 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        lock(&self.range.state).untold.remove(&self.number);
+        lock(&self.range.state).unreported.remove(&self.number);
     }
 }
 
@@ -418,7 +418,7 @@ mod tests {
         assert!(is_private(m.as_ptr() as u64, LEN as u64) && !is_private(m.as_ptr() as u64, 1 << 46));
     }
 
-    fn told(w: &mut Written) -> Option<Vec<usize>> {
+    fn taken(w: &mut Written) -> Option<Vec<usize>> {
         let mut pages = Vec::new();
         w.take(&mut pages).then_some(pages)
     }
@@ -426,7 +426,7 @@ mod tests {
     /// Waits until no page counts as recently written.
     fn rest(w: &mut Written) {
         let since = Instant::now();
-        while told(w) != Some(Vec::new()) {
+        while taken(w) != Some(Vec::new()) {
             // On a machine that reads files all the time it takes longer.
             assert!(since.elapsed() < 6 * LATE);
             std::thread::sleep(SOON / 4);
@@ -435,12 +435,12 @@ mod tests {
 
     // A single test, because unseen writers are counted for the whole process.
     #[test]
-    fn what_is_written_to_is_told() {
+    fn what_is_written_to_is_reported() {
         for arena in [true, false] {
             let m = if arena { memory(libc::MAP_SHARED, Some(HOST + (1 << 42))) } else { memory(libc::MAP_PRIVATE, None) };
             m[0] = 1;
             let (Some(mut a), Some(mut b)) = (begin(m), begin(m)) else { return };
-            assert_eq!((told(&mut a), told(&mut b)), (None, None), "all is unknown at first");
+            assert_eq!((taken(&mut a), taken(&mut b)), (None, None), "all is unknown at first");
             rest(&mut a);
             rest(&mut b);
             // A store, one of another thread, a system call, and reads, which change nothing.
@@ -448,22 +448,22 @@ mod tests {
             std::thread::scope(|s| drop(s.spawn(|| m[9 * 4096] = 1)));
             File::open("/dev/zero").unwrap().read_exact(&mut m[20 * 4096 - 1..20 * 4096 + 1]).unwrap();
             File::create("/dev/null").unwrap().write_all(m).unwrap();
-            assert_eq!(told(&mut a), Some(vec![5, 9, 19, 20]));
+            assert_eq!(taken(&mut a), Some(vec![5, 9, 19, 20]));
             m[30 * 4096] = 1;
-            assert_eq!(told(&mut a), Some(vec![5, 9, 19, 20, 30]), "they may change for some time");
-            assert_eq!(told(&mut b), Some(vec![5, 9, 19, 20, 30]), "each is told all");
+            assert_eq!(taken(&mut a), Some(vec![5, 9, 19, 20, 30]), "they may change for some time");
+            assert_eq!(taken(&mut b), Some(vec![5, 9, 19, 20, 30]), "each gets all");
             rest(&mut a);
-            assert_eq!(told(&mut b), Some(vec![]));
+            assert_eq!(taken(&mut b), Some(vec![]));
             for begins in [UnseenWriter::here, UnseenWriter::sharing] {
                 let writer = begins();
                 let everything = arena || std::ptr::eq(writer.0, &TO_ALL);
-                assert_eq!(told(&mut a).is_none(), everything);
+                assert_eq!(taken(&mut a).is_none(), everything);
                 drop(writer);
-                assert_eq!(told(&mut a).is_none(), everything, "once more after it");
-                assert_eq!(told(&mut a), Some(vec![]));
+                assert_eq!(taken(&mut a).is_none(), everything, "once more after it");
+                assert_eq!(taken(&mut a), Some(vec![]));
             }
             drop(UnseenWriter::here());
-            assert_eq!(told(&mut a), None, "it may have written between two looks");
+            assert_eq!(taken(&mut a), None, "it may have written between two looks");
         }
     }
 }

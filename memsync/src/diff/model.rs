@@ -170,10 +170,10 @@ fn run(regions: usize, most_pages: u64, mistake: Mistake, choices: &mut Choices)
     let nothing = to_send((&target.pages(), &target.hashes(&target.pages())), (&source.pages(), &source.hashes(&source.pages())));
     assert!(nothing.is_empty(), "a second round sends something");
     // The same memory in view.
-    let mut near = before.clone();
+    let mut copied = before.clone();
     let both: Vec<Region> = source.regions.iter().filter(|r| before.regions.contains(r)).copied().collect();
-    fetch(&source, &mut near, &Pages::of(both), mistake);
-    check(&source, &before, &near);
+    fetch(&source, &mut copied, &Pages::of(both), mistake);
+    check(&source, &before, &copied);
 }
 
 #[test]

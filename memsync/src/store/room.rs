@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What the system must keep: a fiftieth of all memory, but no more than this.
-const MOST_RESERVED: u64 = 1 << 30;
+const MAX_RESERVED: u64 = 1 << 30;
 
 /// Memory of this machine, or of the part of it to which the process is confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Memory {
 pub(super) fn free() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let all = of_groups(&groups, Path::new("/sys/fs/cgroup")).fold(of_machine()?, Memory::least);
-    Some(all.free.saturating_sub((all.total / 50).min(MOST_RESERVED)))
+    Some(all.free.saturating_sub((all.total / 50).min(MAX_RESERVED)))
 }
 
 fn of_machine() -> Option<Memory> {

@@ -99,10 +99,10 @@ fn what_is_parked_in_memory_comes_back() {
         assert!(first.bytes_sent < 2 * CHUNK as u64 + (4 << 20), "zeros do not travel: {first:?}");
         // The job goes on meanwhile.
         let changed = mixed(2);
-        let (told, there) = good(park(&changed, &store, verify));
-        assert_eq!((told.digest, told.regions, there.seal), (there.digest, 7, [0; 32]));
-        let (told, there) = good(resume(&store, &to, verify));
-        assert_eq!(told.digest, there.digest);
+        let (source, there) = good(park(&changed, &store, verify));
+        assert_eq!((source.digest, source.regions, there.seal), (there.digest, 7, [0; 32]));
+        let (source, there) = good(resume(&store, &to, verify));
+        assert_eq!(source.digest, there.digest);
         assert!(to.contents() == changed.contents());
     }
 }
@@ -137,8 +137,8 @@ fn memory_that_the_job_has_freed_takes_no_room_and_new_memory_is_zero() {
     let (first, store) = (mixed(5), Store::in_memory(u64::MAX));
     good(park(&first, &store, Verify::Skip));
     let second = Fake::new(&[(0x2000_1000_0000, 2 << 20, Kind::Chunk, 9), (0x2000_4000_0000, 4 << 20, Kind::Chunk, 1)]);
-    let (told, _) = good(park(&second, &store, Verify::Hash));
-    assert_eq!(told.bytes_sent, 4 << 20, "what both have is not sent again");
+    let (source, _) = good(park(&second, &store, Verify::Hash));
+    assert_eq!(source.bytes_sent, 4 << 20, "what both have is not sent again");
     let to = Fake::new(&[(0x2000_1000_0000, 2 << 20, Kind::Chunk, 7), (0x2000_4000_0000, 4 << 20, Kind::Chunk, 7)]);
     good(resume(&store, &to, Verify::Hash));
     assert!(to.contents() == second.contents());
@@ -159,9 +159,9 @@ fn pages_that_become_zero_again_leave_the_file() {
     let (_, there) = good(park(&zero, &store, Verify::Hash));
     let store = Store::open(&path, &there.seal).expect("complete");
     let to = Fake::new(&[(at, CHUNK, Kind::Chunk, 3)]);
-    let (told, _) = good(resume(&store, &to, Verify::Hash));
+    let (source, _) = good(resume(&store, &to, Verify::Hash));
     assert!(to.contents() == zero.contents());
-    assert_eq!(told.bytes_sent, CHUNK as u64, "the target had other bytes");
+    assert_eq!(source.bytes_sent, CHUNK as u64, "the target had other bytes");
 }
 
 /// A complete file of a job, with its seal.

@@ -3,6 +3,7 @@
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
 use super::stage::{Server, Stage};
+use crate::error::Error;
 use compare::{Mode, Places, Setup, Summary};
 use std::path::Path;
 use std::time::Duration;
@@ -22,16 +23,16 @@ pub(super) fn run(
     soft: bool,
     ask: Ask,
     figures: &mut Figures,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let size = if ask.quick || soft { "small" } else { "large" };
     let programs = match compare::executables(directory, &["--size", size], LIMIT) {
         Ok(programs) if !programs.is_empty() => programs,
         Ok(_) => {
-            figures.miss("apps", &format!("{} has no programs", directory.display()));
+            figures.miss("apps", format!("{} has no programs", directory.display()));
             return Ok(());
         }
         Err(why) => {
-            figures.miss("apps", &why);
+            figures.miss("apps", why);
             return Ok(());
         }
     };

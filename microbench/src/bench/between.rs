@@ -5,6 +5,7 @@ use super::figures::Figures;
 use super::paths::{Bench, Path};
 use super::table::Table;
 use crate::cases::size;
+use crate::error::Error;
 use models::fit::median;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ fn second(place: &str) -> String {
 }
 
 /// Measures all sizes on a path.
-fn measure(bench: &Bench<'_>, path: &Path, sizes: &[usize]) -> Result<Vec<Row>, String> {
+fn measure(bench: &Bench<'_>, path: &Path, sizes: &[usize]) -> Result<Vec<Row>, Error> {
     let count = if bench.ask.quick { "5" } else { "30" };
     let named: Vec<String> = sizes.iter().map(usize::to_string).collect();
     let args: Vec<&str> = ["between", "--count", count].into_iter().chain(named.iter().map(String::as_str)).collect();
@@ -31,7 +32,7 @@ fn measure(bench: &Bench<'_>, path: &Path, sizes: &[usize]) -> Result<Vec<Row>, 
     let mut rows = Vec::new();
     for bytes in sizes.iter().copied() {
         let answer = process.answer()?;
-        let seconds = |key: &str| -> Result<f64, String> {
+        let seconds = |key: &str| -> Result<f64, Error> {
             let ns = answer[key].as_array().ok_or_else(|| format!("it says {answer}"))?;
             Ok(median(&ns.iter().filter_map(Value::as_f64).map(|ns| ns / 1e9).collect::<Vec<f64>>()))
         };
@@ -42,7 +43,7 @@ fn measure(bench: &Bench<'_>, path: &Path, sizes: &[usize]) -> Result<Vec<Row>, 
 }
 
 /// Measures all paths, size by size.
-pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error> {
     let Bench { servers, others, ask, .. } = *bench;
     let (kib, mib) = (1 << 10, 1 << 20);
     let sizes: &[usize] =
@@ -62,13 +63,13 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
             .or_else(|_| measure(bench, &Path::at(name, &format!("{one},{two}")), sizes));
         match measured {
             Ok(more) => rows.extend(more),
-            Err(why) => figures.miss(&format!("peer on {name}"), &why),
+            Err(why) => figures.miss(&format!("peer on {name}"), why),
         }
     }
     show(&rows, bench.out, figures)
 }
 
-fn show(rows: &[Row], out: &std::path::Path, figures: &mut Figures) -> Result<(), String> {
+fn show(rows: &[Row], out: &std::path::Path, figures: &mut Figures) -> Result<(), Error> {
     let columns = ["bytes", "path", "ms", "GB/s", "by way of the program, ms", "GB/s"];
     let mut table = Table::new("Copies between two GPUs of a job", columns);
     for row in rows {

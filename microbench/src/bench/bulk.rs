@@ -7,6 +7,7 @@ use super::paths::{Bench, Path};
 use super::stage::{Process, Server, processor_seconds};
 use super::table::Table;
 use crate::cases::{Case, Memory::Pageable, size};
+use crate::error::Error;
 use models::fit::median;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ impl Row {
 }
 
 /// Times of one case, and processor time of both ends.
-fn copies(process: &mut Process, server: Option<&Server>, case: Case, ask: Ask) -> Result<(Vec<f64>, [f64; 2]), String> {
+fn copies(process: &mut Process, server: Option<&Server>, case: Case, ask: Ask) -> Result<(Vec<f64>, [f64; 2]), Error> {
     let used = |process: &Process| {
         let workers = server.map(Server::workers).unwrap_or_default();
         [processor_seconds(process.pid()), workers.into_iter().map(processor_seconds).sum()]
@@ -48,7 +49,7 @@ fn copies(process: &mut Process, server: Option<&Server>, case: Case, ask: Ask) 
 }
 
 /// Measures all paths and the control, size by size.
-pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error> {
     let Bench { stage, servers, others, controls, ask, out } = *bench;
     let mib = 1 << 20;
     let sizes: &[usize] = if ask.quick { &[mib, 8 * mib] } else { &[mib, 8 * mib, 64 * mib, 512 * mib] };
@@ -56,14 +57,13 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
     for path in others.remote(servers).into_iter().chain([Path::native()]) {
         match path.open(stage) {
             Ok(process) => clients.push((path.name, process)),
-            Err(why) => figures.miss(&format!("bulk on {}", path.name), &why),
+            Err(why) => figures.miss(&format!("bulk on {}", path.name), why),
         }
     }
     let ours = others.places.is_empty().then_some(&servers[0]);
     let mut rows = Vec::new();
     for bytes in sizes.iter().copied() {
         let count = if ask.quick { 5 } else { 20 };
-        let failed = |e: std::io::Error| format!("a control failed: {e}");
         for inward in [true, false] {
             let case = if inward { Case::In(Pageable, bytes) } else { Case::Out(Pageable, bytes) };
             for (path, process) in &mut clients {
@@ -74,18 +74,18 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
                         let processor = (ours.is_some() && job + workers >= 0.1).then(|| [job / all, workers / all]);
                         rows.push(Row { path: path.clone(), inward, bytes, seconds: median(&seconds), processor });
                     }
-                    Err(why) => figures.miss(&format!("{case} on {path}"), &why),
+                    Err(why) => figures.miss(&format!("{case} on {path}"), why),
                 }
             }
             let raw = if inward { controls.exchanges(count, 1, bytes as u64) } else { controls.fetches(count, bytes as u64) };
-            rows.push(Row { path: RAW.into(), inward, bytes, seconds: median(&raw.map_err(failed)?), processor: None });
+            rows.push(Row { path: RAW.into(), inward, bytes, seconds: median(&raw.map_err(Error::Control)?), processor: None });
         }
     }
     clients.into_iter().try_for_each(|(_, process)| process.finish())?;
     show(&rows, out, figures)
 }
 
-fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), String> {
+fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), Error> {
     let mut table = Table::new(
         "Large copies of pageable memory; processor time of the job and of its worker",
         ["copy", "path", "ms", "GB/s", "job, s/GB", "worker, s/GB"],

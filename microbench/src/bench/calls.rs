@@ -7,6 +7,7 @@ use super::report;
 use super::stage::Process;
 use super::times::Times;
 use crate::cases::{Case, Memory::*};
+use crate::error::Error;
 use crate::peer::Way;
 use models::Sample;
 use models::plot::{Plot, Series};
@@ -59,7 +60,7 @@ fn cases(ask: Ask) -> Vec<Case> {
 }
 
 /// Measures everything in rounds.
-pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error> {
     let Bench { stage, servers, others, controls, ask, out } = *bench;
     let mut clients = Vec::new();
     let paths = others.all(servers);
@@ -67,18 +68,17 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
         match path.open(stage) {
             Ok(process) => clients.push(Client { path: path.name.clone(), process, times: BTreeMap::new() }),
             Err(why) if path.name == "native" => return Err(why),
-            Err(why) => figures.miss(&path.name, &why),
+            Err(why) => figures.miss(&path.name, why),
         }
     }
     let cases = cases(ask);
     let (rounds, count, ms) = effort(ask);
     let mut pings: BTreeMap<&str, Times> = BTreeMap::new();
-    let failed = |e: std::io::Error| format!("a control failed: {e}");
     for round in 0..rounds {
         eprint!("\rcalls: round {} of {rounds} ", round + 1);
-        pings.entry("tcp").or_default().extend(controls.ping(Way::Tcp, 10 * count).map_err(failed)?);
-        pings.entry("unix").or_default().extend(controls.ping(Way::Unix, 10 * count).map_err(failed)?);
-        pings.entry("shared memory").or_default().extend(controls.shared(10 * count).map_err(failed)?);
+        pings.entry("tcp").or_default().extend(controls.ping(Way::Tcp, 10 * count).map_err(Error::Control)?);
+        pings.entry("unix").or_default().extend(controls.ping(Way::Unix, 10 * count).map_err(Error::Control)?);
+        pings.entry("shared memory").or_default().extend(controls.shared(10 * count).map_err(Error::Control)?);
         for case in &cases {
             // Each round begins with another path.
             clients.rotate_left(1);
@@ -170,7 +170,7 @@ fn goals(clients: &[Client], figures: &mut Figures) {
 }
 
 /// Bandwidth of copies by size.
-fn plot(clients: &[Client], out: &Path, figures: &mut Figures) -> Result<(), String> {
+fn plot(clients: &[Client], out: &Path, figures: &mut Figures) -> Result<(), Error> {
     for (name, wanted) in [("in", Pageable), ("pinned-in", Pinned), ("out", Pageable), ("pinned-out", Pinned)] {
         let inward = name.ends_with("in");
         let point = |(case, times): (&Case, &Times)| match case {

@@ -2,10 +2,12 @@
 
 use super::goals::Goal;
 use super::table::Table;
+use crate::error::Error;
 use models::Sample;
 use models::plot::{Plot, Series, draw};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The options.
@@ -39,7 +41,7 @@ impl Figures {
     }
 
     /// Draws a plot into the directory and keeps it for the report; without points there is none.
-    pub(super) fn plot(&mut self, out: &Path, name: &str, plot: &Plot<'_>, series: &[Series]) -> Result<(), String> {
+    pub(super) fn plot(&mut self, out: &Path, name: &str, plot: &Plot<'_>, series: &[Series]) -> Result<(), Error> {
         if series.iter().all(|s| s.points.is_empty()) {
             return Ok(());
         }
@@ -50,7 +52,7 @@ impl Figures {
     }
 
     /// Records that something is unavailable; the first reason is kept.
-    pub(super) fn miss(&mut self, what: &str, why: &str) {
-        self.absent.entry(what.to_owned()).or_insert_with(|| why.to_owned());
+    pub(super) fn miss(&mut self, what: &str, why: impl Display) {
+        self.absent.entry(what.to_owned()).or_insert_with(|| why.to_string());
     }
 }

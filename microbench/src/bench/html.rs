@@ -1,6 +1,7 @@
 //! The report: one HTML file with all tables and plots in it, which needs nothing else.
 
 use super::table::Table;
+use crate::error::Error;
 use std::path::{Path, PathBuf};
 
 const STYLE: &str = "body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1150px;padding:0 1em;color:#111;background:#fff}\
@@ -27,7 +28,7 @@ fn table(table: &Table) -> String {
 }
 
 /// Writes the report; returns where it is.
-pub(super) fn write(directory: &Path, about: &[String], tables: &[Table], plots: &[PathBuf]) -> Result<PathBuf, String> {
+pub(super) fn write(directory: &Path, about: &[String], tables: &[Table], plots: &[PathBuf]) -> Result<PathBuf, Error> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>mrcuda bench</title><style>{STYLE}</style></head>\n\
          <body><h1>mrcuda bench</h1>\n"
@@ -35,14 +36,14 @@ pub(super) fn write(directory: &Path, about: &[String], tables: &[Table], plots:
     about.iter().for_each(|line| page += &format!("<p>{}</p>\n", escape(line)));
     tables.iter().for_each(|t| page += &table(t));
     for plot in plots {
-        let svg = std::fs::read_to_string(plot).map_err(|e| format!("{}: {e}", plot.display()))?;
+        let svg = std::fs::read_to_string(plot).map_err(Error::file(plot))?;
         // Behind an XML declaration, if there is one.
         page += &svg[svg.find("<svg").unwrap_or(0)..];
         page.push('\n');
     }
     page += "</body></html>\n";
     let path = directory.join("report.html");
-    std::fs::write(&path, page).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, page).map_err(Error::file(&path))?;
     Ok(path)
 }
 

@@ -4,6 +4,7 @@
 use super::figures::{Ask, Figures};
 use super::goals::Goal;
 use super::times::Times;
+use crate::error::Error;
 use journal::{Record, Role, Writer};
 use models::Sample;
 use serde_json::json;
@@ -17,7 +18,7 @@ const TYPICAL: usize = 20;
 const ID: u16 = 1;
 
 /// Appends records of several lengths, many times.
-pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), Error> {
     let counts: &[u64] = match (ask.validation, ask.quick) {
         (false, false) => &[1_000, 10_000, 100_000],
         (false, true) => &[1_000, 10_000],
@@ -62,7 +63,7 @@ pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), String> {
         plan(&writer)?;
         times.extend([since.elapsed().as_nanos() as u64]);
         let since = Instant::now();
-        black_box(writer.copy_live().map_err(|e| e.to_string())?);
+        black_box(writer.copy_live()?);
         copies.extend([since.elapsed().as_nanos() as u64]);
     }
     let (ms, copy_ms) = (times.median() / 1e6, copies.median() / 1e6);
@@ -80,8 +81,8 @@ pub(super) fn run(ask: Ask, figures: &mut Figures) -> Result<(), String> {
 const LIVE: u64 = 100_000;
 
 /// A journal with live records of the kinds that programs have: memory, streams, functions of modules, and settings.
-fn live(count: u64) -> Result<Writer, String> {
-    let mut writer = Writer::in_memory().map_err(|e| e.to_string())?;
+fn live(count: u64) -> Result<Writer, Error> {
+    let mut writer = Writer::in_memory()?;
     let body = [7; TYPICAL];
     for seq in 1..=count {
         let (creates, uses, body, reply): (&[u64], &[u64], &[u8], &[u8]) = match seq % 4 {
@@ -92,16 +93,16 @@ fn live(count: u64) -> Result<Writer, String> {
         };
         let (id, role, setting) = ((seq % 4) as u16, Role::Plain, None);
         let record = Record { seq, id, role, setting, device: 0, creates, ends: None, uses, body, reply };
-        writer.append(&record).map_err(|e| e.to_string())?;
+        writer.append(&record)?;
     }
     Ok(writer)
 }
 
 /// What a plan counts: the live records, and of one kind their bytes.
-fn plan(writer: &Writer) -> Result<(u64, u64), String> {
+fn plan(writer: &Writer) -> Result<(u64, u64), Error> {
     let mut count = (0, 0);
     for record in writer.live() {
-        let record = record.map_err(|e| e.to_string())?;
+        let record = record?;
         count.0 += 1;
         if record.id == 0 {
             count.1 += record.body.len() as u64;
@@ -119,20 +120,20 @@ fn cpu_ns() -> u64 {
 }
 
 /// The least processor time of many runs, for machines that others use as well.
-pub(crate) fn least() -> Result<(), String> {
+pub(crate) fn least() -> Result<(), Error> {
     const RUNS: u64 = 40;
-    let best = |run: &mut dyn FnMut() -> Result<u64, String>| -> Result<f64, String> {
+    let best = |run: &mut dyn FnMut() -> Result<u64, Error>| -> Result<f64, Error> {
         let times = (0..RUNS).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
         Ok(times.into_iter().min().unwrap_or_default() as f64)
     };
-    let of = |count: u64| -> Result<f64, String> { Ok(best(&mut || append(count, TYPICAL, cpu_ns))? / count as f64) };
+    let of = |count: u64| -> Result<f64, Error> { Ok(best(&mut || append(count, TYPICAL, cpu_ns))? / count as f64) };
     let writer = live(LIVE)?;
-    let timed = |run: &dyn Fn() -> Result<(), String>| {
+    let timed = |run: &dyn Fn() -> Result<(), Error>| {
         let since = cpu_ns();
         run().map(|()| cpu_ns() - since)
     };
     let plan_ms = best(&mut || timed(&|| plan(&writer).map(drop)))? / 1e6;
-    let copy_ms = best(&mut || timed(&|| writer.copy_live().map(|copy| drop(black_box(copy))).map_err(|e| e.to_string())))? / 1e6;
+    let copy_ms = best(&mut || timed(&|| writer.copy_live().map(|copy| drop(black_box(copy))).map_err(Error::from)))? / 1e6;
     println!(
         "{}",
         json!({
@@ -151,9 +152,8 @@ const PATTERNS: [(&str, u64); 4] = [("load and unload", 0), ("windows of 1", 1),
 
 /// Nanoseconds for this many loads, each with a function, an attribute of it, and an unload of the oldest module when more than so many
 /// are loaded.
-fn loaded(loads: u64, window: u64) -> Result<u64, String> {
-    let failed = |e: journal::JournalError| e.to_string();
-    let mut writer = Writer::in_memory().map_err(failed)?;
+fn loaded(loads: u64, window: u64) -> Result<u64, Error> {
+    let mut writer = Writer::in_memory()?;
     let body = [7; LOADED];
     let since = Instant::now();
     for seq in 0..loads {
@@ -161,11 +161,11 @@ fn loaded(loads: u64, window: u64) -> Result<u64, String> {
         let mut put = |role, setting, creates: &[u64], ends, uses: &[u64]| {
             writer.append(&Record { seq, id: ID, role, setting, device: 0, creates, ends, uses, body: &body, reply: &[] })
         };
-        put(Role::Load, None, &[module], None, &[]).map_err(failed)?;
-        put(Role::Child, None, &[function], None, &[module]).map_err(failed)?;
-        put(Role::Plain, Some([function, 8]), &[], None, &[function]).map_err(failed)?;
+        put(Role::Load, None, &[module], None, &[])?;
+        put(Role::Child, None, &[function], None, &[module])?;
+        put(Role::Plain, Some([function, 8]), &[], None, &[function])?;
         if seq >= window {
-            put(Role::Plain, None, &[], Some(module - 2 * window), &[]).map_err(failed)?;
+            put(Role::Plain, None, &[], Some(module - 2 * window), &[])?;
         }
     }
     Ok(since.elapsed().as_nanos() as u64)
@@ -178,9 +178,8 @@ fn wall_ns() -> u64 {
 }
 
 /// Nanoseconds of a clock for this many records: objects are made, and half of them ended, as programs do.
-fn append(count: u64, length: usize, clock: fn() -> u64) -> Result<u64, String> {
-    let failed = |e: journal::JournalError| e.to_string();
-    let mut writer = Writer::in_memory().map_err(failed)?;
+fn append(count: u64, length: usize, clock: fn() -> u64) -> Result<u64, Error> {
+    let mut writer = Writer::in_memory()?;
     let body = vec![7; length];
     let since = clock();
     for seq in 1..=count {
@@ -198,7 +197,7 @@ fn append(count: u64, length: usize, clock: fn() -> u64) -> Result<u64, String> 
             body: &body,
             reply: &[],
         };
-        writer.append(&record).map_err(failed)?;
+        writer.append(&record)?;
     }
     Ok(clock() - since)
 }

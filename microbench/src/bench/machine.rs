@@ -1,6 +1,7 @@
 //! Describes the measured machine.
 
 use super::stage::Stage;
+use crate::error::Error;
 use models::Machine;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SOFT: &str = "softgpu";
 
 /// What it is; asks the driver itself for its GPU.
-pub(super) fn describe(stage: &Stage) -> Result<Machine, String> {
+pub(super) fn describe(stage: &Stage) -> Result<Machine, Error> {
     let mut client = stage.native(&["client"])?;
     let said = client.answer()?;
     client.finish()?;

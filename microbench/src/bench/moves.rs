@@ -9,6 +9,7 @@ use super::stage::{Server, Stage, home};
 use super::table::Table;
 use super::times::Times;
 use crate::cases::{Case, size};
+use crate::error::Error;
 use crate::peer::{Controls, Way, copy_bandwidth};
 use models::Sample;
 use models::fit::{median, one};
@@ -125,7 +126,7 @@ pub(super) fn run(
     ask: Ask,
     out: &Path,
     figures: &mut Figures,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let limit = Duration::from_secs(ask.seconds);
     let loads = loads(ask);
     // The first tour on a machine finds everything cold, once: no model is about that.
@@ -139,7 +140,7 @@ pub(super) fn run(
         for (number, load) in loads.iter().enumerate() {
             if start.elapsed() > limit {
                 if pass == 0 {
-                    figures.miss("moves", &format!("only {number} of {} loads fitted into {} s", loads.len(), ask.seconds));
+                    figures.miss("moves", format!("only {number} of {} loads fitted into {} s", loads.len(), ask.seconds));
                 }
                 break 'passes;
             }
@@ -147,13 +148,13 @@ pub(super) fn run(
             raw(stage, controls, ask, &mut widths)?;
             match job(stage, servers, *load, Memory::Copied, start + limit, figures) {
                 Ok(more) => moved.extend(more),
-                Err(why) => figures.miss(&format!("moves of {} MiB in {} regions", load.mib, load.regions), &why),
+                Err(why) => figures.miss(&format!("moves of {} MiB in {} regions", load.mib, load.regions), why),
             }
         }
     }
     eprintln!();
     if moved.is_empty() {
-        return Err("no job could be moved".to_owned());
+        return Err(Error::Found("no job could be moved".to_owned()));
     }
     figures.table(table("Moves, phases in milliseconds", &moved));
     // Between places of one GPU, which the models do not describe.
@@ -165,7 +166,7 @@ pub(super) fn run(
     match handed {
         Ok(all) => figures
             .table(table("Moves that hand memory over, phases in milliseconds", &all.into_iter().flatten().collect::<Vec<_>>())),
-        Err(why) => figures.miss("moves that hand memory over", &why),
+        Err(why) => figures.miss("moves that hand memory over", why),
     }
     let limits: BTreeMap<String, f64> = widths.iter().map(|(name, all)| (name.clone(), median(all))).collect();
     let mut raw = Table::new("Raw bandwidth, GB/s", ["way", "GB/s"]);
@@ -186,11 +187,11 @@ pub(super) fn run(
 }
 
 /// What sockets carry and the GPU copies, just before a job.
-fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<String, Vec<f64>>) -> Result<(), String> {
+fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<String, Vec<f64>>) -> Result<(), Error> {
     let bytes = if ask.quick { 16 << 20 } else { 256 << 20 };
     for (way, name) in [(Way::Tcp, "tcp"), (Way::Unix, "unix")] {
         for width in WIDTHS {
-            let n = controls.bandwidth(way, width, bytes).map_err(|e| format!("a control failed: {e}"))?;
+            let n = controls.bandwidth(way, width, bytes).map_err(Error::Control)?;
             widths.entry(format!("{name}, {width} connections")).or_default().push(n);
         }
     }
@@ -201,7 +202,7 @@ fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<Strin
     let answer = client.ask(&format!("{} 20 500", Case::Inside(bytes as usize)))?;
     let times: Vec<f64> = answer["ns"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
     if times.is_empty() {
-        return Err(format!("a control failed: the GPU does not copy: {answer}"));
+        return Err(Error::Found(format!("a control failed: the GPU does not copy: {answer}")));
     }
     widths.entry(ON_GPU.into()).or_default().push(bytes as f64 / median(&times) * 1e9);
     client.finish()?;
@@ -223,7 +224,7 @@ fn job(
     memory: Memory,
     until: Instant,
     figures: &mut Figures,
-) -> Result<Vec<Moved>, String> {
+) -> Result<Vec<Moved>, Error> {
     let stop = stage.directory.join("stop");
     // There from the job before.
     let _ = std::fs::remove_file(&stop);
@@ -254,10 +255,10 @@ fn job(
                 }
                 asked = to;
             }
-            Err(why) => figures.miss(&format!("moves {}", form::way(&asked, &to)), &why),
+            Err(why) => figures.miss(&format!("moves {}", form::way(&asked, &to)), why),
         }
     }
-    std::fs::write(&stop, "").map_err(|e| e.to_string())?;
+    std::fs::write(&stop, "")?;
     let end = job.answer()?;
     job.finish().map_err(|why| format!("{why}: {end}"))?;
     Ok(moved)
@@ -338,7 +339,7 @@ fn goals(moved: &[Moved], samples: &[Sample], limits: &BTreeMap<String, f64>, fi
 }
 
 /// Copies and pauses by the bytes that a job keeps.
-fn plot(samples: &[Sample], out: &Path, figures: &mut Figures) -> Result<(), String> {
+fn plot(samples: &[Sample], out: &Path, figures: &mut Figures) -> Result<(), Error> {
     for (what, term, title) in [
         ("memsync", "bytes", "First copy while the job works"),
         ("downtime", "held", "Downtime"),

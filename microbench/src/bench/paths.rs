@@ -2,6 +2,7 @@
 
 use super::figures::Ask;
 use super::stage::{Process, Server, Stage, home};
+use crate::error::Error;
 use crate::peer::Controls;
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ impl Path {
     }
 
     /// Ourselves by this way. `env` is for jobs only.
-    pub(super) fn start(&self, stage: &Stage, args: &[&str], env: &[(&str, &str)]) -> Result<Process, String> {
+    pub(super) fn start(&self, stage: &Stage, args: &[&str], env: &[(&str, &str)]) -> Result<Process, Error> {
         match &self.driver {
             Driver::Native => stage.native(args),
             Driver::Against(library) => stage.with_driver(args, library),
@@ -47,7 +48,7 @@ impl Path {
     }
 
     /// Ourselves by this way, ready to be asked.
-    pub(super) fn open(&self, stage: &Stage) -> Result<Process, String> {
+    pub(super) fn open(&self, stage: &Stage) -> Result<Process, Error> {
         let mut process = self.start(stage, &["client"], &[])?;
         process.answer()?;
         if let Driver::At(_, Some(to)) = &self.driver {

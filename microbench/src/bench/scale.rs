@@ -4,6 +4,7 @@ use super::figures::Figures;
 use super::paths::{Bench, Path};
 use super::stage::{Process, Server, Stage, private_bytes};
 use super::table::Table;
+use crate::error::Error;
 use models::plot::{Plot, Series};
 use serde_json::{Value, json};
 use std::path;
@@ -21,7 +22,7 @@ struct Row {
 }
 
 /// Lets all of them make calls at the same time.
-fn together(processes: &mut [Process]) -> Result<[f64; 2], String> {
+fn together(processes: &mut [Process]) -> Result<[f64; 2], Error> {
     processes.iter_mut().try_for_each(|p| p.tell("go"))?;
     let mut sum = [0.0; 2];
     for process in processes {
@@ -37,7 +38,7 @@ fn mean(pids: &[u32]) -> f64 {
     pids.iter().map(|pid| private_bytes(*pid) as f64).sum::<f64>() / pids.len().max(1) as f64
 }
 
-fn row(stage: &Stage, path: &Path, ours: Option<&Server>, (clients, count, ms): (bool, u32, u64)) -> Result<Row, String> {
+fn row(stage: &Stage, path: &Path, ours: Option<&Server>, (clients, count, ms): (bool, u32, u64)) -> Result<Row, Error> {
     let (processes, threads) = if clients { (count, 1) } else { (1, count) };
     let args = ["many", "--threads", &threads.to_string(), "--ms", &ms.to_string()];
     let warm = ours.map(Server::workers).unwrap_or_default();
@@ -55,7 +56,7 @@ fn row(stage: &Stage, path: &Path, ours: Option<&Server>, (clients, count, ms): 
 }
 
 /// Measures powers of two of threads and of clients.
-pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error> {
     let Bench { stage, servers, others, controls, ask, out } = *bench;
     let counts: &[u32] = if ask.quick { &[1, 4] } else { &[1, 2, 4, 8, 16, 32, 64] };
     let ms = if ask.quick { 100 } else { 1000 };
@@ -67,13 +68,12 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
                 match row(stage, &path, ours, (clients, count, ms)) {
                     Ok(row) => rows.push(row),
                     Err(why) => {
-                        figures.miss(&format!("{count} {} on {}", if clients { "clients" } else { "threads" }, path.name), &why)
+                        figures.miss(&format!("{count} {} on {}", if clients { "clients" } else { "threads" }, path.name), why)
                     }
                 }
             }
         }
-        let raw =
-            controls.pings_a_second(count, if ask.quick { 200 } else { 5000 }).map_err(|e| format!("a control failed: {e}"))?;
+        let raw = controls.pings_a_second(count, if ask.quick { 200 } else { 5000 }).map_err(Error::Control)?;
         rows.push(Row {
             path: "raw tcp".into(),
             clients: true,
@@ -86,7 +86,7 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
     show(&rows, out, figures)
 }
 
-fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), String> {
+fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), Error> {
     let mut table = Table::new(
         "Threads of a client, clients of a server: together, twenty launches and a wait again and again",
         ["path", "count", "of", "launches/s", "waits/s", "job, MiB", "worker, MiB"],

@@ -1,6 +1,7 @@
 //! Processes of a benchmark: servers, jobs, clients; all with a separate runtime directory and token, all ended with
 //! it.
 
+use crate::error::Error;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -27,10 +28,10 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// `token`: that of servers that run already; otherwise the servers of this stage get one of their own.
-    pub(crate) fn new(mrcuda: &Path, driver: &Path, token: Option<PathBuf>) -> Result<Stage, String> {
+    pub(crate) fn new(mrcuda: &Path, driver: &Path, token: Option<PathBuf>) -> Result<Stage, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = std::env::temp_dir().join(format!("mrb-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(Error::file(&directory))?;
         let own = std::env::current_exe().map_err(|e| format!("cannot find our own program: {e}"))?;
         let token = token.unwrap_or_else(|| directory.join("token"));
         Ok(Stage { directory, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned() })
@@ -62,12 +63,12 @@ impl Stage {
     }
 
     /// Ourselves, on the driver itself.
-    pub(crate) fn native(&self, args: &[&str]) -> Result<Process, String> {
+    pub(crate) fn native(&self, args: &[&str]) -> Result<Process, Error> {
         self.with_driver(args, &self.driver)
     }
 
     /// Ourselves, on any driver.
-    pub(crate) fn with_driver(&self, args: &[&str], driver: &Path) -> Result<Process, String> {
+    pub(crate) fn with_driver(&self, args: &[&str], driver: &Path) -> Result<Process, Error> {
         let mut command = Command::new(&self.own);
         self.dress(&mut command);
         command.args(args).arg("--driver").arg(driver);
@@ -75,14 +76,14 @@ impl Stage {
     }
 
     /// Ourselves, without any driver.
-    pub(crate) fn plain(&self, args: &[&str]) -> Result<Process, String> {
+    pub(crate) fn plain(&self, args: &[&str]) -> Result<Process, Error> {
         let mut command = Command::new(&self.own);
         command.args(args);
         Process::start(command, "the peer")
     }
 
     /// Ourselves, under `mrcuda run`, beginning at a place.
-    pub(crate) fn job(&self, place: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Process, String> {
+    pub(crate) fn job(&self, place: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Process, Error> {
         let mut command = self.mrcuda();
         command.envs(env.iter().copied()).arg("run");
         if place != "local" {
@@ -93,7 +94,7 @@ impl Stage {
     }
 
     /// A server on a free TCP port and on a Unix socket.
-    pub(crate) fn server(&self, name: &str) -> Result<Server, String> {
+    pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {
         let socket = self.directory.join(name);
         let mut command = self.mrcuda();
         // Programs that are started one after the other each find a worker ready.
@@ -110,12 +111,11 @@ impl Stage {
     }
 
     /// Moves a job; the report. A refusal is an error with its reason.
-    pub(crate) fn migrate(&self, pid: u32, to: &str) -> Result<Value, String> {
-        let output =
-            self.mrcuda().args(["migrate", &pid.to_string(), "--to", to, "--json"]).output().map_err(|e| e.to_string())?;
+    pub(crate) fn migrate(&self, pid: u32, to: &str) -> Result<Value, Error> {
+        let output = self.mrcuda().args(["migrate", &pid.to_string(), "--to", to, "--json"]).output()?;
         let report: Value =
             serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-        if report["ok"] == true { Ok(report) } else { Err(report["reason"].as_str().unwrap_or("no reason was given").to_owned()) }
+        if report["ok"] == true { Ok(report) } else { Err(report["reason"].as_str().unwrap_or("no reason was given").into()) }
     }
 }
 
@@ -176,11 +176,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(mut command: Command, name: &str) -> Result<Process, String> {
+    fn start(mut command: Command, name: &str) -> Result<Process, Error> {
         let failed = |e| format!("cannot start {name}: {e}");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
         let (out, err) = (child.stdout.take().map(read), child.stderr.take().map(read));
-        let (Some(lines), Some(errors)) = (out, err) else { return Err(format!("{name} has no output")) };
+        let (Some(lines), Some(errors)) = (out, err) else { return Err(Error::Found(format!("{name} has no output"))) };
         Ok(Process { input: child.stdin.take(), child, lines, errors, name: name.to_owned() })
     }
 
@@ -190,26 +190,26 @@ impl Process {
     }
 
     /// The next line; an error if it ends or says nothing for too long.
-    pub(crate) fn line(&mut self) -> Result<String, String> {
+    pub(crate) fn line(&mut self) -> Result<String, Error> {
         self.lines.recv_timeout(LIMIT).map_err(|_| {
             // Of several words the first is the cause.
-            match self.errors.recv_timeout(Duration::from_millis(100)) {
+            Error::Found(match self.errors.recv_timeout(Duration::from_millis(100)) {
                 Ok(why) => {
                     ["mrcuda: ", "microbench: ", "error: "].iter().fold(&why[..], |w, p| w.trim_start_matches(p)).to_owned()
                 }
                 Err(_) => format!("{} exited, or did not answer within {LIMIT:?}", self.name),
-            }
+            })
         })
     }
 
     /// The next line as JSON.
-    pub(crate) fn answer(&mut self) -> Result<Value, String> {
+    pub(crate) fn answer(&mut self) -> Result<Value, Error> {
         let line = self.line()?;
-        serde_json::from_str(&line).map_err(|_| format!("{} says `{line}`", self.name))
+        serde_json::from_str(&line).map_err(|_| Error::Found(format!("{} says `{line}`", self.name)))
     }
 
     /// Sends a line.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), String> {
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Error> {
         let input = self.input.as_mut().ok_or("its input is closed")?;
         // If it has ended, reading returns the reason.
         let _ = writeln!(input, "{line}").and_then(|()| input.flush());
@@ -217,16 +217,16 @@ impl Process {
     }
 
     /// Sends a line and reads one.
-    pub(crate) fn ask(&mut self, line: &str) -> Result<Value, String> {
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Value, Error> {
         self.tell(line)?;
         self.answer()
     }
 
     /// Waits for its end; an error if that is not success.
-    pub(crate) fn finish(mut self) -> Result<(), String> {
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.input = None;
-        let status = self.child.wait().map_err(|e| e.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", self.name)) }
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(Error::Found(format!("{} ended with {status}", self.name))) }
     }
 }
 
@@ -253,14 +253,14 @@ impl Drop for Process {
 
 /// Lines as they come; the thread reads to the end, so that the process never waits for a reader.
 fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             // There may be no listener any more.
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
-    told
+    receiver
 }
 
 /// The first server's GPU, over TLS: where jobs begin.

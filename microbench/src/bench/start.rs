@@ -4,11 +4,12 @@ use super::figures::Figures;
 use super::paths::Bench;
 use super::table::Table;
 use super::times::Times;
+use crate::error::Error;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
 /// Starts programs in turns.
-pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String> {
+pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error> {
     let Bench { stage, servers, others, ask, .. } = *bench;
     let rounds = if ask.quick { 2 } else { 5 };
     let paths = others.starting(servers);
@@ -24,7 +25,7 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), String
             };
             match first() {
                 Ok(took) => times.extend([took.as_nanos() as u64]),
-                Err(why) => figures.miss(&format!("start on {}", path.name), &why),
+                Err(why) => figures.miss(&format!("start on {}", path.name), why),
             }
         }
     }

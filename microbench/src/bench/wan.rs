@@ -9,6 +9,7 @@ use super::goals::Goal;
 use super::paths::Path;
 use super::stage::Stage;
 use super::table::Table;
+use crate::error::Error;
 use crate::link::{Proxy, Shape};
 use crate::peer::Controls;
 use models::plot::{Plot, Series};
@@ -61,7 +62,7 @@ struct Run {
     sent: Sent,
 }
 
-fn run_once(stage: &Stage, place: &str, steps: u32) -> Result<Run, String> {
+fn run_once(stage: &Stage, place: &str, steps: u32) -> Result<Run, Error> {
     let log = stage.directory.join("wan.log");
     // The log is appended to.
     let _ = std::fs::remove_file(&log);
@@ -74,7 +75,7 @@ fn run_once(stage: &Stage, place: &str, steps: u32) -> Result<Run, String> {
     process.finish()?;
     let ns = answer["ns"].as_array().ok_or_else(|| format!("it says {answer}"))?;
     let seconds: Vec<f64> = ns.iter().filter_map(Value::as_f64).map(|ns| ns / 1e9).collect();
-    let log = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let log = std::fs::read_to_string(&log).map_err(Error::file(&log))?;
     Ok(Run { start: all - seconds.iter().sum::<f64>(), step: least(&seconds), sent: sent(&log) })
 }
 
@@ -97,7 +98,7 @@ pub(super) fn run(
     ask: Ask,
     out: &path::Path,
     figures: &mut Figures,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let Some((address, gpu)) = place.map(|p| p.rsplit_once('/').unwrap_or((p, "0"))) else {
         figures.miss("wan", "no place is reached over TCP");
         return Ok(());
@@ -133,14 +134,14 @@ pub(super) fn run(
             start_expected: start0 + (GREETING + first.waits) * trip + first.bytes / bandwidth,
             step: few.step.min(many.step),
             step_expected: step0 + step.waits * trip + step.bytes / bandwidth,
-            raw: least(&raw.map_err(|e| format!("a control failed: {e}"))?),
+            raw: least(&raw.map_err(Error::Control)?),
         });
     }
     eprintln!();
     show(&rows, step, first, links, out, figures)
 }
 
-fn show(rows: &[Row], step: Sent, first: Sent, links: &Links, out: &path::Path, figures: &mut Figures) -> Result<(), String> {
+fn show(rows: &[Row], step: Sent, first: Sent, links: &Links, out: &path::Path, figures: &mut Figures) -> Result<(), Error> {
     let rate = links.rate.map_or_else(|| "no limit of the rate".to_owned(), |bits| format!("{:.1} Mbit/s", bits as f64 / 1e6));
     let mut table = Table::new(
         format!(

@@ -357,16 +357,16 @@ impl Pool {
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread its end would not be waited for.
         let (log, workers, ending) = (self.log, self.workers.clone(), self.ending.clone());
-        let (give, given) = mpsc::channel::<(Arc<Worker>, Child)>();
+        let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
-            if let Ok((worker, child)) = given.recv() {
+            if let Ok((worker, child)) = child_receiver.recv() {
                 watch(&worker, child, (&workers, &ending), log, heard);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
-        let (named, name) = mpsc::channel::<u32>();
+        let (pid_sender, pid_receiver) = mpsc::channel::<u32>();
         let passed = move || {
-            if let Ok(pid) = name.recv() {
+            if let Ok(pid) = pid_receiver.recv() {
                 let limited = RateLimitedLog::new(log, "lines of a worker");
                 pass_on(output, &|line| limited.say(&format!("worker {pid}: {line}")));
             }
@@ -387,7 +387,7 @@ impl Pool {
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
-        let _ = (named.send(worker.pid), give.send((worker.clone(), child)));
+        let _ = (pid_sender.send(worker.pid), child_sender.send((worker.clone(), child)));
         let start = Start {
             driver,
             gpu,
@@ -509,9 +509,9 @@ fn watch(
 }
 
 /// Waits for the end of a worker whose channel is closed; kills it on timeout.
-fn reap(child: &mut Child, patience: impl Fn() -> Duration) -> io::Result<ExitStatus> {
+fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatus> {
     let since = Instant::now();
-    while since.elapsed() < patience() {
+    while since.elapsed() < limit() {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }

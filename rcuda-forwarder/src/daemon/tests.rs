@@ -6,7 +6,7 @@ use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
 use crate::handshake::Trust;
-use crate::link::{Credentials, Landing, Link, LinkError, Patience, Transport, bulk_connect};
+use crate::link::{Credentials, Landing, Link, LinkError, TimeLimits, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
@@ -258,10 +258,10 @@ fn who_is_to_be_called_hears_of_a_lost_worker() {
     let s = Scene::new();
     let link = s.link(0);
     kernel(&link, 3, 60_000_000);
-    let (told, heard) = std::sync::mpsc::channel();
-    link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], move |answer| told.send(answer).unwrap()).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], move |answer| sender.send(answer).unwrap()).unwrap();
     link.send(fake::PANIC, &[]).unwrap();
-    assert!(heard.recv_timeout(Duration::from_secs(20)).unwrap().is_err());
+    assert!(receiver.recv_timeout(Duration::from_secs(20)).unwrap().is_err());
     assert!(link.request_then(id::STREAM_SYNC, &[&3u64.to_le_bytes()], |_| panic!("not called")).is_err());
 }
 
@@ -378,8 +378,8 @@ fn a_lost_client_frees_the_worker_whatever_it_does() {
 #[test]
 fn a_silent_worker_is_lost() {
     let s = Scene::new();
-    let patience = Patience { silence: Duration::from_millis(2500), ..Patience::default() };
-    let link = Link::connect_with(&s.at(0), Some(&s.credentials), &hello(), None, patience).unwrap();
+    let limits = TimeLimits { silence: Duration::from_millis(2500), ..TimeLimits::default() };
+    let link = Link::connect_with(&s.at(0), Some(&s.credentials), &hello(), None, limits).unwrap();
     let waiting = link.request(fake::STUCK, &[&3500u64.to_le_bytes()]).unwrap();
     assert_eq!(waiting.wait().unwrap().0, code::SUCCESS, "a busy worker is not silent");
     let worker = nix::unistd::Pid::from_raw(pid(&link));
@@ -526,7 +526,7 @@ fn memory_goes_from_worker_to_worker() {
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {
             let a = scope.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
-            let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true });
+            let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true });
             (a.join().unwrap().unwrap(), b.unwrap())
         });
         let (ControlReply::Round(a), ControlReply::Round(b)) = (a, b) else { panic!() };
@@ -536,7 +536,7 @@ fn memory_goes_from_worker_to_worker() {
     source.control(&Control::HangUp { ticket }).unwrap();
     assert!(reason(source.control(&Control::RoundSource { ticket, tell: false })).contains("not known"));
     assert!(
-        target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }).is_err(),
+        target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }).is_err(),
         "the other end has hung up"
     );
     // A job's own process can be an end, too.
@@ -544,7 +544,8 @@ fn memory_goes_from_worker_to_worker() {
     let mut streams = bulk_connect(&t.unix(1), &ticket, 2).unwrap();
     target.control(&Control::Accept { ticket }).unwrap();
     thread::scope(|scope| {
-        let done = scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
+        let done =
+            scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }));
         for stream in &mut streams {
             stream.write_all(&vec![9; fake::MEMORY / 2]).unwrap();
         }
@@ -558,8 +559,8 @@ fn memory_goes_from_worker_to_worker() {
         let mut streams = bulk_connect(&t.at(1), &ticket, 4).unwrap();
         target.control(&Control::Accept { ticket }).unwrap();
         thread::scope(|scope| {
-            let done =
-                scope.spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, near: true }));
+            let done = scope
+                .spawn(|| target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }));
             for (number, stream) in (0..).zip(&mut streams) {
                 scope.spawn(move || stream.write_all(&vec![number; fake::MEMORY / 4]));
             }

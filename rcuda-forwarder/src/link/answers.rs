@@ -2,9 +2,9 @@
 //! thread does. Another thread watches the socket beside the memory, which is closed when the worker ends.
 
 use super::common::Common;
-use super::patience::Silence;
 use super::receive::silent;
 use super::replies::Waiter;
+use super::time_limits::Silence;
 use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::inbox::Inbox;
@@ -109,7 +109,7 @@ impl Answers {
 impl CallTransport for Answers {
     /// The worker takes the calls itself: watches whether it exists and sends heartbeats.
     fn send_all(&self, common: &Common) {
-        let limit = common.patience.silence;
+        let limit = common.limits.silence;
         let (mut seen, mut silence) = (0, Silence::new(limit));
         let why = loop {
             if common.conn.wait_gone(silence.interval()) {

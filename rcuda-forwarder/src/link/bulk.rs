@@ -27,7 +27,7 @@ mod own;
 const COMMANDS: usize = 512;
 
 /// How long a copy waits for room in its stream while no bytes of the copies there are carried: the stream may wait for a later call.
-const PATIENCE: Duration = Duration::from_millis(2);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Called for bytes of a copy to the device before they are sent: their range in the copy.
 pub type BeforeSent = Arc<dyn Fn(Range<u64>) + Send + Sync>;
@@ -162,15 +162,15 @@ impl Table {
 pub(super) struct Bulk {
     table: Mutex<Table>,
     changed: Condvar,
-    /// See [`PATIENCE`].
-    patience: Duration,
+    /// See [`ROOM_TIMEOUT`].
+    room_timeout: Duration,
     /// The file for the regions of the worker's staging areas, where the worker maps it too.
     regions: OnceLock<Mapped>,
 }
 
 impl Default for Bulk {
     fn default() -> Bulk {
-        Bulk { table: Mutex::default(), changed: Condvar::new(), patience: PATIENCE, regions: OnceLock::new() }
+        Bulk { table: Mutex::default(), changed: Condvar::new(), room_timeout: ROOM_TIMEOUT, regions: OnceLock::new() }
     }
 }
 
@@ -192,7 +192,7 @@ impl Bulk {
                 return None;
             }
             let stands = |t: &mut Table| !t.is_shut && t.under_way(memory.stream) == before;
-            let waited = self.changed.wait_timeout_while(t, self.patience, stands);
+            let waited = self.changed.wait_timeout_while(t, self.room_timeout, stands);
             let (after, limit) = waited.unwrap_or_else(PoisonError::into_inner);
             t = after;
             if limit.timed_out() {

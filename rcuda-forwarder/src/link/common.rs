@@ -2,8 +2,8 @@
 
 use super::bulk::Bulk;
 use super::host_mirror::Alike;
-use super::patience::Patience;
 use super::replies::Replies;
+use super::time_limits::TimeLimits;
 use crate::conn::Conn;
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
@@ -59,7 +59,7 @@ pub(super) struct Common {
     pub(super) texts: Mutex<Texts>,
     pub(super) alike: Alike,
     pub(super) bulk: Bulk,
-    pub(super) patience: Patience,
+    pub(super) limits: TimeLimits,
 }
 
 impl Common {

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Maximum number of lines of one message, which goes through the ring.
 const LINES: usize = 1600;
 /// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
-const MOST_ON_THEIR_WAY: usize = 1 << 16;
+const MAX_LINES_IN_FLIGHT: usize = 1 << 16;
 
 /// In place of a message's number: found, and not sent yet.
 const NOT_YET: u64 = u64::MAX;
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Alike {
 struct State {
     twins: Twins,
     /// Number of messages sent.
-    told: u64,
+    messages: u64,
     /// Changes that the worker may not have applied: number of the message, then lines and masks of their bytes in
     /// order.
     on_their_way: VecDeque<(u64, Vec<(u64, u64)>)>,
@@ -58,7 +58,7 @@ struct State {
 
 impl Default for State {
     fn default() -> State {
-        State { twins: Twins::of_job(), told: 0, on_their_way: VecDeque::new() }
+        State { twins: Twins::of_job(), messages: 0, on_their_way: VecDeque::new() }
     }
 }
 
@@ -201,7 +201,7 @@ impl State {
     /// Finds changes. From now on the worker's changes of these bytes are ignored.
     fn look(&mut self) -> (Vec<Line>, bool) {
         let (lines, whole) = self.twins.collect();
-        if lines.len() <= MOST_ON_THEIR_WAY {
+        if lines.len() <= MAX_LINES_IN_FLIGHT {
             self.expect(NOT_YET, &lines);
         }
         (lines, whole)
@@ -210,11 +210,11 @@ impl State {
     /// Records that lines, which are all that have been found, are about to be sent, in messages of [`LINES`].
     fn note(&mut self, lines: &[Line]) {
         self.on_their_way.retain(|(number, _)| *number != NOT_YET);
-        let few = lines.len() <= MOST_ON_THEIR_WAY;
+        let few = lines.len() <= MAX_LINES_IN_FLIGHT;
         for some in lines.chunks(LINES) {
-            self.told += 1;
+            self.messages += 1;
             if few {
-                self.expect(self.told, some);
+                self.expect(self.messages, some);
             }
         }
     }

@@ -69,7 +69,7 @@ fn work(conn: Conn, mut random: Random) -> u64 {
 
 /// What a thread of the program does: calls of all kinds, whose answers it checks. Returns whether the link was lost.
 fn call(link: &Link, mut random: Random, wrong: &AtomicUsize) -> bool {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (mut asked, mut is_lost) = (0, false);
     for _ in 0..CALLS {
         let most = if random.below(200) == 0 { 50_000 } else { 300 };
@@ -92,10 +92,10 @@ fn call(link: &Link, mut random: Random, wrong: &AtomicUsize) -> bool {
                 Err(_) => true,
             },
             2 => {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 let then = move |answer: Result<(Code, Vec<u8>), Lost>| {
                     let right = answer.as_ref().map_or(true, |a| *a == (code::SUCCESS, expected));
-                    tell.send((right, answer.is_err())).unwrap();
+                    sender.send((right, answer.is_err())).unwrap();
                 };
                 let begun = link.request_then(WORKS, &parts, then);
                 asked += usize::from(begun.is_ok());
@@ -125,12 +125,12 @@ fn call(link: &Link, mut random: Random, wrong: &AtomicUsize) -> bool {
     }
     // Each that was begun is called, once.
     for _ in 0..asked {
-        let (right, lost) = told.recv().unwrap();
+        let (right, lost) = receiver.recv().unwrap();
         wrong.fetch_add(usize::from(!right), Ordering::SeqCst);
         is_lost |= lost;
     }
-    drop(tell);
-    assert!(told.recv().is_err(), "one was called twice");
+    drop(sender);
+    assert!(receiver.recv().is_err(), "one was called twice");
     is_lost
 }
 
@@ -141,8 +141,8 @@ fn exchange(seed: u64, breaks: bool) {
     let mut network = Network::new(seed);
     let by = if network.random().below(2) == 0 { By::Plain } else { By::Tls };
     let (ours, theirs) = connect(&mut network, by, breaks.then_some(THREADS * CALLS * 500));
-    let patience = Patience { silence: Duration::from_secs(300), ..Patience::default() };
-    let link = Link::start(ours, server(), info(), patience, Transport::Tcp, None).unwrap();
+    let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
+    let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
     link.set_fault_hook(|fault| assert_eq!(fault.id, FAILS));
     let wrong = AtomicUsize::new(0);
     let (lost, read) = thread::scope(|s| {
@@ -191,8 +191,8 @@ fn who_waits_for_room_in_the_ring_returns_when_the_connection_ends() {
         to_its_end(seed, move || {
             let mut network = Network::new(seed);
             let (ours, theirs) = connect(&mut network, By::Plain, None);
-            let patience = Patience { silence: Duration::from_secs(300), ..Patience::default() };
-            let link = Link::start(ours, server(), info(), patience, Transport::Tcp, None).unwrap();
+            let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
+            let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
             thread::scope(|s| {
                 // Nothing is read, so that the ring fills up.
                 let fill = || while link.send(WORKS, &[&[1; 100]]).is_ok() {};

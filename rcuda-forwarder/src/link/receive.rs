@@ -2,8 +2,8 @@
 
 use super::bulk::write_registered;
 use super::common::{Common, Fault};
-use super::patience::Silence;
 use super::replies::Landing;
+use super::time_limits::Silence;
 use crate::conn::Conn;
 use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
@@ -55,8 +55,8 @@ fn nonsense(what: &str) -> io::Error {
 }
 
 /// Maximum bytes of one message with text, and of one with changes of host memory.
-const MOST_TEXT: usize = 1 << 20;
-const MOST_CHANGES: usize = 2 << 20;
+const MAX_TEXT: usize = 1 << 20;
+const MAX_CHANGES: usize = 2 << 20;
 
 impl Common {
     fn text(&self, to: i32, text: Vec<u8>) {
@@ -78,14 +78,14 @@ impl Common {
         match head.ticket {
             HEARTBEAT if bytes == 0 => return Ok(true),
             HEARTBEAT => return Err(nonsense("a sign of life with a body")),
-            TEXT if bytes > MOST_TEXT || !matches!(head.code, 1 | 2) => return Err(nonsense("text")),
+            TEXT if bytes > MAX_TEXT || !matches!(head.code, 1 | 2) => return Err(nonsense("text")),
             TEXT => {
                 let mut text = Vec::new();
                 inbox.append(&mut text, bytes)?;
                 self.text(head.code, text);
                 return Ok(true);
             }
-            CHANGES if bytes > MOST_CHANGES => return Err(nonsense("changes")),
+            CHANGES if bytes > MAX_CHANGES => return Err(nonsense("changes")),
             CHANGES => {
                 let mut changes = Vec::new();
                 inbox.append(&mut changes, bytes)?;

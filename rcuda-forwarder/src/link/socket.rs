@@ -1,9 +1,9 @@
 //! Calls and answers over a connection. A thread sends the calls. For answers, a waiting thread reads them itself while it polls; otherwise the link's receiver thread does.
 
 use super::common::Common;
-use super::patience::Silence;
 use super::receive::{Patient, silent};
 use super::replies::Waiter;
+use super::time_limits::Silence;
 use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::futex;
@@ -177,9 +177,9 @@ impl CallTransport for Socket {
                     return;
                 }
             }
-            if self.is_silent(common.patience.silence) {
+            if self.is_silent(common.limits.silence) {
                 let mut desk = lock(&self.desk);
-                return self.end_reading(common, &mut desk, &silent(common.patience.silence).to_string());
+                return self.end_reading(common, &mut desk, &silent(common.limits.silence).to_string());
             }
             self.make_way();
         }

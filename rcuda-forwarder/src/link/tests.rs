@@ -25,7 +25,7 @@ pub(super) fn server() -> Peer {
 
 pub(super) fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
-    (Link::start(ours, server(), info(), Patience { silence, ..Patience::default() }, Transport::Tcp, None).unwrap(), theirs)
+    (Link::start(ours, server(), info(), TimeLimits { silence, ..TimeLimits::default() }, Transport::Tcp, None).unwrap(), theirs)
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ fn answers_find_their_callers_in_any_order() {
 #[test]
 fn over_rdma_calls_and_answers_are_the_same() {
     let (ours, mut peer, carrier) = connections(Nature::good(9, CALL_RING));
-    let link = Link::start(ours, server(), info(), Patience::default(), Transport::Rdma, None).unwrap();
+    let link = Link::start(ours, server(), info(), TimeLimits::default(), Transport::Rdma, None).unwrap();
     assert_eq!(link.transport(), Transport::Rdma);
     // Less than the ring: this thread reads it only when all of it is on its way.
     let body: Vec<u8> = (0..700_000u32).map(|i| (i >> 5) as u8).collect();
@@ -192,9 +192,9 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     answer(&mut peer, 0, head.ticket, &[]);
     reply.wait().unwrap();
     link.give_up_memory(first + 4096);
-    let told: Vec<u8> = (1..9u64).flat_map(u64::to_le_bytes).collect();
+    let answers: Vec<u8> = (1..9u64).flat_map(u64::to_le_bytes).collect();
     assert!(pages.0[..4096].iter().chain(&pages.0[8192..]).all(|b| *b == GUARD), "memory beside it has changed");
-    assert_eq!((&pages.0[4096..4160], &pages.0[8128..8192]), (&told[..], &told[..]));
+    assert_eq!((&pages.0[4096..4160], &pages.0[8128..8192]), (&answers[..], &answers[..]));
     assert!(pages.0[4160..8128].iter().all(|b| *b == 0));
     // A message with a partial line is malformed.
     answer(&mut peer, 0, CHANGES, &message[..message.len() - 8]);
@@ -280,10 +280,10 @@ fn faults_are_kept_until_taken_and_told_to_a_late_hook() {
     let ticket = call(&mut peer).ticket;
     answer(&mut peer, 0, ticket, &[]);
     reply.wait().unwrap();
-    let told = Arc::new(AtomicUsize::new(0));
-    let ours = told.clone();
+    let answers = Arc::new(AtomicUsize::new(0));
+    let ours = answers.clone();
     link.set_fault_hook(move |f| ours.store(f.code as usize, Ordering::SeqCst));
-    assert_eq!(told.load(Ordering::SeqCst), 700);
+    assert_eq!(answers.load(Ordering::SeqCst), 700);
     assert_eq!(link.take_fault(), Some(Fault { code: 700, id: 0x0f01 }));
     assert_eq!(link.take_fault(), None);
 }
@@ -302,7 +302,8 @@ fn a_dropped_link_hangs_up() {
 /// A link over shared memory, and its worker's side.
 fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
     let (ours, theirs) = pair();
-    let link = Link::start(ours, server(), info(), Patience { silence, ..Patience::default() }, Transport::Shm, None).unwrap();
+    let link =
+        Link::start(ours, server(), info(), TimeLimits { silence, ..TimeLimits::default() }, Transport::Shm, None).unwrap();
     let fd = theirs.receive_descriptors(Instant::now() + LONG).unwrap().0;
     let memory = Arc::new(Memory::received(fd.as_fd()).unwrap());
     let closed = Closed::default();
@@ -493,8 +494,8 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
 
 #[test]
 fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
-    let (replies, told) = (Replies::default(), Arc::new(AtomicUsize::new(0)));
-    let count = told.clone();
+    let (replies, answers) = (Replies::default(), Arc::new(AtomicUsize::new(0)));
+    let count = answers.clone();
     let then = move |outcome: Result<(Code, Vec<u8>), Lost>| {
         assert!(outcome.is_err());
         count.fetch_add(1, Ordering::Relaxed);
@@ -503,7 +504,7 @@ fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
     replies.expect(2, Arc::new(Waiter::new(None))).unwrap();
     assert!(replies.forget(2), "what was never sent is taken back by who asked");
     replies.fail_all();
-    assert_eq!((told.load(Ordering::Relaxed), replies.forget(1)), (1, false));
+    assert_eq!((answers.load(Ordering::Relaxed), replies.forget(1)), (1, false));
     assert!(replies.expect(3, Arc::new(Waiter::new(None))).is_err());
 }
 

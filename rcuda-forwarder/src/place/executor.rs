@@ -129,9 +129,9 @@ impl Place for Executor {
         self: &Arc<Self>,
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
-        near: bool,
+        by_descriptor: bool,
     ) -> Result<memsync::Round, Refused> {
-        memsync::run_target(self, conns, verify, near, memsync::Faults::from_env()).map_err(Refused::from)
+        memsync::run_target(self, conns, verify, by_descriptor, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn send_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused> {

@@ -385,7 +385,7 @@ impl Place for Fake {
         self: &Arc<Self>,
         conns: &mut [Box<dyn Stream>],
         verify: Verify,
-        _near: bool,
+        _by_descriptor: bool,
     ) -> Result<memsync::Round, Refused> {
         let mut memory = lock(&self.memory);
         let part = MEMORY / conns.len();

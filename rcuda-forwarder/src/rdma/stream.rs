@@ -82,7 +82,7 @@ struct Writing {
 struct Reading {
     position: u64,
     /// Bytes for which the other end has credits.
-    told: u64,
+    credited: u64,
     /// Messages that had arrived when it last had credits for everything.
     messages: u64,
 }
@@ -341,22 +341,22 @@ impl Stream {
             done += some;
         }
         self.read.store(reading.position, Ordering::SeqCst);
-        self.give_credit(&mut reading);
+        self.send_credit(&mut reading);
         Ok(n)
     }
 
     /// Tells the other end how much was read, if it may need that soon.
-    fn give_credit(&self, reading: &mut Reading) {
+    fn send_credit(&self, reading: &mut Reading) {
         let messages = self.messages.load(Ordering::SeqCst);
         let is_empty = self.arrived.load(Ordering::SeqCst) == reading.position;
-        let bytes = reading.position - reading.told;
+        let bytes = reading.position - reading.credited;
         if bytes < self.ring as u64 / 4 && !(is_empty && messages - reading.messages >= MESSAGES as u64 / 4) {
             return;
         }
         // If it cannot be sent, the stream has ended, and what has arrived can still be read.
         let credit = Write { from: Side::Ring(0), to: Side::Ring(0), bytes: 0, number: CREDIT | bytes as u32 };
         if self.post(&credit).is_ok() {
-            reading.told = reading.position;
+            reading.credited = reading.position;
             if is_empty {
                 reading.messages = messages;
             }

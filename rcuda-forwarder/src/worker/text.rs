@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
 /// Maximum bytes of one message.
-const MOST: usize = 64 << 10;
+const MAX_TEXT: usize = 64 << 10;
 /// Descriptors of standard output and error.
 const STREAMS: [i32; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
@@ -69,7 +69,7 @@ impl Text {
 
     fn read(&self, send: &dyn Fn(i32, &[u8])) {
         let mut pipes = lock(&self.pipes);
-        let mut bytes = [0; MOST];
+        let mut bytes = [0; MAX_TEXT];
         for (pipe, to) in pipes.iter_mut().zip(STREAMS) {
             loop {
                 match pipe.read(&mut bytes) {

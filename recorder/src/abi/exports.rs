@@ -29,7 +29,7 @@ mod bodies {
 }
 
 /// Runs a call; on failure returns the error that the driver would return.
-macro_rules! told {
+macro_rules! with_precedence {
     ($name:ident ($($p:ident : $kind:ty),* $(,)?) $run:expr) => {{
         let rc = $run;
         if rc == code::SUCCESS {
@@ -47,20 +47,20 @@ macro_rules! body {
         outermost(stringify!($name), || bodies::$name($($p),*))
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
-        told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
+        with_precedence!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
     };
     (answer $family:ident $name:ident $per_thread:literal $params:tt) => {
-        told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
+        with_precedence!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
     };
     (refused $family:ident $name:ident $per_thread:literal $params:tt) => {{
         // Other errors take precedence as in the driver.
-        told!($name $params {
+        with_precedence!($name $params {
             log::missed(concat!(stringify!($name), " (not supported)").to_owned());
             code::ERROR_NOT_SUPPORTED
         })
     }};
     (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
-        told!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
+        with_precedence!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
             if spare_events::make_again(cx, $to, $flags)? {
                 return Ok(());
             }
@@ -68,7 +68,7 @@ macro_rules! body {
         }))
     };
     (send stream cuEventDestroy_v2 $per_thread:literal ($event:ident : $end:ty)) => {
-        told!(cuEventDestroy_v2 ($event : $end) guard("cuEventDestroy_v2", $per_thread, |cx| {
+        with_precedence!(cuEventDestroy_v2 ($event : $end) guard("cuEventDestroy_v2", $per_thread, |cx| {
             if spare_events::keep(cx, $event as u64)? {
                 return Ok(());
             }
@@ -76,7 +76,7 @@ macro_rules! body {
         }))
     };
     ($how:ident $family:ident $name:ident $per_thread:literal $params:tt) => {
-        told!($name $params guard(stringify!($name), $per_thread, |cx| row! { cx $family $name $params }))
+        with_precedence!($name $params guard(stringify!($name), $per_thread, |cx| row! { cx $family $name $params }))
     };
 }
 

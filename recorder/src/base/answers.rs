@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 
 /// Maximum number of cached answers, more than the different queries that any library makes of one kernel; then the cache is cleared.
-const MOST: usize = 4096;
+const MAX_ANSWERS: usize = 4096;
 
 /// Answers and settings of one function or kernel. They are valid until a setting changes.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Answers {
         if known.version != version {
             return;
         }
-        if known.answers.len() >= MOST {
+        if known.answers.len() >= MAX_ANSWERS {
             known.answers.clear();
         }
         known.answers.insert((device, call, body.to_vec()), answer.to_vec());

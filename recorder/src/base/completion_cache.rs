@@ -22,7 +22,7 @@ pub(crate) struct Quiet {
 }
 
 /// Maximum number of streams in the cache.
-const MOST: usize = 64;
+const MAX_STREAMS: usize = 64;
 
 impl Quiet {
     /// Returns whether a stream, or with `None` every stream, is known to be complete up to `position`.
@@ -49,7 +49,7 @@ impl Quiet {
             Some((_, done)) => *done = position.max(*done),
             None => {
                 // Streams are created and destroyed, so the list is bounded.
-                if self.past.len() == MOST {
+                if self.past.len() == MAX_STREAMS {
                     self.past.remove(0);
                 }
                 self.past.push((stream, position));
@@ -75,7 +75,7 @@ impl Quiet {
                 self.all = true;
                 self.streams.clear();
             }
-            Some(s) if !self.all && self.streams.len() < MOST && !self.streams.contains(&s) => self.streams.push(s),
+            Some(s) if !self.all && self.streams.len() < MAX_STREAMS && !self.streams.contains(&s) => self.streams.push(s),
             Some(_) => {}
         }
     }

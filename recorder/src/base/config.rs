@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// More threads do not copy faster (docs/measurements.md).
-const MOST_COPY_THREADS: usize = 64;
+const MAX_COPY_THREADS: usize = 64;
 /// A place takes no more connections at a time.
-const MOST_BULK_CONNECTIONS: u32 = 64;
+const MAX_BULK_CONNECTIONS: u32 = 64;
 /// The most connections in each direction unless it is said.
 const BULK_CONNECTIONS: u32 = 8;
 
@@ -69,10 +69,10 @@ pub(crate) enum ConfigError {
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
     /// The number of threads is invalid.
-    #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MOST_COPY_THREADS}")]
+    #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MAX_COPY_THREADS}")]
     CopyThreads(String),
     /// The number of connections is invalid.
-    #[error("MRCUDA_BULK_CONNECTIONS: {0} is not a number from 0 to {MOST_BULK_CONNECTIONS}")]
+    #[error("MRCUDA_BULK_CONNECTIONS: {0} is not a number from 0 to {MAX_BULK_CONNECTIONS}")]
     BulkConnections(String),
 }
 
@@ -102,11 +102,11 @@ fn read() -> Result<Config, ConfigError> {
     on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
-        Some(n) => Some(n.parse().ok().filter(|n| *n <= MOST_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
+        Some(n) => Some(n.parse().ok().filter(|n| *n <= MAX_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
     };
     let bulk_connections = match var("MRCUDA_BULK_CONNECTIONS") {
         None => half_of_processors().clamp(2, BULK_CONNECTIONS),
-        Some(n) => n.parse().ok().filter(|n| *n <= MOST_BULK_CONNECTIONS).ok_or(ConfigError::BulkConnections(n))?,
+        Some(n) => n.parse().ok().filter(|n| *n <= MAX_BULK_CONNECTIONS).ok_or(ConfigError::BulkConnections(n))?,
     };
     Ok(Config {
         servers,

@@ -39,7 +39,7 @@ fn with<T>(user: u32, epoch: u64, change: impl FnOnce(&mut Imports) -> T) -> T {
 /// Answers to come from places that unmap imports, and some that have come.
 static UNMAPPING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 /// How long an allocation waits for such answers altogether: a place may be in a call that takes long.
-const PATIENCE: Duration = Duration::from_secs(2);
+const UNMAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits until places have unmapped what they were told to: the memory is the owner's only then. Returns false if there was nothing.
 pub(crate) fn finish_unmapping() -> bool {
@@ -47,7 +47,7 @@ pub(crate) fn finish_unmapping() -> bool {
     let any = !all.is_empty();
     for waiting in all {
         // One that fails is of a lost place.
-        let _ = waiting.finish_within(PATIENCE.saturating_sub(since.elapsed()));
+        let _ = waiting.finish_within(UNMAP_TIMEOUT.saturating_sub(since.elapsed()));
     }
     any
 }

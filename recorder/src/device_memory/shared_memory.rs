@@ -27,9 +27,9 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Longer than any pause of a move: the owner answers inside its gate.
-const PATIENCE: Duration = Duration::from_secs(15);
+const OWNER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum number of chunks of an exported allocation of a pool, which bounds the size of an answer.
-const MOST_PIECES: usize = 4096;
+const MAX_CHUNKS: usize = 4096;
 
 wire_struct! {
     /// The answer to a ticket.
@@ -89,7 +89,7 @@ pub(crate) fn forget(device: &Device) {
 static DOOR: OnceLock<Option<Name>> = OnceLock::new();
 
 fn door() -> Result<Name, Code> {
-    let made = DOOR.get_or_init(|| share::serve("mrcuda-lend", PATIENCE, answer).ok());
+    let made = DOOR.get_or_init(|| share::serve("mrcuda-lend", OWNER_TIMEOUT, answer).ok());
     made.ok_or(code::ERROR_OPERATING_SYSTEM)
 }
 
@@ -147,13 +147,13 @@ impl Ticket {
     /// Imports the memory from the owner.
     pub(crate) fn borrow(&self) -> Result<Loan, Code> {
         let asked = || -> io::Result<(Vec<u8>, Line)> {
-            let line = Line::new(share::visit(&self.door, PATIENCE)?);
+            let line = Line::new(share::visit(&self.door, OWNER_TIMEOUT)?);
             let mut stream = &line.stream;
             stream.write_all(&encode(self))?;
             let mut length = [0; 4];
             stream.read_exact(&mut length)?;
             let length = u32::from_le_bytes(length) as usize;
-            if length > MOST_PIECES * 48 {
+            if length > MAX_CHUNKS * 48 {
                 return Err(io::Error::other("an answer of the wrong kind"));
             }
             let mut bytes = vec![0; length];

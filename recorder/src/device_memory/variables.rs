@@ -101,8 +101,8 @@ pub(crate) fn find(cx: &CallContext, address: u64) -> Option<Found> {
     let device = regions::home(cx.job, address)?;
     let ended = {
         let state = lock(&STATE);
-        let near = state.known.range(..=address).next_back();
-        if let Some((_, v)) = near.filter(|(start, v)| address - **start < v.bytes) {
+        let before = state.known.range(..=address).next_back();
+        if let Some((_, v)) = before.filter(|(start, v)| address - **start < v.bytes) {
             return Some(*v);
         }
         state.ended

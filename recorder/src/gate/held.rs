@@ -55,9 +55,9 @@ pub(crate) struct Held {
 }
 
 /// Maximum number of waits that a trace has.
-const MOST: usize = 10_000;
+const MAX_WAITS: usize = 10_000;
 /// How long the end of a trace waits for threads that have not run since the gate was opened.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TRACE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The waits of the trace, and how many more there were.
 static TRACE: Mutex<(Vec<Held>, u64)> = Mutex::new((Vec::new(), 0));
@@ -84,7 +84,7 @@ impl Drop for Wait {
         let held = Held { thread, call: self.call, since: self.since, took: self.since.elapsed() };
         {
             let mut trace = lock(&TRACE);
-            if trace.0.len() < MOST { trace.0.push(held) } else { trace.1 += 1 }
+            if trace.0.len() < MAX_WAITS { trace.0.push(held) } else { trace.1 += 1 }
         }
         WAITING.fetch_sub(1, Ordering::AcqRel);
     }
@@ -99,7 +99,7 @@ pub(super) fn begin_trace() {
 /// The waits of the trace so far, and how many more there were than it can have. The gate is open, and no further call is noted.
 pub(super) fn take() -> (Vec<Held>, u64) {
     let since = Instant::now();
-    while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < PATIENCE {
+    while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < TRACE_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::mem::take(&mut *lock(&TRACE))

@@ -49,10 +49,10 @@ fn an_attempt_that_ends_before_its_turn_leaves_the_gate_as_it_is() {
     let _one = lock(&ONE_AT_A_TIME);
     init();
     let closed = close(Duration::from_secs(60), || true).expect("no thread is inside");
-    let (tell, told) = std::sync::mpsc::channel();
-    let in_vain = move || tell.send(close(Duration::from_millis(10), || true).err());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let in_vain = move || sender.send(close(Duration::from_millis(10), || true).err());
     std::thread::spawn(in_vain);
-    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(NotClosed::Taken)));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Some(NotClosed::Taken)));
     assert_ne!(STATE.load(Ordering::SeqCst) & CLOSED, 0, "it is still closed");
     drop(closed);
     drop(close(Duration::from_secs(60), || true).expect("and can be closed again"));

@@ -66,7 +66,7 @@ pub(crate) fn all_have_all(cx: &CallContext) -> bool {
 fn has_all(place: &Place) -> bool {
     match place {
         Place::Local { .. } => true,
-        near if near.maps_file() => UNFILED.load(Ordering::Relaxed) == 0,
+        shared if shared.maps_file() => UNFILED.load(Ordering::Relaxed) == 0,
         _ => !any_unmapped(),
     }
 }

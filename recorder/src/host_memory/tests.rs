@@ -70,12 +70,12 @@ fn addresses_just_outside_of_a_block_stand_for_it() {
 #[test]
 fn a_block_made_again_is_another_one() {
     let blocks = BTreeMap::from([(ARENA, block(5000)), (ARENA + 2 * PAGE, Block { id: 7, ..block(8) })]);
-    let told = BTreeMap::from([(ARENA, 0), (ARENA + 2 * PAGE, 6), (ARENA + 4 * PAGE, 1)]);
-    assert!(is_same(ARENA, 5000, &blocks, &told));
-    assert!(!is_same(ARENA, 4096, &blocks, &told), "another size");
+    let known = BTreeMap::from([(ARENA, 0), (ARENA + 2 * PAGE, 6), (ARENA + 4 * PAGE, 1)]);
+    assert!(is_same(ARENA, 5000, &blocks, &known));
+    assert!(!is_same(ARENA, 4096, &blocks, &known), "another size");
     assert!(!is_same(ARENA, 5000, &blocks, &BTreeMap::new()), "nobody told");
-    assert!(!is_same(ARENA + 2 * PAGE, 8, &blocks, &told), "freed and made again");
-    assert!(!is_same(ARENA + 4 * PAGE, 8, &blocks, &told), "freed");
+    assert!(!is_same(ARENA + 2 * PAGE, 8, &blocks, &known), "freed and made again");
+    assert!(!is_same(ARENA + 4 * PAGE, 8, &blocks, &known), "freed");
 }
 
 #[test]

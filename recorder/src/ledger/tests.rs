@@ -489,11 +489,11 @@ fn code_that_is_loaded_beside_arrays_needs_them() {
 #[test]
 fn the_arrays_that_code_needs_are_bounded() {
     let mut l = ledger();
-    for handle in 0..MOST_ARRAYS as u64 + 10 {
+    for handle in 0..MAX_ARRAYS as u64 + 10 {
         l.append(ops::id::ARRAY_MAKE, &[], &[], &edges(&[1000 + handle], None, &[]), Keep::PLAIN).unwrap();
     }
     l.append(ops::id::IMAGE_LOAD, &[], &[], &edges(&[80], None, &[]), Keep { role: Role::LightLoad, setting: None }).unwrap();
-    assert_eq!(l.live().unwrap().last().unwrap().unwrap().uses.len(), MOST_ARRAYS);
+    assert_eq!(l.live().unwrap().last().unwrap().unwrap().uses.len(), MAX_ARRAYS);
 }
 
 #[test]

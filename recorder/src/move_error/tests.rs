@@ -17,7 +17,7 @@ fn all() -> Vec<MoveError> {
         MoveError::QueueFull { waiting: 16, ahead: "m1".to_owned() },
         MoveError::DuplicateId { id: "m1".to_owned() },
         MoveError::NoSuchMove { id: None },
-        MoveError::TooLate { id: "m1".to_owned(), how: Late::Done },
+        MoveError::TooLate { id: "m1".to_owned(), how: MoveEnd::Done },
         MoveError::JobEnded { at: None },
         MoveError::Cancelled { at: Moment::BeforeStart },
         MoveError::DeadlineExceeded { at: at(), limit_ms: 1 },
@@ -200,6 +200,6 @@ fn only_refusals_about_a_move_name_it() {
     let id = |e: MoveError| Refusal::from(e).id;
     assert_eq!(id(MoveError::Busy { id: Some("m1".into()) }).as_deref(), Some("m1"));
     assert_eq!(id(MoveError::DuplicateId { id: "m2".into() }).as_deref(), Some("m2"));
-    assert_eq!(id(MoveError::TooLate { id: "m3".into(), how: Late::Done }).as_deref(), Some("m3"));
+    assert_eq!(id(MoveError::TooLate { id: "m3".into(), how: MoveEnd::Done }).as_deref(), Some("m3"));
     assert_eq!((id(MoveError::Busy { id: None }), id(MoveError::NoGpu)), (None, None));
 }

@@ -81,10 +81,10 @@ impl Wires {
         progress: impl Fn(u64) + Send,
     ) -> Result<Round, MoveError> {
         let ticket = self.ticket;
-        let near = !are_far(&self.source, &self.target);
+        let by_descriptor = !are_apart(&self.source, &self.target);
         // A store has no regions of its own.
         let tell = self.target.spec().is_store();
-        let part = Control::RoundTarget { ticket, verify, near };
+        let part = Control::RoundTarget { ticket, verify, by_descriptor };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (under_way, ended) = std::sync::mpsc::channel::<()>();
         let (from, to) = std::thread::scope(|s| {
@@ -143,7 +143,7 @@ impl Wires {
 }
 
 /// Whether two places are to be treated as those of two machines, though they may be on one.
-pub(super) fn are_far(source: &Place, target: &Place) -> bool {
+pub(super) fn are_apart(source: &Place, target: &Place) -> bool {
     let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
     Faults::from_env().tcp_is_far && (is_tcp(source) || is_tcp(target))
 }

@@ -196,13 +196,13 @@ const OTHER: [(A, Rule); 29] = [
 ];
 
 impl Rule {
-    fn holds(self, target: i32, told: i32) -> bool {
+    fn holds(self, target: i32, known: i32) -> bool {
         match self {
-            Rule::Equal => target == told,
-            Rule::AtLeast => target >= told,
-            Rule::AtMost => target <= told,
-            Rule::Divides => target > 0 && told % target == 0,
-            Rule::Bits => target & told == told,
+            Rule::Equal => target == known,
+            Rule::AtLeast => target >= known,
+            Rule::AtMost => target <= known,
+            Rule::Divides => target > 0 && known % target == 0,
+            Rule::Bits => target & known == known,
             Rule::Free => true,
         }
     }
@@ -233,7 +233,7 @@ pub(super) fn differences(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError
 /// What the program was told and does not hold at the target.
 fn broken(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
     let mut all = Vec::new();
-    for (id, told) in &want.attributes {
+    for (id, value) in &want.attributes {
         let known = RELIED_ON.iter().find(|(other, ..)| *other as i32 == *id).map(|(_, what, rule)| ((*what).to_owned(), *rule));
         let other = || {
             let rule = OTHER.iter().find(|(other, _)| *other as i32 == *id).map_or(Rule::AtLeast, |(_, rule)| *rule);
@@ -241,8 +241,8 @@ fn broken(have: &DeviceInfo, want: &DeviceInfo) -> Vec<MoveError> {
         };
         let (what, rule) = known.unwrap_or_else(other);
         let target = have.attribute(*id);
-        if rule != Rule::Free && !target.is_some_and(|target| rule.holds(target, *told)) {
-            all.push(MoveError::GpuAttribute { what, target, job: Some(*told) });
+        if rule != Rule::Free && !target.is_some_and(|target| rule.holds(target, *value)) {
+            all.push(MoveError::GpuAttribute { what, target, job: Some(*value) });
         }
     }
     // Least and greatest; the greatest priority is the lowest number.
@@ -274,12 +274,12 @@ pub(super) fn blockers(have: &DeviceInfo, want: &DeviceInfo, allow_different: bo
 }
 
 /// Whether every launch of a function is possible that was possible before.
-pub(super) fn function_is_as_good(told: &FunctionInfo, got: &FunctionInfo) -> bool {
-    let same = (&got.params, &got.name, got.references) == (&told.params, &told.name, told.references);
-    same && got.max_threads >= told.max_threads
-        && got.static_shared <= told.static_shared
-        && got.max_dynamic_shared >= told.max_dynamic_shared
-        && got.system_atomics <= told.system_atomics
+pub(super) fn function_is_as_good(known: &FunctionInfo, got: &FunctionInfo) -> bool {
+    let same = (&got.params, &got.name, got.references) == (&known.params, &known.name, known.references);
+    same && got.max_threads >= known.max_threads
+        && got.static_shared <= known.static_shared
+        && got.max_dynamic_shared >= known.max_dynamic_shared
+        && got.system_atomics <= known.system_atomics
 }
 
 #[cfg(test)]

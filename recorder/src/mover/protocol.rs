@@ -1,7 +1,7 @@
 //! The protocol of a move, without I/O: a state machine that is told what has happened and says what to do next. The mover carries out
 //! what it says, and `protocol/model.rs` checks it against every sequence of outcomes.
 //!
-//! Each device that moves has a *leg*. Legs take their steps at the same time, and wait for each other between two stages. Each request
+//! The devices that move take their steps at the same time, and wait for each other between two stages. Each request
 //! has a ticket and is answered once; an answer with another ticket changes nothing.
 
 use crate::ledger::tail::Weight;
@@ -34,7 +34,7 @@ const PATIENT_HELD: Duration = Duration::from_millis(200);
 /// not count.
 const FUNCTION_MS: [u64; 16] = [10, 10, 10, 10, 20, 20, 20, 20, 50, 50, 50, 50, 100, 100, 200, 400];
 
-/// A step of one leg.
+/// A step of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     /// Find what blocks the source.
@@ -50,12 +50,12 @@ pub(super) enum Step {
     /// Replay the tail and copy the changes from an idle source, and prove that both ends are equal.
     Delta,
     /// Replay the records that need the memory of all targets.
-    ReplayLate,
+    ReplayDeferred,
     /// Compare the addresses at both places.
     Verify,
 }
 
-/// A step for all legs together.
+/// A step for all devices together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Joint {
     /// Check that mrcuda's state in the job can be trusted.
@@ -88,10 +88,10 @@ pub(super) struct Attempt {
     pub(super) again: bool,
 }
 
-/// A step, of a leg or of all of them.
+/// A step, of a device or of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Request {
-    Leg(usize, Step),
+    Device(usize, Step),
     Joint(Joint),
 }
 
@@ -104,18 +104,18 @@ pub(super) struct Ticket(u64);
 pub(super) enum Action<F> {
     /// Begin a step, and report its end as [`Event::Answer`].
     Run(Ticket, Request),
-    /// Interrupt what a leg's step waits for: another leg has failed, so this one can only fail too.
+    /// Interrupt what a device's step waits for: another device has failed, so this one can only fail too.
     Interrupt(usize),
     /// Let the job's calls continue.
     OpenGate,
     /// The job is parked, for the first time or still: its calls wait until a later move takes it to GPUs.
     StayParked,
-    /// Release the source of a leg: the move is committed.
+    /// Release the source of a device: the move is committed.
     ReleaseSource(usize),
-    /// Release the target of a leg, if it is open: the move is abandoned, or begun again.
+    /// Release the target of a device, if it is open: the move is abandoned, or begun again.
     ReleaseTarget(usize),
-    /// Begin a leg again; with `helper` its target is a helper instead of this process.
-    Restart { leg: usize, helper: bool },
+    /// Begin the move of a device again; with `helper` its target is a helper instead of this process.
+    Restart { device: usize, helper: bool },
     /// The move is over.
     End(Result<(), F>),
 }
@@ -129,7 +129,7 @@ pub(super) enum Report<F> {
         bytes: u64,
         took: Duration,
     },
-    /// The weight of each leg's tail.
+    /// The weight of each device's tail.
     Tails(Vec<Weight>),
     /// The job could not be quiesced now, and why; `function`: a host function has not returned in time.
     Busy {
@@ -155,7 +155,7 @@ pub(super) enum Event<F> {
     Stop(F),
 }
 
-/// What all legs do now.
+/// What all devices do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Begin,
@@ -177,7 +177,7 @@ enum Stage {
     SharingAtRest,
     Delta,
     PeerAccess,
-    ReplayLate,
+    ReplayDeferred,
     Verify,
     SoundAtEnd,
     Commit,
@@ -185,7 +185,7 @@ enum Stage {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Leg {
+struct DeviceState {
     /// Whether the target may be open.
     open: bool,
     /// Whether a failure may be due to this process as the target.
@@ -194,11 +194,11 @@ struct Leg {
     rounds: u32,
 }
 
-/// A move of several legs.
+/// A move of several devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Protocol<F> {
     stage: Stage,
-    legs: Vec<Leg>,
+    devices: Vec<DeviceState>,
     /// Requests without an answer.
     running: Vec<(Ticket, Request)>,
     next: u64,
@@ -238,11 +238,11 @@ pub(super) struct Parking {
 }
 
 impl<F> Protocol<F> {
-    /// Begins a move of so many legs. A patient one is quiesced again and again.
-    pub(super) fn new(legs: usize, max_downtime: Option<Duration>, patient: bool, parking: Parking) -> Protocol<F> {
+    /// Begins a move of so many devices. A patient one is quiesced again and again.
+    pub(super) fn new(devices: usize, max_downtime: Option<Duration>, patient: bool, parking: Parking) -> Protocol<F> {
         let mut new = Protocol {
             stage: Stage::Over,
-            legs: vec![Leg::default(); legs],
+            devices: vec![DeviceState::default(); devices],
             running: Vec::new(),
             next: 0,
             tails: Vec::new(),
@@ -305,13 +305,13 @@ impl<F> Protocol<F> {
         self.actions.push_back(Action::Run(ticket, request));
     }
 
-    /// Enters a stage in which all legs take a step.
+    /// Enters a stage in which all devices take a step.
     fn each(&mut self, stage: Stage, step: Step) {
         self.stage = stage;
-        (0..self.legs.len()).for_each(|leg| self.run(Request::Leg(leg, step)));
+        (0..self.devices.len()).for_each(|device| self.run(Request::Device(device, step)));
     }
 
-    /// Enters a stage with a step for all legs together.
+    /// Enters a stage with a step for all devices together.
     fn joint(&mut self, stage: Stage, joint: Joint) {
         self.stage = stage;
         self.run(Request::Joint(joint));
@@ -319,10 +319,10 @@ impl<F> Protocol<F> {
 
     fn succeeded(&mut self, request: Request, report: Report<F>) {
         match (request, report) {
-            (Request::Leg(leg, Step::Copy), Report::Copied { bytes, took }) if self.stage == Stage::Precopy => {
-                self.legs[leg].rounds += 1;
-                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || self.legs[leg].rounds >= ROUNDS;
-                // A leg makes its rounds without waiting for the others.
+            (Request::Device(device, Step::Copy), Report::Copied { bytes, took }) if self.stage == Stage::Precopy => {
+                self.devices[device].rounds += 1;
+                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || self.devices[device].rounds >= ROUNDS;
+                // A device makes its rounds without waiting for the others.
                 if !enough && self.failure.is_none() {
                     self.run(request);
                 }
@@ -335,7 +335,7 @@ impl<F> Protocol<F> {
                 if self.patient && self.failure.is_none() {
                     // What has changed meanwhile is copied while the job runs.
                     self.catch_ups = self.catch_ups.max(1);
-                    return self.catch_up((0..self.legs.len()).collect());
+                    return self.catch_up((0..self.devices.len()).collect());
                 }
                 if function && self.function < FUNCTION_MS.len() {
                     self.function += 1;
@@ -353,24 +353,25 @@ impl<F> Protocol<F> {
     }
 
     fn failed(&mut self, request: Request, failed: Failed<F>) {
-        if let Request::Leg(leg, _) = request {
-            self.legs[leg].unfit |= failed.unfit;
+        if let Request::Device(device, _) = request {
+            self.devices[device].unfit |= failed.unfit;
         }
         if self.failure.is_none() {
             self.failure = Some(failed.why);
             // The gate may be closed.
-            let running = self.running.iter().filter_map(|(_, r)| if let Request::Leg(leg, _) = r { Some(*leg) } else { None });
+            let running =
+                self.running.iter().filter_map(|(_, r)| if let Request::Device(device, _) = r { Some(*device) } else { None });
             self.actions.extend(running.map(Action::Interrupt));
         }
     }
 
-    /// All legs have done what their stage asks for.
+    /// All devices have done what their stage asks for.
     fn advance(&mut self) {
         match self.stage {
             Stage::Begin => self.each(Stage::Plan, Step::Plan),
             Stage::Plan => self.joint(Stage::Sharing, Joint::Sharing),
             Stage::Sharing => {
-                self.legs.iter_mut().for_each(|leg| leg.open = true);
+                self.devices.iter_mut().for_each(|device| device.open = true);
                 self.each(Stage::Prepare, Step::Prepare);
             }
             Stage::Prepare => self.each(Stage::Replay, Step::Replay),
@@ -379,7 +380,7 @@ impl<F> Protocol<F> {
             Stage::Connect => self.each(Stage::Precopy, Step::Copy),
             Stage::AtRest => self.joint(Stage::SharingAtRest, Joint::Sharing),
             Stage::Precopy | Stage::CatchUp => {
-                self.legs.iter_mut().for_each(|leg| leg.rounds = 0);
+                self.devices.iter_mut().for_each(|device| device.rounds = 0);
                 self.joint(Stage::Weigh, Joint::Weigh);
             }
             Stage::Weigh => {
@@ -409,8 +410,8 @@ impl<F> Protocol<F> {
             // The program may have begun sharing meanwhile.
             Stage::SharingAtRest => self.each(Stage::Delta, Step::Delta),
             Stage::Delta => self.joint(Stage::PeerAccess, Joint::PeerAccess),
-            Stage::PeerAccess => self.each(Stage::ReplayLate, Step::ReplayLate),
-            Stage::ReplayLate => self.each(Stage::Verify, Step::Verify),
+            Stage::PeerAccess => self.each(Stage::ReplayDeferred, Step::ReplayDeferred),
+            Stage::ReplayDeferred => self.each(Stage::Verify, Step::Verify),
             Stage::Verify => self.joint(Stage::SoundAtEnd, Joint::Sound),
             Stage::SoundAtEnd => self.joint(Stage::Commit, Joint::Commit),
             Stage::Commit => {
@@ -419,24 +420,24 @@ impl<F> Protocol<F> {
                     Parking { before: true, .. } => self.actions.push_back(Action::OpenGate),
                     Parking { .. } => self.open_gate(),
                 }
-                (0..self.legs.len()).for_each(|leg| self.actions.push_back(Action::ReleaseSource(leg)));
+                (0..self.devices.len()).for_each(|device| self.actions.push_back(Action::ReleaseSource(device)));
                 self.end(Ok(()));
             }
             Stage::Over => {}
         }
     }
 
-    /// The legs with tails that are replayed better while the job runs.
+    /// The devices with tails that are replayed better while the job runs.
     fn due(&mut self) -> Vec<usize> {
         let tails = std::mem::take(&mut self.tails);
-        (0..self.legs.len()).filter(|leg| tails.get(*leg).is_some_and(|tail| tail.is_heavy())).collect()
+        (0..self.devices.len()).filter(|device| tails.get(*device).is_some_and(|tail| tail.is_heavy())).collect()
     }
 
     /// Lets targets catch up while the job runs.
     fn catch_up(&mut self, due: Vec<usize>) {
         self.catch_ups -= 1;
         self.stage = Stage::CatchUp;
-        due.into_iter().for_each(|leg| self.run(Request::Leg(leg, Step::Copy)));
+        due.into_iter().for_each(|device| self.run(Request::Device(device, Step::Copy)));
     }
 
     fn quiesce(&mut self, again: bool) {
@@ -461,12 +462,12 @@ impl<F> Protocol<F> {
     /// The move has failed before its commit, and nothing runs: the job continues where it was.
     fn abandon(&mut self) {
         self.open_gate();
-        for (number, leg) in self.legs.iter_mut().enumerate() {
-            if std::mem::take(&mut leg.open) {
+        for (number, device) in self.devices.iter_mut().enumerate() {
+            if std::mem::take(&mut device.open) {
                 self.actions.push_back(Action::ReleaseTarget(number));
             }
         }
-        let helper = !self.stopped && !self.restarted && self.legs.iter().any(|leg| leg.unfit);
+        let helper = !self.stopped && !self.restarted && self.devices.iter().any(|device| device.unfit);
         let Some(why) = self.failure.take() else { return };
         if !helper {
             if self.parking.before {
@@ -475,9 +476,9 @@ impl<F> Protocol<F> {
             return self.end(Err(why));
         }
         self.restarted = true;
-        for (number, leg) in self.legs.iter_mut().enumerate() {
-            self.actions.push_back(Action::Restart { leg: number, helper: leg.unfit });
-            *leg = Leg::default();
+        for (number, device) in self.devices.iter_mut().enumerate() {
+            self.actions.push_back(Action::Restart { device: number, helper: device.unfit });
+            *device = DeviceState::default();
         }
         self.begin();
     }

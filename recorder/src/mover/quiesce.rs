@@ -76,9 +76,9 @@ pub(super) fn quiesce(
     }
     // An answer without a waiter may still bring the bytes of a copy to pinned memory.
     let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
-    let patience = limit + Duration::from_secs(1);
+    let timeout = limit + Duration::from_secs(1);
     for (device, source) in sources {
-        while waits(device, source) && since.elapsed() < patience && hold.look() {
+        while waits(device, source) && since.elapsed() < timeout && hold.look() {
             task.check()?;
             std::thread::yield_now();
         }

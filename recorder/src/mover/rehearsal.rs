@@ -5,7 +5,7 @@
 //! instances, textures). They place nothing that code depends on, and whether there is room for them is known.
 
 use super::fit::Different;
-use super::residence::{not_resident, told_functions, weaker_function};
+use super::residence::{known_functions, not_resident, weaker_function};
 use super::to_place::replay_to;
 use crate::base::log::lock;
 use crate::base::spawn;
@@ -25,10 +25,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// Pinned memory of a job beyond this is not registered at the target for a plan: calls of the job that allocate such memory wait meanwhile.
-const MOST_HOST_MEMORY: u64 = 64 << 20;
+const MAX_HOST_MEMORY: u64 = 64 << 20;
 
 /// Variables and heap of a job beyond this are not made at the target for a plan: others may need that memory.
-const MOST_CODE_MEMORY: u64 = 256 << 20;
+const MAX_CODE_MEMORY: u64 = 256 << 20;
 /// How long a target may take. Calls of the job that allocate pinned memory may wait for it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -54,16 +54,16 @@ pub(super) fn rehearse_in_time(job: &Job, device: &Device, source: &Place, targe
 
 /// Loads the job's code at a target that was opened for a plan. An error is a blocker.
 fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &Task) -> Result<(), MoveError> {
-    let told = told_functions(job, device);
+    let known = known_functions(job, device);
     let before = code(source)?;
     let live = lock(&device.ledger).copy_live()?;
     let different = Different::since(device, target.device());
     live.iter().find_map(|record| different.blocker(&record)).map_or(Ok(()), Err)?;
-    if bytes(&before) > MOST_CODE_MEMORY {
+    if bytes(&before) > MAX_CODE_MEMORY {
         return Ok(());
     }
     let (host_bytes, has_variables) = host_memory::needed_at(target);
-    if host_bytes <= MOST_HOST_MEMORY {
+    if host_bytes <= MAX_HOST_MEMORY {
         host_memory::settle(target, &mut BTreeMap::new())?;
     } else if has_variables {
         // Code with managed variables cannot be loaded without that memory.
@@ -72,7 +72,7 @@ fn rehearse(job: &Job, device: &Device, source: &Place, target: &Place, task: &T
     replay_to(target, code_records(live.iter()), task)?;
     if different.any() {
         not_resident(job, device, target)?.map_or(Ok(()), Err)?;
-        weaker_function(job, device, target, &told)?.map_or(Ok(()), Err)?;
+        weaker_function(job, device, target, &known)?.map_or(Ok(()), Err)?;
     }
     let there = code(target)?;
     // The target has what the job had when its journal was copied. If the job has loaded code meanwhile, only a move can compare.

@@ -46,44 +46,44 @@ pub(super) fn not_resident(job: &Job, device: &Device, target: &Place) -> Result
 }
 
 /// Functions with what the program was told of them.
-pub(super) type ToldFunctions = Vec<(u64, &'static Told)>;
+pub(super) type KnownFunctions = Vec<(u64, &'static Told)>;
 
 /// What the program was told of each function that it has used. The journal has those uses.
-pub(super) fn told_functions(job: &Job, device: &Device) -> ToldFunctions {
+pub(super) fn known_functions(job: &Job, device: &Device) -> KnownFunctions {
     let (functions, kernels) = (job.tables.functions.all(device.index), job.tables.kernels.all(EVERY_DEVICE));
     let all = functions.into_iter().chain(kernels);
     all.filter_map(|(handle, slot)| Some((handle, slot.data.known_on(device.index)?))).collect()
 }
 
-/// Why a target that has the job's code cannot launch all that the program may launch. `told` is at most as new as the records that the
+/// Why a target that has the job's code cannot launch all that the program may launch. `known` is at most as new as the records that the
 /// target has; a function that has changed since is left to the next check, at the latest that of the idle job.
 pub(super) fn weaker_function(
     job: &Job,
     device: &Device,
     target: &Place,
-    told: &ToldFunctions,
+    known: &KnownFunctions,
 ) -> Result<Option<MoveError>, MoveError> {
     let failed = |error| MoveError::CallFailed { call: "asking for the limits of a function".to_owned(), error };
-    let is_same = |handle: u64, told: &Told| {
+    let is_same = |handle: u64, known: &Told| {
         let now = job.tables.function(handle).ok().and_then(|data| data.known_on(device.index));
-        now.is_some_and(|now| ptr::eq(now, told))
+        now.is_some_and(|now| ptr::eq(now, known))
     };
-    for some in told.chunks(TOGETHER) {
+    for some in known.chunks(TOGETHER) {
         let mut asked = Vec::with_capacity(some.len());
-        for (handle, told) in some.iter().filter(|(handle, told)| is_same(*handle, told)) {
+        for (handle, known) in some.iter().filter(|(handle, known)| is_same(*handle, known)) {
             let answer = target.begin(ops::id::FUNCTION_INFO, &[&handle.to_le_bytes()]).map_err(failed)?;
-            asked.push((*handle, *told, answer));
+            asked.push((*handle, *known, answer));
         }
-        for (handle, told, answer) in asked {
+        for (handle, known, answer) in asked {
             let (rc, bytes) = answered(target, answer)?;
-            if !is_same(handle, told) {
+            if !is_same(handle, known) {
                 continue;
             }
             if rc != code::SUCCESS {
                 return Err(failed(rc));
             }
             let got = FunctionInfo::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
-            if !function_is_as_good(&told.info, &got) {
+            if !function_is_as_good(&known.info, &got) {
                 let why =
                     "a kernel of the job has fewer threads for a block or less shared memory there than the program was told";
                 return Ok(Some(MoveError::NotShown(why)));

@@ -2,7 +2,7 @@
 
 use crate::move_error::MoveError;
 use crate::moves::Task;
-use crate::place::{PATIENCE, Place, Waiting};
+use crate::place::{ANSWER_TIMEOUT, Place, Waiting};
 use cuda_api::code::{self, Code};
 use cuda_api::ops;
 use executor::batch;
@@ -92,7 +92,7 @@ impl Sink for ToPlace<'_> {
 
 /// Waits for the answer of a target.
 pub(super) fn answered(place: &Place, answer: Waiting) -> Result<(Code, Vec<u8>), MoveError> {
-    match answer.finish_within(PATIENCE).ok_or(MoveError::PlaceSilent(PATIENCE))? {
+    match answer.finish_within(ANSWER_TIMEOUT).ok_or(MoveError::PlaceSilent(ANSWER_TIMEOUT))? {
         (code::ERROR_DEVICE_UNAVAILABLE, _) if place.is_lost() => Err(MoveError::PlaceLost(None)),
         answer => Ok(answer),
     }

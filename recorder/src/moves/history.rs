@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a move waits for the history: its file may be on a network that does not answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether a move has waited in vain. Then no other one waits: many of them may end at once, when the program ends.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
@@ -17,16 +17,16 @@ pub(super) fn keep(it: &Move) {
     let Some(directory) = config::get().ok().and_then(|config| config.history.as_ref()) else { return };
     let program = base::program().display().to_string();
     let past = Past { pid: std::process::id(), program, it: it.clone() };
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let append = move || {
         if let Err(why) = history::append(directory, &past) {
             tracing::debug!(target: "migrate", "the move is not in the history: {}: {why}", directory.display());
         }
         // Nobody may wait any more.
-        let _ = tell.send(());
+        let _ = sender.send(());
     };
     let waits = spawn::spawn("mrcuda-history", append).is_ok() && !IS_SILENT.load(Ordering::Acquire);
-    if waits && told.recv_timeout(PATIENCE).is_err() {
+    if waits && receiver.recv_timeout(HISTORY_TIMEOUT).is_err() {
         IS_SILENT.store(true, Ordering::Release);
     }
 }

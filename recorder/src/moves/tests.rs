@@ -175,11 +175,11 @@ fn finished_moves_are_bounded_and_the_others_are_kept() {
 #[test]
 fn a_running_move_reports_how_long_it_has_run() {
     let mut e = entry("a", MoveState::Running);
-    assert_eq!(e.told().total_ms, 0.0);
+    assert_eq!(e.report().total_ms, 0.0);
     e.begun = Instant::now().checked_sub(Duration::from_secs(5));
-    assert!(e.told().total_ms >= 5000.0);
+    assert!(e.report().total_ms >= 5000.0);
     (e.it.state, e.it.total_ms) = (MoveState::Done, 3.0);
-    assert_eq!(e.told().total_ms, 3.0, "it has ended");
+    assert_eq!(e.report().total_ms, 3.0, "it has ended");
 }
 
 /// For tests with queued moves: the thread that carries out moves would begin those of another test.

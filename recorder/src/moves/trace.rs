@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 /// Maximum number of events besides the calls that waited.
-const MOST: usize = 10_000;
+const MAX_EVENTS: usize = 10_000;
 /// The group of tracks of the move, and that of the program.
 const MOVE: u32 = 1;
 const PROGRAM: u32 = 2;
@@ -57,7 +57,7 @@ impl Tracer {
 
     fn add(&self, track: Track, kind: &str, name: &str, at: Instant, details: Details<'_>) {
         let mut events = lock(&self.events);
-        if events.0.len() >= MOST {
+        if events.0.len() >= MAX_EVENTS {
             events.1 += 1;
             return;
         }
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn it_is_bounded_and_says_what_is_left_out() {
         let tracer = Tracer::new(Instant::now());
-        for _ in 0..MOST + 3 {
+        for _ in 0..MAX_EVENTS + 3 {
             tracer.moment(Track::Gpu(1), "round");
         }
         let held =
             Held { thread: 7, call: Some("cuMemAlloc_v2"), since: Instant::now(), took: std::time::Duration::from_millis(2) };
         let trace = tracer.end((vec![held; 2], 5), &[(1, "a -> b".to_owned())]);
-        assert_eq!(trace.trace_events.iter().filter(|event| event.ph == "i").count(), MOST);
+        assert_eq!(trace.trace_events.iter().filter(|event| event.ph == "i").count(), MAX_EVENTS);
         let names: Vec<&str> = trace.trace_events.iter().filter_map(|event| event.args.get("name")?.as_str()).collect();
         assert!(names.iter().any(|name| name.contains("without 3 events")), "{names:?}");
         assert!(names.iter().any(|name| name.contains("without 5 waits")), "{names:?}");

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of different launches that are remembered.
-const MOST: usize = 4096;
+const MAX_LAUNCHES: usize = 4096;
 
 /// A cooperative launch of a function: its handle, threads of a block, bytes of dynamic shared memory.
 pub(crate) type Shape = (u64, u32, u32);
@@ -34,7 +34,7 @@ impl Resident {
         let shape = (launch.function, launch.block.iter().product(), launch.shared);
         let blocks = launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
         let mut known = lock(&self.known);
-        if known.largest.len() >= MOST && !known.largest.contains_key(&shape) {
+        if known.largest.len() >= MAX_LAUNCHES && !known.largest.contains_key(&shape) {
             known.too_many = true;
             return;
         }
@@ -83,10 +83,10 @@ mod tests {
     #[test]
     fn it_is_bounded_and_says_so() {
         let resident = Resident::default();
-        (0..MOST as u64).for_each(|function| resident.note(&launch(function, 1)));
+        (0..MAX_LAUNCHES as u64).for_each(|function| resident.note(&launch(function, 1)));
         resident.note(&launch(0, 7));
-        assert_eq!(resident.all(|_| true).unwrap().len(), MOST);
-        resident.note(&launch(MOST as u64, 1));
+        assert_eq!(resident.all(|_| true).unwrap().len(), MAX_LAUNCHES);
+        resident.note(&launch(MAX_LAUNCHES as u64, 1));
         assert!(resident.all(|_| true).is_none());
     }
 

@@ -274,7 +274,7 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
     match map(blocks, len) {
         Ok((at, filed)) => Ok(Memory { at, filed, slab: Slab::default() }),
         Err(rc) => {
-            lock(&SLABS).give(0, bytes, Slab::default(), false);
+            lock(&SLABS).release(0, bytes, Slab::default(), false);
             Err(rc)
         }
     }
@@ -283,7 +283,7 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
 /// Takes back memory of [`provide`]; no block of the table contains it any more. `retire`: a GPU may still write to it, so no other block
 /// gets these pages.
 pub(crate) fn release(at: u64, bytes: u64, slab: Slab, retire: bool) {
-    let empty = lock(&SLABS).give(at, bytes, slab, retire);
+    let empty = lock(&SLABS).release(at, bytes, slab, retire);
     match empty {
         Some(slab) => unmap(slab.address, slab.bytes),
         None if slab.bytes == 0 => unmap(at, bytes.next_multiple_of(PAGE)),

@@ -98,7 +98,7 @@ impl Slabs {
 
     /// A block has gone (`slab`: that of the block). With `retire` no other block of the slab gets its pages, since a GPU may still write
     /// to them. Returns the slab if it was the last block in it: it is to be unmapped.
-    pub(crate) fn give(&mut self, at: u64, bytes: u64, slab: Slab, retire: bool) -> Option<Slab> {
+    pub(crate) fn release(&mut self, at: u64, bytes: u64, slab: Slab, retire: bool) -> Option<Slab> {
         if slab.bytes == 0 {
             self.alone -= usize::from(bytes <= LARGEST);
             return None;
@@ -106,7 +106,7 @@ impl Slabs {
         let state = self.all.get_mut(&slab.address)?;
         state.blocks -= 1;
         if !retire {
-            state.give(pages(at - slab.address), pages(bytes));
+            state.release(pages(at - slab.address), pages(bytes));
         }
         (state.blocks == 0).then(|| self.all.remove(&slab.address).map(|state| state.slab)).flatten()
     }
@@ -138,7 +138,7 @@ impl State {
         Some(InSlab { at: self.slab.address + first as u64 * PAGE, slab: self.slab, filed: self.filed, used })
     }
 
-    fn give(&mut self, first: usize, count: usize) {
+    fn release(&mut self, first: usize, count: usize) {
         let end = (first + count + 1).min(self.pages.len());
         self.pages[first..end].iter_mut().for_each(|page| page.taken = false);
         self.free += end - first;

@@ -56,7 +56,7 @@ impl FromStr for Spec {
     type Err = SpecError;
     fn from_str(s: &str) -> Result<Spec, SpecError> {
         let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
-        let near = match head {
+        let spec = match head {
             "local" => Spec::Local,
             "helper" => Spec::Helper,
             "memory" if s == "memory" => return Ok(Spec::Memory),
@@ -74,7 +74,7 @@ impl FromStr for Spec {
         let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
         let invalid = |n: &str| SpecError::Gpu { text: s.to_owned(), number: n.to_owned() };
         let gpu = gpu.map(|n| number(n).ok_or_else(|| invalid(n))).transpose()?;
-        Ok(near(gpu))
+        Ok(spec(gpu))
     }
 }
 
@@ -94,7 +94,7 @@ impl std::fmt::Display for Spec {
 
 impl Spec {
     /// The number of the GPU on this machine.
-    pub(crate) fn near(&self) -> Option<u32> {
+    pub(crate) fn local_number(&self) -> Option<u32> {
         match self {
             Spec::Local(gpu) | Spec::Helper(gpu) => *gpu,
             Spec::Remote(_) | Spec::Memory | Spec::File(_) => None,
@@ -115,7 +115,7 @@ impl Spec {
 /// the job does not use otherwise: `taken` are the GPUs of devices that do not move. A process can use only one GPU for one device, for
 /// as long as it runs: that is the first `local` one, or `bound` (GPU, device); further ones are in helpers.
 pub(crate) fn choose(wanted: Vec<(u32, Spec)>, taken: &[u32], mut bound: Option<(u32, u32)>) -> Vec<Spec> {
-    let mut used: Vec<u32> = wanted.iter().filter_map(|(_, s)| s.near()).chain(taken.iter().copied()).collect();
+    let mut used: Vec<u32> = wanted.iter().filter_map(|(_, s)| s.local_number()).chain(taken.iter().copied()).collect();
     let mut chosen = Vec::new();
     for (device, spec) in wanted {
         let mut lowest = |preferred: Option<u32>| {

@@ -182,7 +182,7 @@ fn run(default: Default, body: impl FnOnce(&mut Soft) -> Result<(), Code>) -> Co
 }
 
 /// Runs a call; a failure returns the error that has precedence in the driver.
-macro_rules! told {
+macro_rules! with_precedence {
     ($name:ident ($($p:ident : $kind:ty),* $(,)?) $run:expr) => {{
         let rc = $run;
         if rc == code::SUCCESS {
@@ -210,7 +210,7 @@ macro_rules! symbol {
     ([$($attribute:tt)*] $function:ident $how:ident $name:ident $default:ident $params:tt ($($p:ident : $kind:ty),* $(,)?)) => {
         $($attribute)*
         pub(super) extern "C" fn $function($($p: <$kind as Param>::C),*) -> Code {
-            told!($name $params run(Default::$default, |h| body!($how h $name $params)))
+            with_precedence!($name $params run(Default::$default, |h| body!($how h $name $params)))
         }
     };
 }

@@ -28,7 +28,7 @@ pub(super) fn enter(body: impl FnOnce() -> Res) -> CUresult {
 }
 
 /// The error that a call returns which has failed with `found`.
-pub(super) fn told(steps: &[Check], args: &[u64], found: CUresult) -> CUresult {
+pub(super) fn preceding_error(steps: &[Check], args: &[u64], found: CUresult) -> CUresult {
     let error = |rc| match rc {
         code::SUCCESS => CUresult::CUDA_SUCCESS,
         code::ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_HANDLE,

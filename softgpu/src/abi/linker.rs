@@ -13,7 +13,7 @@ const PTX: c_uint = 1;
 /// Kinds of inputs that CUDA defines.
 const KINDS: c_uint = 6;
 /// Maximum number of options: a larger count than there are kinds is damaged.
-const MOST_OPTIONS: c_uint = 64;
+const MAX_OPTIONS: c_uint = 64;
 const FIRST: usize = 0x6c69_0000;
 
 /// Links by handle.
@@ -52,7 +52,7 @@ abi! {
         out: Out<CUlinkState> as *mut CUlinkState,
     ) {
         context::current()?;
-        if count > MOST_OPTIONS || count > 0 && (options.is_null() || values.is_null()) {
+        if count > MAX_OPTIONS || count > 0 && (options.is_null() || values.is_null()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         out.check()?;

@@ -17,6 +17,7 @@ mod guard;
 mod launch;
 mod library;
 mod linker;
+mod logs_and_coredump;
 mod managed;
 mod memcpy;
 mod memory;
@@ -33,7 +34,6 @@ mod stream_memory;
 mod system;
 mod tables;
 mod texture;
-mod told;
 mod vmm;
 
 use crate::result::Res;
@@ -151,7 +151,7 @@ macro_rules! run {
             result
         } else {
             let checks = const { cuda_api::calls::checks(stringify!($name)) };
-            $crate::abi::guard::told(checks, &[$(cuda_api::answer::number($arg)),*], result)
+            $crate::abi::guard::preceding_error(checks, &[$(cuda_api::answer::number($arg)),*], result)
         }
     }};
 }

@@ -89,7 +89,7 @@ static BY_SUBJECT: &[&[Export]] = &[
     super::system::EXPORTS,
     super::tables::EXPORTS,
     super::texture::EXPORTS,
-    super::told::EXPORTS,
+    super::logs_and_coredump::EXPORTS,
     super::vmm::EXPORTS,
 ];
 

@@ -15,7 +15,7 @@ const PRIORITY: c_uint = 8;
 const DOMAINS: c_uint = 9;
 const DOMAIN: c_uint = 10;
 /// Attribute 126.
-const MOST_DOMAINS: u8 = 4;
+const MAX_DOMAINS: u8 = 4;
 /// Attribute 109.
 const LARGEST_WINDOW: u64 = 134_213_632;
 
@@ -42,7 +42,7 @@ fn check(id: c_uint, value: &Attribute) -> Res {
             bytes <= LARGEST_WINDOW && (0.0..=1.0).contains(&ratio) && word(value, 20) <= 2 && word(value, 24) <= 1
         }
         SYNCHRONISATION => (1..=4).contains(&word(value, 0)),
-        DOMAINS => value[0] < MOST_DOMAINS && value[1] < MOST_DOMAINS,
+        DOMAINS => value[0] < MAX_DOMAINS && value[1] < MAX_DOMAINS,
         DOMAIN => word(value, 0) <= 1,
         _ => true,
     };

@@ -102,7 +102,7 @@ pub(crate) fn end_context(live: &Live) {
                 if let Some(alloc) = memory.remove(base) {
                     // At once, for the next context may want the place: only this one's kernels could use it.
                     os::unmap(base, alloc.size);
-                    live.device.give(alloc.size);
+                    live.device.release(alloc.size);
                 }
             }
             _ => drop(memory.remove(base)),

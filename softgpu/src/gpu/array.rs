@@ -40,7 +40,7 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         os::unmap(self.base, self.bytes);
-        self.device.give(self.bytes);
+        self.device.release(self.bytes);
     }
 }
 

@@ -143,7 +143,7 @@ impl Device {
     }
 
     /// Returns `bytes` to the device's memory.
-    pub fn give(&self, bytes: u64) {
+    pub fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn take_slot() -> Option<u32> {
 }
 
 /// Releases the slot, once nothing is mapped there.
-pub(crate) fn give_slot(slot: Option<u32>) {
+pub(crate) fn release_slot(slot: Option<u32>) {
     *lock(&TAKEN) &= !slot.map_or(0, |slot| 1 << slot);
 }
 
@@ -66,7 +66,7 @@ impl Heap {
         device.take(size)?;
         let slot = slot.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let placed = slot.and_then(|slot| os::exactly(FIRST + u64::from(slot) * STEP, size));
-        let base = placed.inspect_err(|_| device.give(size))?;
+        let base = placed.inspect_err(|_| device.release(size))?;
         let heap = Heap { base, size, turn: Mutex::new(()) };
         heap.format();
         Ok(heap)

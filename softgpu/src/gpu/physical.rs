@@ -74,7 +74,7 @@ impl Drop for Physical {
             os::unmap(*at, self.size);
         }
         if self.own {
-            self.device.give(self.size);
+            self.device.release(self.size);
         }
     }
 }
@@ -116,8 +116,8 @@ pub(crate) fn create(device: &Arc<Device>, size: u64, handle_types: u32, is_for_
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     device.take(size)?;
-    let fd = os::memory_file(&file_name(device), size).inspect_err(|_| device.give(size))?;
-    let identity = os::file_identity(&fd).inspect_err(|_| device.give(size))?.1;
+    let fd = os::memory_file(&file_name(device), size).inspect_err(|_| device.release(size))?;
+    let identity = os::file_identity(&fd).inspect_err(|_| device.release(size))?.1;
     let physical =
         Arc::new(Physical { size, device: device.clone(), handle_types, is_for_tiles, view: OnceLock::new(), own: true, fd });
     let mut handles = lock(&HANDLES);

@@ -85,7 +85,7 @@ impl Area {
     fn end(&mut self, device: &Device, retired: &mut Retired) {
         for chunk in self.0.drain(..) {
             retired.take_away(chunk.base, chunk.len, Then::Unmap);
-            device.give(chunk.len);
+            device.release(chunk.len);
         }
     }
 }

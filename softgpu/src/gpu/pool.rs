@@ -62,7 +62,7 @@ impl Pool {
     pub fn free(&mut self, device: &Device, address: u64, size: u64) -> Option<(u64, u64)> {
         if size > SMALL {
             let len = blocks(size).ok()?;
-            device.give(len);
+            device.release(len);
             return Some((address, len));
         }
         let len = units(size).ok()?;
@@ -71,7 +71,7 @@ impl Pool {
         put_back(free, address - base, len);
         if free.get(&0) == Some(&BLOCK) {
             self.blocks.remove(&base);
-            device.give(BLOCK);
+            device.release(BLOCK);
             return Some((base, BLOCK));
         }
         None
@@ -87,7 +87,7 @@ pub(crate) fn poison(address: u64, len: u64) {
 /// Whole pages for the driver's own blocks.
 pub(crate) fn block(device: &Device, len: u64) -> Res<u64> {
     device.take(len)?;
-    os::anywhere(len).inspect_err(|_| device.give(len))
+    os::anywhere(len).inspect_err(|_| device.release(len))
 }
 
 /// Adds a free piece and merges it with its neighbours.

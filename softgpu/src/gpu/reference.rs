@@ -16,9 +16,9 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// Bytes of memory, at most. Hardware was seen to take 2^30 and more, and not 2^40: a texture has 2^28 elements of up to 16 bytes.
-const MOST_BYTES: u64 = 1 << 32;
+const MAX_BYTES: u64 = 1 << 32;
 /// Elements of a row, rows, and bytes from row to row, at most (`CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_…`).
-const MOST_IN_ROWS: [u64; 3] = [131_072, 65_000, 2_097_120];
+const MAX_IN_ROWS: [u64; 3] = [131_072, 65_000, 2_097_120];
 /// Required alignment of the distance between rows.
 const PITCH: u64 = 32;
 
@@ -105,9 +105,9 @@ fn seen(kind: u32, handle: usize, shape: &Shape) -> Resource {
 fn check_memory(r: &Resource) -> Res {
     let element = channel(r.format).map_or(0, |(bytes, _)| bytes * u64::from(r.channels));
     let fits = match r.kind {
-        OF_MEMORY => r.width <= MOST_BYTES,
+        OF_MEMORY => r.width <= MAX_BYTES,
         _ => {
-            let inside = [r.width, r.height, r.pitch].iter().zip(MOST_IN_ROWS).all(|(n, most)| *n <= most);
+            let inside = [r.width, r.height, r.pitch].iter().zip(MAX_IN_ROWS).all(|(n, most)| *n <= most);
             let apart = r.pitch.is_multiple_of(PITCH) && r.pitch > 0 && r.pitch >= r.width.saturating_mul(element);
             inside && apart && r.address.is_multiple_of(ALIGNED)
         }

@@ -54,7 +54,7 @@ pub(crate) fn allocate(live: &Live, size: u64, ordinal: usize, pool: usize) -> R
     let len = size.checked_next_multiple_of(BLOCK).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     device.take(len)?;
     let made = os::memory_file(&block_name(device), len).and_then(|fd| map(fd, len, size, true));
-    let at = made.inspect_err(|_| device.give(len))?;
+    let at = made.inspect_err(|_| device.release(len))?;
     memory::write().add(at, size, Kind::Pooled(pool), ordinal, Some(live));
     Ok(at)
 }
@@ -63,7 +63,7 @@ pub(crate) fn allocate(live: &Live, size: u64, ordinal: usize, pool: usize) -> R
 pub(crate) fn forget(device: &Device, address: u64) -> Option<u64> {
     let gone = lock(&FILES).as_mut()?.remove(&address)?;
     if gone.own {
-        device.give(gone.len);
+        device.release(gone.len);
     }
     Some(gone.len)
 }

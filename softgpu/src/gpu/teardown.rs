@@ -67,5 +67,5 @@ fn end(live: &Arc<Live>) {
     allocation::end_context(live);
     array::end_context(live);
     texture::end_context(live.number);
-    heap::give_slot(live.slot);
+    heap::release_slot(live.slot);
 }

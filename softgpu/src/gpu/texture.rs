@@ -26,7 +26,7 @@ const ALIGNED: u64 = 512;
 /// Rows that a texture sees are so far apart.
 const PITCH: u64 = 32;
 /// Elements of memory, at most.
-const MOST_ELEMENTS: u64 = 1 << 28;
+const MAX_ELEMENTS: u64 = 1 << 28;
 
 /// An object with its description.
 #[derive(Clone, Copy)]
@@ -187,7 +187,7 @@ fn object_for_kernels(r: &Resource) -> Res<Object> {
             } else {
                 return Err(BAD);
             };
-            if size[0] > MOST_ELEMENTS || size[1] > 65_536 {
+            if size[0] > MAX_ELEMENTS || size[1] > 65_536 {
                 return Err(BAD);
             }
             let levels = vec![Level { base: r.address, size, pitch, slice: 0, tiles: None }];

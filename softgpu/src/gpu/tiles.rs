@@ -18,7 +18,7 @@ pub(crate) const TILE: u64 = 64 << 10;
 /// Where levels begin in a tail.
 const TAIL_STEP: u64 = 256;
 /// Maximum number of tiles of an array.
-const MOST_TILES: u64 = 1 << 26;
+const MAX_TILES: u64 = 1 << 26;
 
 /// The memory of a tile: what keeps it, and where it is.
 pub(crate) type Backing = Option<(Arc<Physical>, u64)>;
@@ -79,7 +79,7 @@ impl Tiling {
         let tail_bytes = tail_bytes.next_multiple_of(TILE);
         let tail = (used, tail_bytes / TILE);
         used += tail.1 * if layered && !deferred { shape.depth } else { 1 };
-        if used > MOST_TILES {
+        if used > MAX_TILES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         let layout = if deferred {
@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn what_is_smaller_than_a_tile_is_a_tail() {
-        let told = |shape: Shape| Tiling::new(&[shape]).map(|t| (t.layout.tail_level, t.layout.tail_bytes, t.layout.flags));
-        assert_eq!(told(Shape { width: 20, height: 10, ..PLAIN }), Ok((0, TILE, ONE_TAIL)));
-        assert_eq!(told(PLAIN), Ok((0, 0, 0)));
+        let tail = |shape: Shape| Tiling::new(&[shape]).map(|t| (t.layout.tail_level, t.layout.tail_bytes, t.layout.flags));
+        assert_eq!(tail(Shape { width: 20, height: 10, ..PLAIN }), Ok((0, TILE, ONE_TAIL)));
+        assert_eq!(tail(PLAIN), Ok((0, 0, 0)));
         for bad in [Shape { flags: SPARSE | SURFACE, ..PLAIN }, Shape { height: 0, ..PLAIN }] {
-            assert_eq!(told(bad), Err(BAD));
+            assert_eq!(tail(bad), Err(BAD));
         }
     }
 

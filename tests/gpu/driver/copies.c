@@ -2,7 +2,7 @@
 // (cuMemCreate and cuMemMap of 2 MiB or more at a chosen address). Times are medians.
 #include "facts.h"
 
-enum { MOST = 512 << 20, TIMES = 400 };
+enum { BYTES = 512 << 20, TIMES = 400 };
 
 static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
@@ -51,12 +51,12 @@ static void measure(const char *name, CUdeviceptr memory, char *pageable, char *
         out = MEDIAN(TIMES, cuMemcpyDtoHAsync(pinned, memory, bytes, stream) || cuStreamSynchronize(stream));
         ROW("C1", row, "%.2f, %.2f us", in, out);
     }
-    double in = MEDIAN(5, cuMemcpyHtoD(memory, pageable, MOST)), out = MEDIAN(5, cuMemcpyDtoH(pageable, memory, MOST));
+    double in = MEDIAN(5, cuMemcpyHtoD(memory, pageable, BYTES)), out = MEDIAN(5, cuMemcpyDtoH(pageable, memory, BYTES));
     snprintf(row, sizeof row, "%s: copy in, out, of 512 MiB pageable", name);
-    ROW("C2", row, "%.1f, %.1f GB/s", MOST / in / 1e3, MOST / out / 1e3);
-    in = MEDIAN(5, cuMemcpyHtoD(memory, pinned, MOST)), out = MEDIAN(5, cuMemcpyDtoH(pinned, memory, MOST));
+    ROW("C2", row, "%.1f, %.1f GB/s", BYTES / in / 1e3, BYTES / out / 1e3);
+    in = MEDIAN(5, cuMemcpyHtoD(memory, pinned, BYTES)), out = MEDIAN(5, cuMemcpyDtoH(pinned, memory, BYTES));
     snprintf(row, sizeof row, "%s: copy in, out, of 512 MiB pinned", name);
-    ROW("C2", row, "%.1f, %.1f GB/s", MOST / in / 1e3, MOST / out / 1e3);
+    ROW("C2", row, "%.1f, %.1f GB/s", BYTES / in / 1e3, BYTES / out / 1e3);
 }
 
 int main(void) {
@@ -64,18 +64,18 @@ int main(void) {
     CUcontext context;
     CUstream stream;
     CUdeviceptr allocated;
-    char *pageable = malloc(MOST), *pinned;
-    memset(pageable, 1, MOST);
+    char *pageable = malloc(BYTES), *pinned;
+    memset(pageable, 1, BYTES);
     CK(cuInit(0));
     CK(cuDeviceGet(&device, 0));
     CK(cuDevicePrimaryCtxRetain(&context, device));
     CK(cuCtxSetCurrent(context));
     CK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CK(cuMemAllocHost((void **)&pinned, MOST));
-    CK(cuMemAlloc(&allocated, MOST));
+    CK(cuMemAllocHost((void **)&pinned, BYTES));
+    CK(cuMemAlloc(&allocated, BYTES));
     measure("cuMemAlloc", allocated, pageable, pinned, stream);
-    measure("mapped, one chunk", mapped(MOST, MOST, 0), pageable, pinned, stream);
-    measure("mapped, chunks of 2 MiB", mapped(MOST, 2 << 20, 0), pageable, pinned, stream);
-    measure("mapped, as an executor's", mapped(MOST, MOST, 1), pageable, pinned, stream);
+    measure("mapped, one chunk", mapped(BYTES, BYTES, 0), pageable, pinned, stream);
+    measure("mapped, chunks of 2 MiB", mapped(BYTES, 2 << 20, 0), pageable, pinned, stream);
+    measure("mapped, as an executor's", mapped(BYTES, BYTES, 1), pageable, pinned, stream);
     return 0;
 }

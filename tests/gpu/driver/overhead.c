@@ -42,8 +42,8 @@ static const char kernel_text[] = ".version 7.0\n.target sm_52\n.address_size 64
 // What a wrapper could do around each call.
 static int touched;
 static int atomic, clocked;
-enum { PAGE = 4096, MOST = 1024 };
-static char *lines[MOST];
+enum { PAGE = 4096, MAX_LINES = 1024 };
+static char *lines[MAX_LINES];
 static uint64_t counter;
 
 static inline void around(void) {
@@ -189,13 +189,13 @@ int main(int count, char **words) {
         else if (!strcmp(w, "clock")) clocked = 1;
         else if (!strcmp(w, "touch") && i + 1 < count) {
             touched = atoi(words[++i]);
-            if (touched < 0 || touched > MOST) return 2;
+            if (touched < 0 || touched > MAX_LINES) return 2;
             snprintf(how + strlen(how), sizeof how - strlen(how), " %d", touched);
         } else return fprintf(stderr, "what is %s?\n", w), 2;
     }
-    char *pages = mmap(NULL, (size_t)MOST * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *pages = mmap(NULL, (size_t)MAX_LINES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return 2;
-    for (int i = 0; i < MOST; i++) lines[i] = pages + i * PAGE + i % 64 * 64;
+    for (int i = 0; i < MAX_LINES; i++) lines[i] = pages + i * PAGE + i % 64 * 64;
 
     struct driver first = load("libcuda.so.1");
     static struct range scratch = {SCRATCH_AT, SCRATCH_AT + (64ull << 30)};

@@ -9,13 +9,13 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-enum { MOST_THREADS = 16, MOST_BUFFERS = 4, LARGEST_PIECE = 4 << 20, TIMES = 5, PAGE = 4096 };
+enum { MAX_THREADS = 16, MAX_BUFFERS = 4, LARGEST_PIECE = 4 << 20, TIMES = 5, PAGE = 4096 };
 
 static CUcontext context;
 static CUstream stream = CU_STREAM_LEGACY;
 // Those of each thread, as large as the largest piece.
-static char *buffers[MOST_THREADS][MOST_BUFFERS];
-static CUevent events[MOST_THREADS][MOST_BUFFERS];
+static char *buffers[MAX_THREADS][MAX_BUFFERS];
+static CUevent events[MAX_THREADS][MAX_BUFFERS];
 
 struct copy {
     int out, threads, each;
@@ -33,7 +33,7 @@ static void await(CUevent event) {
 }
 
 static void work(struct copy *c, int thread) {
-    size_t begun[MOST_BUFFERS], first = 0, last = 0;
+    size_t begun[MAX_BUFFERS], first = 0, last = 0;
     for (;;) {
         // `first` to `last` are under way.
         size_t at = c->bytes;
@@ -63,7 +63,7 @@ static void work(struct copy *c, int thread) {
     }
 }
 
-static struct { struct copy *copy; int number; } jobs[MOST_THREADS];
+static struct { struct copy *copy; int number; } jobs[MAX_THREADS];
 
 static void *helper(void *job) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -83,7 +83,7 @@ static void touch(int write, char *memory, size_t bytes) {
 
 // As the executor makes such a copy: threads are made for it and end with it.
 static double staged(struct copy *c) {
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MAX_THREADS];
     double start = now_us();
     touch(c->out, c->host, c->bytes);
     atomic_store(&c->next, 0);
@@ -142,13 +142,13 @@ int main(int count, char **words) {
         memcpy(host + i, &word, 8);
     }
     double start = now_us();
-    for (int t = 0; t < MOST_THREADS; t++)
-        for (int b = 0; b < MOST_BUFFERS; b++) {
+    for (int t = 0; t < MAX_THREADS; t++)
+        for (int b = 0; b < MAX_BUFFERS; b++) {
             buffers[t][b] = pages(LARGEST_PIECE);
             CK(cuMemHostRegister(buffers[t][b], LARGEST_PIECE, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
             CK(cuEventCreate(&events[t][b], CU_EVENT_DISABLE_TIMING));
         }
-    ROW("G0", "a buffer of 4 MiB is made and registered", "%.0f us", (now_us() - start) / MOST_THREADS / MOST_BUFFERS);
+    ROW("G0", "a buffer of 4 MiB is made and registered", "%.0f us", (now_us() - start) / MAX_THREADS / MAX_BUFFERS);
     CUdeviceptr memory[2], allocated;
     CK(cuMemAlloc(&allocated, most));
     memory[0] = allocated, memory[1] = mapped(most);
@@ -163,7 +163,7 @@ int main(int count, char **words) {
             const char *where = out ? "out of" : "into", *what = kind ? "mapped memory" : "memory of cuMemAlloc";
             snprintf(row, sizeof row, "%s %s: the driver's own copy", where, what);
             ROW("G1", row, "%.1f GB/s", most / median(natively, &c, TIMES) / 1e3);
-            for (c.threads = 1; c.threads <= MOST_THREADS; c.threads = c.threads < 4 ? c.threads + 1 : c.threads * 2) {
+            for (c.threads = 1; c.threads <= MAX_THREADS; c.threads = c.threads < 4 ? c.threads + 1 : c.threads * 2) {
                 char line[160] = "";
                 for (c.piece = 256 << 10; c.piece <= LARGEST_PIECE; c.piece *= 2)
                     snprintf(line + strlen(line), sizeof line - strlen(line), "%s%.1f", *line ? ", " : "", most / median(staged, &c, TIMES) / 1e3);
@@ -171,7 +171,7 @@ int main(int count, char **words) {
                 ROW("G1", row, "%s GB/s", line);
             }
             c.threads = 4, c.piece = 1 << 20;
-            for (c.each = 1; c.each <= MOST_BUFFERS; c.each++) {
+            for (c.each = 1; c.each <= MAX_BUFFERS; c.each++) {
                 snprintf(row, sizeof row, "%s %s: 4 threads, 1 MiB, %d buffers each", where, what, c.each);
                 ROW("G2", row, "%.1f GB/s", most / median(staged, &c, TIMES) / 1e3);
             }

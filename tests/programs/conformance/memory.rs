@@ -116,14 +116,14 @@ pub fn pointers(t: &Tell) {
             let code = call!(t, memory.cuPointerGetAttribute(value.as_mut_ptr().cast(), attribute, at));
             // Large values are addresses and handles, or numbers of this process.
             // Of what the driver has made for itself, sizes and numbers are its own.
-            let told = if matches!(attribute, 7 | 18 | 20) {
+            let shown = if matches!(attribute, 7 | 18 | 20) {
                 String::new()
             } else if value[0] < 1 << 20 {
                 value[0].to_string()
             } else {
                 t.name(value[0])
             };
-            t.end(&if code == 0 { format!("0 {told}") } else { code.to_string() });
+            t.end(&if code == 0 { format!("0 {shown}") } else { code.to_string() });
         }
     }
     let mut flags = 99;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tests::clock;
 
 /// How long one case may take; the start of a process with a GPU is one, too.
-const PATIENCE: Duration = Duration::from_secs(40);
+const CASE_TIMEOUT: Duration = Duration::from_secs(40);
 /// And one that resets a context, which begins a new one with all that its streams will need: that takes long where dozens of processes
 /// share a GPU.
-const RESET_PATIENCE: Duration = Duration::from_secs(240);
+const RESET_TIMEOUT: Duration = Duration::from_secs(240);
 /// How often a section is begun again.
 const TRIES: u32 = 80;
 
@@ -78,17 +78,17 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
         Ok(child) => child,
         Err(e) => return (String::new(), End::Early(e.to_string())),
     };
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let out = child.stdout.take();
     std::thread::spawn(move || {
         for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
             // Nobody listens any more after a case that hangs.
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
     let (mut text, mut open) = (String::new(), None);
     let hangs = loop {
-        match clock::receive(&told, patience(open.as_ref().map(|(_, what): &(u32, String)| what.as_str()))) {
+        match clock::receive(&receiver, timeout(open.as_ref().map(|(_, what): &(u32, String)| what.as_str()))) {
             Ok(line) => read(section, &line, &mut text, &mut open),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,
@@ -114,8 +114,8 @@ fn attempt(o: &Options, section: &Section, from: u32, skip: &[u32]) -> (String, 
 
 /// Reads a line of a section's process: the announcement of a case, or its result.
 /// How long a case may take.
-fn patience(case: Option<&str>) -> Duration {
-    if case.is_some_and(|what| what.contains("CtxReset")) { RESET_PATIENCE } else { PATIENCE }
+fn timeout(case: Option<&str>) -> Duration {
+    if case.is_some_and(|what| what.contains("CtxReset")) { RESET_TIMEOUT } else { CASE_TIMEOUT }
 }
 
 fn read(section: &Section, line: &str, text: &mut String, open: &mut Option<(u32, String)>) {

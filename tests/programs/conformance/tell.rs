@@ -106,8 +106,8 @@ impl Tell {
     /// Lets this process be moved, where the command line asks for that.
     pub fn move_here(&self) {
         let Some((mrcuda, place)) = &self.move_by else { return };
-        let told = Command::new(mrcuda).args(["migrate", &std::process::id().to_string(), "--to", place]).output();
-        let why = match told {
+        let output = Command::new(mrcuda).args(["migrate", &std::process::id().to_string(), "--to", place]).output();
+        let why = match output {
             Ok(output) if output.status.success() => return,
             Ok(output) => {
                 let said = [output.stdout, output.stderr].concat();

@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     const uint64_t seed = take(argc, argv, "--seed", 1);
     // Most seeds play with few threads.
     static const uint64_t USUAL[] = {1, 1, 2, 3, 4, 1, 8, 16};
-    const uint64_t threads = std::min<uint64_t>(take(argc, argv, "--threads", USUAL[program::mix(seed) % 8]), mix::MOST_THREADS);
+    const uint64_t threads = std::min<uint64_t>(take(argc, argv, "--threads", USUAL[program::mix(seed) % 8]), mix::MAX_THREADS);
     // What is told of a wrong end: the last operations.
     mix::told = take(argc, argv, "--history", mix::told);
     program::Options options(argc, argv, 300);

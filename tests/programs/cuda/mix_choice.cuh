@@ -64,7 +64,7 @@ class Chooser {
         op.to = op.what == What::Call ? pick(graph, for_functions) : pick(graph, has_words);
         if (op.to == nullptr) return false;
         op.to_address = op.what == What::Call ? op.to->host : op.to->address(random);
-        op.n = some_words(*op.to, MOST_WORDS, op.at);
+        op.n = some_words(*op.to, MAX_WORDS, op.at);
         switch (op.what) {
         case What::Turn:
             op.n = op.n / BLOCK * BLOCK;
@@ -77,7 +77,7 @@ class Chooser {
             op.from = pick(graph, for_functions, op.to);
             if (op.from == nullptr) return false;
             op.from_address = op.from->host;
-            op.m = some_words(*op.from, MOST_WORDS, op.from_at);
+            op.m = some_words(*op.from, MAX_WORDS, op.from_at);
             return true;
         case What::Temporary:
         case What::Gather:
@@ -85,7 +85,7 @@ class Chooser {
             op.from = pick(graph, has_words, op.to);
             if (op.from == nullptr) return false;
             op.from_address = op.from->address(random);
-            op.m = some_words(*op.from, MOST_WORDS, op.from_at);
+            op.m = some_words(*op.from, MAX_WORDS, op.from_at);
             if (op.what == What::Temporary && !graph && !w.pools.empty() && random.one_in(2)) op.pool = w.pools[random.below(w.pools.size())];
             return true;
         case What::Disturb:

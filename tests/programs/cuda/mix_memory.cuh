@@ -16,8 +16,8 @@ inline const char *name_of(Kind kind) {
 }
 
 constexpr size_t SYMBOL_WORDS = 1024, CONSTANT_WORDS = 256;
-__device__ uint32_t symbol_words[MOST_THREADS][SYMBOL_WORDS];
-__constant__ uint32_t constant_words[MOST_THREADS][CONSTANT_WORDS];
+__device__ uint32_t symbol_words[MAX_THREADS][SYMBOL_WORDS];
+__constant__ uint32_t constant_words[MAX_THREADS][CONSTANT_WORDS];
 
 struct Module;
 

@@ -11,7 +11,7 @@
 
 namespace mix {
 
-constexpr int MOST_THREADS = 16;
+constexpr int MAX_THREADS = 16;
 
 // What is random depends on the seed alone, never on time.
 class Random {

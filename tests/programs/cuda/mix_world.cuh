@@ -13,7 +13,7 @@ inline std::shared_mutex captures;
 
 constexpr size_t EVENTS = 12, FLAGS = 4096;
 // Kernels are short: CPU drivers interpret them.
-constexpr size_t MOST_WORDS = 3000;
+constexpr size_t MAX_WORDS = 3000;
 
 class World {
   public:

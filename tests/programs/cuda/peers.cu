@@ -51,37 +51,37 @@ static void host_step(std::vector<uint32_t> &x, uint32_t step) {
 static void large_copies(Gpu *gpus, program::Report &report) {
     std::vector<unsigned char> bytes(BIG), back(BIG);
     for (int i = 0; i < BIG; i++) bytes[i] = static_cast<unsigned char>(program::mix(i) >> 17);
-    unsigned char *near_, *far_;
+    unsigned char *first, *second;
     CHECK(cudaSetDevice(gpus[1].device));
-    CHECK(cudaMalloc(&far_, BIG));
-    CHECK(cudaMemset(far_, 0, BIG));
+    CHECK(cudaMalloc(&second, BIG));
+    CHECK(cudaMemset(second, 0, BIG));
     // A stream of the other GPU does not wait for it.
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(gpus[0].device));
-    CHECK(cudaMalloc(&near_, BIG));
+    CHECK(cudaMalloc(&first, BIG));
     // In the stream of one GPU: host, this GPU, the other one, this one again at another place, host.
     cudaStream_t stream = gpus[0].stream;
-    CHECK(cudaMemcpyAsync(near_, bytes.data(), BIG, cudaMemcpyHostToDevice, stream));
-    CHECK(cudaMemcpyPeerAsync(far_, gpus[1].device, near_, gpus[0].device, BIG, stream));
-    CHECK(cudaMemsetAsync(near_, 0x5a, BIG, stream));
-    CHECK(cudaMemcpyPeerAsync(near_, gpus[0].device, far_ + 1, gpus[1].device, BIG - 1, stream));
-    CHECK(cudaMemcpyAsync(back.data(), near_, BIG, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemcpyAsync(first, bytes.data(), BIG, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyPeerAsync(second, gpus[1].device, first, gpus[0].device, BIG, stream));
+    CHECK(cudaMemsetAsync(first, 0x5a, BIG, stream));
+    CHECK(cudaMemcpyPeerAsync(first, gpus[0].device, second + 1, gpus[1].device, BIG - 1, stream));
+    CHECK(cudaMemcpyAsync(back.data(), first, BIG, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     std::vector<unsigned char> want(bytes.begin() + 1, bytes.end());
     want.push_back(0x5a);
     report.expect("there and back", back.data(), want.data(), BIG);
     // A box of 3 x 5 rows, from a pitch of 256 to one of 512, by the call that names both devices.
-    CHECK(cudaMemset(far_, 0, BIG));
+    CHECK(cudaMemset(second, 0, BIG));
     cudaMemcpy3DPeerParms box = {};
     box.srcDevice = gpus[0].device;
-    box.srcPtr = make_cudaPitchedPtr(near_, 256, 256, 8);
+    box.srcPtr = make_cudaPitchedPtr(first, 256, 256, 8);
     box.srcPos = make_cudaPos(16, 1, 0);
     box.dstDevice = gpus[1].device;
-    box.dstPtr = make_cudaPitchedPtr(far_, 512, 512, 16);
+    box.dstPtr = make_cudaPitchedPtr(second, 512, 512, 16);
     box.dstPos = make_cudaPos(3, 2, 1);
     box.extent = make_cudaExtent(100, 5, 3);
     CHECK(cudaMemcpy3DPeer(&box));
-    CHECK(cudaMemcpy(back.data(), far_, BIG, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(back.data(), second, BIG, cudaMemcpyDeviceToHost));
     std::vector<unsigned char> boxed(BIG);
     for (size_t z = 0; z < 3; z++) {
         for (size_t y = 0; y < 5; y++) {
@@ -90,17 +90,17 @@ static void large_copies(Gpu *gpus, program::Report &report) {
     }
     report.expect("a box", back.data(), boxed.data(), BIG);
     // Without a stream, and with the other GPU's memory while this one is current.
-    CHECK(cudaMemcpy(far_, bytes.data(), BIG, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(near_, far_, BIG, cudaMemcpyDefault));
-    CHECK(cudaMemcpyPeer(far_ + 64, gpus[1].device, near_, gpus[0].device, BIG - 64));
-    CHECK(cudaMemset(far_, 7, 64));
-    CHECK(cudaMemcpy(back.data(), far_, BIG, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(second, bytes.data(), BIG, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(first, second, BIG, cudaMemcpyDefault));
+    CHECK(cudaMemcpyPeer(second + 64, gpus[1].device, first, gpus[0].device, BIG - 64));
+    CHECK(cudaMemset(second, 7, 64));
+    CHECK(cudaMemcpy(back.data(), second, BIG, cudaMemcpyDeviceToHost));
     std::memcpy(want.data() + 64, bytes.data(), BIG - 64);
     std::memset(want.data(), 7, 64);
     report.expect("without a stream", back.data(), want.data(), BIG);
     report.line("copied", "large", back.data(), BIG);
-    CHECK(cudaFree(near_));
-    CHECK(cudaFree(far_));
+    CHECK(cudaFree(first));
+    CHECK(cudaFree(second));
 }
 
 // Whether a capture may go on in a stream of another GPU; whatever the answer, both streams work afterwards.

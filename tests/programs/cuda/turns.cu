@@ -61,10 +61,10 @@ int main(int argc, char **argv) {
         flag = at;
     }
     *flag = 0;
-    constexpr size_t MOST = 100 << 10;
+    constexpr size_t MAX_BYTES = 100 << 10;
     unsigned *wide;
-    CHECK(cudaMalloc(&wide, MOST));
-    std::vector<unsigned> source(MOST / sizeof(unsigned));
+    CHECK(cudaMalloc(&wide, MAX_BYTES));
+    std::vector<unsigned> source(MAX_BYTES / sizeof(unsigned));
     cudaStream_t a, b;
     CHECK(cudaStreamCreate(&a));
     CHECK(cudaStreamCreate(&b));
@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
         // A copy that waits reads pageable memory when its turn has come: behind a kernel that waits for another thread, which changes
         // that memory first.
         if (round % 4 == 0) {
-            const size_t bytes = round % 8 == 0 ? BYTES : MOST;
+            const size_t bytes = round % 8 == 0 ? BYTES : MAX_BYTES;
             std::fill(source.begin(), source.end(), 1u);
             await<<<1, 1, 0, round % 3 == 0 ? a : cudaStreamLegacy>>>(const_cast<unsigned *>(flag), n | 1);
             CHECK_LAUNCH();

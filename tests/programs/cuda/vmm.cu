@@ -5,7 +5,7 @@
 
 
 constexpr int BLOCK = 128;
-constexpr size_t MOST = 12;     // granules of the growing buffer
+constexpr size_t MAX_GRANULES = 12;     // granules of the growing buffer
 constexpr size_t WORDS = 2048;  // of each granule that are used
 
 static size_t granule;
@@ -82,8 +82,8 @@ int main(int argc, char **argv) {
     };
     for (long step = 0; step < options.steps; step++) {
         // Twelve steps up, twelve down, and again.
-        const size_t phase = static_cast<size_t>(step) % (2 * MOST);
-        if (phase < MOST) {
+        const size_t phase = static_cast<size_t>(step) % (2 * MAX_GRANULES);
+        if (phase < MAX_GRANULES) {
             CUmemGenericAllocationHandle handle = create(1);
             CUdeviceptr at = base + handles.size() * granule;
             map(at, 1, handle);

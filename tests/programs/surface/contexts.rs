@@ -110,15 +110,15 @@ pub fn parts(s: &Surface, event: CUevent) {
     let null: *mut u8 = std::ptr::null_mut();
     // SAFETY: numbers and bytes.
     let mut res: [CUdevResource; 4] = unsafe { std::mem::zeroed() };
-    let told = |r: &CUdevResource| {
+    let resource = |r: &CUdevResource| {
         // SAFETY: numbers whatever the type is.
         let sm = unsafe { r.__bindgen_anon_1.sm };
         (sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment)
     };
     tell!(s, context.cuDeviceGetDevResource(0, &raw mut res[0], 0));
     tell!(s, context.cuDeviceGetDevResource(9, &raw mut res[0], 1));
-    show!(s, context.cuDeviceGetDevResource(0, &raw mut res[0], 1) => told(&res[0]));
-    show!(s, context.cuCtxGetDevResource(null.cast(), &raw mut res[0], 1) => told(&res[0]));
+    show!(s, context.cuDeviceGetDevResource(0, &raw mut res[0], 1) => resource(&res[0]));
+    show!(s, context.cuCtxGetDevResource(null.cast(), &raw mut res[0], 1) => resource(&res[0]));
     let mut groups = 0;
     tell!(s, context.cuDevSmResourceSplitByCount(&raw mut res[1], &raw mut groups, &raw const res[0], &raw mut res[3], 0, 8));
     for (wanted, flags, least) in [(1, 0, 0), (2, 0, 8), (2, 0, 11), (2, 1, 11), (2, 2, 7), (2, 8, 8), (2, 0, 5000)] {
@@ -126,7 +126,7 @@ pub fn parts(s: &Surface, event: CUevent) {
         let to = &raw mut res;
         // SAFETY: elements of the same list.
         let (from, to, rest) = unsafe { (&raw const (*to)[0], &raw mut (*to)[1], &raw mut (*to)[3]) };
-        show!(s, context.cuDevSmResourceSplitByCount(to, &raw mut groups, from, rest, flags, least) => groups, told(&res[1]), told(&res[3]));
+        show!(s, context.cuDevSmResourceSplitByCount(to, &raw mut groups, from, rest, flags, least) => groups, resource(&res[1]), resource(&res[3]));
         show!(s, context.cuDevSmResourceSplitByCount(null.cast(), &raw mut groups, from, null.cast(), flags, least) => groups);
     }
     groups = 2;
@@ -140,7 +140,7 @@ pub fn parts(s: &Surface, event: CUevent) {
     tell!(s, context.cuGreenCtxCreate(&raw mut green, desc, 9, 1));
     tell!(s, context.cuGreenCtxCreate(&raw mut green, bad_handle(), 0, 1));
     tell!(s, context.cuGreenCtxCreate(&raw mut green, desc, 0, 1));
-    show!(s, context.cuGreenCtxGetDevResource(green, &raw mut res[0], 1) => told(&res[0]));
+    show!(s, context.cuGreenCtxGetDevResource(green, &raw mut res[0], 1) => resource(&res[0]));
     let (mut own, mut current, mut first, mut id): (CUcontext, CUcontext, CUcontext, u64) =
         (null.cast(), null.cast(), null.cast(), 0);
     tell!(s, context.cuCtxGetCurrent(&raw mut first));
@@ -149,7 +149,7 @@ pub fn parts(s: &Surface, event: CUevent) {
     tell!(s, context.cuGreenCtxGetId(null.cast(), &raw mut id));
     tell!(s, context.cuCtxPushCurrent_v2(own));
     show!(s, context.cuGreenCtxGetId(null.cast(), &raw mut id) => id > 0);
-    show!(s, context.cuCtxGetDevResource(own, &raw mut res[0], 1) => told(&res[0]));
+    show!(s, context.cuCtxGetDevResource(own, &raw mut res[0], 1) => resource(&res[0]));
     let mut streams: [CUstream; 2] = [null.cast(); 2];
     tell!(s, context.cuGreenCtxStreamCreate(&raw mut streams[0], green, 0, 0));
     tell!(s, context.cuGreenCtxStreamCreate(&raw mut streams[0], green, 1, 0));

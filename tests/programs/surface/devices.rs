@@ -122,10 +122,10 @@ pub fn links(s: &Surface) {
     show!(s, device.cuDeviceGetHostAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 2, 0) => can);
     tell!(s, device.cuDeviceGetP2PAtomicCapabilities(can.as_mut_ptr(), known.as_ptr().cast(), 2, 0, 0));
     let mut handle = std::ptr::null_mut();
-    unsafe extern "C" fn told(_: *mut CUasyncNotificationInfo, _: *mut c_void, _: CUasyncCallbackHandle) {}
+    unsafe extern "C" fn notified(_: *mut CUasyncNotificationInfo, _: *mut c_void, _: CUasyncCallbackHandle) {}
     tell!(s, device.cuDeviceRegisterAsyncNotification(0, None, std::ptr::null_mut(), &raw mut handle));
-    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(told), std::ptr::null_mut(), std::ptr::null_mut()));
-    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(told), std::ptr::null_mut(), &raw mut handle));
+    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(notified), std::ptr::null_mut(), std::ptr::null_mut()));
+    tell!(s, device.cuDeviceRegisterAsyncNotification(0, Some(notified), std::ptr::null_mut(), &raw mut handle));
     tell!(s, device.cuDeviceUnregisterAsyncNotification(1, handle));
     tell!(s, device.cuDeviceUnregisterAsyncNotification(0, handle));
     tell!(s, device.cuDeviceUnregisterAsyncNotification(0, handle));

@@ -96,17 +96,17 @@ fn known(s: &Surface, a: &Sparse) {
     let mut level = null_mut();
     tell!(s, array.cuMipmappedArrayGetLevel(&raw mut level, a.mipmap, 0));
     // SAFETY: eleven numbers, which were zeros.
-    let told = || unsafe { out.read()[..7].to_vec() };
-    show!(s, array.cuArrayGetSparseProperties(out.cast(), a.plane) => told());
-    show!(s, array.cuMipmappedArrayGetSparseProperties(out.cast(), a.mipmap) => told());
+    let answer = || unsafe { out.read()[..7].to_vec() };
+    show!(s, array.cuArrayGetSparseProperties(out.cast(), a.plane) => answer());
+    show!(s, array.cuMipmappedArrayGetSparseProperties(out.cast(), a.mipmap) => answer());
     for array in [level, a.later, a.plain, null_mut(), bad_handle()] {
         tell!(s, array.cuArrayGetSparseProperties(out.cast(), array));
     }
     tell!(s, array.cuArrayGetSparseProperties(null_mut(), a.plane));
     tell!(s, array.cuMipmappedArrayGetSparseProperties(null_mut(), a.mipmap));
     // SAFETY: as above.
-    let told = || unsafe { out.read()[..4].to_vec() };
-    show!(s, array.cuArrayGetMemoryRequirements(out.cast(), a.later, 0) => told());
+    let answer = || unsafe { out.read()[..4].to_vec() };
+    show!(s, array.cuArrayGetMemoryRequirements(out.cast(), a.later, 0) => answer());
     for (array, device) in [(a.later, 99), (a.plane, 0), (a.plain, 0), (bad_handle(), 0)] {
         tell!(s, array.cuArrayGetMemoryRequirements(out.cast(), array, device));
     }
@@ -216,8 +216,8 @@ fn small(s: &Surface, a: &Sparse, stream: CUstream) {
     tell!(s, array.cuArray3DCreate_v2(&raw mut plane, &raw const of_plane));
     let out = p.as_mut_ptr();
     // SAFETY: eleven numbers, which were zeros.
-    let told = || unsafe { out.read()[..7].to_vec() };
-    show!(s, array.cuArrayGetSparseProperties(out.cast(), plane) => told());
+    let answer = || unsafe { out.read()[..7].to_vec() };
+    show!(s, array.cuArrayGetSparseProperties(out.cast(), plane) => answer());
     map(s, vec![words(level([0, 0], [20, 10], a.pool, 30 * TILE), plane as u64, false)], stream);
     let tail = Tiles { part: OF_TAIL, tail: [0, TILE], pool: a.pool, offset: 30 * TILE, ..Tiles::default() };
     map(s, vec![words(tail, plane as u64, false)], stream);

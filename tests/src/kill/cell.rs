@@ -10,7 +10,7 @@ pub enum Spot {
     /// On a server, over TCP.
     Tcp,
     /// On a server of its own machine, over shared memory.
-    Near,
+    Unix,
     /// In a helper process.
     Helper,
     /// In its own process.
@@ -26,7 +26,7 @@ impl Spot {
     pub fn name(self) -> &'static str {
         match self {
             Spot::Tcp => "tcp",
-            Spot::Near => "near",
+            Spot::Unix => "unix",
             Spot::Helper => "helper",
             Spot::Local => "local",
             Spot::Memory => "memory",
@@ -46,7 +46,7 @@ impl Spot {
 
     /// Whether a daemon is there.
     pub fn has_server(self) -> bool {
-        matches!(self, Spot::Tcp | Spot::Near)
+        matches!(self, Spot::Tcp | Spot::Unix)
     }
 
     /// Whether a process of its own carries the calls out.
@@ -70,16 +70,16 @@ impl Way {
     /// All of them.
     pub const ALL: [Way; 17] = [
         Way::Start(Spot::Tcp),
-        Way::Start(Spot::Near),
+        Way::Start(Spot::Unix),
         Way::Start(Spot::Helper),
         Way::Work(Spot::Tcp),
-        Way::Work(Spot::Near),
+        Way::Work(Spot::Unix),
         Way::Work(Spot::Helper),
         Way::Move(Spot::Tcp, Spot::Tcp),
         Way::Move(Spot::Tcp, Spot::Local),
         Way::Move(Spot::Local, Spot::Tcp),
-        Way::Move(Spot::Near, Spot::Helper),
-        Way::Move(Spot::Helper, Spot::Near),
+        Way::Move(Spot::Unix, Spot::Helper),
+        Way::Move(Spot::Helper, Spot::Unix),
         Way::Move(Spot::Helper, Spot::Local),
         Way::Move(Spot::Local, Spot::Helper),
         Way::Move(Spot::Tcp, Spot::Memory),
@@ -258,7 +258,7 @@ impl Cell {
         };
         let there = match self.way.arrives() {
             _ if !arriving => true,
-            Some(Spot::Tcp | Spot::Near) => true,
+            Some(Spot::Tcp | Spot::Unix) => true,
             // The job opens it itself.
             Some(Spot::Helper | Spot::Memory | Spot::File) => matches!(self.point, Point::Open | Point::Serve),
             Some(Spot::Local) | None => false,
@@ -269,7 +269,7 @@ impl Cell {
             Point::Precopy | Point::PrecopySend | Point::PrecopyReceive | Point::Quiesce => !self.way.from().is_store(),
             // Between places of this machine that execute.
             Point::Adopt | Point::Adopted => {
-                let here = |spot| matches!(spot, Spot::Near | Spot::Helper | Spot::Local);
+                let here = |spot| matches!(spot, Spot::Unix | Spot::Helper | Spot::Local);
                 here(self.way.from()) && self.way.to().is_some_and(here)
             }
             _ => true,

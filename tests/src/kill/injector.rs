@@ -55,7 +55,7 @@ pub(super) struct Host {
     pid: u32,
     log: PathBuf,
     pub(super) address: SocketAddr,
-    near: String,
+    unix: String,
     /// Before it, where messages are to be harmed.
     door: Option<Proxy>,
 }
@@ -63,13 +63,13 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(server: &Server, harmed: bool) -> io::Result<Host> {
         let door = harmed.then(|| Proxy::start(server.address)).transpose()?;
-        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, near: server.near(0), door })
+        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, unix: server.unix_place(0), door })
     }
 
     /// Its GPU as a place.
     pub(super) fn place(&self, spot: Spot) -> String {
-        if spot == Spot::Near {
-            return self.near.clone();
+        if spot == Spot::Unix {
+            return self.unix.clone();
         }
         format!("{}/0", self.door.as_ref().map_or(self.address, |d| d.address))
     }

@@ -102,12 +102,6 @@ pub enum CellError {
     Left(#[from] LeftError),
 }
 
-impl From<CellError> for String {
-    fn from(e: CellError) -> String {
-        e.to_string()
-    }
-}
-
 /// How a cell ended, if it ended as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -159,7 +153,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let server = |spot: Option<Spot>, name: &str| {
         spot.filter(|spot| spot.has_server()).map(|spot| {
             // Where memory is shared it is the job's machine, with its GPUs; the others are machines of their own.
-            let machine = if spot == Spot::Near { MACHINE } else { name };
+            let machine = if spot == Spot::Unix { MACHINE } else { name };
             let env: Vec<_> = env.iter().copied().chain([("SOFTGPU_SEED_ID", machine)]).collect();
             Server::start_with(scene, name, &[], &env)
         })

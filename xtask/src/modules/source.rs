@@ -1,6 +1,7 @@
 //! One source file: the modules that it declares, and the paths that it names. Comments, strings and what is compiled for tests
 //! alone do not count, nor do visibilities.
 
+use crate::error::Error;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,7 @@ pub(super) struct Module {
 ///
 /// # Errors
 /// It is not Rust.
-pub(super) fn read(text: &str) -> Result<Module, String> {
+pub(super) fn read(text: &str) -> Result<Module, Error> {
     let stream: TokenStream = text.parse().map_err(|e: proc_macro2::LexError| e.to_string())?;
     let mut tokens = Vec::new();
     flatten(stream, &mut tokens);

@@ -2,6 +2,7 @@
 
 use super::graph::Graph;
 use super::source::{self, Module, Path};
+use crate::error::Error;
 use std::collections::BTreeMap;
 
 /// The modules of a crate by their paths, which are empty for the root.
@@ -30,7 +31,7 @@ impl Tree {
     ///
     /// # Errors
     /// A file cannot be read, is missing, or is not Rust.
-    pub(super) fn read(root: &str, text: impl Fn(&str) -> Result<Option<String>, String>) -> Result<Tree, String> {
+    pub(super) fn read(root: &str, text: impl Fn(&str) -> Result<Option<String>, Error>) -> Result<Tree, Error> {
         let mut tree = Tree { modules: BTreeMap::new(), files: Vec::new(), macros: BTreeMap::new() };
         let mut left = vec![(Path::new(), vec![root.to_owned()])];
         while let Some((path, candidates)) = left.pop() {
@@ -235,6 +236,6 @@ mod tests {
     #[test]
     fn a_missing_file_is_an_error() {
         let read = |name: &str| Ok((name == "lib.rs").then(|| "mod gone;".to_owned()));
-        assert_eq!(Tree::read("lib.rs", read).unwrap_err(), "no file for the module gone");
+        assert_eq!(Tree::read("lib.rs", read).unwrap_err().to_string(), "no file for the module gone");
     }
 }

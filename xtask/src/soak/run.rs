@@ -1,5 +1,6 @@
 //! One run of the soak, and the native runs that it is compared with.
 
+use crate::error::Error;
 use ::tests::scene::{Hardware, MACHINE, Scene};
 use ::tests::{Job, Outcome, Random, Report, Server};
 use cuda_api::lock::lock;
@@ -101,7 +102,7 @@ fn round_ms(name: &str) -> u32 {
 }
 
 /// Whether a program can work until it is told that it is enough (tests/programs/cuda/until.cuh).
-fn can_be_told(name: &str) -> bool {
+fn can_be_stopped(name: &str) -> bool {
     ["crowd", "storm", "differences", "simulations"].contains(&name)
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct Reference {
     /// Arguments of the program.
     args: Vec<String>,
     /// It works until it is told that it is enough, and prints the same whenever that is.
-    told: bool,
+    stoppable: bool,
     stdout: String,
     /// How long any run may take.
     limit: Duration,
@@ -129,22 +130,22 @@ pub(crate) struct References {
     hardware: Hardware,
     seconds: u32,
     still: bool,
-    told: bool,
+    stoppable: bool,
     known: Mutex<HashMap<String, Arc<Mutex<Option<Reference>>>>>,
 }
 
 impl References {
     /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did, or its seconds
-    /// where programs rest. `told`: whether programs that can be told when it is enough work until then.
-    pub(crate) fn new(directory: PathBuf, hardware: Hardware, seconds: u32, still: bool, told: bool) -> References {
-        References { directory, hardware, seconds, still, told, known: Mutex::default() }
+    /// where programs rest. `stoppable`: whether programs that can be told when it is enough work until then.
+    pub(crate) fn new(directory: PathBuf, hardware: Hardware, seconds: u32, still: bool, stoppable: bool) -> References {
+        References { directory, hardware, seconds, still, stoppable, known: Mutex::default() }
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
         lock(&self.known).entry(subject.to_string()).or_default().clone()
     }
 
-    pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, String> {
+    pub(crate) fn get(&self, subject: &Subject) -> Result<Reference, Error> {
         let cell = self.cell(subject);
         let mut known = lock(&cell);
         if let Some(known) = &*known {
@@ -154,28 +155,28 @@ impl References {
         let mut scene = Scene::at(&directory, self.hardware);
         let limit = LIMIT + Duration::from_secs(4 * u64::from(self.seconds));
         let seed: Vec<String> = subject.seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]).collect();
-        let native = |args: &[String]| -> Result<Outcome, String> {
+        let native = |args: &[String]| -> Result<Outcome, Error> {
             let args: Vec<&str> = args.iter().chain(&seed).map(String::as_str).collect();
             let outcome = Job::native(&scene, "native", &subject.path, &args).wait(limit);
             let right = outcome.ok() && outcome.stdout.ends_with("RESULT ok\n");
             match right {
                 true => Ok(outcome),
-                false if outcome.hung => Err(format!("{subject}, natively: {}", cut_off(limit))),
-                false => Err(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr)),
+                false if outcome.hung => Err(Error::Found(format!("{subject}, natively: {}", cut_off(limit)))),
+                false => Err(Error::Found(format!("{subject} fails natively: {}{}", outcome.stdout, outcome.stderr))),
             }
         };
-        let told = self.told && can_be_told(subject.program());
+        let stoppable = self.stoppable && can_be_stopped(subject.program());
         let (work, rests) = match self.hardware {
-            Hardware::Soft if told => (vec![], pace(SOFT_PACE_US, 0)),
+            Hardware::Soft if stoppable => (vec![], pace(SOFT_PACE_US, 0)),
             Hardware::Soft => (steps(fill(subject.probe_steps, self.seconds, &native)?), vec![]),
-            Hardware::Real if told => (vec![], pace(PACE_US, BUSY_US)),
+            Hardware::Real if stoppable => (vec![], pace(PACE_US, BUSY_US)),
             // A GPU is faster than the host that checks its work, so the time is filled by waiting between the rounds.
             Hardware::Real => paced(self.seconds, subject),
         };
         let args = [work.clone(), rests].concat();
         let (outcome, expected) = match self.hardware {
             // One that is told has no rounds here: the directory is there already.
-            _ if told => (native(&with_end(&args, &directory))?, None),
+            _ if stoppable => (native(&with_end(&args, &directory))?, None),
             Hardware::Soft => (native(&args)?, None),
             // Rests change no output, and a native run need not take long.
             Hardware::Real => (native(&work)?, Some(Duration::from_secs(self.seconds.into()))),
@@ -183,14 +184,14 @@ impl References {
         let native = outcome.wall;
         let expected = expected.unwrap_or(native);
         let args = [args, seed].concat();
-        let mut reference = Reference { args, told, stdout: outcome.stdout, limit, native, expected };
-        if self.still && !told {
+        let mut reference = Reference { args, stoppable, stdout: outcome.stdout, limit, native, expected };
+        if self.still && !stoppable {
             // A remote run takes another time than a native one: its kernels and the host share less.
             let still = run(&directory.join("still"), self.hardware, subject, &reference, &Plan::still());
             reference.expected = still.wall;
             if let Some(why) = still.verdict.why() {
                 scene.keep();
-                return Err(format!("{subject} fails remotely, without a move: {why}"));
+                return Err(Error::Found(format!("{subject} fails remotely, without a move: {why}")));
             }
         }
         *known = Some(reference.clone());
@@ -239,7 +240,7 @@ fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
 }
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
-fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, String>) -> Result<u32, String> {
+fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, Error>) -> Result<u32, Error> {
     /// Less than this tells nothing on a busy machine.
     const TELLING: f64 = 0.25;
     let wall = |many: u32| native(&steps(many)).map(|o| o.wall.as_secs_f64());
@@ -269,8 +270,8 @@ enum Place {
     First,
     Second,
     /// At the same servers, over shared memory.
-    NearFirst,
-    NearSecond,
+    UnixFirst,
+    UnixSecond,
     /// Parked: nothing is executed until the next move.
     Memory,
     File,
@@ -283,8 +284,8 @@ impl Place {
         Place::OtherHelper,
         Place::First,
         Place::Second,
-        Place::NearFirst,
-        Place::NearSecond,
+        Place::UnixFirst,
+        Place::UnixSecond,
         Place::Memory,
         Place::File,
     ];
@@ -303,8 +304,8 @@ impl Place {
             Place::OtherHelper => format!("helper:{last}"),
             Place::First => servers[0].place(0),
             Place::Second => servers[1].place(last),
-            Place::NearFirst => servers[0].near(0),
-            Place::NearSecond => servers[1].near(last),
+            Place::UnixFirst => servers[0].unix_place(0),
+            Place::UnixSecond => servers[1].unix_place(last),
             Place::Memory => "memory".to_owned(),
             Place::File => format!("file:{}", directory.join("park").display()),
         }
@@ -456,15 +457,15 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let copies = if plan.seed.is_multiple_of(2) { "1" } else { "0" };
     let env = [soft[0], soft[1], ("MRCUDA_LOG", &log), ("MRCUDA_KEEP_JOURNAL", &journal), ("MRCUDA_FAULT_NO_ADOPTION", copies)];
     let enough = scene.path.join("enough");
-    let args = if reference.told { with_end(&reference.args, &enough) } else { reference.args.clone() };
+    let args = if reference.stoppable { with_end(&reference.args, &enough) } else { reference.args.clone() };
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut job = Job::start(&scene, "job", &options, &subject.path, &args, &env);
 
     let mut moves: Vec<(Duration, Report)> = Vec::new();
-    let mut trouble = job.wait_ready(START).err().map(String::from);
+    let mut trouble = job.wait_ready(START).err().map(|e| e.to_string());
     let (mut random, mut at) = (Random::new(plan.seed), plan.start);
     let succeeded = |moves: &[(Duration, Report)]| moves.iter().filter(|(_, report)| report.ok()).count();
-    let mut planned = plan.moves.iter().filter(|_| !reference.told);
+    let mut planned = plan.moves.iter().filter(|_| !reference.stoppable);
     let mut cut = false;
     loop {
         let (due, place) = match planned.next() {
@@ -585,7 +586,7 @@ mod tests {
     fn differences_are_named() {
         let (limit, zero) = (LIMIT, Duration::ZERO);
         let stdout = "a 1\nRESULT ok\n".into();
-        let reference = Reference { args: vec![], told: false, stdout, limit, native: zero, expected: zero };
+        let reference = Reference { args: vec![], stoppable: false, stdout, limit, native: zero, expected: zero };
         let end = |code, stdout: &str| Outcome {
             code,
             signal: code.is_none().then_some(9),

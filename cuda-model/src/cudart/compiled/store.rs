@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Maximum size of code and of the compiled result.
-pub(super) const MOST: usize = 256 << 20;
+pub(super) const MAX_BYTES: usize = 256 << 20;
 /// Maximum total size where `CUDA_CACHE_MAXSIZE` is not set, and the upper limit of that variable.
 const DEFAULT_LIMIT: u64 = 1 << 30;
 const HIGHEST_LIMIT: u64 = 4 << 30;
@@ -212,7 +212,7 @@ fn read(file: &mut impl Read, len: u64, key: &Key) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(len).ok().and_then(|len| len.checked_sub(HEADER)).ok_or_else(damaged)?;
     let mut head = [0; HEADER];
     file.read_exact(&mut head)?;
-    if bytes > MOST || !head.starts_with(MAGIC) {
+    if bytes > MAX_BYTES || !head.starts_with(MAGIC) {
         return Err(damaged());
     }
     let mut contents = Vec::new();
@@ -265,7 +265,7 @@ mod tests {
         let said = (HEADER + 1000) as u64;
         assert_eq!(read(&mut file, said, &key).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(file.0 <= HEADER + 1000, "{} bytes", file.0);
-        for len in [0, HEADER as u64 - 1, (HEADER + MOST) as u64 + 1, u64::MAX] {
+        for len in [0, HEADER as u64 - 1, (HEADER + MAX_BYTES) as u64 + 1, u64::MAX] {
             assert_eq!(read(&mut Endless(0), len, &key).unwrap_err().kind(), io::ErrorKind::InvalidData, "{len}");
         }
     }
@@ -274,7 +274,7 @@ mod tests {
     fn a_file_without_the_head_takes_no_memory() {
         let key = Key::of([1, 90, 0], blake3::hash(b"code"), [b""; 3], None);
         let mut file = &[0u8; HEADER][..];
-        assert_eq!(read(&mut file, (HEADER + MOST) as u64, &key).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read(&mut file, (HEADER + MAX_BYTES) as u64, &key).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(file.is_empty(), "the head was read, and nothing more was asked for");
     }
 }

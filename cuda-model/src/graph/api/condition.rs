@@ -11,7 +11,7 @@ use cuda_api::work::{Conditional, Edge, Work};
 use std::ffi::c_uint;
 
 /// Maximum number of graphs in a node.
-const MOST: u32 = 1 << 12;
+const MAX_GRAPHS: u32 = 1 << 12;
 
 /// Creates a condition for a node of a graph.
 pub fn cuGraphConditionalHandleCreate<H: Host>(
@@ -45,7 +45,7 @@ pub(super) fn add_conditional<H: Host>(
 ) -> Done {
     let p = read(params)?;
     // If: one graph or two; while: one; switch: any number.
-    let fits = matches!((p.kind, p.size), (0, 1 | 2) | (1, 1) | (2, 1..=MOST));
+    let fits = matches!((p.kind, p.size), (0, 1 | 2) | (1, 1) | (2, 1..=MAX_GRAPHS));
     if !fits || to.is_null() {
         return Err(INVALID);
     }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Maximum number of reports of the job that may arrive before their holds.
-const MOST_EARLY: usize = 1 << 16;
+const MAX_EARLY_REPORTS: usize = 1 << 16;
 pub(crate) const GO: u32 = 1;
 
 /// A stream that is held, or will be when it gets there.
@@ -67,7 +67,7 @@ impl Holds {
                 self.count.store(w.held.len(), Ordering::Release);
                 if bytes.len() == room.1 { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
             }
-            None if token & HOLD != 0 && w.early.len() < MOST_EARLY => {
+            None if token & HOLD != 0 && w.early.len() < MAX_EARLY_REPORTS => {
                 w.early.insert(token);
                 Ok(())
             }

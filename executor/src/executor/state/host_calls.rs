@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 /// Maximum number of bytes that are stored for copies of graphs until their nodes are reached: a job sends much less before it is told
 /// that they were reached.
-const MOST_KEPT: usize = 64 << 20;
+const MAX_STORED_BYTES: usize = 64 << 20;
 
 /// Runs a host function of this process: its token, and the status for a callback.
 pub type Runner = fn(token: u64, status: Code);
@@ -202,7 +202,7 @@ impl Hosts {
         if calls.contains_key(&call.token) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        if self.kept.load(Ordering::Relaxed) + call.kept() > MOST_KEPT {
+        if self.kept.load(Ordering::Relaxed) + call.kept() > MAX_STORED_BYTES {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         calls.insert(call.token, call.clone());

@@ -62,7 +62,7 @@ pub(crate) struct Modules {
     /// Total size of the images.
     pub(crate) bytes: Arc<AtomicU64>,
     /// Whether the job was told that the limit for images, or for the contents of one, is reached.
-    pub(crate) told: AtomicBool,
+    pub(crate) reported: AtomicBool,
     pub(crate) units: Vec<Unit>,
     /// Handles of functions, kernels and other objects that were obtained from a module, a library or a kernel. A driver follows its
     /// handles of them, even if the object no longer exists.

@@ -66,7 +66,7 @@ pub(crate) struct PinnedMemory {
     /// For the mirrored copies and the staging areas; also for what others pin on behalf of the job.
     pub(crate) budget: Arc<Budget>,
     /// Whether the job was told that the limit is reached.
-    pub(crate) told: AtomicBool,
+    pub(crate) reported: AtomicBool,
     pub(crate) apart: Mutex<Apart>,
     /// Whether there are mirrored copies.
     pub(crate) any_apart: AtomicBool,
@@ -85,7 +85,7 @@ impl Default for PinnedMemory {
             parts: Mutex::default(),
             slabs: Mutex::default(),
             budget: Budget::new(u64::MAX),
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             apart: Mutex::default(),
             any_apart: AtomicBool::new(false),
             collided: AtomicBool::new(false),

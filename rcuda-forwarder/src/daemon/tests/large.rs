@@ -48,11 +48,11 @@ fn threads_and_streams_copy_bytes_at_any_offset() {
 #[test]
 fn threads_and_streams_copy_bytes_through_shared_memory() {
     let s = Scene::new();
-    copy_at_any_offset(near(&s));
+    copy_at_any_offset(over_unix(&s));
 }
 
 /// A link that shares memory with its worker.
-fn near(s: &Scene) -> Arc<Link> {
+fn over_unix(s: &Scene) -> Arc<Link> {
     Link::connect(&s.unix(0), None, &hello(), None).unwrap()
 }
 
@@ -305,8 +305,8 @@ fn a_worker_takes_no_file_whose_memory_may_go() {
         (true, None, "descriptors were expected"),
         (false, None, "descriptors were expected"),
     ];
-    for (number, (is_near, file, why)) in (1..).zip(cases) {
-        let (link, at) = if is_near { (near(&s), s.unix(0)) } else { (s.link(0), s.at(0)) };
+    for (number, (is_unix, file, why)) in (1..).zip(cases) {
+        let (link, at) = if is_unix { (over_unix(&s), s.unix(0)) } else { (s.link(0), s.at(0)) };
         let ticket = [number; 32];
         link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
         let connections = bulk_connect(&at, &ticket, 1).unwrap();

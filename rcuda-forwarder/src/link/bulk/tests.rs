@@ -234,7 +234,7 @@ fn carry(bulk: &Bulk, token: u64, offset: u64) {
 /// A stream takes only so many commands. The next copy waits for the others while they get on.
 #[test]
 fn a_copy_waits_for_room_in_its_stream() {
-    let bulk = Bulk { patience: LONG, ..Bulk::default() };
+    let bulk = Bulk { room_timeout: LONG, ..Bulk::default() };
     let mut from = [7; 100];
     let memory = memory(&mut from, true);
     let copies = fill_stream(&bulk, &memory);
@@ -344,22 +344,22 @@ fn memory_is_used_until_its_bytes_were_sent_whatever_the_worker_answers() {
             std::thread::yield_now();
         }
         link.wait_unused(&(address + (8 << 20)..u64::MAX));
-        let (told, tells) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             for ends in [true, false] {
-                let (told, link, copy) = (told.clone(), &link, &copy);
+                let (sender, link, copy) = (sender.clone(), &link, &copy);
                 scope.spawn(move || {
                     if ends {
                         copy.wait_sent();
                     } else {
                         link.wait_unused(&(address + 5..address + 6));
                     }
-                    told.send(copy.over().load(Ordering::Acquire)).unwrap();
+                    sender.send(copy.over().load(Ordering::Acquire)).unwrap();
                 });
             }
-            assert!(tells.recv_timeout(Duration::from_millis(100)).is_err(), "it is still used");
+            assert!(receiver.recv_timeout(Duration::from_millis(100)).is_err(), "it is still used");
             assert_eq!(peer.asked().len(), 8 << 20);
-            assert_eq!([tells.recv().unwrap(), tells.recv().unwrap()], [true; 2]);
+            assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [true; 2]);
         });
     }
 }

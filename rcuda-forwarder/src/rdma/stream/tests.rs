@@ -606,13 +606,13 @@ fn who_waits_for_the_last_words_does_not_wait_for_a_thread_that_takes_completion
     world.write(0, &[b"last words"]).unwrap();
     let stream = world.streams[0].clone();
     let _taking = lock(&stream.polling);
-    let (told, tells) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let waiting = stream.clone();
     thread::spawn(move || {
         waiting.wait_arrived(Duration::from_millis(100));
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    tells.recv_timeout(Duration::from_secs(60)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap();
     assert_eq!(stream.under_way.load(Ordering::SeqCst), 1);
 }
 

@@ -43,10 +43,10 @@ fn what_is_past_stays_past() {
     assert!(!q.holds(2, 50, Some(7)) && !q.holds(2, 0, None), "that says nothing of what came after");
     q.learn(2, 80..90, Some(8));
     assert!(q.holds(2, 90, Some(8)) && q.is_past(2, 7, 50));
-    for stream in 0..2 * MOST as u64 {
+    for stream in 0..2 * MAX_STREAMS as u64 {
         q.learn_past(2, 95, Some(100 + stream));
     }
-    assert!(q.past.len() <= MOST && q.is_past(2, 100 + 2 * MOST as u64 - 1, 95));
+    assert!(q.past.len() <= MAX_STREAMS && q.is_past(2, 100 + 2 * MAX_STREAMS as u64 - 1, 95));
 }
 
 /// A stream that the default stream's work follows, and one that it does not.
@@ -264,18 +264,20 @@ fn another_place_has_no_past() {
 #[test]
 fn the_streams_with_a_past_are_bounded_and_the_oldest_is_forgotten() {
     let mut q = Quiet::default();
-    (0..=MOST as u64).for_each(|stream| q.learn_past(1, 8, Some(stream)));
-    assert_eq!(q.past.len(), MOST);
-    assert!(!q.is_past(1, 0, 8) && q.is_past(1, 1, 8) && q.is_past(1, MOST as u64, 8));
+    (0..=MAX_STREAMS as u64).for_each(|stream| q.learn_past(1, 8, Some(stream)));
+    assert_eq!(q.past.len(), MAX_STREAMS);
+    assert!(!q.is_past(1, 0, 8) && q.is_past(1, 1, 8) && q.is_past(1, MAX_STREAMS as u64, 8));
 }
 
 #[test]
 fn the_complete_streams_are_bounded() {
     let mut q = Quiet::default();
-    (0..2 * MOST as u64).for_each(|i| q.learn(1, 8 * i..8 * (i + 1), Some(i)));
-    let end = 16 * MOST as u64;
-    assert_eq!(q.streams.len(), MOST);
-    assert!(q.holds(1, end, Some(0)) && q.holds(1, end, Some(MOST as u64 - 1)) && !q.holds(1, end, Some(MOST as u64)));
+    (0..2 * MAX_STREAMS as u64).for_each(|i| q.learn(1, 8 * i..8 * (i + 1), Some(i)));
+    let end = 16 * MAX_STREAMS as u64;
+    assert_eq!(q.streams.len(), MAX_STREAMS);
+    assert!(
+        q.holds(1, end, Some(0)) && q.holds(1, end, Some(MAX_STREAMS as u64 - 1)) && !q.holds(1, end, Some(MAX_STREAMS as u64))
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Model check of the protocol: every sequence of outcomes of its steps, with a request to stop at every point, for one and two legs.
+//! Model check of the protocol: every sequence of outcomes of its steps, with a request to stop at every point, for one and two devices.
 //! The world here stands for the job and its places; it checks each action when it carries it out.
 
 use super::*;
@@ -22,7 +22,7 @@ enum Target {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct FakeLeg {
+struct FakeDevice {
     target: Target,
     source_released: bool,
     /// Whether the target was proved to be equal to the source, and compared with it, since the gate was closed.
@@ -37,7 +37,7 @@ struct FakeLeg {
 enum Mistake {
     None,
     LeavesTheGateClosed,
-    ForgetsTheFailureOfALaterLeg,
+    ForgetsTheFailureOfALaterDevice,
     ReleasesSourcesOnFailure,
     ReleasesTwice,
     RestartsWithoutRelease,
@@ -53,7 +53,7 @@ enum Mistake {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     protocol: Protocol<Why>,
-    legs: Vec<FakeLeg>,
+    devices: Vec<FakeDevice>,
     running: Vec<(Ticket, Request)>,
     closed: bool,
     /// The gate is to stay closed after the move.
@@ -79,11 +79,11 @@ struct Longest {
 }
 
 impl World {
-    fn new(legs: usize, patient: bool, parking: Parking) -> World {
+    fn new(devices: usize, patient: bool, parking: Parking) -> World {
         World {
-            protocol: Protocol::new(legs, None, patient, parking),
+            protocol: Protocol::new(devices, None, patient, parking),
             tries: TRIES,
-            legs: vec![FakeLeg::default(); legs],
+            devices: vec![FakeDevice::default(); devices],
             running: Vec::new(),
             closed: parking.before,
             stays: false,
@@ -101,7 +101,7 @@ impl World {
         key.protocol.next = 0;
         for running in [&mut key.protocol.running, &mut key.running] {
             running.iter_mut().for_each(|(ticket, _)| *ticket = Ticket(0));
-            running.sort_by_key(|(_, request)| if let Request::Leg(leg, _) = request { *leg } else { 0 });
+            running.sort_by_key(|(_, request)| if let Request::Device(device, _) = request { *device } else { 0 });
         }
         key
     }
@@ -114,8 +114,8 @@ impl World {
         match mistake {
             Mistake::LeavesTheGateClosed if !self.committed => actions.retain(|a| *a != Action::OpenGate),
             Mistake::ReleasesSourcesOnFailure => actions.iter_mut().for_each(|a| {
-                if let Action::ReleaseTarget(leg) = a {
-                    *a = Action::ReleaseSource(*leg);
+                if let Action::ReleaseTarget(device) = a {
+                    *a = Action::ReleaseSource(*device);
                 }
             }),
             Mistake::ReleasesTwice => {
@@ -138,19 +138,19 @@ impl World {
                     if let Request::Joint(Joint::Quiesce(_)) = request {
                         (self.closed, closings) = (true, closings + 1);
                     }
-                    if let Request::Leg(leg, Step::Prepare) = request {
-                        self.legs[leg].target = Target::Open { usable: false };
+                    if let Request::Device(device, Step::Prepare) = request {
+                        self.devices[device].target = Target::Open { usable: false };
                     }
                     assert!(!self.failed, "a step begins after a failure");
-                    if let Request::Leg(leg, _) = request {
-                        self.legs[leg].interrupted = false;
+                    if let Request::Device(device, _) = request {
+                        self.devices[device].interrupted = false;
                     }
                     self.running.push((ticket, request));
                 }
-                Action::Interrupt(leg) => {
-                    let runs = self.running.iter().any(|(_, r)| matches!(r, Request::Leg(l, _) if *l == leg));
-                    assert!(runs && self.failed, "a leg is interrupted without need");
-                    self.legs[leg].interrupted = true;
+                Action::Interrupt(device) => {
+                    let runs = self.running.iter().any(|(_, r)| matches!(r, Request::Device(l, _) if *l == device));
+                    assert!(runs && self.failed, "a device is interrupted without need");
+                    self.devices[device].interrupted = true;
                 }
                 Action::OpenGate => {
                     assert!(self.closed, "an open gate is opened");
@@ -158,7 +158,7 @@ impl World {
                     let may = if self.committed { !parking.after } else { !parking.before };
                     assert!(may, "the gate of a parked job is opened");
                     (self.closed, self.idle) = (false, false);
-                    self.legs.iter_mut().for_each(|leg| (leg.proved, leg.verified) = (false, false));
+                    self.devices.iter_mut().for_each(|device| (device.proved, device.verified) = (false, false));
                 }
                 Action::StayParked => {
                     let parking = self.protocol.parking;
@@ -169,25 +169,25 @@ impl World {
                     assert!(!std::mem::replace(&mut self.stays, true), "a job is parked twice");
                     self.idle = false;
                 }
-                Action::ReleaseSource(leg) => {
+                Action::ReleaseSource(device) => {
                     assert!(
                         self.committed && self.closed == self.stays,
                         "a source is released before the commit, or while calls wait"
                     );
-                    assert!(!std::mem::replace(&mut self.legs[leg].source_released, true), "a source is released twice");
+                    assert!(!std::mem::replace(&mut self.devices[device].source_released, true), "a source is released twice");
                 }
-                Action::ReleaseTarget(leg) => {
+                Action::ReleaseTarget(device) => {
                     let waits = self.closed && !self.protocol.parking.before;
                     assert!(self.running.is_empty() && !waits, "a target is released while steps run, or calls wait");
-                    let target = std::mem::take(&mut self.legs[leg].target);
+                    let target = std::mem::take(&mut self.devices[device].target);
                     assert_ne!(target, Target::Executes, "the place of the job is released");
                     assert_ne!(target, Target::None, "a target is released twice");
                 }
-                Action::Restart { leg, .. } => {
+                Action::Restart { device, .. } => {
                     assert!(!self.committed && self.closed == self.protocol.parking.before && self.running.is_empty());
                     self.idle = false;
-                    (self.legs[leg].proved, self.legs[leg].verified) = (false, false);
-                    assert_eq!(self.legs[leg].target, Target::None, "a target is open when a leg begins again");
+                    (self.devices[device].proved, self.devices[device].verified) = (false, false);
+                    assert_eq!(self.devices[device].target, Target::None, "a target is open when a device begins again");
                     self.failed = false;
                 }
                 Action::End(result) => {
@@ -196,16 +196,16 @@ impl World {
                     assert_eq!((self.closed, self.stays), (parked, parked), "the gate is in the wrong state at the end");
                     assert!(self.running.is_empty(), "steps run at the end");
                     assert_eq!(result.is_ok(), self.committed, "a committed move fails, or another one succeeds");
-                    for leg in &self.legs {
+                    for device in &self.devices {
                         let expected = if self.committed { Target::Executes } else { Target::None };
-                        assert_eq!(leg.target, expected, "a target is open at the end, or not all legs have moved");
-                        assert_eq!(leg.source_released, self.committed, "a source is left, or gone");
+                        assert_eq!(device.target, expected, "a target is open at the end, or not all devices have moved");
+                        assert_eq!(device.source_released, self.committed, "a source is left, or gone");
                     }
                     self.over = Some(result);
                 }
             }
         }
-        let waits = |r: &Request| matches!(r, Request::Leg(leg, _) if !self.legs[*leg].interrupted);
+        let waits = |r: &Request| matches!(r, Request::Device(device, _) if !self.devices[*device].interrupted);
         assert!(!self.failed || !self.running.iter().any(|(_, r)| waits(r)), "a step goes on after a failure");
         assert_eq!(self.running.len(), self.protocol.running.len());
         assert!(self.over.is_some() || !self.running.is_empty(), "the move neither ends nor goes on");
@@ -216,29 +216,32 @@ impl World {
     fn check(&self, request: Request) {
         assert!(!self.committed, "a step after the commit");
         match request {
-            Request::Leg(leg, step) => {
-                let other = |r: &Request| matches!(r, Request::Joint(_)) || matches!(r, Request::Leg(l, _) if *l == leg);
-                assert!(!self.running.iter().any(|(_, r)| other(r)), "two steps of a leg at a time");
-                let at_rest = matches!(step, Step::Delta | Step::ReplayLate | Step::Verify);
+            Request::Device(device, step) => {
+                let other = |r: &Request| matches!(r, Request::Joint(_)) || matches!(r, Request::Device(l, _) if *l == device);
+                assert!(!self.running.iter().any(|(_, r)| other(r)), "two steps of a device at a time");
+                let at_rest = matches!(step, Step::Delta | Step::ReplayDeferred | Step::Verify);
                 let closed = at_rest || self.protocol.parking.before;
                 assert_eq!((self.closed, self.idle), (closed, at_rest), "{step:?} with the gate in the wrong state");
                 let runs = matches!(step, Step::Copy);
                 assert!(!runs || !self.protocol.parking.before, "a parked job is copied as if it ran");
                 match step {
                     Step::Plan => {}
-                    Step::Prepare => assert_eq!(self.legs[leg].target, Target::None, "a target is opened over another one"),
-                    _ => assert_eq!(self.legs[leg].target, Target::Open { usable: true }, "{step:?} without a target"),
+                    Step::Prepare => assert_eq!(self.devices[device].target, Target::None, "a target is opened over another one"),
+                    _ => assert_eq!(self.devices[device].target, Target::Open { usable: true }, "{step:?} without a target"),
                 }
             }
             Request::Joint(joint) => {
-                assert!(self.running.is_empty(), "{joint:?} while legs take steps");
+                assert!(self.running.is_empty(), "{joint:?} while devices take steps");
                 match joint {
                     Joint::Quiesce(_) => assert!(!self.closed, "a closed gate is closed"),
                     Joint::AtRest => assert!(self.closed && self.protocol.parking.before),
-                    Joint::PeerAccess => assert!(self.closed && self.idle && self.legs.iter().all(|leg| leg.proved)),
+                    Joint::PeerAccess => assert!(self.closed && self.idle && self.devices.iter().all(|device| device.proved)),
                     Joint::Commit => {
                         assert!(self.closed && self.idle, "a commit while the job runs");
-                        assert!(self.legs.iter().all(|leg| leg.proved && leg.verified), "a commit of what was not compared");
+                        assert!(
+                            self.devices.iter().all(|device| device.proved && device.verified),
+                            "a commit of what was not compared"
+                        );
                     }
                     Joint::Sound | Joint::Sharing | Joint::Weigh => {}
                 }
@@ -250,13 +253,13 @@ impl World {
     fn outcomes(&self, request: Request) -> Vec<Result<Report<Why>, Failed<Why>>> {
         let failed = |unfit| Err(Failed { why: Why::Step, unfit });
         let mut all = match request {
-            Request::Leg(_, Step::Copy) => {
+            Request::Device(_, Step::Copy) => {
                 let copied = |bytes| Ok(Report::Copied { bytes, took: Duration::from_secs(1) });
                 vec![copied(SMALL_ROUND), copied(SMALL_ROUND + 1)]
             }
             Request::Joint(Joint::Weigh) => {
                 let weights = [(0, 0), (0, 1), (1, 0)].map(|(makings, bytes)| Weight { makings, bytes });
-                let one = |first: Weight| match self.legs.len() {
+                let one = |first: Weight| match self.devices.len() {
                     1 => vec![vec![first]],
                     _ => weights.iter().map(|second| vec![first, *second]).collect(),
                 };
@@ -271,7 +274,7 @@ impl World {
             _ => vec![Ok(Report::Done)],
         };
         all.push(failed(false));
-        if matches!(request, Request::Leg(..)) {
+        if matches!(request, Request::Device(..)) {
             all.push(failed(true));
         }
         all
@@ -280,37 +283,39 @@ impl World {
     /// The move is to be abandoned: what its steps wait for is interrupted.
     fn stop(&mut self) {
         (self.stopped, self.failed) = (true, true);
-        self.legs.iter_mut().for_each(|leg| leg.interrupted = true);
+        self.devices.iter_mut().for_each(|device| device.interrupted = true);
     }
 
     /// A step ends.
     fn answer(&mut self, at: usize, result: Result<Report<Why>, Failed<Why>>, mistake: Mistake) {
         let (ticket, request) = self.running.remove(at);
-        let (ok, mut told) = (matches!(result, Ok(Report::Done)), result);
-        self.tries -= usize::from(self.protocol.patient && matches!(told, Ok(Report::Busy { .. })));
+        let (ok, mut answer) = (matches!(result, Ok(Report::Done)), result);
+        self.tries -= usize::from(self.protocol.patient && matches!(answer, Ok(Report::Busy { .. })));
         match request {
-            Request::Leg(leg, Step::Prepare) => self.legs[leg].target = Target::Open { usable: ok },
-            Request::Leg(leg, Step::Delta) => self.legs[leg].proved = ok,
-            Request::Leg(leg, Step::Verify) => self.legs[leg].verified = ok,
+            Request::Device(device, Step::Prepare) => self.devices[device].target = Target::Open { usable: ok },
+            Request::Device(device, Step::Delta) => self.devices[device].proved = ok,
+            Request::Device(device, Step::Verify) => self.devices[device].verified = ok,
             Request::Joint(Joint::Quiesce(_) | Joint::AtRest) => self.idle = ok,
             Request::Joint(Joint::Commit) if ok => {
                 self.committed = true;
-                self.legs.iter_mut().for_each(|leg| leg.target = Target::Executes);
+                self.devices.iter_mut().for_each(|device| device.target = Target::Executes);
                 if mistake == Mistake::FailsAfterTheCommit {
-                    told = Err(Failed { why: Why::Step, unfit: false });
+                    answer = Err(Failed { why: Why::Step, unfit: false });
                 }
             }
             _ => {}
         }
         match (mistake, request) {
-            (Mistake::ForgetsTheFailureOfALaterLeg, Request::Leg(1, _)) if told.is_err() => told = Ok(Report::Done),
-            (Mistake::CommitsWhatIsNotCompared, Request::Leg(_, Step::ReplayLate)) if ok && self.protocol.running.len() == 1 => {
+            (Mistake::ForgetsTheFailureOfALaterDevice, Request::Device(1, _)) if answer.is_err() => answer = Ok(Report::Done),
+            (Mistake::CommitsWhatIsNotCompared, Request::Device(_, Step::ReplayDeferred))
+                if ok && self.protocol.running.len() == 1 =>
+            {
                 self.protocol.stage = Stage::Verify;
             }
             _ => {}
         }
-        self.failed |= told.is_err();
-        self.protocol.handle(Event::Answer(ticket, told));
+        self.failed |= answer.is_err();
+        self.protocol.handle(Event::Answer(ticket, answer));
         if mistake == Mistake::ReopensWithoutBound {
             (self.protocol.reopenings, self.protocol.catch_ups) = (1, 1);
         }
@@ -375,10 +380,10 @@ fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Lon
 }
 
 /// Explores all runs of a move. Returns the number of states and what the longest runs have.
-fn run(legs: usize, patient: bool, parking: Parking, mistake: Mistake) -> Result<(usize, Longest), String> {
+fn run(devices: usize, patient: bool, parking: Parking, mistake: Mistake) -> Result<(usize, Longest), String> {
     // One frame for each answer of a run.
     let explored = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
-        let (mut seen, mut world) = (HashMap::new(), World::new(legs, patient, parking));
+        let (mut seen, mut world) = (HashMap::new(), World::new(devices, patient, parking));
         world.go_on(mistake);
         let longest = explore(&world, mistake, &mut seen);
         (seen.len(), longest)
@@ -391,11 +396,11 @@ fn run(legs: usize, patient: bool, parking: Parking, mistake: Mistake) -> Result
 
 #[test]
 fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
-    for (legs, at_least) in [(1, 1000), (2, 10_000)] {
+    for (devices, at_least) in [(1, 1000), (2, 10_000)] {
         let since = std::time::Instant::now();
-        let (states, longest) = run(legs, false, Parking::default(), Mistake::None).unwrap();
-        println!("{legs} legs: {states} states, {longest:?}, {:?}", since.elapsed());
-        assert!(states > at_least, "{states} states of {legs} legs");
+        let (states, longest) = run(devices, false, Parking::default(), Mistake::None).unwrap();
+        println!("{devices} devices: {states} states, {longest:?}, {:?}", since.elapsed());
+        assert!(states > at_least, "{states} states of {devices} devices");
         // Twice: a move can begin again with a helper.
         let attempts = QUIESCE.len() + FUNCTION_MS.len();
         assert_eq!(longest.closings, 2 * (REOPENINGS as usize + 1) * attempts);
@@ -404,9 +409,9 @@ fn every_run_ends_with_the_job_at_one_place_and_the_gate_open() {
 
 #[test]
 fn every_run_of_a_patient_move_ends_too() {
-    for (legs, at_least) in [(1, 1000), (2, 10_000)] {
-        let (states, longest) = run(legs, true, Parking::default(), Mistake::None).unwrap();
-        assert!(states > at_least, "{states} states of {legs} legs");
+    for (devices, at_least) in [(1, 1000), (2, 10_000)] {
+        let (states, longest) = run(devices, true, Parking::default(), Mistake::None).unwrap();
+        assert!(states > at_least, "{states} states of {devices} devices");
         assert!(longest.closings > TRIES, "{longest:?}");
     }
 }
@@ -417,10 +422,10 @@ const PARKINGS: [Parking; 3] =
 
 #[test]
 fn every_run_that_parks_a_job_or_lets_it_go_on_leaves_the_gate_as_it_must_be() {
-    for (parking, legs) in PARKINGS.into_iter().flat_map(|parking| [(parking, 1), (parking, 2)]) {
-        let (states, longest) = run(legs, false, parking, Mistake::None).unwrap();
-        println!("{parking:?}, {legs} legs: {states} states, {longest:?}");
-        assert!(states > 50, "{states} states of {legs} legs");
+    for (parking, devices) in PARKINGS.into_iter().flat_map(|parking| [(parking, 1), (parking, 2)]) {
+        let (states, longest) = run(devices, false, parking, Mistake::None).unwrap();
+        println!("{parking:?}, {devices} devices: {states} states, {longest:?}");
+        assert!(states > 50, "{states} states of {devices} devices");
         assert_eq!(longest.closings == 0, parking.before, "a gate that is closed is not closed again");
     }
 }
@@ -448,10 +453,10 @@ fn the_model_finds_mistakes_about_parked_jobs() {
 fn the_model_finds_mistakes() {
     let wrong: Vec<String> = [
         (Mistake::LeavesTheGateClosed, "or calls wait"),
-        (Mistake::ForgetsTheFailureOfALaterLeg, "a commit of what was not compared"),
+        (Mistake::ForgetsTheFailureOfALaterDevice, "a commit of what was not compared"),
         (Mistake::ReleasesSourcesOnFailure, "a source is released before the commit"),
         (Mistake::ReleasesTwice, "a target is released twice"),
-        (Mistake::RestartsWithoutRelease, "a target is open when a leg begins again"),
+        (Mistake::RestartsWithoutRelease, "a target is open when a device begins again"),
         (Mistake::BelievesLateAnswers, "a late answer changes something"),
         (Mistake::ReopensWithoutBound, "a move goes on for ever"),
         (Mistake::FailsAfterTheCommit, "the place of the job is released"),

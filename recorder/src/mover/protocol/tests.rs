@@ -7,11 +7,11 @@ const CODE: Weight = Weight { makings: 1, bytes: 0 };
 
 /// Runs a move whose steps end as `answer` says. Returns its actions.
 fn run(
-    legs: usize,
+    devices: usize,
     max_downtime: Option<Duration>,
     answer: impl FnMut(Request) -> Result<Report<u32>, Failed<u32>>,
 ) -> Vec<Action<u32>> {
-    run_until(Protocol::new(legs, max_downtime, false, Parking::default()), answer)
+    run_until(Protocol::new(devices, max_downtime, false, Parking::default()), answer)
 }
 
 /// As [`run`], for a given move.
@@ -35,7 +35,7 @@ fn run_until(
 /// The answer of a step that succeeds, with a small round and light tails.
 fn good(request: Request) -> Result<Report<u32>, Failed<u32>> {
     Ok(match request {
-        Request::Leg(_, Step::Copy) => Report::Copied { bytes: 0, took: Duration::ZERO },
+        Request::Device(_, Step::Copy) => Report::Copied { bytes: 0, took: Duration::ZERO },
         Request::Joint(Joint::Weigh) => Report::Tails(vec![LIGHT; 2]),
         _ => Report::Done,
     })
@@ -46,7 +46,7 @@ fn count(actions: &[Action<u32>], is_meant: impl Fn(&Request) -> bool) -> usize 
 }
 
 fn copies(actions: &[Action<u32>]) -> usize {
-    count(actions, |r| matches!(r, Request::Leg(0, Step::Copy)))
+    count(actions, |r| matches!(r, Request::Device(0, Step::Copy)))
 }
 
 fn attempts(actions: &[Action<u32>]) -> Vec<Attempt> {
@@ -59,7 +59,7 @@ fn pre_copy_ends_with_a_small_or_short_round_or_the_third() {
     let rounds = |bytes, ms| {
         let took = Duration::from_millis(ms);
         copies(&run(1, None, |request| match request {
-            Request::Leg(_, Step::Copy) => Ok(Report::Copied { bytes, took }),
+            Request::Device(_, Step::Copy) => Ok(Report::Copied { bytes, took }),
             other => good(other),
         }))
     };
@@ -134,10 +134,10 @@ fn attempts_to_quiesce_grow_and_those_that_wait_for_a_host_function_do_not_count
 #[test]
 fn of_several_failures_the_first_one_counts_and_interrupts_the_other_legs() {
     let actions = run(3, None, |request| match request {
-        Request::Leg(leg, Step::Delta) => Err(Failed { why: leg as u32, unfit: false }),
+        Request::Device(device, Step::Delta) => Err(Failed { why: device as u32, unfit: false }),
         other => good(other),
     });
-    // The last leg answers first.
+    // The last device answers first.
     assert_eq!(actions.last(), Some(&Action::End(Err(2))));
     let interrupted: Vec<&Action<u32>> = actions.iter().filter(|a| matches!(a, Action::Interrupt(_))).collect();
     assert_eq!(interrupted, [&Action::Interrupt(0), &Action::Interrupt(1)]);
@@ -146,12 +146,12 @@ fn of_several_failures_the_first_one_counts_and_interrupts_the_other_legs() {
 #[test]
 fn a_helper_is_tried_once_where_this_process_is_unfit() {
     let actions = run(2, None, |request| match request {
-        Request::Leg(1, Step::Replay) => Err(Failed { why: 1, unfit: true }),
+        Request::Device(1, Step::Replay) => Err(Failed { why: 1, unfit: true }),
         other => good(other),
     });
     let restarts: Vec<&Action<u32>> = actions.iter().filter(|a| matches!(a, Action::Restart { .. })).collect();
-    assert_eq!(restarts, [&Action::Restart { leg: 0, helper: false }, &Action::Restart { leg: 1, helper: true }]);
-    assert_eq!(count(&actions, |r| *r == Request::Leg(1, Step::Replay)), 2);
+    assert_eq!(restarts, [&Action::Restart { device: 0, helper: false }, &Action::Restart { device: 1, helper: true }]);
+    assert_eq!(count(&actions, |r| *r == Request::Device(1, Step::Replay)), 2);
     assert_eq!(actions.last(), Some(&Action::End(Err(1))));
 }
 
@@ -190,7 +190,7 @@ fn a_job_that_is_to_be_parked_is_copied_while_it_runs_and_its_gate_stays_closed(
     let at = |wanted: &Action<u32>| actions.iter().position(|action| action == wanted);
     assert!(at(&Action::StayParked).is_some_and(|stays| at(&Action::ReleaseSource(0)).is_some_and(|released| stays < released)));
     let failed = run_until(Protocol::new(1, None, false, PARKS), |request| match request {
-        Request::Leg(_, Step::Delta) => Err(Failed { why: 3, unfit: false }),
+        Request::Device(_, Step::Delta) => Err(Failed { why: 3, unfit: false }),
         other => good(other),
     });
     assert!(failed.contains(&Action::OpenGate) && !failed.contains(&Action::StayParked));
@@ -203,7 +203,7 @@ fn a_parked_job_moves_without_pre_copy_and_stays_parked_until_the_commit() {
     assert!(actions.contains(&Action::OpenGate) && !actions.contains(&Action::StayParked));
     for step in [Step::Plan, Step::Prepare, Step::Replay, Step::Delta, Step::Verify] {
         let failed = run_until(Protocol::new(2, None, false, GOES_ON), |request| match request {
-            Request::Leg(1, at) if at == step => Err(Failed { why: 3, unfit: false }),
+            Request::Device(1, at) if at == step => Err(Failed { why: 3, unfit: false }),
             other => good(other),
         });
         assert!(!failed.contains(&Action::OpenGate), "{step:?}");

@@ -26,11 +26,11 @@ fn the_first_blocks_and_large_ones_have_memory_of_their_own() {
     assert_eq!(slabs.place(64, false), Place::Map(FIRST));
     assert_eq!(slabs.place(LARGEST + 1, true), Place::Alone);
     // One of the first goes, and another one takes its place.
-    assert_eq!(slabs.give(START, 64, Slab::default(), false), None);
+    assert_eq!(slabs.release(START, 64, Slab::default(), false), None);
     assert_eq!(slabs.place(64, false), Place::Alone);
     assert_eq!(slabs.place(64, false), Place::Map(FIRST));
     // A large one is none of those that are counted.
-    assert_eq!(slabs.give(START, LARGEST + 1, Slab::default(), false), None);
+    assert_eq!(slabs.release(START, LARGEST + 1, Slab::default(), false), None);
     assert_eq!(slabs.place(64, false), Place::Map(FIRST));
 }
 
@@ -40,15 +40,15 @@ fn a_slab_goes_with_its_last_block_and_the_next_one_is_fresh() {
     let first = place(&mut slabs, 100, &mut mapped).unwrap();
     let second = place(&mut slabs, 100, &mut mapped).unwrap();
     assert_eq!((second.at - first.at, first.used, second.used), (2 * PAGE, false, false), "a page and a gap");
-    assert_eq!(slabs.give(first.at, 100, first.slab, false), None);
+    assert_eq!(slabs.release(first.at, 100, first.slab, false), None);
     let again = place(&mut slabs, 5000, &mut mapped).unwrap();
     assert_ne!(again.at, first.at, "two pages do not fit there");
     let third = place(&mut slabs, 100, &mut mapped).unwrap();
     assert_eq!((third.at, third.used), (first.at, true));
     for (block, bytes) in [(second, 100), (again, 5000)] {
-        assert_eq!(slabs.give(block.at, bytes, block.slab, false), None);
+        assert_eq!(slabs.release(block.at, bytes, block.slab, false), None);
     }
-    assert_eq!(slabs.give(third.at, 100, third.slab, false), Some(first.slab));
+    assert_eq!(slabs.release(third.at, 100, third.slab, false), Some(first.slab));
     let fresh = place(&mut slabs, 100, &mut mapped).unwrap();
     assert!(!fresh.used && fresh.slab.number != first.slab.number);
 }
@@ -58,11 +58,11 @@ fn retired_pages_are_used_by_no_other_block_of_the_slab() {
     let (mut slabs, mut mapped) = (Slabs::new(), 0);
     let first = place(&mut slabs, 100, &mut mapped).unwrap();
     let second = place(&mut slabs, 100, &mut mapped).unwrap();
-    assert_eq!(slabs.give(first.at, 100, first.slab, true), None);
+    assert_eq!(slabs.release(first.at, 100, first.slab, true), None);
     let third = place(&mut slabs, 100, &mut mapped).unwrap();
     assert!(third.at > second.at && !third.used, "{third:?}");
-    assert_eq!(slabs.give(second.at, 100, second.slab, true), None);
-    assert_eq!(slabs.give(third.at, 100, third.slab, false), Some(first.slab), "with the last block all of it goes");
+    assert_eq!(slabs.release(second.at, 100, second.slab, true), None);
+    assert_eq!(slabs.release(third.at, 100, third.slab, false), Some(first.slab), "with the last block all of it goes");
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn blocks_never_overlap_and_everything_comes_back() {
             } else {
                 let (block, bytes) = live.swap_remove(random.below(live.len() as u64) as usize);
                 let last = !live.iter().any(|(other, _)| other.slab == block.slab);
-                assert_eq!(slabs.give(block.at, bytes, block.slab, false), last.then_some(block.slab), "seed {seed}");
+                assert_eq!(slabs.release(block.at, bytes, block.slab, false), last.then_some(block.slab), "seed {seed}");
             }
         }
         for (block, bytes) in std::mem::take(&mut live) {
-            slabs.give(block.at, bytes, block.slab, false);
+            slabs.release(block.at, bytes, block.slab, false);
         }
         assert!(slabs.all.is_empty(), "seed {seed}: {slabs:?}");
     }

@@ -87,10 +87,10 @@ fn every_place_is_read_as_it_is_written() {
 }
 
 #[test]
-fn only_places_of_this_machine_have_a_near_number() {
-    let near = |text| parsed(text).unwrap().near();
+fn only_places_of_this_machine_have_a_local_number() {
+    let number = |text| parsed(text).unwrap().local_number();
     assert_eq!(
-        (near("local:3"), near("helper:4"), near("local"), near("a:1/5"), near("unix:/x/6")),
+        (number("local:3"), number("helper:4"), number("local"), number("a:1/5"), number("unix:/x/6")),
         (Some(3), Some(4), None, None, None)
     );
 }

@@ -18,8 +18,8 @@ pub fn attributes(t: &Tell) {
                 continue;
             }
             let code = call!(t, memory.cuPointerGetAttribute(value.as_mut_ptr().cast(), attribute, at));
-            let told = if value[0] < 1 << 20 { value[0].to_string() } else { t.name(value[0]) };
-            t.end(&if code == 0 { format!("0 {told}") } else { code.to_string() });
+            let shown = if value[0] < 1 << 20 { value[0].to_string() } else { t.name(value[0]) };
+            t.end(&if code == 0 { format!("0 {shown}") } else { code.to_string() });
         }
         let (mut memory_type, mut managed, mut ordinal) = (77u32, 77u32, 77i32);
         let mut kinds = [2u32, 8, 9];

@@ -2,11 +2,11 @@
 
 use super::compare::{Shape, compare, compare_with, shape};
 use super::data_channels::{self, Wires};
+use super::deferred::{DeferredRecords, Due};
 use super::fit::{self, Different};
-use super::late::{Due, Late};
 use super::protocol::{Report, Step};
 use super::rehearsal::rehearse_in_time;
-use super::residence::{ToldFunctions, not_resident, told_functions, weaker_function};
+use super::residence::{KnownFunctions, known_functions, not_resident, weaker_function};
 use super::times::{keep_event_times, record_reference};
 use super::to_place::replay_to;
 use crate::base::log::lock;
@@ -84,12 +84,12 @@ impl Count {
 
 /// One device of a move. What it still has open is closed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Leg<'a> {
+pub(super) struct DeviceMove<'a> {
     task: &'a Task,
     pub(super) device: &'static Device,
     to: Spec,
     pub(super) source: Place,
-    pub(super) told: ::control::Leg,
+    pub(super) report: ::control::GpuMove,
     /// Why this process cannot be the requested target: a helper may be used instead.
     pub(super) unfit: Option<String>,
     wires: Option<Wires>,
@@ -98,7 +98,7 @@ pub(super) struct Leg<'a> {
     old: Option<Box<Place>>,
     /// Blocks of host memory that the target knows: address, number.
     host_blocks: BTreeMap<u64, u64>,
-    late: Late,
+    deferred: DeferredRecords,
     /// Whether the target adopts the source's memory.
     adopts: bool,
     /// What lay where at the place at which a parked device last executed: known from the beginning if it is parked, from the comparison
@@ -114,27 +114,27 @@ pub(super) struct Leg<'a> {
     pub(super) beside: u64,
 }
 
-impl<'a> Leg<'a> {
-    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task, shape: Option<Shape>) -> Leg<'a> {
-        let told = ::control::Leg {
+impl<'a> DeviceMove<'a> {
+    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task, shape: Option<Shape>) -> DeviceMove<'a> {
+        let report = ::control::GpuMove {
             gpu: device.index,
             from: source.spec().to_string(),
             to: to.to_string(),
-            ..::control::Leg::default()
+            ..::control::GpuMove::default()
         };
-        task.tell(&told, None);
-        Leg {
+        task.tell(&report, None);
+        DeviceMove {
             task,
             device,
             to,
             source,
-            told,
+            report,
             unfit: None,
             wires: None,
             target: None,
             old: None,
             host_blocks: BTreeMap::new(),
-            late: Late::default(),
+            deferred: DeferredRecords::default(),
             adopts: false,
             shape,
             different: Different::default(),
@@ -144,19 +144,19 @@ impl<'a> Leg<'a> {
         }
     }
 
-    /// Creates the leg anew; with `helper` its target is a helper instead of this process.
-    pub(super) fn again(mut self, helper: bool) -> Leg<'a> {
+    /// Creates the device_move anew; with `helper` its target is a helper instead of this process.
+    pub(super) fn again(mut self, helper: bool) -> DeviceMove<'a> {
         let (device, task, source, shape) = (self.device, self.task, self.source.clone(), self.shape.take());
         let (to, instead) = match self.unfit.take().filter(|_| helper) {
-            Some(why) => (Spec::Helper(self.to.near()), Some(format!("{}: {why}", self.to))),
+            Some(why) => (Spec::Helper(self.to.local_number()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
         let (owns_source, beside) = (std::mem::take(&mut self.owns_source), self.beside);
         drop(self);
-        let mut leg = Leg::new(device, source, to, task, shape);
-        (leg.owns_source, leg.beside) = (owns_source, beside);
-        leg.told.instead = instead;
-        leg
+        let mut device_move = DeviceMove::new(device, source, to, task, shape);
+        (device_move.owns_source, device_move.beside) = (owns_source, beside);
+        device_move.report.instead = instead;
+        device_move
     }
 
     /// Whether the target executes nothing: the device is to be parked.
@@ -179,9 +179,9 @@ impl<'a> Leg<'a> {
 
     /// Adds to the duration of a phase, which may consist of several steps.
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
-        *self.told.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
+        *self.report.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
         self.task.trace(self.track(), name, since, &[]);
-        self.task.tell(&self.told, None);
+        self.task.tell(&self.report, None);
     }
 
     /// Where the trace of the move shows this GPU.
@@ -198,7 +198,7 @@ impl<'a> Leg<'a> {
             Step::Connect => self.connect(),
             Step::Copy => return self.precopy(),
             Step::Delta => self.delta(job),
-            Step::ReplayLate => self.replay_late(job),
+            Step::ReplayDeferred => self.replay_deferred(job),
             Step::Verify => self.verify(),
         }
         .map(|()| Report::Done)
@@ -213,7 +213,7 @@ impl<'a> Leg<'a> {
         r.map_err(|why| why.in_phase(name))
     }
 
-    /// The target of the leg.
+    /// The target of the device move.
     pub(super) fn target(&self) -> Result<&Place, MoveError> {
         self.target.as_ref().ok_or_else(|| MoveError::missing("target"))
     }
@@ -221,12 +221,12 @@ impl<'a> Leg<'a> {
     /// Checks for blockers that can be found before anything is opened.
     fn check_source(&mut self, job: &Job) -> Result<(), Failure> {
         faults::at(Point::Plan);
-        self.phase("plan", |leg| {
-            let figures = registry::figures(job, leg.device);
-            leg.told.live_objects = figures.live.values().sum();
-            leg.told.live_bytes = figures.used_bytes;
-            data_channels::check_source(leg.device)?;
-            Failure::unless_empty(blockers_at_source(leg.device))
+        self.phase("plan", |device_move| {
+            let figures = registry::figures(job, device_move.device);
+            device_move.report.live_objects = figures.live.values().sum();
+            device_move.report.live_bytes = figures.used_bytes;
+            data_channels::check_source(device_move.device)?;
+            Failure::unless_empty(blockers_at_source(device_move.device))
         })
     }
 
@@ -236,52 +236,58 @@ impl<'a> Leg<'a> {
             // The move need not transfer them. A parked device has none, and the gate is closed.
             drop_spare(&CallContext::inside(job), self.device, 0);
         }
-        self.phase("prepare", |leg| {
-            let (to, index) = (leg.to.clone(), leg.device.index);
-            let most = most_parked(leg.device);
+        self.phase("prepare", |device_move| {
+            let (to, index) = (device_move.to.clone(), device_move.device.index);
+            let most = most_parked(device_move.device);
             let open = move || Place::open(&to, index, most).map_err(MoveError::from);
             // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
-            let opened = if let Spec::Local(_) = leg.to { open() } else { leg.task.apart(open) };
-            let target = leg.blame(opened)?;
-            leg.told.transport = target.transport().to_owned();
+            let opened = if let Spec::Local(_) = device_move.to { open() } else { device_move.task.apart(open) };
+            let target = device_move.blame(opened)?;
+            device_move.report.transport = target.transport().to_owned();
             let theirs = target.clone();
-            leg.target = Some(target);
-            leg.task.on_stop(index, move || theirs.abandon())?;
+            device_move.target = Some(target);
+            device_move.task.on_stop(index, move || theirs.abandon())?;
             faults::at(Point::Prepare);
-            if leg.parks() {
+            if device_move.parks() {
                 // NVML answers meanwhile.
-                keep_board(leg.device, &leg.source)?;
-                return Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, 0, leg.beside, false)?.0);
+                keep_board(device_move.device, &device_move.source)?;
+                return Failure::unless_empty(
+                    blockers_at_target(job, device_move.device, device_move.target()?, 0, device_move.beside, false)?.0,
+                );
             }
-            let adoptable = adoptable(&leg.source, leg.target()?);
-            leg.adopts = adoptable.is_some();
-            leg.different = Different::since(leg.device, leg.target()?.device());
-            let allow_different = leg.task.allow_different();
+            let adoptable = adoptable(&device_move.source, device_move.target()?);
+            device_move.adopts = adoptable.is_some();
+            device_move.different = Different::since(device_move.device, device_move.target()?.device());
+            let allow_different = device_move.task.allow_different();
             let bytes = adoptable.unwrap_or(0);
-            Failure::unless_empty(blockers_at_target(job, leg.device, leg.target()?, bytes, 0, allow_different)?.0)?;
-            Ok(leg.settle_host_memory()?)
+            Failure::unless_empty(
+                blockers_at_target(job, device_move.device, device_move.target()?, bytes, 0, allow_different)?.0,
+            )?;
+            Ok(device_move.settle_host_memory()?)
         })
     }
 
     /// Replays the live set at the target.
     fn replay(&mut self, job: &Job) -> Result<(), Failure> {
-        self.phase("replay", |leg| {
+        self.phase("replay", |device_move| {
             // Before the copy, which then has the uses of all of them.
-            let told = if leg.different.any() { told_functions(job, leg.device) } else { ToldFunctions::new() };
-            let copy = lock(&leg.device.ledger).begin_move()?;
-            if leg.parks() {
+            let known =
+                if device_move.different.any() { known_functions(job, device_move.device) } else { KnownFunctions::new() };
+            let copy = lock(&device_move.device.ledger).begin_move()?;
+            if device_move.parks() {
                 // The journal stays in this process, but a place must be able to replay it later.
                 return Failure::unless_empty(copy.iter().filter_map(|record| registry::record_blocker(&record)).collect());
             }
             let live = objects_by_number(copy.iter());
             Failure::unless_empty(live.iter().filter_map(registry::record_blocker).collect())?;
             let count = Count::of(live.iter().copied().map(Ok)).map_err(MoveError::from)?;
-            leg.told.records = count.records;
-            (leg.told.chunks, leg.told.chunk_bytes, leg.told.modules) = (count.chunks, count.chunk_bytes, count.modules);
-            leg.adopt(live.iter().copied())?;
-            leg.feed(live)?;
-            leg.check_made(job, &told)?;
-            leg.target_clock = record_reference(job, leg.target()?)?;
+            device_move.report.records = count.records;
+            (device_move.report.chunks, device_move.report.chunk_bytes, device_move.report.modules) =
+                (count.chunks, count.chunk_bytes, count.modules);
+            device_move.adopt(live.iter().copied())?;
+            device_move.feed(live)?;
+            device_move.check_made(job, &known)?;
+            device_move.target_clock = record_reference(job, device_move.target()?)?;
             Ok(())
         })
     }
@@ -310,7 +316,7 @@ impl<'a> Leg<'a> {
 
     /// Replays records except the deferred ones.
     fn feed<'r>(&mut self, records: impl IntoIterator<Item = Record<'r>>) -> Result<(), MoveError> {
-        let now = self.late.keep_back(self.device, records);
+        let now = self.deferred.keep_back(self.device, records);
         if let Some(why) = now.iter().find_map(|due| self.different.blocker(&due.record())) {
             return Err(why);
         }
@@ -319,49 +325,49 @@ impl<'a> Leg<'a> {
     }
 
     /// Checks what the job has made so far, if the target differs: tensor maps, the grids of cooperative launches, and functions.
-    fn check_made(&self, job: &Job, told: &ToldFunctions) -> Result<(), MoveError> {
+    fn check_made(&self, job: &Job, known: &KnownFunctions) -> Result<(), MoveError> {
         if !self.different.any() {
             return Ok(());
         }
         let (device, target) = (self.device, self.target()?);
         fit::state_blockers(job, device, self.different).map_or(Ok(()), Err)?;
         not_resident(job, device, target)?.map_or(Ok(()), Err)?;
-        weaker_function(job, device, target, told)?.map_or(Ok(()), Err)
+        weaker_function(job, device, target, known)?.map_or(Ok(()), Err)
     }
 
     /// Replays the deferred records: the job is quiesced, and all memory exists.
-    fn replay_late(&mut self, job: &Job) -> Result<(), Failure> {
+    fn replay_deferred(&mut self, job: &Job) -> Result<(), Failure> {
         if self.parks() {
             return Ok(());
         }
-        let late = self.late.take(|record| registry::is_needed(job, record));
+        let late = self.deferred.take(|record| registry::is_needed(job, record));
         let late = objects_by_number(late.iter().map(OwnedRecord::as_record));
         Failure::unless_empty(late.iter().filter_map(registry::record_blocker).collect())?;
         late.iter().find_map(|record| self.different.blocker(record)).map_or(Ok(()), Err)?;
         let replayed = replay_to(self.target()?, late.into_iter(), self.task);
         self.blame(replayed)?;
         // The job may have made more meanwhile.
-        let told = if self.different.any() { told_functions(job, self.device) } else { ToldFunctions::new() };
-        Ok(self.check_made(job, &told)?)
+        let known = if self.different.any() { known_functions(job, self.device) } else { KnownFunctions::new() };
+        Ok(self.check_made(job, &known)?)
     }
 
     /// Opens the data connections.
     fn connect(&mut self) -> Result<(), Failure> {
-        self.phase("connect", |leg| {
+        self.phase("connect", |device_move| {
             faults::at(Point::Wires);
-            let wires = Wires::connect(leg.device, &leg.source, leg.target()?)?;
-            leg.told.data = wires.carried().to_string();
-            leg.task.on_stop(leg.device.index, wires.cutter())?;
-            leg.wires = Some(wires);
+            let wires = Wires::connect(device_move.device, &device_move.source, device_move.target()?)?;
+            device_move.report.data = wires.carried().to_string();
+            device_move.task.on_stop(device_move.device.index, wires.cutter())?;
+            device_move.wires = Some(wires);
             Ok(())
         })
     }
 
     /// Brings the target up to date while the job runs.
     fn precopy(&mut self) -> Result<Report<Failure>, Failure> {
-        self.phase("precopy", |leg| {
+        self.phase("precopy", |device_move| {
             faults::at(Point::Precopy);
-            let round = leg.round(Verify::Skip)?;
+            let round = device_move.round(Verify::Skip)?;
             let took = Duration::try_from_secs_f64(round.copy_ms / 1e3).unwrap_or(Duration::MAX);
             Ok(Report::Copied { bytes: round.bytes_sent.saturating_add(round.bytes_fetched), took })
         })
@@ -386,11 +392,12 @@ impl<'a> Leg<'a> {
         let since = Instant::now();
         let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         // A kernel that holds the whole GPU holds up a round too.
-        let limit = || round_limit(self.told.live_bytes) + self.task.patience().unwrap_or_default();
-        let (task, told) = (self.task, self.told.clone());
+        let limit = || round_limit(self.report.live_bytes) + self.task.patience().unwrap_or_default();
+        let (task, report) = (self.task, self.report.clone());
         // Copied so far by the rounds of this target; what the report has of them is as much or less.
-        let progress =
-            move |bytes| task.tell(&::control::Leg { bytes: told.bytes.max(bytes), ..told.clone() }, Some(EventKind::Progress));
+        let progress = move |bytes| {
+            task.tell(&::control::GpuMove { bytes: report.bytes.max(bytes), ..report.clone() }, Some(EventKind::Progress))
+        };
         let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() && !self.parks() && !self.is_parked() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
@@ -410,18 +417,18 @@ impl<'a> Leg<'a> {
             ("copying (ms)", json!(round.copy_ms)),
         ];
         self.task.trace(self.track(), "round", since, &details);
-        self.told.rounds += 1;
-        self.told.bytes += copied;
-        self.task.trace_figure(self.track(), &format!("bytes copied of GPU {}", self.device.index), self.told.bytes);
-        self.told.bytes_by_descriptor += round.bytes_fetched;
-        self.told.bytes_adopted = round.bytes_adopted;
-        self.told.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
+        self.report.rounds += 1;
+        self.report.bytes += copied;
+        self.task.trace_figure(self.track(), &format!("bytes copied of GPU {}", self.device.index), self.report.bytes);
+        self.report.bytes_by_descriptor += round.bytes_fetched;
+        self.report.bytes_adopted = round.bytes_adopted;
+        self.report.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
             self.target()?.note_seal(round.seal);
-            self.told.delta_bytes = copied;
-            self.told.digest = crate::base::encoding::hex(&round.digest);
+            self.report.delta_bytes = copied;
+            self.report.digest = crate::base::encoding::hex(&round.digest);
         }
-        self.task.tell(&self.told, Some(EventKind::Progress));
+        self.task.tell(&self.report, Some(EventKind::Progress));
         Ok(round)
     }
 
@@ -430,20 +437,20 @@ impl<'a> Leg<'a> {
             // It stays in this process.
             return Ok(());
         }
-        let mut told = std::mem::take(&mut self.host_blocks);
-        host_memory::settle(self.target()?, &mut told)?;
-        self.host_blocks = told;
+        let mut known = std::mem::take(&mut self.host_blocks);
+        host_memory::settle(self.target()?, &mut known)?;
+        self.host_blocks = known;
         Ok(())
     }
 
     /// Copies the changes since the last round, from an idle source.
     fn delta(&mut self, job: &Job) -> Result<(), Failure> {
-        self.phase("delta", |leg| {
+        self.phase("delta", |device_move| {
             faults::at(Point::Delta);
-            keep_event_times(job, leg.device, &leg.source)?;
-            catch_up(&leg.source)?;
-            leg.settle_host_memory()?;
-            leg.round(leg.task.verify())?;
+            keep_event_times(job, device_move.device, &device_move.source)?;
+            catch_up(&device_move.source)?;
+            device_move.settle_host_memory()?;
+            device_move.round(device_move.task.verify())?;
             Ok(())
         })
     }
@@ -451,24 +458,24 @@ impl<'a> Leg<'a> {
     /// Compares both places: the same memory must be at the same addresses.
     fn verify(&mut self) -> Result<(), Failure> {
         faults::at(Point::Verify);
-        self.phase("verify", |leg| {
-            if leg.parks() {
+        self.phase("verify", |device_move| {
+            if device_move.parks() {
                 let blockers = {
-                    let ledger = lock(&leg.device.ledger);
+                    let ledger = lock(&device_move.device.ledger);
                     let live = ledger.live()?.collect::<Result<Vec<_>, _>>().map_err(MoveError::from)?;
                     live.iter().filter_map(registry::record_blocker).collect()
                 };
                 Failure::unless_empty(blockers)?;
-                if leg.shape.is_none() {
-                    leg.shape = Some(shape(&leg.source)?);
+                if device_move.shape.is_none() {
+                    device_move.shape = Some(shape(&device_move.source)?);
                 }
                 return Ok(());
             }
-            let same = match &leg.shape {
-                Some(known) => compare_with(known, leg.target()?),
-                None => compare(&leg.source, leg.target()?),
+            let same = match &device_move.shape {
+                Some(known) => compare_with(known, device_move.target()?),
+                None => compare(&device_move.source, device_move.target()?),
             };
-            Ok(leg.blame(same)?)
+            Ok(device_move.blame(same)?)
         })
     }
 
@@ -510,7 +517,7 @@ impl<'a> Leg<'a> {
     }
 }
 
-impl Drop for Leg<'_> {
+impl Drop for DeviceMove<'_> {
     fn drop(&mut self) {
         self.close();
         if self.owns_source {
@@ -641,7 +648,8 @@ fn shown_by(source: &Place) -> Result<([u8; 32], Vec<[u64; 3]>), MoveError> {
 
 /// How many bytes of a source on the same GPU the target could adopt; `None` if it cannot, so that memory is copied.
 fn adoptable(source: &Place, target: &Place) -> Option<u64> {
-    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_far(source, target) {
+    if source.device().uuid != target.device().uuid || Faults::from_env().no_adoption || data_channels::are_apart(source, target)
+    {
         return None;
     }
     let asked = shown_by(source).and_then(|(offer, chunks)| Ok(target.control(&Control::CouldAdopt { offer, chunks })?));

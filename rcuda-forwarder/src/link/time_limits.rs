@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The time limits of the job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct TimeLimits {
     /// For a connection, which the peer's kernel accepts however busy its programs are.
     pub connection: Duration,
     /// For the next message of a server's greeting; also how long a busy server is retried.
@@ -17,21 +17,21 @@ pub struct Patience {
     pub goodbye: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
+impl Default for TimeLimits {
+    fn default() -> TimeLimits {
         let s = Duration::from_secs;
-        Patience { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), goodbye: s(5) }
+        TimeLimits { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), goodbye: s(5) }
     }
 }
 
 /// For how long a peer has been silent.
 ///
 /// A machine or a process that was stopped for a while, and goes on, does not hear its peer in that time, nor does a peer on the same machine
-/// run then. So the time between two looks counts only as far as it is as long as intended.
+/// run then. So the time between two checks counts only as far as it is as long as intended.
 #[derive(Debug)]
 pub(super) struct Silence {
     limit: Duration,
-    /// The intended time between two looks.
+    /// The intended time between two checks.
     interval: Duration,
     counted: Duration,
     last: Instant,
@@ -42,7 +42,7 @@ impl Silence {
         Silence { limit, interval: (limit / 4).min(Duration::from_secs(1)), counted: Duration::ZERO, last: Instant::now() }
     }
 
-    /// How long to wait before the next look.
+    /// How long to wait before the next check.
     pub(super) fn interval(&self) -> Duration {
         self.interval
     }
@@ -52,7 +52,7 @@ impl Silence {
         (self.counted, self.last) = (Duration::ZERO, Instant::now());
     }
 
-    /// The peer has sent nothing since the last look. Returns whether that is too long.
+    /// The peer has sent nothing since the last check. Returns whether that is too long.
     pub(super) fn goes_on(&mut self) -> bool {
         self.goes_on_at(Instant::now())
     }
@@ -74,7 +74,7 @@ mod tests {
         let mut silence = Silence::new(s(10));
         assert_eq!(silence.interval(), s(1));
         let start = silence.last;
-        // An hour without a look counts for two seconds.
+        // An hour without a check counts for two seconds.
         assert!(!silence.goes_on_at(start + s(3600)));
         assert!((1..8).all(|n| !silence.goes_on_at(start + s(3600 + n))));
         assert!(silence.goes_on_at(start + s(3608)));

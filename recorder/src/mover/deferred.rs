@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// The deferred records for a target.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(super) struct DeferredRecords {
     /// Instances, textures and references with deferred records; the value tells whether the record that creates the object is among
     /// them.
     objects: HashMap<u64, bool>,
@@ -33,7 +33,7 @@ impl Due<'_> {
     }
 }
 
-impl Late {
+impl DeferredRecords {
     /// Removes the deferred records from those to replay now, and keeps them. Drops the records of objects that were destroyed meanwhile.
     pub(super) fn keep_back<'a>(&mut self, device: &Device, records: impl IntoIterator<Item = Record<'a>>) -> Vec<Due<'a>> {
         self.sort_out(records, |record| registry::comes_late(device, record))

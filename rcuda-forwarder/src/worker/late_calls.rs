@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The queued calls, and the one being applied.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct LateCalls {
     /// Maximum bytes in the queue.
     limit: u64,
     /// Bytes in the queue and being applied.
@@ -29,10 +29,10 @@ pub(super) struct Late {
     count: AtomicU64,
 }
 
-impl Late {
+impl LateCalls {
     /// Creates a queue for this many bytes.
-    pub(super) fn new(limit: u64) -> Late {
-        Late {
+    pub(super) fn new(limit: u64) -> LateCalls {
+        LateCalls {
             limit,
             waiting: AtomicU64::new(0),
             queue: Mutex::default(),
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_room_comes_back() {
-        let late = Late::new(10_000);
+        let late = LateCalls::new(10_000);
         let head = Head { len: 24, id: 1, flags: 0, seq: 0, ticket: 0 };
         let mut n = 0;
         while late.push(head, &[7; 100]) {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_end_of_memory_is_known_until_it_is_applied() {
-        let late = Late::new(10_000);
+        let late = LateCalls::new(10_000);
         let call = |id| Head { len: 24, id, flags: 0, seq: 0, ticket: 0 };
         for id in [id::LAUNCH, id::HOST_UNPIN, id::STREAM_SYNC, id::CONTEXT_RESET, id::LAUNCH] {
             assert!(late.push(call(id), &[]));
