@@ -8,9 +8,11 @@
 use crate::code::{self, Code};
 use crate::few::Few;
 use crate::handle::{Bindings, Kind, kind};
+use crate::launch_args::{ExtraParams, KernelParams};
+use crate::pointer::{InOutPtr, InPtr, OutPtr};
 use crate::sys;
 use crate::wire::Wire;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 
 /// A type of handle.
@@ -144,6 +146,14 @@ markers! {
     Raw
     /// As [`Raw`], an enum by value.
     RawEnum
+    /// A pointer through which an irregular function reads ([`InPtr`]).
+    Reads
+    /// As [`Reads`], if it is not `const`.
+    ReadsMut
+    /// A pointer through which an irregular function writes ([`OutPtr`]).
+    Writes
+    /// A pointer through which an irregular function reads and writes ([`InOutPtr`]).
+    Updates
     /// A struct of two 32-bit words by value, in C's calling convention.
     Pair
     /// Creates a handle; its number is sent with the request, nothing is returned.
@@ -269,6 +279,85 @@ impl<E> Param for RawEnum<E> {
 impl<E> Param for Pair<E> {
     type C = u64;
     type Check = E;
+}
+
+/// A parameter of an irregular or bare function, which receives C's value of a number or a handle, and a pointer as a type
+/// of [`crate::pointer`]. `'a` is the call.
+pub trait Receive<'a>: Param {
+    /// What the function receives.
+    type Value;
+    /// Converts the program's argument.
+    ///
+    /// # Safety
+    /// `c` is the program's argument for this parameter, and `'a` does not outlive the call, unless the kind says so.
+    unsafe fn receive(c: Self::C) -> Self::Value;
+}
+
+impl<T: Copy> Receive<'_> for Raw<T> {
+    type Value = T;
+    #[inline]
+    unsafe fn receive(c: T) -> T {
+        c
+    }
+}
+
+impl<E> Receive<'_> for RawEnum<E> {
+    type Value = u32;
+    #[inline]
+    unsafe fn receive(c: u32) -> u32 {
+        c
+    }
+}
+
+macro_rules! pointers {
+    ($($kind:ident $c:ty, $value:ident;)*) => {$(
+        impl<T> Param for $kind<T> {
+            type C = $c;
+            type Check = $c;
+        }
+        impl<'a, T: 'a> Receive<'a> for $kind<T> {
+            type Value = $value<'a, T>;
+            #[inline]
+            unsafe fn receive(c: $c) -> $value<'a, T> {
+                // SAFETY: the program's argument, which is valid during the call as the row says: CUDA's contract.
+                unsafe { $value::new(c) }
+            }
+        }
+    )*};
+}
+pointers! {
+    Reads *const T, InPtr;
+    ReadsMut *mut T, InPtr;
+    Writes *mut T, OutPtr;
+    Updates *mut T, InOutPtr;
+}
+
+/// The array of pointers to a kernel's parameters.
+#[derive(Debug)]
+pub struct ParamList;
+/// The array `extra` of a launch.
+#[derive(Debug)]
+pub struct ExtraList;
+
+macro_rules! of_launches {
+    ($($kind:ident $value:ident;)*) => {$(
+        impl Param for $kind {
+            type C = *mut *mut c_void;
+            type Check = *mut *mut c_void;
+        }
+        impl<'a> Receive<'a> for $kind {
+            type Value = $value<'a>;
+            #[inline]
+            unsafe fn receive(c: *mut *mut c_void) -> $value<'a> {
+                // SAFETY: the program's argument, which is valid during the call: CUDA's contract for a launch.
+                unsafe { $value::new(c) }
+            }
+        }
+    )*};
+}
+of_launches! {
+    ParamList KernelParams;
+    ExtraList ExtraParams;
 }
 
 impl<H: Handle> Param for New<H> {

@@ -8,9 +8,9 @@ use crate::bulk::{self, Bulk};
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::launch_args::KernelParams;
 use cuda_api::ops::{CopyDevice, EventRecord, Fill, Launch, StreamWaitEvent, id};
 use cuda_api::wire::Wire;
-use std::ffi::c_void;
 
 /// An operation without an answer.
 pub trait Direct: Wire {
@@ -113,24 +113,21 @@ impl Executor {
         made
     }
 
-    /// Launches with the program's own parameters; `attached` are its attributes.
+    /// Launches with the program's own parameters, which it has passed for this function; `attached` are its attributes.
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
-    ///
-    /// # Safety
-    /// `params` is what the program passes for the parameters of this function; its attributes are complete.
-    pub unsafe fn launch_with(&self, head: &Launch, attached: &[u8], params: *mut *mut c_void) -> Result<(), Code> {
+    pub fn launch_with(&self, head: &Launch, attached: &[u8], params: KernelParams) -> Result<(), Code> {
         self.make_current()?;
         let function = self.callable(head.function)?;
         self.launches(head.function);
         let stream = stage_stream(head.stream, &self.bindings)?;
         if head.attributes == 0 && !head.cooperative {
-            // SAFETY: as the caller says.
-            return unsafe { self.gpu.launch_with(function, head.grid, head.block, head.shared, stream, params) };
+            // SAFETY: what the program has passed for this function.
+            return unsafe { self.gpu.launch_with(function, head.grid, head.block, head.shared, stream, params.as_ptr()) };
         }
         let mut list = copies::attributes(self, head, attached)?;
-        // SAFETY: as the caller says.
-        unsafe { self.gpu.launch_ex_with(&copies::config(head, stream, &mut list), function, params) }
+        // SAFETY: as above; the attributes are in the list.
+        unsafe { self.gpu.launch_ex_with(&copies::config(head, stream, &mut list), function, params.as_ptr()) }
     }
 }

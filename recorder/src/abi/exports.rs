@@ -44,7 +44,8 @@ macro_rules! told {
 /// What a function does, by how its row is executed.
 macro_rules! body {
     (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),* $(,)?)) => {
-        outermost(stringify!($name), || bodies::$name($($p),*))
+        // SAFETY: the program's own arguments, during the call.
+        outermost(stringify!($name), || bodies::$name($(unsafe { <$kind as Receive<'_>>::receive($p) }),*))
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
         told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
@@ -83,7 +84,8 @@ macro_rules! body {
 /// Passes the program's arguments to the function of an irregular row.
 macro_rules! irregular {
     ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
-        bodies::$name($cx, $($p),*)
+        // SAFETY: the program's own arguments, during the call.
+        bodies::$name($cx, $(unsafe { <$kind as Receive<'_>>::receive($p) }),*)
     };
 }
 

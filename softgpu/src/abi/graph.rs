@@ -201,7 +201,8 @@ macro_rules! body {
         answer!($h api::$name, $params)
     };
     (irregular $h:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
-        api::$name($h, $($p),*)
+        // SAFETY: the program's own arguments, during the call.
+        api::$name($h, $(unsafe { <$kind as Receive<'_>>::receive($p) }),*)
     };
 }
 
