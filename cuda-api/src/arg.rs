@@ -332,6 +332,23 @@ pointers! {
     Updates *mut T, InOutPtr;
 }
 
+/// As the kind of pointer `K`, to memory that the program keeps valid until it destroys what the function creates.
+#[derive(Debug)]
+pub struct Kept<K>(PhantomData<K>);
+
+impl<K: Param> Param for Kept<K> {
+    type C = K::C;
+    type Check = K::Check;
+}
+impl<K: Receive<'static>> Receive<'_> for Kept<K> {
+    type Value = K::Value;
+    #[inline]
+    unsafe fn receive(c: K::C) -> K::Value {
+        // SAFETY: the program's argument, which CUDA's contract keeps valid as long as it is used.
+        unsafe { K::receive(c) }
+    }
+}
+
 /// The array of pointers to a kernel's parameters.
 #[derive(Debug)]
 pub struct ParamList;

@@ -2,7 +2,7 @@
 
 use crate::answer::structs;
 use crate::array::TILE_POOL;
-use crate::pointer::{give, read};
+use crate::pointer::{Plain, give, read};
 use crate::sys;
 
 /// `CUmemLocation`
@@ -64,6 +64,9 @@ impl AllocationProp {
 
 /// `CUmemAccessDesc`: type and number of a location, and `CUmemAccess_flags`.
 pub type Access = [u32; 3];
+
+// SAFETY: numbers.
+unsafe impl Plain for sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {}
 
 const _: () = assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
 const _: () = assert!(size_of::<PoolProps>() <= size_of::<sys::CUmemPoolProps>());

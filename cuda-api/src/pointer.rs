@@ -10,6 +10,7 @@
 //! What is read may change at any time, and need not be aligned: everything is read and written by value.
 
 use crate::code::{self, Code};
+use crate::sys;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -35,6 +36,9 @@ unsafe impl<T> Plain for *const T {}
 unsafe impl<T> Plain for *mut T {}
 // SAFETY: as its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+// SAFETY: numbers and pointers.
+unsafe impl Plain for sys::CUctxCreateParams {}
 
 /// A pointer of the program from which is read: null, or valid for reads of a `T`.
 #[repr(transparent)]
@@ -98,6 +102,12 @@ macro_rules! pointers {
             #[inline]
             pub fn cast<U>(self) -> $name<'a, U> {
                 const { assert!(size_of::<U>() <= size_of::<T>()) };
+                $name(self.0.cast(), PhantomData)
+            }
+
+            /// A pointer to `void`.
+            #[inline]
+            pub fn untyped(self) -> $name<'a, c_void> {
                 $name(self.0.cast(), PhantomData)
             }
 
@@ -230,6 +240,15 @@ impl<'a, T> InPtr<'a, *mut T> {
     #[inline]
     pub fn output(self, index: usize) -> Result<OutPtr<'a, T>, Code> {
         Ok(OutPtr(self.element(index).read()?, PhantomData))
+    }
+
+    /// The outputs that an array names, which is as long as the other arguments of the call say.
+    ///
+    /// # Errors
+    /// As for [`Self::elements`].
+    #[inline]
+    pub fn outputs(self, count: usize) -> Result<impl Iterator<Item = OutPtr<'a, T>>, Code> {
+        Ok(self.elements(count)?.map(|pointer| OutPtr(pointer, PhantomData)))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::{CUBEMAP, DEFERRED, LAYERED, Shape};
 use crate::code::{self, Code};
-use crate::pointer::{give, read};
+use crate::pointer::{InPtr, Plain, give, read};
 use crate::{sys, wire_struct};
 
 /// `CU_MEM_CREATE_USAGE_TILE_POOL`
@@ -155,6 +155,8 @@ pub struct MapInfo {
     reserved: [u32; 2],
 }
 const _: () = assert!(size_of::<MapInfo>() == size_of::<sys::CUarrayMapInfo>());
+// SAFETY: numbers.
+unsafe impl Plain for MapInfo {}
 
 /// `CUDA_ARRAY_SPARSE_PROPERTIES`
 #[repr(C)]
@@ -183,18 +185,17 @@ impl MapInfo {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null, an empty list, and entries that are invalid for any array.
-    pub fn list(p: *const sys::CUarrayMapInfo, count: u32) -> Result<Vec<MapInfo>, Code> {
+    pub fn list(p: InPtr<sys::CUarrayMapInfo>, count: u32) -> Result<Vec<MapInfo>, Code> {
         if p.is_null() || count == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let one = |i| {
-            let info = read(p.cast::<MapInfo>().wrapping_add(i as usize))?;
+        let one = |info: MapInfo| {
             let known = RESOURCES.contains(&info.kind) && matches!(info.operation, MAP | UNMAP) && info.memory_kind == 0;
             let memory = (info.operation == MAP) == (info.memory != 0);
             let plain = info.flags == 0 && info.reserved == [0; 2] && info.devices.is_power_of_two();
             if known && memory && plain { Ok(info) } else { Err(code::ERROR_INVALID_VALUE) }
         };
-        (0..count).map(one).collect()
+        p.cast::<MapInfo>().elements(count as usize)?.map(one).collect()
     }
 
     /// The array, and whether it is mipmapped.

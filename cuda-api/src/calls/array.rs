@@ -73,7 +73,7 @@ calls! { $ for_each_array_call array ArrayCalls;
     /// Lets a texture reference see a mipmapped array.
     0x0943 state answer fn cuTexRefSetMipmappedArray(hTexRef: Use<TextureRef>, hMipmappedArray: HandleArg<sys::CUmipmappedArray>, Flags: Val<c_uint>) [start, null(hTexRef, HANDLE)];
     /// Lets a texture reference see memory.
-    0x0944 state irregular "a null output changes what is allowed" fn cuTexRefSetAddress_v2(ByteOffset: Raw<*mut usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>) [start, null(hTexRef, HANDLE)];
+    0x0944 state irregular "a null output changes what is allowed" fn cuTexRefSetAddress_v2(ByteOffset: Writes<usize>, hTexRef: Raw<sys::CUtexref>, dptr: Raw<sys::CUdeviceptr>, bytes: Raw<usize>) [start, null(hTexRef, HANDLE)];
     /// Lets a texture reference see rows of memory.
     0x0945 state answer fn cuTexRefSetAddress2D_v3(hTexRef: Use<TextureRef>, desc: In<sys::CUDA_ARRAY_DESCRIPTOR>, dptr: Address, Pitch: Val<usize>) [start, null(hTexRef, HANDLE)];
     /// What the memory holds that a texture reference sees.

@@ -62,7 +62,9 @@ macro_rules! body {
     }};
     (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
         told!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
-            if spare_events::make_again(cx, $to, $flags)? {
+            // SAFETY: the program's own argument.
+            let to = unsafe { <Writes<sys::CUevent> as Receive<'_>>::receive($to) };
+            if spare_events::make_again(cx, to, $flags)? {
                 return Ok(());
             }
             row! { cx stream cuEventCreate ($to : $new, $flags : $value) }

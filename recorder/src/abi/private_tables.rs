@@ -3,6 +3,7 @@
 use crate::base::encoding::hex;
 use crate::job;
 use crate::job::contexts::{current, primary};
+use cuda_api::pointer::InPtr;
 
 /// Functions that NVIDIA's libraries use through the private tables.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ impl cuda_model::cudart::Host for PrivateTables {
     }
 
     fn load_fatbin(&self, image: *const std::ffi::c_void) -> Result<usize, i32> {
-        crate::calls::module::load_for_runtime(image)
+        // SAFETY: the program's image, as for cuModuleLoadData.
+        crate::calls::module::load_for_runtime(unsafe { InPtr::new(image) })
     }
 
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static std::ffi::CStr)>, i32> {

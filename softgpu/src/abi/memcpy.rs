@@ -9,6 +9,7 @@ use crate::gpu::stream::{Default, Target, resolve};
 use crate::gpu::stream_state::Kind;
 use cuda_api::code::{self, Code};
 use cuda_api::copy;
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes,
     CUresult, CUstream,
@@ -110,27 +111,30 @@ abi! {
     }
 
     stream fn cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
-        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
-        from: *mut usize, n: usize, stream: CUstream,
+        dsts: InPtr<CUdeviceptr> as *mut CUdeviceptr, srcs: InPtr<CUdeviceptr> as *mut CUdeviceptr,
+        sizes: InPtr<usize> as *mut usize, count: usize, attributes: InPtr<CUmemcpyAttributes> as *mut CUmemcpyAttributes,
+        from: InPtr<usize> as *mut usize, n: usize, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.code)
     }
 
     stream fn cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz [gone] (
-        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
-        from: *mut usize, n: usize, fail: *mut usize, stream: CUstream,
+        dsts: InPtr<CUdeviceptr> as *mut CUdeviceptr, srcs: InPtr<CUdeviceptr> as *mut CUdeviceptr,
+        sizes: InPtr<usize> as *mut usize, count: usize, attributes: InPtr<CUmemcpyAttributes> as *mut CUmemcpyAttributes,
+        from: InPtr<usize> as *mut usize, n: usize, fail: OutPtr<usize> as *mut usize, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.tell(fail))
     }
 
     stream fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
-        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream,
+        count: usize, ops: InPtr<CUDA_MEMCPY3D_BATCH_OP> as *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.code)
     }
 
     stream fn cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz [gone] (
-        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, fail: *mut usize, flags: c_ulonglong, stream: CUstream,
+        count: usize, ops: InPtr<CUDA_MEMCPY3D_BATCH_OP> as *mut CUDA_MEMCPY3D_BATCH_OP, fail: OutPtr<usize> as *mut usize,
+        flags: c_ulonglong, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.tell(fail))
     }
