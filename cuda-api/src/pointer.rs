@@ -1,4 +1,3 @@
-#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "TEMP")]
 //! The program's pointers, which are read and written without `unsafe`.
 //!
 //! CUDA's header says of each pointer of a function what it points to. The rows repeat it by their kinds
@@ -123,6 +122,14 @@ macro_rules! pointers {
             #[inline]
             pub fn element(self, index: usize) -> Self {
                 if self.0.is_null() { self } else { Self(self.0.wrapping_add(index), PhantomData) }
+            }
+        }
+
+        impl<'a, T> $name<'a, T> {
+            /// A pointer to the array of `N` elements at whose first one the header has it point.
+            #[inline]
+            pub fn array<const N: usize>(self) -> $name<'a, [T; N]> {
+                $name(self.0.cast(), PhantomData)
             }
         }
 
@@ -348,54 +355,6 @@ impl<'a, T> InOutPtr<'a, T> {
     pub fn write(self, value: T) -> Result<(), Code> {
         self.output().write(value)
     }
-}
-
-/// Writes an output that must not be null.
-pub fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(INVALID);
-    }
-    // SAFETY: not null, so writable by CUDA's contract.
-    unsafe { to.write_unaligned(value) };
-    Ok(())
-}
-
-/// Writes an output unless the pointer is null.
-pub fn give_if_wanted<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: as in `give`.
-        unsafe { to.write_unaligned(value) };
-    }
-}
-
-/// Reads a value; null is an error.
-pub fn read<T: Copy>(from: *const T) -> Result<T, Code> {
-    if from.is_null() {
-        return Err(INVALID);
-    }
-    // SAFETY: not null, so readable by CUDA's contract; callers read types for which any bits are valid.
-    Ok(unsafe { from.read_unaligned() })
-}
-
-/// Reads an array; null is an error unless it is empty.
-pub fn list<T: Copy>(from: *const T, count: usize) -> Result<Vec<T>, Code> {
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    if from.is_null() || count > isize::MAX as usize / size_of::<T>().max(1) {
-        return Err(INVALID);
-    }
-    // SAFETY: the program says that so many elements are there.
-    Ok((0..count).map(|i| unsafe { from.add(i).read_unaligned() }).collect())
-}
-
-/// A NUL-terminated string.
-pub fn text(from: *const std::ffi::c_char) -> Result<String, Code> {
-    if from.is_null() {
-        return Err(INVALID);
-    }
-    // SAFETY: the program's strings are NUL-terminated.
-    Ok(unsafe { std::ffi::CStr::from_ptr(from) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -49,15 +49,15 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Copies inside the device, in stream order.
     0x0317 work irregular "a copy: the bytes are the program's own" fn cuMemcpyDtoDAsync_v2(dstDevice: Raw<sys::CUdeviceptr>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies a rectangle.
-    0x0318 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds [start, context];
+    0x0318 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2D_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>) ptds [start, context];
     /// Copies a rectangle of any pitch.
-    0x0319 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DUnaligned_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds [start, context];
+    0x0319 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DUnaligned_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>) ptds [start, context];
     /// Copies a rectangle, in stream order.
-    0x031a work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x031a work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DAsync_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Copies a box.
-    0x031b work irregular "a copy: the bytes are the program's own" fn cuMemcpy3D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>) ptds [start, context];
+    0x031b work irregular "a copy: the bytes are the program's own" fn cuMemcpy3D_v2(pCopy: Reads<sys::CUDA_MEMCPY3D>) ptds [start, context];
     /// Copies a box, in stream order.
-    0x031c work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x031c work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DAsync_v2(pCopy: Reads<sys::CUDA_MEMCPY3D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Fills with 8-bit values.
     0x031d work irregular "hot path: the fills are one operation" fn cuMemsetD8_v2(dstDevice: Raw<sys::CUdeviceptr>, uc: Raw<c_uchar>, N: Raw<usize>) ptds;
     /// Fills with 8-bit values, in stream order.
@@ -143,9 +143,9 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Copies between devices, in stream order.
     0x0371 work irregular "a copy: the bytes are the program's own" fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies a box between devices.
-    0x0372 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds [start, context];
+    0x0372 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeer(pCopy: Reads<sys::CUDA_MEMCPY3D_PEER>) ptds [start, context];
     /// Copies a box between devices, in stream order.
-    0x0373 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x0373 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeerAsync(pCopy: Reads<sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Copies between any addresses, in stream order but in none among themselves.
     0x0374 work irregular "arrays that index each other" fn cuMemcpyBatchAsync_v2(dsts: ReadsMut<sys::CUdeviceptr>, srcs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, attrs: ReadsMut<sys::CUmemcpyAttributes>, attrsIdxs: ReadsMut<usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz [null(dsts, VALUE), null(count, VALUE)];
     /// The form of CUDA 12.8.
