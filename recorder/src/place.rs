@@ -8,6 +8,7 @@ pub(crate) use error::OpenError;
 use kept_file::KeptFile;
 pub(crate) use spec::{Spec, SpecError, choose};
 
+use crate::base::host_rows::HostRows;
 use crate::base::log::lock;
 use crate::pinned::blocks;
 use crate::pinned::blocks::Block;
@@ -18,8 +19,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, Link, LinkError, Lost, Opens,
-    Reply, StoreAt, Token, TokenError, Transport,
+    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Link, LinkError, Lost, Opens, Reply,
+    StoreAt, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -665,19 +666,27 @@ impl Place {
     /// Sends a copy to host memory. Its bytes are received directly into that memory; the answer only reports that they have
     /// arrived. A failure of the copy is reported by a fault report.
     ///
-    /// # Safety
-    /// As for [`Place::begin_into`].
-    pub(crate) unsafe fn send_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Code> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { link.send_into(id, parts, landing) }.map_err(lost)
+    /// The program may unmap registered memory meanwhile.
+    pub(crate) fn send_into(
+        link: &Arc<Link>,
+        id: u16,
+        parts: &[&[u8]],
+        to: HostRows,
+        is_registered: bool,
+    ) -> Result<Reply, Code> {
+        // SAFETY: the rows stay valid until the copy is complete.
+        unsafe { link.send_into(id, parts, to.landing(is_registered)) }.map_err(lost)
     }
 
     /// As [`Place::begin`], for a worker; the answer's bytes are received directly into host memory.
-    ///
-    /// # Safety
-    /// The landing stays writable until the answer has arrived.
-    pub(crate) unsafe fn begin_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Waiting, Code> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { link.request_into(id, parts, landing) }.map(Waiting::Reply).map_err(lost)
+    pub(crate) fn begin_into(
+        link: &Arc<Link>,
+        id: u16,
+        parts: &[&[u8]],
+        to: HostRows,
+        is_registered: bool,
+    ) -> Result<Waiting, Code> {
+        // SAFETY: the rows stay valid until the copy is complete.
+        unsafe { link.request_into(id, parts, to.landing(is_registered)) }.map(Waiting::Reply).map_err(lost)
     }
 }

@@ -14,7 +14,6 @@ use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_model::external::Asked;
 use std::collections::BTreeMap;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
 /// The first handle of external memory.
@@ -69,8 +68,8 @@ pub(crate) fn cuImportExternalMemory(
     let number = state.next;
     state.next += 0x40;
     state.imported.insert(number, Imported { physical, bytes: asked.bytes });
-    // SAFETY: the driver owns the descriptor once the import has succeeded, as CUDA documents.
-    drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
+    // The driver owns the descriptor once the import has succeeded, as CUDA documents. Linux closes it in any case.
+    let _ = nix::unistd::close(asked.fd);
     to.write(number as sys::CUexternalMemory)
 }
 

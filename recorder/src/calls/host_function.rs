@@ -3,8 +3,9 @@
 //! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is told when
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
+use crate::base::host_rows::HostRows;
 use crate::base::log::lock;
-use crate::calls::copy::rect::{self, HostCopy, HostFill, Rect};
+use crate::calls::copy::rect::{self, HostCopy, HostFill};
 use crate::calls::{cross_device, host_function, stream_memory};
 use crate::device_memory::shared_handles;
 use crate::enter::CallContext;
@@ -29,22 +30,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A rectangle of pinned memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Read {
-    pub(crate) at: u64,
-    pub(crate) pitch: u64,
-    pub(crate) width: u64,
-    pub(crate) rows: u64,
-}
-
-impl Read {
-    /// The source of a copy.
-    pub(crate) fn of(r: &Rect) -> Read {
-        Read { at: r.src.address, pitch: r.src.pitch, width: r.width, rows: r.rows }
-    }
-}
-
 /// The action when a stream gets there.
 enum Task {
     /// `cuLaunchHostFunc`: not called in a failed context.
@@ -55,8 +40,8 @@ enum Task {
     Copy(HostCopy),
     /// A fill of pinned memory.
     Fill(HostFill),
-    /// Read this rectangle of pinned memory and send it.
-    Read(Read),
+    /// Read these rows of pinned memory and send them.
+    Read(HostRows),
     /// A graph's copy that reads memory of this process, writes it, or both.
     Graph(Copy3),
     /// A graph's copy to host memory that the place shares, so that the place writes it.
@@ -184,18 +169,15 @@ fn over(call: &Call) {
 /// Carries out a task; a callback is called in any case.
 fn run(task: &Task, arrived: Result<Code, Code>) {
     match (task, arrived) {
-        // SAFETY: the program keeps pinned memory valid until the copies of it are complete.
-        (Task::Copy(copy), Ok(_)) => unsafe { copy.carry_out() },
-        // SAFETY: as above.
-        (Task::Fill(fill), Ok(_)) => unsafe { fill.carry_out() },
+        (Task::Copy(copy), Ok(_)) => copy.carry_out(),
+        (Task::Fill(fill), Ok(_)) => fill.carry_out(),
         _ => {}
     }
     if let (Task::Graph(copy), Ok(_)) = (task, arrived)
         && copy.src.memory == HOST
         && copy.dst.memory == HOST
     {
-        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        unsafe { rect::write_plain(copy, &rect::read_plain(copy)) };
+        rect::write_plain(copy, &rect::read_plain(copy));
     }
     if !task.is_functions() {
         return;
@@ -240,18 +222,16 @@ fn perform((token, arrived): Arrival) {
     // A lost worker waits for nothing.
     let _ = match &call.task {
         // The program may have unmapped its own memory meanwhile.
-        Task::Read(r) if r.rows == 1 && blocks::is_registered(r.at) => {
-            let (bytes, whole) = rcuda_forwarder::read_registered(r.at, r.width as usize);
+        Task::Read(rows) if rows.is_one() && blocks::is_registered(rows.address()) => {
+            let (bytes, whole) = rcuda_forwarder::read_registered(rows.address(), rows.width() as usize);
             if !whole {
                 // The call has returned. Natively the pages would still be there.
-                tracing::warn!(target: "memory", "registered memory at {:#x} was unmapped before a copy of it: the GPU gets zeros", r.at);
+                tracing::warn!(target: "memory", "registered memory at {:#x} was unmapped before a copy of it: the GPU gets zeros", rows.address());
             }
             send(&bytes)
         }
-        // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
-        Task::Read(r) => send(&unsafe { rect::gather(r.at, r.pitch, r.width, r.rows) }),
-        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { rect::read_plain(copy) }),
+        Task::Read(rows) => send(&rows.read()),
+        Task::Graph(copy) if copy.dst.memory != HOST => send(&rect::read_plain(copy)),
         Task::Bytes(bytes) => send(bytes),
         _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
@@ -278,12 +258,7 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
         Ok((code::SUCCESS, body)) => {
             let mut rest = &body[..];
             let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
-            // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-            if landing.is_none_or(|copy| unsafe { rect::write_plain(&copy, rest) }) {
-                Ok(status)
-            } else {
-                Err(code::ERROR_UNKNOWN)
-            }
+            if landing.is_none_or(|copy| rect::write_plain(&copy, rest)) { Ok(status) } else { Err(code::ERROR_UNKNOWN) }
         }
         Ok((rc, _)) => Err(rc),
         Err(why) => Err(lost(why)),
@@ -386,8 +361,7 @@ impl NodeTask {
 
 /// A copy whose bytes are read when its graph is launched.
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
-    // SAFETY: the program guarantees that its source has these bytes.
-    let bytes = unsafe { rect::read_plain(copy) };
+    let bytes = rect::read_plain(copy);
     crate::host_memory::note_copied(cx, 0, &bytes)?;
     if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
@@ -562,7 +536,7 @@ pub(crate) fn copy_late(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
     op: u16,
-    from: Read,
+    from: HostRows,
     body: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<(), Code> {
     device.check()?;

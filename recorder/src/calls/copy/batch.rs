@@ -66,8 +66,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             let c = plain(c);
-            // SAFETY: the program guarantees that its source has these bytes.
-            let bytes = unsafe { read_plain(&c) };
+            let bytes = read_plain(&c);
             let src = CopyEnd { memory: HOST, host: bytes.as_ptr() as u64, ..CopyEnd::default() };
             described_copy(cx, &Copy3 { src, ..c }, stream, Until::Submitted)
         }

@@ -1,9 +1,9 @@
 //! Copies between host memory and a device, piece by piece.
 
 use crate::base::encoding::encode;
-use crate::calls::copy::rect::{End, Rect, TABLE, Until, packed, pieces};
+use crate::calls::copy::rect::{End, Rect, TABLE, Until, pieces};
 use crate::calls::copy::sending::submit;
-use crate::calls::host_function::{self, Read, changes_later};
+use crate::calls::host_function::{self, changes_later};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
@@ -15,7 +15,6 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyIn, CopyInLate, CopyOut};
 use cuda_api::sys;
 use faults::Point;
-use rcuda_forwarder::Landing;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -49,20 +48,17 @@ pub(crate) fn copy_in(
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
         if late && known {
             if naming::any_unmapped() {
-                // They are searched again when they are read, but then a stream waits for the round trip. SAFETY: the program guarantees
-                // that its source has these bytes.
-                unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
+                // They are searched again when they are read, but then a stream waits for the round trip.
+                piece.source().with_bytes(|bytes| note_many(cx, &piece, bytes))?;
             }
             let body = |token| encode(&CopyInLate { token, to: op });
-            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, Read::of(&piece), body);
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, piece.source(), body);
         }
         faults::at(Point::CopyIn);
-        let send = |bytes: &[u8]| {
+        piece.source().with_bytes(|bytes| {
             note_many(cx, &piece, bytes)?;
             submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
-        };
-        // SAFETY: the program guarantees that its source has these bytes.
-        unsafe { packed(&piece, send) }
+        })
     })
 }
 
@@ -87,24 +83,18 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
             Place::Remote { link, .. } => link.clone(),
         };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
-        let landing = Landing {
-            ptr: piece.dst.address as *mut u8,
-            pitch: piece.dst.pitch as usize,
-            width: piece.width as usize,
-            rows: piece.rows as usize,
-            is_registered: blocks::is_registered(piece.dst.address),
-        };
+        let (to, is_registered) = (piece.destination(), blocks::is_registered(piece.dst.address));
         if until == Until::Submitted && pinned {
-            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
-            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+            let answer = Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], to, is_registered);
+            let answer = device.record_error(answer)?;
             faults::at(Point::CopyOut);
             // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
             let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
             landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
             return Ok(());
         }
-        // SAFETY: as above.
-        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+        let waiting = Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], to, is_registered);
+        let waiting = device.record_error(waiting)?;
         faults::at(Point::CopyOut);
         epoch = device.epoch.load(Ordering::Relaxed);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
