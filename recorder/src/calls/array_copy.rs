@@ -149,6 +149,7 @@ fn pieces(c: &Copy3, mut each: impl FnMut(Copy3) -> Result<(), Code>) -> Result<
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
+#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
 fn direct(exec: &executor::Executor, c: &Copy3, stream: u64) -> Result<(), Code> {
     // SAFETY: the program's pointers and sizes, checked against what is known of them.
     unsafe { exec.copy_box_here(c, stream) }

@@ -202,6 +202,7 @@ fn elsewhere(
 
 /// A synchronous copy on the default stream by the driver of this process, which has dedicated functions for it. Returns false if it is
 /// another kind of copy, or the place is not in this process.
+#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
 fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     if until != Until::Done || r.rows != 1 || stream != LEGACY {
         return Ok(false);

@@ -80,6 +80,14 @@ impl Drop for Sent {
 }
 
 impl Task {
+    /// The function of a graph's node.
+    #[expect(unsafe_code, reason = "a node has a function of the program as a number")]
+    fn of_node(call: &work::HostCall) -> Task {
+        // SAFETY: the program passed this function and its argument, to be called when the node runs.
+        let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
+        Task::Function { function, data: call.data as usize }
+    }
+
     /// Returns whether it is a function of the program. Other tasks wait for nothing but the stream, and must not wait for such a
     /// function.
     fn is_functions(&self) -> bool {
@@ -167,6 +175,7 @@ fn over(call: &Call) {
 }
 
 /// Carries out a task; a callback is called in any case.
+#[expect(unsafe_code, reason = "it calls a function of the program")]
 fn run(task: &Task, arrived: Result<Code, Code>) {
     match (task, arrived) {
         (Task::Copy(copy), Ok(_)) => copy.carry_out(),
@@ -412,11 +421,7 @@ pub(crate) fn launch_graph(
     // Everything that can fail is done before anything is sent: the launch completes what was sent.
     for node in nodes {
         tasks.push(match (&node.work, place) {
-            (Work::Host(call), _) => {
-                // SAFETY: the program passed this function and its argument, to be called when the node runs.
-                let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
-                Action::Call(Box::new(NodeTask::of(Task::Function { function, data: call.data as usize })))
-            }
+            (Work::Host(call), _) => Action::Call(Box::new(NodeTask::of(Task::of_node(call)))),
             (Work::Copy(copy), Place::Remote { .. })
                 if node.on && data.can_be_rebuilt.load(Ordering::Relaxed) && is_direct(cx, place, copy) =>
             {
@@ -553,6 +558,7 @@ pub(crate) fn cuLaunchHostFunc(
     enqueue(cx, stream as u64, Task::Function { function, data: data as usize })
 }
 
+#[expect(unsafe_code, reason = "a function of the program is called with numbers in place of enums")]
 pub(crate) fn cuStreamAddCallback(
     cx: &mut CallContext,
     stream: sys::CUstream,

@@ -418,6 +418,13 @@ pub(crate) fn cuOccupancyMaxPotentialClusterSize(
     clusters(cx, to, f, config, ops::id::MAX_CLUSTER_SIZE)
 }
 
+/// Dynamic shared memory of a block of this size, as the program says.
+#[expect(unsafe_code, reason = "it calls a function of the program")]
+fn shared_for(callback: unsafe extern "C" fn(c_int) -> usize, threads: u32) -> usize {
+    // SAFETY: the program's callback, called on the program's thread as the driver would.
+    unsafe { callback(threads as c_int) }
+}
+
 fn potential_block_size(
     cx: &mut CallContext,
     grid: OutPtr<c_int>,
@@ -443,11 +450,7 @@ fn potential_block_size(
     let mut size = most.next_multiple_of(warp);
     while size > 0 {
         let size_here = size.min(most);
-        let bytes = match shared_of {
-            // SAFETY: the program's callback, called on the program's thread as the driver would.
-            Some(callback) => unsafe { callback(size_here as c_int) },
-            None => shared,
-        };
+        let bytes = shared_of.map_or(shared, |callback| shared_for(callback, size_here));
         let mut sent =
             row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
         let blocks = cx.carry::<row::Fn>(&mut sent)?.numBlocks.unwrap_or(0).max(0) as u32;

@@ -119,6 +119,7 @@ fn load_on(
 }
 
 /// A copy of the image to which the program points: it may free it when the call returns (docs/driver-facts.md 8.6).
+#[expect(unsafe_code, reason = "only the headers of an image tell its size")]
 fn measure(code: InPtr<u8>) -> Result<Image, Code> {
     let code = code.not_null()?.as_ptr();
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());

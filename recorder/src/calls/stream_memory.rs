@@ -36,6 +36,7 @@ const MOST: u32 = 256;
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether streams of this process's driver, or graphs, have been made to wait: the end of such a wait is not reported.
+#[expect(unsafe_code, reason = "where a static variable lies")]
 #[unsafe(link_section = "mrcuda_hot")]
 static WAITED_HERE: AtomicBool = AtomicBool::new(false);
 

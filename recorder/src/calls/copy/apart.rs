@@ -171,6 +171,7 @@ impl Run {
         Ok(())
     }
 
+    #[expect(unsafe_code, reason = "a connection sends from and receives into the program's memory")]
     fn request(&mut self, part: &BulkMemory) -> Result<bool, Code> {
         self.device.check()?;
         if part.to_device {
@@ -215,6 +216,7 @@ impl Run {
 
     /// Sends a part without waiting for its answer. A later call reports a failure, and with `also_bad` that memory could not be
     /// accessed.
+    #[expect(unsafe_code, reason = "a connection sends from and receives into the program's memory")]
     fn send(&self, part: &BulkMemory, also_bad: bool) -> Result<Option<BulkCopy>, Code> {
         self.device.check()?;
         let (device, call) = (self.device, if part.to_device { id::BULK_IN } else { id::BULK_OUT });

@@ -121,6 +121,7 @@ fn threads() -> Option<usize> {
     config::get().ok().and_then(|c| c.copy_threads)
 }
 
+#[expect(unsafe_code, reason = "the executor copies from and to the program's memory")]
 fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     let (to_device, wait) = (r.dst.device, until == Until::Done);

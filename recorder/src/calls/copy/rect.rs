@@ -118,6 +118,7 @@ impl Rect {
 }
 
 /// The rows of an end of a copy that is host memory.
+#[expect(unsafe_code, reason = "where the ends of a copy become rows of the program's memory")]
 fn host_rows(e: End, width: u64, rows: u64) -> HostRows {
     debug_assert!(!e.device, "{e:x?} is device memory");
     // SAFETY: the program has passed them for the copy, or the recorder keeps them for it.
@@ -196,6 +197,7 @@ pub(crate) fn plain(c: &Copy3) -> Copy3 {
 }
 
 /// The rows of a host end of a [`plain`] copy, slice by slice.
+#[expect(unsafe_code, reason = "where the ends of a graph's copy become rows of the program's memory")]
 fn slices(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = HostRows> + use<> {
     let (c, e) = (*c, *e);
     // SAFETY: the program has passed them for the copy; those of a graph's copy it keeps valid as long as it launches the graph.
@@ -303,6 +305,7 @@ impl HostCopy {
 pub(crate) struct HostFill(pub(crate) Fill);
 
 impl HostFill {
+    #[expect(unsafe_code, reason = "where a fill becomes rows of the program's memory")]
     pub(crate) fn carry_out(&self) {
         let Fill { dst, pitch, value, element, width, rows, .. } = self.0;
         let value = value.to_le_bytes();

@@ -103,6 +103,7 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
+#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
 fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
     exec.make_current()?;
     let calls = &exec.driver().memory;
