@@ -3,7 +3,8 @@
 //! Every kind has a C type ([`Param`]). In a `send` or `wait` row, a kind also defines how a parameter is read from the
 //! program ([`Arg::capture`]), what of it is sent ([`Arg::Sent`]), how it is laid out for the driver ([`Arg::stage`],
 //! [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and how that is written for the program
-//! ([`Arg::deliver`]). What kinds mean in an `answer` row is in [`mod@crate::answer`].
+//! ([`Arg::deliver`]). What kinds mean in an `answer` row is in [`mod@crate::answer`]; what the functions of other rows
+//! receive, [`Receive`] says.
 
 use crate::code::{self, Code};
 use crate::few::Few;

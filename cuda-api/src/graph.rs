@@ -39,9 +39,6 @@ pub fn edges(from: InPtr<sys::CUgraphEdgeData>, count: usize) -> Result<Vec<Edge
     from.elements(count)?.map(edge).collect()
 }
 
-// SAFETY: bytes.
-unsafe impl Plain for sys::CUgraphEdgeData {}
-
 fn edge(e: sys::CUgraphEdgeData) -> Result<Edge, Code> {
     let fine = e.reserved == [0; 5];
     fine.then_some(Edge { from_port: e.from_port, to_port: e.to_port, kind: e.type_ }).ok_or(INVALID)

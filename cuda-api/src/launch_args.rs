@@ -2,7 +2,7 @@
 
 use crate::code::{self, Code};
 use crate::ops::ATTRIBUTE_BYTES;
-use crate::pointer::{InPtr, Plain};
+use crate::pointer::InPtr;
 use crate::sys;
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -124,9 +124,6 @@ impl<'a> ExtraParams<'a> {
         Ok((buffer.not_null()?, size.read()?))
     }
 }
-
-// SAFETY: numbers and pointers.
-unsafe impl Plain for sys::CUlaunchConfig {}
 
 /// A launch configuration.
 #[derive(Debug, Clone, Copy)]

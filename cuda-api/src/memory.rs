@@ -66,9 +66,6 @@ impl AllocationProp {
 pub type Access = [u32; 3];
 
 // SAFETY: numbers.
-unsafe impl Plain for sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {}
-
-// SAFETY: numbers.
 unsafe impl Plain for Location {}
 // SAFETY: numbers.
 unsafe impl Plain for PoolProps {}

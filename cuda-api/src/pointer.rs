@@ -1,12 +1,13 @@
 //! The program's pointers, which are read and written without `unsafe`.
 //!
 //! CUDA's header says of each pointer of a function what it points to. The rows repeat it by their kinds
-//! ([`Reads`](crate::arg::Reads), [`Writes`](crate::arg::Writes), …), and the exported symbol makes one of these types of each pointer
-//! ([`Receive`](crate::arg::Receive)). This is where everything relies on CUDA's contract: a pointer that is not null is
-//! valid, until the call returns, for what the header says; how many elements an array has, and of which type a value
-//! behind a pointer to `void` is, the other arguments of the call say. The lifetime of the types is the call.
+//! ([`Reads`](crate::arg::Reads), [`Writes`](crate::arg::Writes), …), and the exported symbol makes one of these types of
+//! each pointer ([`Receive`](crate::arg::Receive)). That is where everything relies on CUDA's contract: a pointer that is
+//! not null is valid, until the call returns, for what the header says. The lifetime of the types is the call. How many
+//! elements an array has, and of which type a value behind a pointer to `void` is, the other arguments of the call say:
+//! the methods that take these trust their callers.
 //!
-//! What is read may change at any time, and need not be aligned: everything is read and written by value.
+//! Values need not be aligned, and are copied.
 
 use crate::code::{self, Code};
 use crate::sys;
@@ -24,20 +25,18 @@ pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($t:ty)*) => {$(
-        // SAFETY: a number.
+        // SAFETY: a number, or a structure of cuda.h that consists of numbers and pointers.
         unsafe impl Plain for $t {}
     )*};
 }
 plain! { i8 i32 u8 u16 u32 u64 usize f32 }
+plain! { sys::CUctxCreateParams sys::CUlaunchConfig sys::CUgraphEdgeData sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC }
 // SAFETY: any bits are an address; using it is another matter.
 unsafe impl<T> Plain for *const T {}
 // SAFETY: as above.
 unsafe impl<T> Plain for *mut T {}
 // SAFETY: as its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
-
-// SAFETY: numbers and pointers.
-unsafe impl Plain for sys::CUctxCreateParams {}
 
 /// A pointer of the program from which is read: null, or valid for reads of a `T`.
 #[repr(transparent)]
@@ -123,9 +122,7 @@ macro_rules! pointers {
             pub fn element(self, index: usize) -> Self {
                 if self.0.is_null() { self } else { Self(self.0.wrapping_add(index), PhantomData) }
             }
-        }
 
-        impl<'a, T> $name<'a, T> {
             /// A pointer to the array of `N` elements at whose first one the header has it point.
             #[inline]
             pub fn array<const N: usize>(self) -> $name<'a, [T; N]> {

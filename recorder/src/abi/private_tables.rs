@@ -35,9 +35,8 @@ impl cuda_model::cudart::Host for PrivateTables {
         Ok(primary(job::get()?.device(ordinal)?.index) as usize)
     }
 
-    fn load_fatbin(&self, image: *const std::ffi::c_void) -> Result<usize, i32> {
-        // SAFETY: the program's image, as for cuModuleLoadData.
-        crate::calls::module::load_for_runtime(unsafe { InPtr::new(image) })
+    fn load_fatbin(&self, image: InPtr<std::ffi::c_void>) -> Result<usize, i32> {
+        crate::calls::module::load_for_runtime(image)
     }
 
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static std::ffi::CStr)>, i32> {

@@ -268,7 +268,8 @@ pub(crate) fn write_plain(c: &Copy3, bytes: &[u8]) -> bool {
     if c.bytes() != Some(bytes.len() as u64) {
         return false;
     }
-    slices(c, &c.dst).zip(bytes.chunks_exact((c.width * c.rows) as usize)).for_each(|(slice, bytes)| slice.write(bytes));
+    let slice = (c.width * c.rows).max(1) as usize;
+    slices(c, &c.dst).zip(bytes.chunks_exact(slice)).for_each(|(rows, bytes)| rows.write(bytes));
     true
 }
 
