@@ -7,7 +7,6 @@ pub(crate) mod completion_cache;
 pub(crate) mod config;
 pub(crate) mod coverage;
 pub(crate) mod encoding;
-pub(crate) mod host_rows;
 pub(crate) mod log;
 pub(crate) mod output;
 pub(crate) mod spawn;

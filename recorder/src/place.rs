@@ -5,10 +5,10 @@ mod kept_file;
 mod spec;
 
 pub(crate) use error::OpenError;
+use executor::host_rows::HostRows;
 use kept_file::KeptFile;
 pub(crate) use spec::{Spec, SpecError, choose};
 
-use crate::base::host_rows::HostRows;
 use crate::base::log::lock;
 use crate::pinned::blocks;
 use crate::pinned::blocks::Block;
@@ -19,8 +19,8 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Link, LinkError, Lost, Opens, Reply,
-    StoreAt, Token, TokenError, Transport,
+    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, Link, LinkError, Lost, Opens,
+    Reply, StoreAt, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -675,7 +675,7 @@ impl Place {
         is_registered: bool,
     ) -> Result<Reply, Code> {
         // SAFETY: the rows stay valid until the copy is complete.
-        unsafe { link.send_into(id, parts, to.landing(is_registered)) }.map_err(lost)
+        unsafe { link.send_into(id, parts, landing(to, is_registered)) }.map_err(lost)
     }
 
     /// As [`Place::begin`], for a worker; the answer's bytes are received directly into host memory.
@@ -687,6 +687,12 @@ impl Place {
         is_registered: bool,
     ) -> Result<Waiting, Code> {
         // SAFETY: the rows stay valid until the copy is complete.
-        unsafe { link.request_into(id, parts, to.landing(is_registered)) }.map(Waiting::Reply).map_err(lost)
+        unsafe { link.request_into(id, parts, landing(to, is_registered)) }.map(Waiting::Reply).map_err(lost)
     }
+}
+
+/// Where the bytes of an answer land.
+fn landing(to: HostRows, is_registered: bool) -> Landing {
+    let (pitch, width, rows) = (to.pitch() as usize, to.width() as usize, to.rows() as usize);
+    Landing { ptr: to.address() as *mut u8, pitch, width, rows, is_registered }
 }

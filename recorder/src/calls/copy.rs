@@ -21,7 +21,6 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyIn};
 use cuda_api::work::{Copy3, CopyEnd, Work};
 use faults::Point;
-use std::ffi::c_void;
 
 mod apart;
 mod batch;
@@ -202,7 +201,6 @@ fn elsewhere(
 
 /// A synchronous copy on the default stream by the driver of this process, which has dedicated functions for it. Returns false if it is
 /// another kind of copy, or the place is not in this process.
-#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
 fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     if until != Until::Done || r.rows != 1 || stream != LEGACY {
         return Ok(false);
@@ -210,19 +208,11 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
     let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     exec.make_current()?;
     let calls = &exec.driver().memory;
-    let (Some(inwards), Some(outwards)) = (calls.cuMemcpyHtoD_v2, calls.cuMemcpyDtoH_v2) else { return Ok(false) };
-    let bytes = r.width as usize;
-    cx.wait_here(device, exec, |_| {
-        // SAFETY: the program's pointers and size, checked against what is known of them.
-        let rc = unsafe {
-            if r.dst.device {
-                inwards(r.dst.address, r.src.address as *const c_void, bytes)
-            } else {
-                outwards(r.dst.address as *mut c_void, r.src.address, bytes)
-            }
-        };
-        if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
-    })?;
+    if calls.cuMemcpyHtoD_v2.is_none() || calls.cuMemcpyDtoH_v2.is_none() {
+        return Ok(false);
+    }
+    let (device_end, to_device) = if r.dst.device { (r.dst.address, true) } else { (r.src.address, false) };
+    cx.wait_here(device, exec, |exec| exec.copy_row_now(device_end, &r.host(), to_device))?;
     Ok(true)
 }
 

@@ -3,7 +3,6 @@
 //! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is told when
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
-use crate::base::host_rows::HostRows;
 use crate::base::log::lock;
 use crate::calls::copy::rect::{self, HostCopy, HostFill};
 use crate::calls::{cross_device, host_function, stream_memory};
@@ -21,6 +20,7 @@ use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Copy3, HOST, Work};
+use executor::host_rows::HostRows;
 use rcuda_forwarder::Lost;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! Page-locked memory of the recorder's own that a place of this machine shares: large copies of pageable memory go through it.
 
-use crate::base::host_rows::HostRows;
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::Device;
@@ -8,6 +7,7 @@ use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, map, number};
 use crate::pinned::naming;
 use cuda_api::ops::Slab;
 use executor::bulk::{Look, copy_memory};
+use executor::host_rows::HostRows;
 use std::sync::Mutex;
 
 /// Bytes of one half: one is filled or emptied while the GPU has the other.

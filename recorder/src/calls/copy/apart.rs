@@ -2,7 +2,6 @@
 //! their own"). So they do not hold up the calls, and several connections carry more than one.
 
 use crate::base::config;
-use crate::base::host_rows::HostRows;
 use crate::calls::copy::rect::{Rect, Until};
 use crate::calls::copy::transfer::{copy_in, copy_out};
 use crate::calls::host_function::changes_later;
@@ -14,6 +13,7 @@ use crate::pinned::{blocks, naming};
 use crate::place::{Place, Waiting, lost};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
+use executor::host_rows::HostRows;
 use faults::{Faults, Point};
 use rcuda_forwarder::{BeforeSent, BulkCopy, BulkMemory, Link, Lost};
 use std::collections::VecDeque;

@@ -121,17 +121,15 @@ fn threads() -> Option<usize> {
     config::get().ok().and_then(|c| c.copy_threads)
 }
 
-#[expect(unsafe_code, reason = "the executor copies from and to the program's memory")]
 fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     let (to_device, wait) = (r.dst.device, until == Until::Done);
-    let (device_end, host) = if to_device { (r.dst.address, r.src.address) } else { (r.src.address, r.dst.address) };
+    let device_end = if to_device { r.dst.address } else { r.src.address };
     let stream = stage_stream(stream, exec.bindings())?;
-    let copy = Bulk { device: device_end, host, bytes: r.width as usize, to_device, stream, wait };
+    let copy = Bulk { device: device_end, host: r.host(), to_device, stream, wait };
     let mut made = false;
     cx.wait_here(device, exec, |exec| {
-        // SAFETY: the program says that its end has this size, and keeps it during the call.
-        made = unsafe { exec.copy_bulk(&copy, threads()) }?;
+        made = exec.copy_bulk(&copy, threads())?;
         Ok(())
     })?;
     Ok(made)

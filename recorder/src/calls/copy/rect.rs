@@ -1,6 +1,5 @@
 //! Copies as data: ends, rectangles, and their bytes in host memory.
 
-use crate::base::host_rows::HostRows;
 use crate::device_memory::regions::is_device;
 use crate::enter::CallContext;
 use crate::host_memory::{self, places};
@@ -11,6 +10,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyDevice, Fill};
 use cuda_api::sys;
 use cuda_api::work::{Copy3, CopyEnd};
+use executor::host_rows::HostRows;
 use std::ffi::c_void;
 use std::ops::Range;
 

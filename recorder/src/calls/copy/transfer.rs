@@ -1,7 +1,7 @@
 //! Copies between host memory and a device, piece by piece.
 
 use crate::base::encoding::encode;
-use crate::calls::copy::rect::{End, Rect, TABLE, Until, pieces};
+use crate::calls::copy::rect::{Rect, TABLE, Until, pieces};
 use crate::calls::copy::sending::submit;
 use crate::calls::host_function::{self, changes_later};
 use crate::enter::CallContext;
@@ -11,11 +11,9 @@ use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
 use crate::place::{Place, Waiting};
 use cuda_api::arg::stage_stream;
-use cuda_api::code::{self, Code};
+use cuda_api::code::Code;
 use cuda_api::ops::{self, CopyIn, CopyInLate, CopyOut};
-use cuda_api::sys;
 use faults::Point;
-use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn copy_in(
@@ -33,7 +31,7 @@ pub(crate) fn copy_in(
             exec.make_current()?;
             device.record_error(exec.await_turn(live, r.width))?;
         }
-        return device.record_error(direct_rect(exec, r, live));
+        return device.record_error(exec.copy_rows_in((r.dst.address, r.dst.pitch), &r.source(), live));
     }
     landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
@@ -70,7 +68,7 @@ pub(crate) fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), 
 pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
-        device.record_error(direct_rect(exec, r, live))?;
+        device.record_error(exec.copy_rows_out(&r.destination(), (r.src.address, r.src.pitch), live))?;
         // With the driver of this process a pageable destination is written when the call returns; otherwise waits for the stream.
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
@@ -100,43 +98,4 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
     last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
-}
-
-/// A copy by the driver of this process, with the program's own pointers.
-#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
-fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
-    exec.make_current()?;
-    let calls = &exec.driver().memory;
-    let stream = live as sys::CUstream;
-    let kind = |e: End| {
-        use sys::CUmemorytype_enum as M;
-        if e.device { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST }
-    };
-    let missing = code::ERROR_NOT_FOUND;
-    let rc = if r.rows == 1 && !r.src.device {
-        let f = calls.cuMemcpyHtoDAsync_v2.ok_or(missing)?;
-        // SAFETY: the program's pointers and size, checked against what is known of them.
-        unsafe { f(r.dst.address, r.src.address as *const c_void, r.width as usize, stream) }
-    } else if r.rows == 1 {
-        let f = calls.cuMemcpyDtoHAsync_v2.ok_or(missing)?;
-        // SAFETY: as above.
-        unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
-    } else {
-        let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
-        // Zero is not a memory type, so the struct is a valid value only when both types have been written.
-        let mut c = std::mem::MaybeUninit::<sys::CUDA_MEMCPY2D>::zeroed();
-        let p = c.as_mut_ptr();
-        // SAFETY: `p` points at a local struct; all fields but the two written here are numbers and pointers, valid as zero.
-        let c = unsafe {
-            (&raw mut (*p).srcMemoryType).write(kind(r.src));
-            (&raw mut (*p).dstMemoryType).write(kind(r.dst));
-            c.assume_init_mut()
-        };
-        (c.srcHost, c.srcDevice, c.srcPitch) = (r.src.address as *const c_void, r.src.address, r.src.pitch as usize);
-        (c.dstHost, c.dstDevice, c.dstPitch) = (r.dst.address as *mut c_void, r.dst.address, r.dst.pitch as usize);
-        (c.WidthInBytes, c.Height) = (r.width as usize, r.rows as usize);
-        // SAFETY: as above; the struct is only read during the call.
-        unsafe { f(&raw const *c, stream) }
-    };
-    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
 }
