@@ -290,14 +290,18 @@ pub trait Receive<'a>: Param {
     /// Converts the program's argument.
     ///
     /// # Safety
-    /// `c` is the program's argument for this parameter, and `'a` does not outlive the call, unless the kind says so.
-    unsafe fn receive(c: Self::C) -> Self::Value;
+    /// `c` is the program's argument for this parameter.
+    unsafe fn receive(c: Self::C, call: &'a DuringCall) -> Self::Value;
 }
+
+/// Lives as long as a call: what a function receives must not outlive it.
+#[derive(Debug)]
+pub struct DuringCall;
 
 impl<T: Copy> Receive<'_> for Raw<T> {
     type Value = T;
     #[inline]
-    unsafe fn receive(c: T) -> T {
+    unsafe fn receive(c: T, _: &DuringCall) -> T {
         c
     }
 }
@@ -305,7 +309,7 @@ impl<T: Copy> Receive<'_> for Raw<T> {
 impl<E> Receive<'_> for RawEnum<E> {
     type Value = u32;
     #[inline]
-    unsafe fn receive(c: u32) -> u32 {
+    unsafe fn receive(c: u32, _: &DuringCall) -> u32 {
         c
     }
 }
@@ -319,7 +323,7 @@ macro_rules! pointers {
         impl<'a, T: 'a> Receive<'a> for $kind<T> {
             type Value = $value<'a, T>;
             #[inline]
-            unsafe fn receive(c: $c) -> $value<'a, T> {
+            unsafe fn receive(c: $c, _: &'a DuringCall) -> $value<'a, T> {
                 // SAFETY: the program's argument, which is valid during the call as the row says: CUDA's contract.
                 unsafe { $value::new(c) }
             }
@@ -344,9 +348,9 @@ impl<K: Param> Param for Kept<K> {
 impl<K: Receive<'static>> Receive<'_> for Kept<K> {
     type Value = K::Value;
     #[inline]
-    unsafe fn receive(c: K::C) -> K::Value {
+    unsafe fn receive(c: K::C, _: &DuringCall) -> K::Value {
         // SAFETY: the program's argument, which CUDA's contract keeps valid as long as it is used.
-        unsafe { K::receive(c) }
+        unsafe { K::receive(c, &DuringCall) }
     }
 }
 
@@ -366,7 +370,7 @@ macro_rules! of_launches {
         impl<'a> Receive<'a> for $kind {
             type Value = $value<'a>;
             #[inline]
-            unsafe fn receive(c: *mut *mut c_void) -> $value<'a> {
+            unsafe fn receive(c: *mut *mut c_void, _: &'a DuringCall) -> $value<'a> {
                 // SAFETY: the program's argument, which is valid during the call: CUDA's contract for a launch.
                 unsafe { $value::new(c) }
             }

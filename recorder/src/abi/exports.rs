@@ -44,8 +44,11 @@ macro_rules! told {
 /// What a function does, by how its row is executed.
 macro_rules! body {
     (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),* $(,)?)) => {
-        // SAFETY: the program's own arguments, during the call.
-        outermost(stringify!($name), || bodies::$name($(unsafe { <$kind as Receive<'_>>::receive($p) }),*))
+        outermost(stringify!($name), || {
+            let _call = DuringCall;
+            // SAFETY: the program's own arguments.
+            bodies::$name($(unsafe { <$kind as Receive<'_>>::receive($p, &_call) }),*)
+        })
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
         told!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
@@ -62,8 +65,9 @@ macro_rules! body {
     }};
     (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
         told!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
+            let call = DuringCall;
             // SAFETY: the program's own argument.
-            let to = unsafe { <Writes<sys::CUevent> as Receive<'_>>::receive($to) };
+            let to = unsafe { <Writes<sys::CUevent> as Receive<'_>>::receive($to, &call) };
             if spare_events::make_again(cx, to, $flags)? {
                 return Ok(());
             }
@@ -85,10 +89,11 @@ macro_rules! body {
 
 /// Passes the program's arguments to the function of an irregular row.
 macro_rules! irregular {
-    ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
-        // SAFETY: the program's own arguments, during the call.
-        bodies::$name($cx, $(unsafe { <$kind as Receive<'_>>::receive($p) }),*)
-    };
+    ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {{
+        let call = DuringCall;
+        // SAFETY: the program's own arguments.
+        bodies::$name($cx, $(unsafe { <$kind as Receive<'_>>::receive($p, &call) }),*)
+    }};
 }
 
 /// Carries out a row with the program's arguments.
