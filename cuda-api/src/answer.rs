@@ -8,7 +8,7 @@
 
 use crate::arg::{Capture, DeviceArg, Enum, Handle, Out, OutEnum, Pair, Param, Str, StreamArg, Use, Val};
 use crate::code::{self, Code};
-use crate::pointer::{give, give_if_wanted, list, read, text};
+use crate::pointer::{InPtr, OutPtr, Plain};
 use crate::sys;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -113,7 +113,7 @@ pub trait ReadStruct: Copy {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null and for contents that are not valid.
-    fn read(p: *const Self) -> Result<Self::Value, Code>;
+    fn read(p: InPtr<Self>) -> Result<Self::Value, Code>;
 }
 
 /// A structure of cuda.h that the program receives.
@@ -124,7 +124,7 @@ pub trait WriteStruct: Copy {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null.
-    fn write(to: *mut Self, value: &Self::Value) -> Result<(), Code>;
+    fn write(to: OutPtr<Self>, value: &Self::Value) -> Result<(), Code>;
 }
 
 /// Structures of cuda.h by the functions that read or write them.
@@ -132,7 +132,7 @@ macro_rules! structs {
     (read $($c:ident as $value:ty = $read:expr;)*) => {$(
         impl $crate::answer::ReadStruct for $crate::sys::$c {
             type Value = $value;
-            fn read(p: *const Self) -> Result<$value, $crate::code::Code> {
+            fn read(p: $crate::pointer::InPtr<Self>) -> Result<$value, $crate::code::Code> {
                 $read(p)
             }
         }
@@ -140,7 +140,7 @@ macro_rules! structs {
     (write $($c:ident as $value:ty = $write:expr;)*) => {$(
         impl $crate::answer::WriteStruct for $crate::sys::$c {
             type Value = $value;
-            fn write(to: *mut Self, value: &$value) -> Result<(), $crate::code::Code> {
+            fn write(to: $crate::pointer::OutPtr<Self>, value: &$value) -> Result<(), $crate::code::Code> {
                 $write(to, value)
             }
         }
@@ -152,8 +152,8 @@ macro_rules! plain {
     ($($t:ty)*) => {$(
         impl ReadStruct for $t {
             type Value = $t;
-            fn read(p: *const $t) -> Result<$t, Code> {
-                read(p)
+            fn read(p: InPtr<$t>) -> Result<$t, Code> {
+                p.read()
             }
         }
     )*};
@@ -162,8 +162,8 @@ plain! { u32 i32 u64 f32 usize }
 
 impl ReadStruct for sys::CUgraphNode {
     type Value = u64;
-    fn read(p: *const Self) -> Result<u64, Code> {
-        read(p.cast())
+    fn read(p: InPtr<Self>) -> Result<u64, Code> {
+        p.cast().read()
     }
 }
 
@@ -175,6 +175,20 @@ macro_rules! inputs {
         }
         inputs! { @ [R: ?Sized, $($g)*] $kind, R => $value, |$p, $all, $cx| $read }
     )*};
+    (pointers $([$($g:tt)*] $kind:ty, $r:ty, $c:ty, $check:ty => $value:ty, |$p:ident, $all:ident, $cx:ident| $read:expr;)*) => {$(
+        impl<$($g)*> Param for $kind {
+            type C = $c;
+            type Check = $check;
+        }
+        inputs! { @pointer [R: ?Sized, $($g)*] $kind, R => $value, |$p, $all, $cx| $read }
+    )*};
+    (@pointer [$($g:tt)*] $kind:ty, $r:ty => $value:ty, |$p:ident, $all:ident, $cx:ident| $read:expr) => {
+        inputs! { @ [$($g)*] $kind, $r => $value, |$p, $all, $cx| {
+            // SAFETY: the program's argument, which is valid during the call (contract of `read`).
+            let $p = unsafe { InPtr::new($p) };
+            $read
+        } }
+    };
     (@ [$($g:tt)*] $kind:ty, $r:ty => $value:ty, |$p:ident, $all:ident, $cx:ident| $read:expr) => {
         impl<$($g)*> Input<$r> for $kind {
             type Value = $value;
@@ -189,7 +203,7 @@ macro_rules! inputs {
 inputs! { @ [R: ?Sized, T: Copy] Val<T>, R => T, |c, _all, _cx| Ok(c) }
 inputs! { @ [R: ?Sized, E] Enum<E>, R => u32, |c, _all, _cx| Ok(c) }
 inputs! { @ [R: ?Sized, E] Pair<E>, R => u64, |c, _all, _cx| Ok(c) }
-inputs! { @ [R: ?Sized] Str, R => String, |c, _all, _cx| text(c) }
+inputs! { @pointer [R: ?Sized] Str, R => String, |c, _all, _cx| c.text() }
 inputs! { @ [R: Capture] StreamArg, R => u64, |c, _all, cx| cx.use_stream(c as u64) }
 inputs! { @ [R: Capture] DeviceArg, R => R::Device, |c, _all, cx| cx.find_device(c) }
 inputs! { @ [R: Capture, H: Handle] Use<H>, R => u64, |c, _all, cx| cx.use_handle(H::KIND, H::ALSO, H::number(c)) }
@@ -197,12 +211,14 @@ inputs! {
     [T: Copy] HandleArg<T>, R, T, T => u64, |c, _all, _cx| Ok(number(c));
     [] Address, R, sys::CUdeviceptr, sys::CUdeviceptr => u64, |c, _all, _cx| Ok(c);
     [] HostAddress, R, *mut c_void, *mut c_void => u64, |c, _all, _cx| Ok(c as u64);
+}
+inputs! { pointers
     [T: ReadStruct] In<T>, R, *const T, *const T => T::Value, |c, _all, _cx| T::read(c);
     [T: ReadStruct] InMut<T>, R, *mut T, *mut T => T::Value, |c, _all, _cx| T::read(c);
     [T: ReadStruct] InOpt<T>, R, *const T, *const T => Option<T::Value>, |c, _all, _cx| {
         if c.is_null() { Ok(None) } else { T::read(c).map(Some) }
     };
-    [T: ReadStruct] InVoid<T>, R, *mut c_void, *mut c_void => T::Value, |c, _all, _cx| T::read(c.cast());
+    [T: ReadStruct] InVoid<T>, R, *mut c_void, *mut c_void => T::Value, |c, _all, _cx| T::read(c.typed());
     [T: ReadStruct + WriteStruct] InOut<T>, R, *mut T, *mut T => <T as ReadStruct>::Value, |c, _all, _cx| T::read(c);
     [T: ReadStruct, const LEN: usize] InSlice<T, LEN>, R, *const T, *const T => Vec<T::Value>, |c, all, _cx| {
         elements(c, all[LEN])
@@ -210,23 +226,21 @@ inputs! {
     [T: ReadStruct, const LEN: usize] InSliceOpt<T, LEN>, R, *const T, *const T => Option<Vec<T::Value>>, |c, all, _cx| {
         if c.is_null() { Ok(None) } else { elements(c, all[LEN]).map(Some) }
     };
-    [T: Copy, const N: usize] InArray<T, N>, R, *mut T, *mut T => [T; N], |c, _all, _cx| read(c.cast());
+    [T: Plain, const N: usize] InArray<T, N>, R, *mut T, *mut T => [T; N], |c, _all, _cx| c.array().read();
 }
 impl<T: Copy> Param for Len<T> {
     type C = T;
     type Check = T;
 }
 
-/// Checks a pointer that must not be null.
-fn wanted<T>(p: *const T) -> Result<(), Code> {
-    if p.is_null() { Err(INVALID) } else { Ok(()) }
-}
-
 /// An array, element by element.
-fn elements<T: ReadStruct>(from: *const T, count: u64) -> Result<Vec<T::Value>, Code> {
+fn elements<T: ReadStruct>(from: InPtr<T>, count: u64) -> Result<Vec<T::Value>, Code> {
     let count = usize::try_from(count).map_err(|_| INVALID)?;
-    // Checks the pointer and the size before any element is read.
-    list(from.cast::<std::mem::MaybeUninit<T>>(), count)?.iter().map(|element| T::read(element.as_ptr())).collect()
+    // Before any element is read.
+    if count > 0 && (from.is_null() || count > isize::MAX as usize / size_of::<T>().max(1)) {
+        return Err(INVALID);
+    }
+    (0..count).map(|i| T::read(from.element(i))).collect()
 }
 
 macro_rules! outputs {
@@ -241,11 +255,15 @@ macro_rules! outputs {
             type Value = $value;
             #[inline]
             unsafe fn check($p: Self::C, $all: &[u64]) -> Result<(), Code> {
-                let _ = $all;
+                // SAFETY: the program's argument, which is valid during the call (contract).
+                let $p = unsafe { OutPtr::new($p) };
+                let _ = ($all, $p);
                 $check
             }
             #[inline]
             unsafe fn write($p: Self::C, $all: &[u64], $v: $value) {
+                // SAFETY: as above.
+                let $p = unsafe { OutPtr::new($p) };
                 let _ = $all;
                 // `check` has refused a null pointer where it is an error.
                 let _ = $write;
@@ -266,25 +284,27 @@ outputs! {
     [const LEN: usize] OutText<LEN>, *mut c_char, *mut c_char;
 }
 outputs! {
-    [T: Copy] Out<T> => T, |c, _all| wanted(c), |v| give(c, v);
-    [E] OutEnum<E> => u32, |c, _all| wanted(c), |v| give(c, v);
-    [T: Copy] OutHandle<T> => u64, |c, _all| wanted(c), |v| give_handle(c, v);
-    [T: Copy] OutHandleOrNull<T> => u64, |c, _all| wanted(c).map(|()| give_handle(c, 0)), |v| give_handle(c, v);
-    [T: WriteStruct] OutStruct<T> => T::Value, |c, _all| wanted(c), |v| T::write(c, &v);
-    [T: ReadStruct + WriteStruct] InOut<T> => <T as WriteStruct>::Value, |_c, _all| Ok(()), |v| T::write(_c, &v);
-    [T: Copy] OutVoid<T> => T, |c, _all| wanted(c), |v| give(c.cast(), v);
-    [T: Copy] OutOpt<T> => T, |_c, _all| Ok(()), |v| give_if_wanted(_c, v);
-    [E] OutEnumOpt<E> => u32, |_c, _all| Ok(()), |v| give_if_wanted(_c, v);
-    [T: Copy] OutHandleOpt<T> => u64, |_c, _all| Ok(()), |v| if !_c.is_null() { give_handle(_c, v) };
-    [T: Copy, const N: usize] OutArray<T, N> => [T; N], |c, _all| wanted(c), |v| give(c.cast(), v);
-    [] OutStr => &'static CStr, |c, _all| wanted(c), |v| give(c, v.as_ptr());
-    [const LEN: usize] OutText<LEN> => String, |c, all| wanted(c).and(room::<LEN>(all).map(drop)), |v| give_text(c, room::<LEN>(all), &v);
+    [T: Copy] Out<T> => T, |c, _all| c.not_null().map(drop), |v| c.write(v);
+    [E] OutEnum<E> => u32, |c, _all| c.not_null().map(drop), |v| c.write(v);
+    [T: Copy] OutHandle<T> => u64, |c, _all| c.not_null().map(drop), |v| give_handle(c, v);
+    [T: Copy] OutHandleOrNull<T> => u64, |c, _all| c.not_null().map(|c| give_handle(c, 0)), |v| give_handle(c, v);
+    [T: WriteStruct] OutStruct<T> => T::Value, |c, _all| c.not_null().map(drop), |v| T::write(c, &v);
+    [T: ReadStruct + WriteStruct] InOut<T> => <T as WriteStruct>::Value, |c, _all| Ok(()), |v| T::write(c, &v);
+    [T: Copy] OutVoid<T> => T, |c, _all| c.not_null().map(drop), |v| c.typed().write(v);
+    [T: Copy] OutOpt<T> => T, |c, _all| Ok(()), |v| c.write_if_wanted(v);
+    [E] OutEnumOpt<E> => u32, |c, _all| Ok(()), |v| c.write_if_wanted(v);
+    [T: Copy] OutHandleOpt<T> => u64, |c, _all| Ok(()), |v| give_handle(c, v);
+    [T: Copy, const N: usize] OutArray<T, N> => [T; N], |c, _all| c.not_null().map(drop), |v| c.array().write(v);
+    [] OutStr => &'static CStr, |c, _all| c.not_null().map(drop), |v| c.write(v.as_ptr());
+    [const LEN: usize] OutText<LEN> => String, |c, all| c.not_null().and(room::<LEN>(all).map(drop)), |v| {
+        room::<LEN>(all).and_then(|room| give_text(c, room, &v))
+    };
 }
 
-/// Writes a handle, which is a number of the type's size.
-fn give_handle<T: Copy>(to: *mut T, handle: u64) {
+/// Writes a handle, which is a number of the type's size, unless it is not wanted.
+fn give_handle<T: Copy>(to: OutPtr<T>, handle: u64) {
     const { assert!(size_of::<T>() == size_of::<u64>()) };
-    give_if_wanted(to.cast::<u64>(), handle);
+    to.cast::<u64>().write_if_wanted(handle);
 }
 
 /// Bytes of a text's buffer, at least one.
@@ -293,14 +313,11 @@ fn room<const LEN: usize>(all: &[u64]) -> Result<usize, Code> {
     usize::try_from(all[LEN] as c_int).ok().filter(|n| *n > 0).ok_or(INVALID)
 }
 
-fn give_text(to: *mut c_char, room: Result<usize, Code>, value: &str) {
-    let Ok(room) = room else { return };
+/// Writes what fits of a text, and its NUL.
+fn give_text(to: OutPtr<c_char>, room: usize, value: &str) -> Result<(), Code> {
     let n = value.len().min(room - 1);
-    // SAFETY: `check` has found the pointer not null, so by CUDA's contract the buffer has `room` > n bytes.
-    unsafe {
-        std::ptr::copy_nonoverlapping(value.as_ptr().cast(), to, n);
-        to.add(n).write(0);
-    }
+    to.cast::<u8>().write_list(&value.as_bytes()[..n])?;
+    to.element(n).write(0)
 }
 
 /// An argument as a number; one that is larger than a number counts as not zero.

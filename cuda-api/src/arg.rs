@@ -3,14 +3,17 @@
 //! Every kind has a C type ([`Param`]). In a `send` or `wait` row, a kind also defines how a parameter is read from the
 //! program ([`Arg::capture`]), what of it is sent ([`Arg::Sent`]), how it is laid out for the driver ([`Arg::stage`],
 //! [`Arg::c`]), what comes back ([`Arg::finish`], [`Arg::Returned`]) and how that is written for the program
-//! ([`Arg::deliver`]). What kinds mean in an `answer` row is in [`mod@crate::answer`].
+//! ([`Arg::deliver`]). What kinds mean in an `answer` row is in [`mod@crate::answer`]; what the functions of other rows
+//! receive, [`Receive`] says.
 
 use crate::code::{self, Code};
 use crate::few::Few;
 use crate::handle::{Bindings, Kind, kind};
+use crate::launch_args::{ExtraParams, KernelParams};
+use crate::pointer::{InOutPtr, InPtr, OutPtr};
 use crate::sys;
 use crate::wire::Wire;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 
 /// A type of handle.
@@ -144,6 +147,14 @@ markers! {
     Raw
     /// As [`Raw`], an enum by value.
     RawEnum
+    /// A pointer through which an irregular function reads ([`InPtr`]).
+    Reads
+    /// As [`Reads`], if it is not `const`.
+    ReadsMut
+    /// A pointer through which an irregular function writes ([`OutPtr`]).
+    Writes
+    /// A pointer through which an irregular function reads and writes ([`InOutPtr`]).
+    Updates
     /// A struct of two 32-bit words by value, in C's calling convention.
     Pair
     /// Creates a handle; its number is sent with the request, nothing is returned.
@@ -269,6 +280,106 @@ impl<E> Param for RawEnum<E> {
 impl<E> Param for Pair<E> {
     type C = u64;
     type Check = E;
+}
+
+/// A parameter of an irregular or bare function, which receives C's value of a number or a handle, and a pointer as a type
+/// of [`crate::pointer`]. `'a` is the call.
+pub trait Receive<'a>: Param {
+    /// What the function receives.
+    type Value;
+    /// Converts the program's argument.
+    ///
+    /// # Safety
+    /// `c` is the program's argument for this parameter.
+    unsafe fn receive(c: Self::C, call: &'a DuringCall) -> Self::Value;
+}
+
+/// Lives as long as a call: what a function receives must not outlive it.
+#[derive(Debug)]
+pub struct DuringCall;
+
+impl<T: Copy> Receive<'_> for Raw<T> {
+    type Value = T;
+    #[inline]
+    unsafe fn receive(c: T, _: &DuringCall) -> T {
+        c
+    }
+}
+
+impl<E> Receive<'_> for RawEnum<E> {
+    type Value = u32;
+    #[inline]
+    unsafe fn receive(c: u32, _: &DuringCall) -> u32 {
+        c
+    }
+}
+
+macro_rules! pointers {
+    ($($kind:ident $c:ty, $value:ident;)*) => {$(
+        impl<T> Param for $kind<T> {
+            type C = $c;
+            type Check = $c;
+        }
+        impl<'a, T: 'a> Receive<'a> for $kind<T> {
+            type Value = $value<'a, T>;
+            #[inline]
+            unsafe fn receive(c: $c, _: &'a DuringCall) -> $value<'a, T> {
+                // SAFETY: the program's argument, which is valid during the call as the row says: CUDA's contract.
+                unsafe { $value::new(c) }
+            }
+        }
+    )*};
+}
+pointers! {
+    Reads *const T, InPtr;
+    ReadsMut *mut T, InPtr;
+    Writes *mut T, OutPtr;
+    Updates *mut T, InOutPtr;
+}
+
+/// As the kind of pointer `K`, to memory that the program keeps valid until it destroys what the function creates.
+#[derive(Debug)]
+pub struct Kept<K>(PhantomData<K>);
+
+impl<K: Param> Param for Kept<K> {
+    type C = K::C;
+    type Check = K::Check;
+}
+impl<K: Receive<'static>> Receive<'_> for Kept<K> {
+    type Value = K::Value;
+    #[inline]
+    unsafe fn receive(c: K::C, _: &DuringCall) -> K::Value {
+        // SAFETY: the program's argument, which CUDA's contract keeps valid as long as it is used.
+        unsafe { K::receive(c, &DuringCall) }
+    }
+}
+
+/// The array of pointers to a kernel's parameters.
+#[derive(Debug)]
+pub struct ParamList;
+/// The array `extra` of a launch.
+#[derive(Debug)]
+pub struct ExtraList;
+
+macro_rules! of_launches {
+    ($($kind:ident $value:ident;)*) => {$(
+        impl Param for $kind {
+            type C = *mut *mut c_void;
+            type Check = *mut *mut c_void;
+        }
+        impl<'a> Receive<'a> for $kind {
+            type Value = $value<'a>;
+            #[inline]
+            unsafe fn receive(c: *mut *mut c_void, _: &'a DuringCall) -> $value<'a> {
+                // SAFETY: the program's argument, which is valid during the call: CUDA's contract for a launch.
+                unsafe { $value::new(c) }
+            }
+        }
+    )*};
+}
+of_launches! {
+    ParamList KernelParams;
+    ExtraList ExtraParams;
 }
 
 impl<H: Handle> Param for New<H> {

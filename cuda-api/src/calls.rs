@@ -10,8 +10,8 @@
 //!
 //! To add a call: write its row in the file of its family. `send` and `wait` rows need nothing more. An `answer` row needs
 //! a function of the same name in the recorder's file of its subject, without pointers ([`mod@crate::answer`]). Functions that
-//! fit none of these are `irregular`: the row says why, and their function has C's parameters. Ids are only ever added,
-//! never reused: they are in journals.
+//! fit none of these are `irregular`: the row says why, and their function has the parameters that C has, with pointers as
+//! types ([`mod@crate::pointer`]). Ids are only ever added, never reused: they are in journals.
 //!
 //! `for_each_call!` passes the rows of each family to another macro; the recorder exports its symbols that way. [`by_id`]
 //! selects the generic functions of a row at run time: the executor, replay and printing are ordinary generic code over

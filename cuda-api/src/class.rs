@@ -50,7 +50,7 @@ pub enum How {
     Wait,
     /// By a function of the recorder that sees no pointer: the argument kinds read its inputs and write its results.
     Answer,
-    /// By a function of the recorder with C's parameters; the row says why.
+    /// By a function of the recorder with the parameters that C has; the row says why.
     Irregular,
     /// By a hand-written function that works before `cuInit` and uses no place.
     Bare,

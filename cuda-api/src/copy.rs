@@ -2,7 +2,7 @@
 
 use crate::array::ARRAY;
 use crate::code::{self, Code};
-use crate::pointer::{give, read};
+use crate::pointer::{InPtr, OutPtr, Plain};
 use crate::sys;
 use crate::work::{Copy3, CopyEnd};
 
@@ -36,6 +36,8 @@ struct RawCopy {
     depth: usize,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for RawCopy {}
 const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D>());
 const _: () = assert!(size_of::<RawCopy>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
 
@@ -97,8 +99,8 @@ fn raw_copy(c: &Copy3) -> RawCopy {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null, for reserved fields that are used, and for slices with fewer rows than are copied.
-pub fn copy_3d(p: *const sys::CUDA_MEMCPY3D) -> Result<Copy3, Code> {
-    copy(read(p.cast::<RawCopy>())?)
+pub fn copy_3d(p: InPtr<sys::CUDA_MEMCPY3D>) -> Result<Copy3, Code> {
+    copy(p.cast::<RawCopy>().read()?)
 }
 
 /// One end of `CUDA_MEMCPY2D`.
@@ -124,14 +126,16 @@ struct RawFlat {
     rows: usize,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for RawFlat {}
 const _: () = assert!(size_of::<RawFlat>() == size_of::<sys::CUDA_MEMCPY2D>());
 
 /// Reads a two-dimensional copy: a box of one slice.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn copy_2d(p: *const sys::CUDA_MEMCPY2D) -> Result<Copy3, Code> {
-    let c = read(p.cast::<RawFlat>())?;
+pub fn copy_2d(p: InPtr<sys::CUDA_MEMCPY2D>) -> Result<Copy3, Code> {
+    let c = p.cast::<RawFlat>().read()?;
     let end = |e: RawFlatEnd| CopyEnd {
         x: e.x as u64,
         y: e.y as u64,
@@ -145,12 +149,21 @@ pub fn copy_2d(p: *const sys::CUDA_MEMCPY2D) -> Result<Copy3, Code> {
     Ok(Copy3 { src: end(c.src), dst: end(c.dst), width: c.width as u64, rows: c.rows as u64, depth: 1 })
 }
 
+/// The contexts of the destination and the source of a copy between devices, and whether anything is copied.
+///
+/// # Errors
+/// `INVALID_VALUE` for null.
+pub fn peer_contexts(p: InPtr<sys::CUDA_MEMCPY3D_PEER>) -> Result<([u64; 2], bool), Code> {
+    let c = p.cast::<RawCopy>().read()?;
+    Ok(([c.dst.reserved as u64, c.src.reserved as u64], ![c.width, c.rows, c.depth].contains(&0)))
+}
+
 /// Reads a three-dimensional copy between devices: the same fields, with contexts where the plain struct has reserved ones.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn copy_3d_peer(p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<Copy3, Code> {
-    let mut c = read(p.cast::<RawCopy>())?;
+pub fn copy_3d_peer(p: InPtr<sys::CUDA_MEMCPY3D_PEER>) -> Result<Copy3, Code> {
+    let mut c = p.cast::<RawCopy>().read()?;
     (c.src.reserved, c.dst.reserved) = (0, 0);
     copy(c)
 }
@@ -159,6 +172,6 @@ pub fn copy_3d_peer(p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<Copy3, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_copy_3d(to: *mut sys::CUDA_MEMCPY3D, c: &Copy3) -> Result<(), Code> {
-    give(to.cast(), raw_copy(c))
+pub fn give_copy_3d(to: OutPtr<sys::CUDA_MEMCPY3D>, c: &Copy3) -> Result<(), Code> {
+    to.cast().write(raw_copy(c))
 }

@@ -1,13 +1,12 @@
 //! The structures of cuda.h that graph calls use, with enums as plain numbers, since a C program can store any value,
 //! and access to them through pointers.
-//!
-//! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
 use crate::answer::structs;
 use crate::code::{self, Code};
 use crate::copy::{copy_3d, give_copy_3d};
+use crate::launch_args::{ExtraParams, KernelParams};
 use crate::ops::MAX_PARAM_BYTES;
-use crate::pointer::{give, list, read};
+use crate::pointer::{InOutPtr, InPtr, OutPtr, Plain};
 use crate::sys;
 use crate::work::{Attribute, Copy3, Edge, Fill, HostCall, Kernel, MemAlloc, STREAM_ATTRIBUTE_BYTES, Work};
 use std::ffi::c_void;
@@ -26,8 +25,8 @@ pub fn with_edges(nodes: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, Edge)>
 ///
 /// # Errors
 /// `INVALID_VALUE` for null, and for edge data that is not valid.
-pub fn nodes(nodes: *const sys::CUgraphNode, data: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<(u64, Edge)>, Code> {
-    let nodes = list(nodes, count)?.into_iter().map(|n| n as u64).collect();
+pub fn nodes(nodes: InPtr<sys::CUgraphNode>, data: InPtr<sys::CUgraphEdgeData>, count: usize) -> Result<Vec<(u64, Edge)>, Code> {
+    let nodes = nodes.elements(count)?.map(|n| n as u64).collect();
     let data = if data.is_null() { None } else { Some(edges(data, count)?) };
     Ok(with_edges(nodes, data))
 }
@@ -36,8 +35,8 @@ pub fn nodes(nodes: *const sys::CUgraphNode, data: *const sys::CUgraphEdgeData, 
 ///
 /// # Errors
 /// `INVALID_VALUE` for null, and for edge data that is not valid.
-pub fn edges(from: *const sys::CUgraphEdgeData, count: usize) -> Result<Vec<Edge>, Code> {
-    list(from, count)?.into_iter().map(edge).collect()
+pub fn edges(from: InPtr<sys::CUgraphEdgeData>, count: usize) -> Result<Vec<Edge>, Code> {
+    from.elements(count)?.map(edge).collect()
 }
 
 fn edge(e: sys::CUgraphEdgeData) -> Result<Edge, Code> {
@@ -53,8 +52,8 @@ pub struct RawKernel {
     grid: [u32; 3],
     block: [u32; 3],
     shared: u32,
-    params: *const *const u8,
-    extra: *const usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
 }
 
 /// What follows in the second version.
@@ -65,6 +64,11 @@ struct RawKernel2 {
     kernel: u64,
     context: u64,
 }
+
+// SAFETY: numbers and pointers.
+unsafe impl Plain for RawKernel {}
+// SAFETY: as above.
+unsafe impl Plain for RawKernel2 {}
 
 const _: () = assert!(size_of::<RawKernel>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());
 const _: () = assert!(size_of::<RawKernel2>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
@@ -78,14 +82,14 @@ pub struct KernelArgs {
 }
 
 /// Reads the first version.
-fn kernel_1(p: *const sys::CUDA_KERNEL_NODE_PARAMS_v1) -> Result<KernelArgs, Code> {
-    let raw = read(p.cast::<RawKernel>())?;
+fn kernel_1(p: InPtr<sys::CUDA_KERNEL_NODE_PARAMS_v1>) -> Result<KernelArgs, Code> {
+    let raw = p.cast::<RawKernel>().read()?;
     Ok(KernelArgs { function: raw.func, raw })
 }
 
 /// Reads the second version, in which a kernel of a library may replace the function.
-fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> {
-    let raw = read(p.cast::<RawKernel2>())?;
+fn kernel_2(p: InPtr<sys::CUDA_KERNEL_NODE_PARAMS>) -> Result<KernelArgs, Code> {
+    let raw = p.cast::<RawKernel2>().read()?;
     let function = if raw.first.func == 0 { raw.kernel } else { raw.first.func };
     Ok(KernelArgs { function, raw: raw.first })
 }
@@ -93,60 +97,39 @@ fn kernel_2(p: *const sys::CUDA_KERNEL_NODE_PARAMS) -> Result<KernelArgs, Code> 
 impl KernelArgs {
     /// The kernel with its parameters by value.
     pub fn kernel(&self, layout: &[(u32, u32)], attributes: Vec<Attribute>) -> Result<Kernel, Code> {
-        // SAFETY: what the program gave for this function.
-        let params = unsafe { pack(layout, self.raw.params, self.raw.extra) }?;
+        // SAFETY: what the program has passed for this function, by the call that has read it and uses it now.
+        let (params, extra) = unsafe { (KernelParams::new(self.raw.params), ExtraParams::new(self.raw.extra)) };
+        let params = pack(layout, params, extra)?;
         let (grid, block, shared) = (self.raw.grid, self.raw.block, self.raw.shared);
         Ok(Kernel { function: self.function, grid, block, shared, attributes, params })
     }
 }
 
 /// Copies the parameters of a kernel, each to its offset: from an array of pointers, or from the one buffer of `extra`.
-///
-/// # Safety
-/// One of the two is what a program gave for a function with this layout, the other null.
-pub unsafe fn pack(layout: &[(u32, u32)], params: *const *const u8, extra: *const usize) -> Result<Vec<u8>, Code> {
-    /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
-    const END: usize = 0;
-    const POINTER: usize = 1;
-    const SIZE: usize = 2;
+fn pack(layout: &[(u32, u32)], params: KernelParams, extra: ExtraParams) -> Result<Vec<u8>, Code> {
     if !extra.is_null() {
         if !params.is_null() {
             return Err(INVALID);
         }
-        let (mut buffer, mut size, mut at) = (std::ptr::null::<u8>(), std::ptr::null::<usize>(), 0);
-        loop {
-            // SAFETY: keys and values alternate until the end key (contract).
-            match unsafe { extra.add(at).read() } {
-                END => break,
-                // SAFETY: as above.
-                POINTER => buffer = unsafe { extra.add(at + 1).read() } as *const u8,
-                // SAFETY: as above.
-                SIZE => size = unsafe { extra.add(at + 1).read() } as *const usize,
-                _ => return Err(INVALID),
-            }
-            at += 2;
-        }
-        let size = read(size)?;
+        let (buffer, size) = extra.buffer()?;
         if size > MAX_PARAM_BYTES {
             return Err(INVALID);
         }
-        return list(buffer, size);
+        return buffer.read_list(size);
     }
     let mut bytes = Vec::new();
     if !layout.is_empty() && params.is_null() {
         return Err(INVALID);
     }
-    for (i, (offset, size)) in layout.iter().enumerate() {
-        let (offset, size) = (*offset as usize, *size as usize);
-        if offset + size > MAX_PARAM_BYTES {
+    for ((offset, _), value) in layout.iter().zip(params.values(layout)) {
+        let (from, to) = (*offset as usize, *offset as usize + value.len());
+        if to > MAX_PARAM_BYTES {
             return Err(INVALID);
         }
-        if bytes.len() < offset + size {
-            bytes.resize(offset + size, 0);
+        if bytes.len() < to {
+            bytes.resize(to, 0);
         }
-        // SAFETY: the array has a pointer for each parameter, and each points at the parameter's bytes.
-        let value = unsafe { std::slice::from_raw_parts(params.add(i).read(), size) };
-        bytes[offset..offset + size].copy_from_slice(value);
+        bytes[from..to].copy_from_slice(value);
     }
     Ok(bytes)
 }
@@ -161,8 +144,8 @@ pub fn raw_kernel(k: &Kernel, function: u64, layout: &[(u32, u32)]) -> (RawKerne
         *word = u64::from_le_bytes(eight);
     }
     let pointers: Box<[u64]> = layout.iter().map(|(offset, _)| values.as_ptr() as u64 + u64::from(*offset)).collect();
-    let params = if pointers.is_empty() { std::ptr::null() } else { pointers.as_ptr().cast() };
-    let raw = RawKernel { func: function, grid: k.grid, block: k.block, shared: k.shared, params, extra: std::ptr::null() };
+    let params = if pointers.is_empty() { std::ptr::null_mut() } else { pointers.as_ptr().cast_mut().cast() };
+    let raw = RawKernel { func: function, grid: k.grid, block: k.block, shared: k.shared, params, extra: std::ptr::null_mut() };
     (raw, vec![values, pointers])
 }
 
@@ -178,11 +161,13 @@ struct RawFill {
     height: usize,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for RawFill {}
 const _: () = assert!(size_of::<RawFill>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS>());
 
 /// Reads a fill.
-fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code> {
-    let f = read(p.cast::<RawFill>())?;
+fn fill(p: InPtr<sys::CUDA_MEMSET_NODE_PARAMS>) -> Result<Fill, Code> {
+    let f = p.cast::<RawFill>().read()?;
     if !matches!(f.element, 1 | 2 | 4) || f.width == 0 || f.height == 0 {
         return Err(INVALID);
     }
@@ -197,20 +182,20 @@ fn fill(p: *const sys::CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, Code> {
 }
 
 /// Writes a fill.
-fn give_fill(to: *mut sys::CUDA_MEMSET_NODE_PARAMS, f: &Fill) -> Result<(), Code> {
+fn give_fill(to: OutPtr<sys::CUDA_MEMSET_NODE_PARAMS>, f: &Fill) -> Result<(), Code> {
     let (pitch, width, height) = (f.pitch as usize, f.width as usize, f.rows as usize);
-    give(to.cast(), RawFill { dst: f.dst, pitch, value: f.value, element: f.element, width, height })
+    to.cast().write(RawFill { dst: f.dst, pitch, value: f.value, element: f.element, width, height })
 }
 
 /// Reads a host function.
-fn host(p: *const sys::CUDA_HOST_NODE_PARAMS) -> Result<HostCall, Code> {
-    let [function, data] = read(p.cast::<[u64; 2]>())?;
+fn host(p: InPtr<sys::CUDA_HOST_NODE_PARAMS>) -> Result<HostCall, Code> {
+    let [function, data] = p.cast::<[u64; 2]>().read()?;
     if function == 0 { Err(INVALID) } else { Ok(HostCall { function, data }) }
 }
 
 /// Writes a host function.
-fn give_host(to: *mut sys::CUDA_HOST_NODE_PARAMS, h: &HostCall) -> Result<(), Code> {
-    give(to.cast(), [h.function, h.data])
+fn give_host(to: OutPtr<sys::CUDA_HOST_NODE_PARAMS>, h: &HostCall) -> Result<(), Code> {
+    to.cast().write([h.function, h.data])
 }
 
 /// `CUDA_BATCH_MEM_OP_NODE_PARAMS`
@@ -223,18 +208,21 @@ pub struct RawMemOps {
     flags: u32,
 }
 
+// SAFETY: numbers and a pointer.
+unsafe impl Plain for RawMemOps {}
 const _: () = assert!(size_of::<RawMemOps>() == size_of::<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>());
 const _: () = assert!(size_of::<[u64; 6]>() == size_of::<sys::CUstreamBatchMemOpParams>());
 
 /// Reads a batch of memory operations.
-fn mem_ops(p: *const sys::CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Vec<[u64; 6]>, Code> {
+fn mem_ops(p: InPtr<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> Result<Vec<[u64; 6]>, Code> {
     /// Maximum number of operations in one batch (CUDA driver API reference, `cuStreamBatchMemOp`).
     const MAX_OPERATIONS: u32 = 256;
-    let raw = read(p.cast::<RawMemOps>())?;
+    let raw = p.cast::<RawMemOps>().read()?;
     if raw.flags != 0 || raw.count > MAX_OPERATIONS {
         return Err(INVALID);
     }
-    list(raw.array, raw.count as usize)
+    // SAFETY: by CUDA's contract the program's structure points to so many operations.
+    unsafe { InPtr::new(raw.array) }.read_list(raw.count as usize)
 }
 
 impl RawMemOps {
@@ -264,9 +252,9 @@ pub struct RawAlloc {
     /// Reserved.
     pub rest: [u64; 7],
     /// Array of `CUmemAccessDesc`.
-    pub access: *const c_void,
+    access: *const [u32; 3],
     /// Its length.
-    pub access_count: usize,
+    access_count: usize,
     /// Bytes to allocate.
     pub bytes: usize,
     /// The address, which is returned.
@@ -274,6 +262,22 @@ pub struct RawAlloc {
 }
 
 const _: () = assert!(size_of::<RawAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>());
+
+// SAFETY: numbers and a pointer.
+unsafe impl Plain for RawAlloc {}
+
+impl RawAlloc {
+    /// What may access the memory: type and number of each location, and how.
+    pub fn access(&self) -> Result<Vec<[u32; 3]>, Code> {
+        // SAFETY: by CUDA's contract the program's structure points to so many descriptions, during the call that has read it.
+        unsafe { InPtr::new(self.access) }.read_list(self.access_count)
+    }
+
+    /// The same with the address that is returned.
+    pub fn at(self, address: u64) -> RawAlloc {
+        RawAlloc { address, ..self }
+    }
+}
 
 /// The parameters of an allocation, for the program.
 fn raw_alloc(m: &MemAlloc) -> RawAlloc {
@@ -308,16 +312,18 @@ pub struct RawConditional {
     pub context: u64,
 }
 
+// SAFETY: numbers and a pointer.
+unsafe impl Plain for RawConditional {}
 const _: () = assert!(size_of::<RawConditional>() == size_of::<sys::CUDA_CONDITIONAL_NODE_PARAMS>());
 
 /// The parameters of a condition within those of a node of any kind.
-pub fn conditional_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawConditional {
-    p.cast::<u8>().wrapping_add(UNION).cast()
+pub fn conditional_of_any(p: InOutPtr<sys::CUgraphNodeParams>) -> InOutPtr<RawConditional> {
+    p.part::<_, UNION>()
 }
 
 /// The parameters of an allocation within those of a node of any kind.
-pub fn alloc_of_any(p: *mut sys::CUgraphNodeParams) -> *mut RawAlloc {
-    p.cast::<u8>().wrapping_add(UNION).cast()
+pub fn alloc_of_any(p: InOutPtr<sys::CUgraphNodeParams>) -> InOutPtr<RawAlloc> {
+    p.part::<_, UNION>()
 }
 
 /// Where the parts of `CUgraphNodeParams` are: type, three reserved words, then the union.
@@ -346,28 +352,27 @@ pub enum AnyParams {
 }
 
 /// Reads the parameters of a node of any kind.
-pub fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
-    let [kind, a, b, c] = read(p.cast::<[u32; 4]>())?;
+pub fn any(p: InPtr<sys::CUgraphNodeParams>) -> Result<AnyParams, Code> {
+    let [kind, a, b, c] = p.cast::<[u32; 4]>().read()?;
     if [a, b, c] != [0; 3] {
         return Err(INVALID);
     }
-    let at: *const c_void = p.cast::<u8>().wrapping_add(UNION).cast();
-    let handle = || read(at.cast::<u64>());
+    let handle = || p.part::<u64, UNION>().read();
     Ok(match kind {
-        0 => AnyParams::Kernel(kernel_2(at.cast())?),
+        0 => AnyParams::Kernel(kernel_2(p.part::<_, UNION>())?),
         1 => {
-            let [flags, _] = read(at.cast::<[u32; 2]>())?;
+            let [flags, _] = p.part::<[u32; 2], UNION>().read()?;
             // After flags and context.
-            let copy = copy_3d(at.cast::<u8>().wrapping_add(16).cast())?;
+            let copy = copy_3d(p.part::<_, { UNION + 16 }>())?;
             if flags != 0 {
                 return Err(INVALID);
             }
             AnyParams::Ready(Work::Copy(copy))
         }
-        2 => AnyParams::Ready(Work::Fill(fill(at.cast())?)),
-        3 => AnyParams::Ready(Work::Host(host(at.cast())?)),
+        2 => AnyParams::Ready(Work::Fill(fill(p.part::<_, UNION>())?)),
+        3 => AnyParams::Ready(Work::Host(host(p.part::<_, UNION>())?)),
         4 => {
-            let ownership = read(at.cast::<u8>().wrapping_add(8).cast::<u32>())?;
+            let ownership = p.part::<u32, { UNION + 8 }>().read()?;
             if ownership > 1 {
                 return Err(INVALID);
             }
@@ -379,7 +384,7 @@ pub fn any(p: *const sys::CUgraphNodeParams) -> Result<AnyParams, Code> {
         10 => AnyParams::Alloc,
         11 => AnyParams::Free(handle()?),
         13 => AnyParams::Conditional,
-        12 => AnyParams::Ready(Work::MemOps(mem_ops(at.cast())?)),
+        12 => AnyParams::Ready(Work::MemOps(mem_ops(p.part::<_, UNION>())?)),
         // Semaphores.
         8 | 9 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(INVALID),
@@ -397,20 +402,20 @@ structs! { read
     CUDA_HOST_NODE_PARAMS as HostCall = host;
     CUDA_BATCH_MEM_OP_NODE_PARAMS as Vec<[u64; 6]> = mem_ops;
     CUgraphNodeParams as AnyParams = any;
-    CUgraphEdgeData as Edge = |p| read(p).and_then(edge);
-    CUkernelNodeAttrValue as AttributeValue = |p: *const Self| read(p.cast());
-    CUstreamCaptureMode as u32 = |p: *const Self| read(p.cast());
+    CUgraphEdgeData as Edge = |p: InPtr<Self>| p.read().and_then(edge);
+    CUkernelNodeAttrValue as AttributeValue = |p: InPtr<Self>| p.cast().read();
+    CUstreamCaptureMode as u32 = |p: InPtr<Self>| p.cast().read();
 }
 structs! { write
-    CUDA_KERNEL_NODE_PARAMS_v1 as RawKernel = |to: *mut Self, raw: &RawKernel| give(to.cast(), *raw);
-    CUDA_KERNEL_NODE_PARAMS as (RawKernel, u64) = |to: *mut Self, (first, kernel): &(RawKernel, u64)| {
-        give(to.cast(), RawKernel2 { first: *first, kernel: *kernel, context: 0 })
+    CUDA_KERNEL_NODE_PARAMS_v1 as RawKernel = |to: OutPtr<Self>, raw: &RawKernel| to.cast().write(*raw);
+    CUDA_KERNEL_NODE_PARAMS as (RawKernel, u64) = |to: OutPtr<Self>, (first, kernel): &(RawKernel, u64)| {
+        to.cast().write(RawKernel2 { first: *first, kernel: *kernel, context: 0 })
     };
     CUDA_MEMCPY3D as Copy3 = give_copy_3d;
     CUDA_MEMSET_NODE_PARAMS as Fill = give_fill;
     CUDA_HOST_NODE_PARAMS as HostCall = give_host;
-    CUDA_BATCH_MEM_OP_NODE_PARAMS as RawMemOps = |to: *mut Self, raw: &RawMemOps| give(to.cast(), *raw);
-    CUDA_MEM_ALLOC_NODE_PARAMS as MemAlloc = |to: *mut Self, alloc: &MemAlloc| give(to.cast(), raw_alloc(alloc));
-    CUkernelNodeAttrValue as AttributeValue = |to: *mut Self, value: &AttributeValue| give(to.cast(), *value);
-    CUstreamCaptureMode as u32 = |to: *mut Self, mode: &u32| give(to.cast(), *mode);
+    CUDA_BATCH_MEM_OP_NODE_PARAMS as RawMemOps = |to: OutPtr<Self>, raw: &RawMemOps| to.cast().write(*raw);
+    CUDA_MEM_ALLOC_NODE_PARAMS as MemAlloc = |to: OutPtr<Self>, alloc: &MemAlloc| to.cast().write(raw_alloc(alloc));
+    CUkernelNodeAttrValue as AttributeValue = |to: OutPtr<Self>, value: &AttributeValue| to.cast().write(*value);
+    CUstreamCaptureMode as u32 = |to: OutPtr<Self>, mode: &u32| to.cast().write(*mode);
 }

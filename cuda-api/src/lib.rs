@@ -4,7 +4,8 @@
 //! * [`arg`]: the argument kinds, which define the meaning of C parameters.
 //! * [`mod@answer`]: what the argument kinds of functions mean that the job's process answers.
 //! * [`precedence`]: the order of the driver's checks, of which a row lists the first.
-//! * [`mod@pointer`], [`copy`]: C pointers and structures that irregular calls read and write.
+//! * [`mod@pointer`]: the program's pointers, as types through which irregular calls read and write.
+//! * [`copy`]: descriptions of copies as plain values.
 //! * [`ops`]: operations, a few common forms into which irregular functions are turned before they are sent.
 //! * [`wire`]: the byte encoding shared by the connection and the journal.
 //! * [`work`]: the work of graph nodes, and whole graphs, in their encoded form.
@@ -13,6 +14,7 @@
 //! * [`memory`]: descriptions of memory as plain values.
 //! * [`mod@reference`]: encoded settings of texture and surface references.
 //! * [`handle`]: the numbers that identify streams, events, modules, … in every place.
+//! * [`launch_args`]: parameters of kernels, and launch configurations.
 //! * [`driver`]: a loaded libcuda: a table of entry points, with gaps where a symbol is missing.
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
@@ -39,6 +41,7 @@ pub mod few;
 mod fuzz;
 pub mod graph;
 pub mod handle;
+pub mod launch_args;
 pub mod lock;
 pub mod memory;
 pub mod ops;

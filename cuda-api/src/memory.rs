@@ -2,7 +2,7 @@
 
 use crate::answer::structs;
 use crate::array::TILE_POOL;
-use crate::pointer::{give, read};
+use crate::pointer::{InPtr, OutPtr, Plain};
 use crate::sys;
 
 /// `CUmemLocation`
@@ -65,6 +65,13 @@ impl AllocationProp {
 /// `CUmemAccessDesc`: type and number of a location, and `CUmemAccess_flags`.
 pub type Access = [u32; 3];
 
+// SAFETY: numbers.
+unsafe impl Plain for Location {}
+// SAFETY: numbers.
+unsafe impl Plain for PoolProps {}
+// SAFETY: numbers.
+unsafe impl Plain for AllocationProp {}
+
 const _: () = assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
 const _: () = assert!(size_of::<PoolProps>() <= size_of::<sys::CUmemPoolProps>());
 const _: () = assert!(size_of::<AllocationProp>() == size_of::<sys::CUmemAllocationProp>());
@@ -74,13 +81,13 @@ const _: () = assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
 const POINTER_DATA: usize = size_of::<sys::CUmemPoolPtrExportData>();
 
 structs! { read
-    CUmemLocation as Location = |p: *const Self| read(p.cast());
-    CUmemPoolProps as PoolProps = |p: *const Self| read(p.cast());
-    CUmemAllocationProp as AllocationProp = |p: *const Self| read(p.cast());
-    CUmemAccessDesc as Access = |p: *const Self| read(p.cast());
-    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |p: *const Self| read(p.cast());
+    CUmemLocation as Location = |p: InPtr<Self>| p.cast().read();
+    CUmemPoolProps as PoolProps = |p: InPtr<Self>| p.cast().read();
+    CUmemAllocationProp as AllocationProp = |p: InPtr<Self>| p.cast().read();
+    CUmemAccessDesc as Access = |p: InPtr<Self>| p.cast().read();
+    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |p: InPtr<Self>| p.cast().read();
 }
 structs! { write
-    CUmemAllocationProp as AllocationProp = |to: *mut Self, value: &AllocationProp| give(to.cast(), *value);
-    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |to: *mut Self, value: &[u8; POINTER_DATA]| give(to.cast(), *value);
+    CUmemAllocationProp as AllocationProp = |to: OutPtr<Self>, value: &AllocationProp| to.cast().write(*value);
+    CUmemPoolPtrExportData as [u8; POINTER_DATA] = |to: OutPtr<Self>, value: &[u8; POINTER_DATA]| to.cast().write(*value);
 }

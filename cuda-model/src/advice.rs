@@ -2,7 +2,7 @@
 
 use crate::batch::Location;
 use cuda_api::code::{self, Code};
-use cuda_api::pointer::list;
+use cuda_api::pointer::{InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
@@ -188,14 +188,12 @@ impl Advice {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null, unknown attributes, and a size that does not fit.
-    pub fn give(&self, to: *mut c_void, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
+    pub fn give(&self, to: OutPtr<c_void>, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let words = self.attribute(attribute, size, at, bytes)?;
-        // SAFETY: not null, so by CUDA's contract there is room for `size` bytes, which is what the words have.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), to.cast::<u8>(), size) };
-        Ok(())
+        to.typed::<i32>().write_list(&words)
     }
 
     /// As [`Self::give`], for several attributes.
@@ -204,14 +202,14 @@ impl Advice {
     /// As [`Self::give`].
     pub fn give_all(
         &self,
-        (to, sizes, attributes, n): (*const *mut c_void, *const usize, *const u32, usize),
+        (to, sizes, attributes, n): (InPtr<*mut c_void>, InPtr<usize>, InPtr<u32>, usize),
         at: u64,
         bytes: u64,
     ) -> Result<(), Code> {
         if n == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let mut wanted = list(to, n)?.into_iter().zip(list(sizes, n)?).zip(list(attributes, n)?);
+        let mut wanted = to.outputs(n)?.zip(sizes.elements(n)?).zip(attributes.elements(n)?);
         wanted.try_for_each(|((to, size), attribute)| self.give(to, attribute, size, at, bytes))
     }
 }

@@ -2,7 +2,7 @@
 
 use cuda_api::array::{ARRAY, UNIFIED};
 use cuda_api::code::{self, Code};
-use cuda_api::pointer::{give_if_wanted, list};
+use cuda_api::pointer::{InPtr, OutPtr, Plain};
 use cuda_api::sys;
 use cuda_api::work::{Copy3, CopyEnd};
 
@@ -50,8 +50,8 @@ impl<E> Fault<E> {
     }
 
     /// Writes the index of the failing element, as the functions of CUDA 12.8 do: all bits set for none.
-    pub fn tell(self, fail: *mut usize) -> E {
-        give_if_wanted(fail, self.at.unwrap_or(usize::MAX));
+    pub fn tell(self, fail: OutPtr<usize>) -> E {
+        fail.write_if_wanted(self.at.unwrap_or(usize::MAX));
         self.code
     }
 }
@@ -84,6 +84,10 @@ struct RawOp {
     flags: u32,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for RawAttributes {}
+// SAFETY: numbers.
+unsafe impl Plain for RawOp {}
 const _: () = assert!(size_of::<RawAttributes>() == size_of::<sys::CUmemcpyAttributes>());
 const _: () = assert!(size_of::<RawOp>() == size_of::<sys::CUDA_MEMCPY3D_BATCH_OP>());
 
@@ -101,11 +105,11 @@ fn order(order: u32, flags: u32) -> Result<Order, Code> {
 }
 
 /// The value for each of `count` elements: each value applies to the elements from its index to the next value's index.
-fn spread<T: Copy>(values: *const T, from: *const usize, n: usize, count: usize) -> Result<Vec<T>, Code> {
+fn spread<T: Plain>(values: InPtr<T>, from: InPtr<usize>, n: usize, count: usize) -> Result<Vec<T>, Code> {
     if n == 0 || n > count {
         return Err(INVALID);
     }
-    let (values, from) = (list(values, n)?, list(from, n)?);
+    let (values, from) = (values.read_list(n)?, from.read_list(n)?);
     if from[0] != 0 || from[n - 1] >= count || from.windows(2).any(|w| w[0] >= w[1]) {
         return Err(INVALID);
     }
@@ -118,11 +122,11 @@ fn spread<T: Copy>(values: *const T, from: *const usize, n: usize, count: usize)
 /// # Errors
 /// `INVALID_VALUE` for null, an empty batch, and invalid attributes.
 pub fn copies(
-    (dsts, srcs, sizes, count): (*const u64, *const u64, *const usize, usize),
-    (attributes, from, n): (*const sys::CUmemcpyAttributes, *const usize, usize),
+    (dsts, srcs, sizes, count): (InPtr<u64>, InPtr<u64>, InPtr<usize>, usize),
+    (attributes, from, n): (InPtr<sys::CUmemcpyAttributes>, InPtr<usize>, usize),
 ) -> Result<Vec<Item>, Fault> {
     let attributes = spread(attributes.cast::<RawAttributes>(), from, n, count)?;
-    let (dsts, srcs, sizes) = (list(dsts, count)?, list(srcs, count)?, list(sizes, count)?);
+    let (dsts, srcs, sizes) = (dsts.read_list(count)?, srcs.read_list(count)?, sizes.read_list(count)?);
     let end = |address: u64| CopyEnd { memory: UNIFIED, device: address, ..CopyEnd::default() };
     let item = |i: usize| {
         let order = order(attributes[i].order, attributes[i].flags).map_err(|code| Fault { code, at: Some(i) })?;
@@ -137,7 +141,7 @@ pub fn copies(
 /// # Errors
 /// `INVALID_VALUE` for null, an empty batch, and invalid descriptions.
 pub fn boxes(
-    ops: *const sys::CUDA_MEMCPY3D_BATCH_OP,
+    ops: InPtr<sys::CUDA_MEMCPY3D_BATCH_OP>,
     count: usize,
     flags: u64,
     element: impl Fn(u64) -> Result<u64, Code>,
@@ -146,7 +150,7 @@ pub fn boxes(
         return Err(INVALID.into());
     }
     let one = |(i, op): (usize, RawOp)| make_box(&op, &element).map_err(|code| Fault { code, at: Some(i) });
-    list(ops.cast::<RawOp>(), count)?.into_iter().enumerate().map(one).collect()
+    ops.cast::<RawOp>().elements(count)?.enumerate().map(one).collect()
 }
 
 fn make_box(op: &RawOp, element: &impl Fn(u64) -> Result<u64, Code>) -> Result<Item, Code> {
@@ -190,8 +194,8 @@ pub type Location = (u32, i32);
 /// # Errors
 /// `INVALID_VALUE` for null, an empty batch, flags, and locations that apply to no range.
 pub fn ranges(
-    (at, sizes, count): (*const u64, *const usize, usize),
-    to: Option<(*const sys::CUmemLocation, *const usize, usize)>,
+    (at, sizes, count): (InPtr<u64>, InPtr<usize>, usize),
+    to: Option<(InPtr<sys::CUmemLocation>, InPtr<usize>, usize)>,
     flags: u64,
 ) -> Result<Vec<(u64, usize, Option<Location>)>, Code> {
     if count == 0 || flags != 0 {
@@ -203,7 +207,7 @@ pub fn ranges(
         }
         None => vec![None; count],
     };
-    let ranges = list(at, count)?.into_iter().zip(list(sizes, count)?);
+    let ranges = at.elements(count)?.zip(sizes.elements(count)?);
     Ok(ranges.zip(to).map(|((at, bytes), to)| (at, bytes, to)).collect())
 }
 
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn attributes_concern_what_follows_their_index() {
-        let spread = |from: &[usize], count| super::spread([7, 8, 9].as_ptr(), from.as_ptr(), from.len(), count);
+        let spread = |from: &[usize], count| super::spread(InPtr::of_list(&[7, 8, 9]), InPtr::of_list(from), from.len(), count);
         assert_eq!(spread(&[0, 1, 4], 6), Ok(vec![7, 8, 8, 8, 9, 9]));
         assert_eq!(spread(&[0], 2), Ok(vec![7, 7]));
         for (from, count) in [(&[][..], 1), (&[1][..], 2), (&[0, 2][..], 2), (&[0, 0][..], 2), (&[0, 1, 2][..], 2)] {
@@ -226,7 +230,7 @@ mod tests {
         let pointer = RawOperand { kind: 1, words: [0x1000, 10, 0, 0] };
         let array = RawOperand { kind: 2, words: [0x77, 3, 4, 5] };
         let op = RawOp { src: pointer, dst: array, extent: [8, 2, 3], order: 2, flags: 0 };
-        let run = |op: RawOp| boxes((&raw const op).cast(), 1, 0, |_| Ok(4));
+        let run = |op: RawOp| boxes(InPtr::of(&op).cast(), 1, 0, |_| Ok(4));
         let made = run(op).unwrap()[0];
         assert_eq!((made.copy.width, made.copy.rows, made.copy.depth, made.order), (32, 2, 3, Order::DuringCall));
         assert_eq!((made.copy.src.pitch, made.copy.src.device, made.copy.dst.x, made.copy.dst.array), (40, 0x1000, 12, 0x77));
@@ -239,6 +243,6 @@ mod tests {
         ] {
             assert_eq!(run(wrong), Err(Fault { code: INVALID, at: Some(0) }));
         }
-        assert_eq!(boxes((&raw const op).cast(), 1, 1, |_| Ok(4)), Err(INVALID.into()));
+        assert_eq!(boxes(InPtr::of(&op).cast(), 1, 1, |_| Ok(4)), Err(INVALID.into()));
     }
 }

@@ -3,6 +3,7 @@
 //! No core dump is ever written; a failure at a place is reported as an error.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -52,23 +53,18 @@ fn initial(setting: u32) -> Vec<u8> {
 ///
 /// # Errors
 /// `INVALID_VALUE`: an unknown setting, no size, or a buffer that is too small; errors of `context`.
-///
-/// # Safety
-/// `value` is null or points to `*size` bytes; `size` is null or valid.
-pub unsafe fn get(
+pub fn get(
     context: impl FnOnce() -> Result<u64, Code>,
     setting: u32,
-    value: *mut c_void,
-    size: *mut usize,
+    value: OutPtr<c_void>,
+    size: InOutPtr<usize>,
 ) -> Result<(), Code> {
     let bytes = width(setting)?;
     if size.is_null() {
         return Err(INVALID);
     }
     if value.is_null() {
-        // SAFETY: not null, so the program's own.
-        unsafe { size.write(bytes) };
-        return Ok(());
+        return size.write(bytes);
     }
     let context = context()?;
     let set = SET.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,27 +73,21 @@ pub unsafe fn get(
     if bytes == TEXT {
         own.push(0);
     }
-    // SAFETY: as above.
-    if unsafe { size.read() } < own.len() {
+    if size.read()? < own.len() {
         return Err(INVALID);
     }
-    // SAFETY: the program says that so many bytes are there.
-    unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len()) };
-    Ok(())
+    value.typed::<u8>().write_list(&own)
 }
 
 /// `cuCoredumpSetAttribute` for a context, or `cuCoredumpSetAttributeGlobal` for context 0.
 ///
 /// # Errors
 /// `INVALID_VALUE`: an unknown setting, one that is global only, or a size that does not fit it; errors of `context`.
-///
-/// # Safety
-/// As for [`get`].
-pub unsafe fn set(
+pub fn set(
     context: impl FnOnce() -> Result<u64, Code>,
     setting: u32,
-    value: *const c_void,
-    size: *mut usize,
+    value: InPtr<c_void>,
+    size: InOutPtr<usize>,
 ) -> Result<(), Code> {
     let bytes = width(setting)?;
     if size.is_null() {
@@ -108,17 +98,13 @@ pub unsafe fn set(
         return Err(INVALID);
     }
     if value.is_null() {
-        // SAFETY: not null, so the program's own.
-        unsafe { size.write(bytes) };
-        return Ok(());
+        return size.write(bytes);
     }
-    // SAFETY: as above.
-    let given = unsafe { size.read() };
+    let given = size.read()?;
     if given > bytes || bytes != TEXT && given != bytes {
         return Err(INVALID);
     }
-    // SAFETY: the program says that so many bytes are there.
-    let mut own = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), given) }.to_vec();
+    let mut own = value.typed::<u8>().bytes(given)?.to_vec();
     if bytes == TEXT {
         own.truncate(own.iter().position(|b| *b == 0).unwrap_or(own.len()));
         if own.is_empty() || own.len() == TEXT {
@@ -135,8 +121,7 @@ mod tests {
 
     fn text(context: u64, setting: u32) -> Result<String, Code> {
         let (mut bytes, mut size) = ([0u8; TEXT], TEXT);
-        // SAFETY: a buffer of this size.
-        unsafe { get(|| Ok(context), setting, bytes.as_mut_ptr().cast(), &raw mut size) }?;
+        get(|| Ok(context), setting, OutPtr::of_list(&mut bytes).untyped(), InOutPtr::of(&mut size))?;
         Ok(String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned())
     }
 
@@ -145,8 +130,7 @@ mod tests {
         assert!(text(7, FILE).unwrap().ends_with(&format!(".{}", std::process::id())));
         let put = |context: u64, setting: u32, value: &[u8]| {
             let mut size = value.len();
-            // SAFETY: a value of this size.
-            unsafe { set(|| Ok(context), setting, value.as_ptr().cast(), &raw mut size) }
+            set(|| Ok(context), setting, InPtr::of_list(value).untyped(), InOutPtr::of(&mut size))
         };
         put(0, FILE, b"all").unwrap();
         assert_eq!(text(7, FILE).unwrap(), "all");
@@ -156,8 +140,7 @@ mod tests {
         assert_eq!(put(0, ON_EXCEPTION, b"12"), Err(INVALID));
         assert_eq!(put(0, 8, b"1"), Err(INVALID));
         let mut size = 0;
-        // SAFETY: without a value only the size is written.
-        unsafe { get(|| Ok(0), FLAGS, std::ptr::null_mut(), &raw mut size) }.unwrap();
+        get(|| Ok(0), FLAGS, OutPtr::null(), InOutPtr::of(&mut size)).unwrap();
         assert_eq!(size, 4);
     }
 }

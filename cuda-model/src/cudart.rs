@@ -19,6 +19,7 @@ pub use host::{DeviceIdentity, Host, install};
 pub use storage::context_destroyed;
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::InPtr;
 use host::{HOST, give, guard};
 use std::ffi::{c_char, c_void};
 use std::ptr::without_provenance;
@@ -186,9 +187,8 @@ unsafe fn load(host: &dyn Host, to: *mut usize, image: *const c_void) -> Result<
     if to.is_null() || image.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    let module = host.load_fatbin(image)?;
-    // SAFETY: the caller vouches for `to`.
-    unsafe { give(to, module) }
+    // SAFETY: the caller vouches for `image` and `to`.
+    unsafe { give(to, host.load_fatbin(InPtr::new(image))?) }
 }
 
 /// Returns the handle of a device's primary context, whether it is active or not.

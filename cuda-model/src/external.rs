@@ -1,6 +1,7 @@
 //! Descriptions of external memory that a program imports.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::Plain;
 use cuda_api::sys;
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`, and the last existing type.
@@ -23,6 +24,8 @@ pub struct Asked {
     flags: u32,
     _reserved: [u32; 16],
 }
+// SAFETY: numbers.
+unsafe impl Plain for Asked {}
 const _: () = assert!(size_of::<Asked>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
 const _: () = assert!(std::mem::offset_of!(Asked, fd) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, handle));
 const _: () = assert!(std::mem::offset_of!(Asked, bytes) == std::mem::offset_of!(sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));

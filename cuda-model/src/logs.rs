@@ -1,7 +1,8 @@
 //! The driver's error log (`cuLogs…`): callbacks are accepted, and nothing is ever logged.
 
 use cuda_api::code::{self, Code};
-use std::ffi::{CStr, c_char};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
+use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -40,31 +41,22 @@ pub fn unregister(handle: u64) -> Result<(), Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE`: null, or flags.
-///
-/// # Safety
-/// `to` is null or valid.
-pub unsafe fn current(to: *mut u32, flags: u32) -> Result<(), Code> {
-    if to.is_null() || flags != 0 {
+pub fn current(to: OutPtr<u32>, flags: u32) -> Result<(), Code> {
+    if flags != 0 {
         return Err(INVALID);
     }
-    // SAFETY: not null, so the program's own.
-    unsafe { to.write(0) };
-    Ok(())
+    to.write(0)
 }
 
 /// `cuLogsDumpToFile`: creates the file if necessary and adds nothing.
 ///
 /// # Errors
 /// `INVALID_VALUE`: no name, flags, or a file that cannot be created.
-///
-/// # Safety
-/// `path` is null or a C string.
-pub unsafe fn dump_to_file(path: *const c_char, flags: u32) -> Result<(), Code> {
-    if path.is_null() || flags != 0 {
+pub fn dump_to_file(path: InPtr<c_char>, flags: u32) -> Result<(), Code> {
+    if flags != 0 {
         return Err(INVALID);
     }
-    // SAFETY: not null, so a C string.
-    let path = std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+    let path = std::ffi::OsStr::from_bytes(path.c_str()?.to_bytes());
     std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop).map_err(|_| INVALID)
 }
 
@@ -72,20 +64,12 @@ pub unsafe fn dump_to_file(path: *const c_char, flags: u32) -> Result<(), Code> 
 ///
 /// # Errors
 /// `INVALID_VALUE`: no buffer, no room for the terminating NUL, or flags.
-///
-/// # Safety
-/// `size` is null or valid, and `buffer` null or of so many bytes.
-pub unsafe fn dump_to_memory(buffer: *mut c_char, size: *mut usize, flags: u32) -> Result<(), Code> {
-    // SAFETY: read only if it is not null.
-    if buffer.is_null() || size.is_null() || flags != 0 || unsafe { size.read() } == 0 {
+pub fn dump_to_memory(buffer: OutPtr<c_char>, size: InOutPtr<usize>, flags: u32) -> Result<(), Code> {
+    if flags != 0 || size.read()? == 0 {
         return Err(INVALID);
     }
-    // SAFETY: there is room for at least one byte.
-    unsafe {
-        buffer.write(0);
-        size.write(0);
-    }
-    Ok(())
+    buffer.write(0)?;
+    size.write(0)
 }
 
 #[cfg(test)]

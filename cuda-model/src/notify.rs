@@ -3,6 +3,7 @@
 //! could provide them.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use std::sync::{Mutex, PoisonError};
 
@@ -43,21 +44,15 @@ pub fn unregister(device: i32, handle: u64) -> Result<(), Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE`: an empty list, or an unknown operation.
-///
-/// # Safety
-/// Both are null or point to `count` values.
-pub unsafe fn atomics(to: *mut u32, operations: *const sys::CUatomicOperation, count: u32) -> Result<(), Code> {
+pub fn atomics(to: OutPtr<u32>, operations: InPtr<sys::CUatomicOperation>, count: u32) -> Result<(), Code> {
     if to.is_null() || operations.is_null() || count == 0 {
         return Err(INVALID);
     }
     let count = count as usize;
-    // SAFETY: as the caller says; read as numbers, since C may put any into an enum.
-    if (0..count).any(|n| unsafe { operations.cast::<u32>().add(n).read_unaligned() } >= OPERATIONS) {
+    if operations.cast::<u32>().elements(count)?.any(|operation| operation >= OPERATIONS) {
         return Err(INVALID);
     }
-    // SAFETY: as the caller says.
-    unsafe { to.write_bytes(0, count) };
-    Ok(())
+    (0..count).try_for_each(|n| to.element(n).write(0))
 }
 
 /// `cuFlushGPUDirectRDMAWrites`: does nothing, since no network card writes to the memory of a job.

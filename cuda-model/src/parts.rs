@@ -2,6 +2,7 @@
 //! from the GPU's properties.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -82,16 +83,8 @@ impl Part {
     ///
     /// # Errors
     /// `INVALID_VALUE`: null.
-    ///
-    /// # Safety
-    /// `to` is null or valid.
-    pub unsafe fn give(self, to: *mut sys::CUdevResource) -> Result<(), Code> {
-        if to.is_null() {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        // SAFETY: not null, so the program's own; of the same size.
-        unsafe { to.cast::<Raw>().write_unaligned(self.raw()) };
-        Ok(())
+    pub fn give(self, to: OutPtr<sys::CUdevResource>) -> Result<(), Code> {
+        to.cast().write(self.raw())
     }
 }
 
@@ -116,23 +109,16 @@ fn groups(input: Part, flags: u32, least: u32) -> Result<(u32, u32), Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE`, or `INVALID_RESOURCE_CONFIGURATION`: no such group is possible.
-///
-/// # Safety
-/// Pointers are null or valid, `result` for as many resources as `wanted` says.
-pub unsafe fn split(
-    result: *mut sys::CUdevResource,
-    wanted: *mut u32,
-    input: *const sys::CUdevResource,
-    rest: *mut sys::CUdevResource,
+pub fn split(
+    result: OutPtr<sys::CUdevResource>,
+    wanted: InOutPtr<u32>,
+    input: InPtr<sys::CUdevResource>,
+    rest: OutPtr<sys::CUdevResource>,
     flags: u32,
     least: u32,
 ) -> Result<(), Code> {
     static SPLITS: AtomicU32 = AtomicU32::new(1);
-    if wanted.is_null() || input.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so the program's own; any bytes are numbers.
-    let (input, number) = unsafe { (input.cast::<Raw>().read_unaligned(), wanted.read_unaligned()) };
+    let (input, number) = (input.cast::<Raw>().read()?, wanted.read()?);
     // A resource that was never filled in.
     if input[0] == 0 || (!result.is_null() && number == 0) {
         return Err(code::ERROR_INVALID_VALUE);
@@ -140,20 +126,17 @@ pub unsafe fn split(
     let input = Part::read(&input)?;
     let (possible, size) = groups(input, flags, least)?;
     let made = if result.is_null() { possible } else { possible.min(number) };
-    // SAFETY: not null, as above.
-    unsafe { wanted.write_unaligned(made) };
+    wanted.write(made)?;
     let split = SPLITS.fetch_add(1, Ordering::Relaxed);
     if !result.is_null() {
         for n in 0..made {
-            // SAFETY: the program has room for `number` of them.
-            unsafe { Part { count: size, split, ..input }.give(result.add(n as usize)) }?;
+            Part { count: size, split, ..input }.give(result.element(n as usize))?;
         }
     }
     if rest.is_null() {
         return Ok(());
     }
-    // SAFETY: not null, so the program's own.
-    unsafe { Part { count: input.count - made * size, split, ..input }.give(rest) }
+    Part { count: input.count - made * size, split, ..input }.give(rest)
 }
 
 /// The parts of all descriptors.
@@ -163,17 +146,10 @@ static DESCRIPTORS: Mutex<Vec<Part>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// `INVALID_VALUE`, `INVALID_RESOURCE_TYPE`, or `INVALID_RESOURCE_CONFIGURATION`: the resources cannot be combined.
-///
-/// # Safety
-/// `resources` is null or points to `count` of them.
-pub unsafe fn describe(resources: *const sys::CUdevResource, count: u32) -> Result<u64, Code> {
-    if resources.is_null() || count == 0 {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+pub fn describe(resources: InPtr<sys::CUdevResource>, count: u32) -> Result<u64, Code> {
     let mut all: Option<Part> = None;
-    for n in 0..count as usize {
-        // SAFETY: as the caller says; any bytes are numbers.
-        let part = Part::read(&unsafe { resources.cast::<Raw>().add(n).read_unaligned() })?;
+    for raw in resources.not_null()?.cast::<Raw>().elements(count as usize)? {
+        let part = Part::read(&raw)?;
         all = Some(match all {
             None => part,
             Some(sum) if sum.split != 0 && (sum.device, sum.split) == (part.device, part.split) => {
@@ -225,10 +201,10 @@ mod tests {
     fn only_what_was_made_here_is_split_or_described() {
         let mut raw = Part::whole(0, 132, 9).raw();
         let list = [raw, raw];
-        // SAFETY: the list is there.
-        assert_eq!(unsafe { describe(list.as_ptr().cast(), 2) }, Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION));
-        // SAFETY: as above.
-        let descriptor = unsafe { describe(list.as_ptr().cast(), 1) };
+        let list = InPtr::of_list(&list).cast();
+        assert_eq!(describe(list, 0), Err(code::ERROR_INVALID_VALUE));
+        assert_eq!(describe(list, 2), Err(code::ERROR_INVALID_RESOURCE_CONFIGURATION));
+        let descriptor = describe(list, 1);
         assert_eq!(descriptor.and_then(described).map(|p| p.count), Ok(132));
         assert_eq!(described(FIRST_DESCRIPTOR + 1), Err(code::ERROR_INVALID_VALUE));
         raw[1] = 7;

@@ -5,6 +5,7 @@
 //! Only the calling thread calls the driver; the others ([`Copiers`]) move bytes.
 
 use crate::gpu::Gpu;
+use crate::host_rows::HostRows;
 use crate::pools::{Buffer, Pools};
 use crate::share;
 use cuda_api::code::{self, Code};
@@ -36,10 +37,8 @@ const REST: Duration = Duration::from_micros(100);
 pub struct Bulk {
     /// The device's end.
     pub device: u64,
-    /// The host's end: pageable memory of this process.
-    pub host: u64,
-    /// How many bytes.
-    pub bytes: usize,
+    /// The host's end: one row of pageable memory of this process.
+    pub host: HostRows,
     /// The direction.
     pub to_device: bool,
     /// The driver's stream.
@@ -149,14 +148,18 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn bytes(&self) -> usize {
+        self.copy.host.width() as usize
+    }
+
     fn pieces(&self) -> usize {
-        self.copy.bytes.div_ceil(PIECE)
+        self.bytes().div_ceil(PIECE)
     }
 
     /// Where a piece begins, and its bytes.
     fn piece(&self, number: usize) -> (u64, usize) {
         let at = number * PIECE;
-        (at as u64, PIECE.min(self.copy.bytes - at))
+        (at as u64, PIECE.min(self.bytes() - at))
     }
 
     /// Makes the copy. What is under way when it returns is left to its drop.
@@ -226,7 +229,7 @@ impl Run<'_> {
 
     fn hand_over(&mut self, number: usize, buffer: Buffer) {
         let ((skip, bytes), inside) = (self.piece(number), buffer.as_ptr() as u64);
-        let host = self.copy.host + skip;
+        let host = self.copy.host.address() + skip;
         let (from, to) = if self.copy.to_device { (host, inside) } else { (inside, host) };
         self.handed.push((number, buffer));
         self.copiers.hand_over(Task { from, to: Some(to), bytes, look: &|_| false, number, done: self.tell.clone() });
@@ -305,34 +308,11 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Uses a byte of each page of a range as a copy will. A bad pointer of the program faults here, on the program's own thread and before
-/// anything has begun: a signal handler may leave the call for good.
-///
-/// # Safety
-/// The program says that the range is its memory, which it keeps meanwhile.
-#[inline]
-pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
-    /// Smaller pages there are not.
-    const PAGE: usize = 4096;
-    for at in (0..bytes).step_by(PAGE).chain(bytes.checked_sub(1)) {
-        let byte = (address + at as u64) as *mut u8;
-        // SAFETY: as the caller says. The write changes nothing, whatever other threads write there; in the form of an atomic operation
-        // of the language the compiler would leave it out.
-        unsafe {
-            if write {
-                std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack));
-            } else {
-                byte.read_volatile();
-            }
-        }
-    }
-}
-
 /// Copies bytes inside the process's memory, with several threads where there are any, and looks at them in parts that begin at multiples of
 /// 8: whether anything was found.
 ///
 /// # Safety
-/// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile. The program's end has been [touched](touch).
+/// Both ends have so many bytes and do not overlap; nobody else writes to them meanwhile. The program's end has been [touched](HostRows::touch).
 pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
     // SAFETY: as the caller says.
     unsafe { share_out(from, Some(to), bytes, look, threads) }
@@ -341,7 +321,7 @@ pub unsafe fn copy_memory(from: u64, to: u64, bytes: usize, look: Look<'_>, thre
 /// Looks at bytes of the process's memory as [`copy_memory`] does.
 ///
 /// # Safety
-/// No other thread writes to the bytes during the call. They have been [touched](touch).
+/// No other thread writes to the bytes during the call. They have been [touched](HostRows::touch).
 pub unsafe fn search_memory(from: u64, bytes: usize, look: Look<'_>, threads: Option<usize>) -> bool {
     // SAFETY: as the caller says.
     unsafe { share_out(from, None, bytes, look, threads) }
@@ -374,13 +354,9 @@ unsafe fn share_out(from: u64, to: Option<u64>, bytes: usize, look: Look<'_>, th
 
 /// Makes a copy with several threads, or does nothing and says so (false): then the driver is to make it. `threads` is what the job's
 /// settings say of their number; 0 leaves all copies to the driver.
-///
-/// # Safety
-/// The host's end is memory of the program that it keeps during the call.
-pub(crate) unsafe fn copy(gpu: &Gpu, pools: &Pools, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
+pub(crate) fn copy(gpu: &Gpu, pools: &Pools, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
     let Some(copiers) = Copiers::get(threads) else { return Ok(false) };
-    // SAFETY: as the caller says.
-    unsafe { touch(copy.host, copy.bytes, !copy.to_device) };
+    copy.host.touch(!copy.to_device);
     let (tell, done) = channel();
     let (free, handed, flying) = (Vec::new(), Vec::new(), VecDeque::new());
     let mut run = Run { copy, gpu, pools, copiers, done, tell, free, buffers: 0, made: 0, next: 0, handed, flying };

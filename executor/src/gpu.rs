@@ -370,6 +370,17 @@ impl Gpu {
         call!(self.memory.cuMemcpyDtoHAsync_v2(to.cast(), from, bytes as usize, stream as sys::CUstream))
     }
 
+    /// Copies as the driver's functions without a stream do: it waits for the copy.
+    ///
+    /// # Safety
+    /// `host` has `bytes` bytes that can be read or written until the copy is complete.
+    pub(crate) unsafe fn copy_now(&self, device: u64, host: u64, bytes: u64, to_device: bool) -> Result<(), Code> {
+        if to_device {
+            return call!(self.memory.cuMemcpyHtoD_v2(device, host as *const c_void, bytes as usize));
+        }
+        call!(self.memory.cuMemcpyDtoH_v2(host as *mut c_void, device, bytes as usize))
+    }
+
     pub(crate) fn copy_device(&self, to: u64, from: u64, bytes: u64, stream: u64) -> Result<(), Code> {
         call!(self.memory.cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream as sys::CUstream))
     }

@@ -7,6 +7,7 @@
 //! * [`staging`]: large copies whose bytes travel over connections of their own.
 //! * [`memory_file`]: memory that a job and its worker both map.
 //! * [`fork`]: descriptors that forked children do not keep.
+//! * [`host_rows`]: rows of a program's memory that copies and fills use.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
@@ -18,6 +19,7 @@ mod executor;
 pub mod fork;
 mod gpu;
 pub mod host_mirror;
+pub mod host_rows;
 mod limits;
 pub mod memory_file;
 mod open;

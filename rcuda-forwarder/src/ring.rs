@@ -21,7 +21,7 @@ use crate::pipe::{Closed, Reader, Spin, Writer};
 use crate::shm::{Apart, Memory, RingWords, Which};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, has_passed, lock};
 use cuda_api::ops::id::HOST_DONE;
-use executor::bulk::touch as touch_memory;
+use executor::host_rows::touch as touch_memory;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;

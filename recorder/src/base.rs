@@ -9,7 +9,6 @@ pub(crate) mod coverage;
 pub(crate) mod encoding;
 pub(crate) mod log;
 pub(crate) mod output;
-pub(crate) mod pointer;
 pub(crate) mod spawn;
 pub(crate) mod sync;
 

@@ -1,5 +1,8 @@
 //! What each function of the driver means: one file for each family. The kinds of objects are in one table ([`registry`]).
 
+// The program's pointers come as types that need no `unsafe` (`cuda_api::pointer`, `HostRows`). Each function that does otherwise says why.
+#![deny(unsafe_code)]
+
 pub(crate) mod array;
 pub(crate) mod array_copy;
 pub(crate) mod context;

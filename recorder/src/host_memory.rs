@@ -5,7 +5,6 @@
 //! has a copy that mirrors it (docs/memory.md, "Pinned memory").
 
 use crate::base::log::{self, lock};
-use crate::base::pointer::write_out;
 use crate::enter::CallContext;
 use crate::host_memory::places::pin_everywhere;
 use crate::job::{Device, PutOff};
@@ -17,6 +16,7 @@ use crate::pinned::blocks::{
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Slab;
+use cuda_api::pointer::OutPtr;
 use cuda_api::sys;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_uint, c_void};
@@ -86,7 +86,7 @@ fn is_same(at: u64, bytes: u64, blocks: &BTreeMap<u64, Block>, known: &BTreeMap<
     blocks.get(&at).is_some_and(|b| b.bytes == bytes && known.get(&at) == Some(&b.id))
 }
 
-fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32) -> Result<(), Code> {
+fn allocate(cx: &mut CallContext, pp: OutPtr<*mut c_void>, bytes: usize, flags: u32) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
     cx.device()?.check()?;
     if pp.is_null() || flags & !ALLOC_FLAGS != 0 {
@@ -94,9 +94,9 @@ fn allocate(cx: &mut CallContext, pp: *mut *mut c_void, bytes: usize, flags: u32
     }
     if bytes == 0 {
         // An allocation of zero bytes succeeds with a null pointer.
-        return write_out(pp, std::ptr::null_mut());
+        return pp.write(std::ptr::null_mut());
     }
-    write_out(pp, make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
+    pp.write(make(cx, cx.device()?, bytes as u64, flags, Kind::Pinned)? as *mut c_void)
 }
 
 /// Allocates a block of this size in the context of a device.
@@ -116,11 +116,11 @@ pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, ki
     Ok(at)
 }
 
-pub(crate) fn cuMemAllocHost_v2(cx: &mut CallContext, pp: *mut *mut c_void, bytesize: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAllocHost_v2(cx: &mut CallContext, pp: OutPtr<*mut c_void>, bytesize: usize) -> Result<(), Code> {
     allocate(cx, pp, bytesize, 0)
 }
 
-pub(crate) fn cuMemHostAlloc(cx: &mut CallContext, pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> Result<(), Code> {
+pub(crate) fn cuMemHostAlloc(cx: &mut CallContext, pp: OutPtr<*mut c_void>, bytesize: usize, flags: c_uint) -> Result<(), Code> {
     allocate(cx, pp, bytesize, flags)
 }
 

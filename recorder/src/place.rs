@@ -5,6 +5,7 @@ mod kept_file;
 mod spec;
 
 pub(crate) use error::OpenError;
+use executor::host_rows::HostRows;
 use kept_file::KeptFile;
 pub(crate) use spec::{Spec, SpecError, choose};
 
@@ -674,19 +675,33 @@ impl Place {
     /// Sends a copy to host memory. Its bytes are received directly into that memory; the answer only reports that they have
     /// arrived. A failure of the copy is reported by a fault report.
     ///
-    /// # Safety
-    /// As for [`Place::begin_into`].
-    pub(crate) unsafe fn send_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Reply, Code> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { link.send_into(id, parts, landing) }.map_err(lost)
+    /// The program may unmap registered memory meanwhile.
+    pub(crate) fn send_into(
+        link: &Arc<Link>,
+        id: u16,
+        parts: &[&[u8]],
+        to: HostRows,
+        is_registered: bool,
+    ) -> Result<Reply, Code> {
+        // SAFETY: the rows stay valid until the copy is complete.
+        unsafe { link.send_into(id, parts, landing(to, is_registered)) }.map_err(lost)
     }
 
     /// As [`Place::begin`], for a worker; the answer's bytes are received directly into host memory.
-    ///
-    /// # Safety
-    /// The landing stays writable until the answer has arrived.
-    pub(crate) unsafe fn begin_into(link: &Arc<Link>, id: u16, parts: &[&[u8]], landing: Landing) -> Result<Waiting, Code> {
-        // SAFETY: guaranteed by the caller.
-        unsafe { link.request_into(id, parts, landing) }.map(Waiting::Reply).map_err(lost)
+    pub(crate) fn begin_into(
+        link: &Arc<Link>,
+        id: u16,
+        parts: &[&[u8]],
+        to: HostRows,
+        is_registered: bool,
+    ) -> Result<Waiting, Code> {
+        // SAFETY: the rows stay valid until the copy is complete.
+        unsafe { link.request_into(id, parts, landing(to, is_registered)) }.map(Waiting::Reply).map_err(lost)
     }
+}
+
+/// Where the bytes of an answer land.
+fn landing(to: HostRows, is_registered: bool) -> Landing {
+    let (pitch, width, rows) = (to.pitch() as usize, to.width() as usize, to.rows() as usize);
+    Landing { ptr: to.address() as *mut u8, pitch, width, rows, is_registered }
 }

@@ -1,13 +1,11 @@
 //! The structures of cuda.h that describe arrays and objects, with enums as plain numbers, since a C program can store
 //! any value.
-//!
-//! This relies on CUDA's contract: a pointer that is not null points to what the header specifies.
 
 use super::tiles::{Layout, give_need, give_sparse};
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
 use crate::answer::structs;
 use crate::code::{self, Code};
-use crate::pointer::{give, read};
+use crate::pointer::{InPtr, OutPtr, Plain};
 use crate::sys;
 
 /// `CUDA_ARRAY_DESCRIPTOR`
@@ -71,6 +69,17 @@ struct RawView {
     reserved: [u32; 16],
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for RawShape2 {}
+// SAFETY: numbers.
+unsafe impl Plain for RawShape3 {}
+// SAFETY: numbers.
+unsafe impl Plain for RawResource {}
+// SAFETY: numbers.
+unsafe impl Plain for RawSampling {}
+// SAFETY: numbers.
+unsafe impl Plain for RawView {}
+
 const _: () = assert!(size_of::<RawShape2>() == size_of::<sys::CUDA_ARRAY_DESCRIPTOR>());
 const _: () = assert!(size_of::<RawShape3>() == size_of::<sys::CUDA_ARRAY3D_DESCRIPTOR>());
 const _: () = assert!(size_of::<RawResource>() == size_of::<sys::CUDA_RESOURCE_DESC>());
@@ -81,8 +90,8 @@ const _: () = assert!(size_of::<RawView>() == size_of::<sys::CUDA_RESOURCE_VIEW_
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn shape_2d(p: *const sys::CUDA_ARRAY_DESCRIPTOR) -> Result<Shape, Code> {
-    let r = read(p.cast::<RawShape2>())?;
+pub fn shape_2d(p: InPtr<sys::CUDA_ARRAY_DESCRIPTOR>) -> Result<Shape, Code> {
+    let r = p.cast::<RawShape2>().read()?;
     Ok(Shape { width: r.width as u64, height: r.height as u64, depth: 0, format: r.format, channels: r.channels, flags: 0 })
 }
 
@@ -90,8 +99,8 @@ pub fn shape_2d(p: *const sys::CUDA_ARRAY_DESCRIPTOR) -> Result<Shape, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn shape(p: *const sys::CUDA_ARRAY3D_DESCRIPTOR) -> Result<Shape, Code> {
-    let r = read(p.cast::<RawShape3>())?;
+pub fn shape(p: InPtr<sys::CUDA_ARRAY3D_DESCRIPTOR>) -> Result<Shape, Code> {
+    let r = p.cast::<RawShape3>().read()?;
     let (width, height, depth) = (r.width as u64, r.height as u64, r.depth as u64);
     Ok(Shape { width, height, depth, format: r.format, channels: r.channels, flags: r.flags })
 }
@@ -101,24 +110,24 @@ pub fn shape(p: *const sys::CUDA_ARRAY3D_DESCRIPTOR) -> Result<Shape, Code> {
 /// # Errors
 /// `INVALID_VALUE` if both are null.
 pub fn give_shape(
-    whole: *mut sys::CUDA_ARRAY3D_DESCRIPTOR,
-    flat: *mut sys::CUDA_ARRAY_DESCRIPTOR,
+    whole: OutPtr<sys::CUDA_ARRAY3D_DESCRIPTOR>,
+    flat: OutPtr<sys::CUDA_ARRAY_DESCRIPTOR>,
     s: &Shape,
 ) -> Result<(), Code> {
     let (width, height, depth) = (s.width as usize, s.height as usize, s.depth as usize);
     let (format, channels) = (s.format, s.channels);
     if whole.is_null() {
-        return give(flat.cast(), RawShape2 { width, height, format, channels });
+        return flat.cast().write(RawShape2 { width, height, format, channels });
     }
-    give(whole.cast(), RawShape3 { width, height, depth, format, channels, flags: s.flags })
+    whole.cast().write(RawShape3 { width, height, depth, format, channels, flags: s.flags })
 }
 
 /// Reads a resource description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null and kinds that do not exist.
-pub fn resource(p: *const sys::CUDA_RESOURCE_DESC) -> Result<Resource, Code> {
-    let r = read(p.cast::<RawResource>())?;
+pub fn resource(p: InPtr<sys::CUDA_RESOURCE_DESC>) -> Result<Resource, Code> {
+    let r = p.cast::<RawResource>().read()?;
     let plain = Resource { kind: r.kind, flags: r.flags, ..Resource::default() };
     Ok(match r.kind {
         OF_ARRAY | OF_MIPMAP if r.first == 0 => return Err(code::ERROR_INVALID_VALUE),
@@ -135,20 +144,20 @@ pub fn resource(p: *const sys::CUDA_RESOURCE_DESC) -> Result<Resource, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_resource(to: *mut sys::CUDA_RESOURCE_DESC, r: &Resource) -> Result<(), Code> {
+pub fn give_resource(to: OutPtr<sys::CUDA_RESOURCE_DESC>, r: &Resource) -> Result<(), Code> {
     // One of the two is 0.
     let first = r.array | r.address;
     let sizes = [r.width, r.height, r.pitch];
     let (kind, format, channels, flags) = (r.kind, r.format, r.channels, r.flags);
-    give(to.cast(), RawResource { kind, first, format, channels, sizes, rest: [0; 11], flags })
+    to.cast().write(RawResource { kind, first, format, channels, sizes, rest: [0; 11], flags })
 }
 
 /// Reads a texture description.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn sampling(p: *const sys::CUDA_TEXTURE_DESC) -> Result<Sampling, Code> {
-    let r = read(p.cast::<RawSampling>())?;
+pub fn sampling(p: InPtr<sys::CUDA_TEXTURE_DESC>) -> Result<Sampling, Code> {
+    let r = p.cast::<RawSampling>().read()?;
     Ok(Sampling {
         address: r.address,
         filter: r.filter,
@@ -165,32 +174,29 @@ pub fn sampling(p: *const sys::CUDA_TEXTURE_DESC) -> Result<Sampling, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_sampling(to: *mut sys::CUDA_TEXTURE_DESC, s: &Sampling) -> Result<(), Code> {
-    give(
-        to.cast(),
-        RawSampling {
-            address: s.address,
-            filter: s.filter,
-            flags: s.flags,
-            anisotropy: s.anisotropy,
-            mip_filter: s.mip_filter,
-            mip_bias: s.mip_bias,
-            mip_clamp: s.mip_clamp,
-            border: s.border,
-            reserved: [0; 12],
-        },
-    )
+pub fn give_sampling(to: OutPtr<sys::CUDA_TEXTURE_DESC>, s: &Sampling) -> Result<(), Code> {
+    to.cast().write(RawSampling {
+        address: s.address,
+        filter: s.filter,
+        flags: s.flags,
+        anisotropy: s.anisotropy,
+        mip_filter: s.mip_filter,
+        mip_bias: s.mip_bias,
+        mip_clamp: s.mip_clamp,
+        border: s.border,
+        reserved: [0; 12],
+    })
 }
 
 /// Reads a resource view; null means none.
 ///
 /// # Errors
 /// None; the return type is that of the sibling functions.
-pub fn view(p: *const sys::CUDA_RESOURCE_VIEW_DESC) -> Result<Option<View>, Code> {
+pub fn view(p: InPtr<sys::CUDA_RESOURCE_VIEW_DESC>) -> Result<Option<View>, Code> {
     if p.is_null() {
         return Ok(None);
     }
-    let r = read(p.cast::<RawView>())?;
+    let r = p.cast::<RawView>().read()?;
     Ok(Some(View { format: r.format, size: r.size, levels: r.levels, layers: r.layers }))
 }
 
@@ -198,8 +204,8 @@ pub fn view(p: *const sys::CUDA_RESOURCE_VIEW_DESC) -> Result<Option<View>, Code
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_view(to: *mut sys::CUDA_RESOURCE_VIEW_DESC, v: &View) -> Result<(), Code> {
-    give(to.cast(), RawView { format: v.format, size: v.size, levels: v.levels, layers: v.layers, reserved: [0; 16] })
+pub fn give_view(to: OutPtr<sys::CUDA_RESOURCE_VIEW_DESC>, v: &View) -> Result<(), Code> {
+    to.cast().write(RawView { format: v.format, size: v.size, levels: v.levels, layers: v.layers, reserved: [0; 16] })
 }
 
 structs! { read
@@ -210,8 +216,8 @@ structs! { read
     CUDA_RESOURCE_VIEW_DESC as View = |p| view(p)?.ok_or(code::ERROR_INVALID_VALUE);
 }
 structs! { write
-    CUDA_ARRAY_DESCRIPTOR as Shape = |to, shape| give_shape(std::ptr::null_mut(), to, shape);
-    CUDA_ARRAY3D_DESCRIPTOR as Shape = |to, shape| give_shape(to, std::ptr::null_mut(), shape);
+    CUDA_ARRAY_DESCRIPTOR as Shape = |to, shape| give_shape(OutPtr::null(), to, shape);
+    CUDA_ARRAY3D_DESCRIPTOR as Shape = |to, shape| give_shape(to, OutPtr::null(), shape);
     CUDA_RESOURCE_DESC as Resource = give_resource;
     CUDA_TEXTURE_DESC as Sampling = give_sampling;
     CUDA_RESOURCE_VIEW_DESC as View = give_view;
@@ -237,14 +243,16 @@ mod tests {
             height: 4,
             pitchInBytes: 5,
         };
-        let r = resource(&raw const c).unwrap();
+        // SAFETY: the value is there.
+        let r = resource(unsafe { InPtr::new(&raw const c) }).unwrap();
         let rows =
             Resource { kind: 3, array: 0, address: 0x1234, format: 16, channels: 2, width: 3, height: 4, pitch: 5, flags: 7 };
         assert_eq!(r, rows);
         // SAFETY: as above.
         let mut back: sys::CUDA_RESOURCE_DESC = unsafe { std::mem::zeroed() };
-        give_resource(&raw mut back, &r).unwrap();
-        assert_eq!(resource(&raw const back), Ok(r));
+        give_resource(OutPtr::of(&mut back), &r).unwrap();
+        // SAFETY: as above.
+        assert_eq!(resource(unsafe { InPtr::new(&raw const back) }), Ok(r));
         let s = Sampling {
             address: [1, 2, 3],
             filter: 1,
@@ -256,15 +264,17 @@ mod tests {
             border: [9; 4],
         };
         let mut t = std::mem::MaybeUninit::<sys::CUDA_TEXTURE_DESC>::zeroed();
-        give_sampling(t.as_mut_ptr(), &s).unwrap();
-        assert_eq!(sampling(t.as_ptr()), Ok(s));
+        give_sampling(OutPtr::of_room(&mut t), &s).unwrap();
+        // SAFETY: as above.
+        assert_eq!(sampling(unsafe { InPtr::new(t.as_ptr()) }), Ok(s));
         // SAFETY: the enums written are values that they have.
         let t = unsafe { t.assume_init() };
         assert_eq!((t.maxAnisotropy, t.mipmapLevelBias, t.maxMipmapLevelClamp), (16, 1.0, 2.0));
         let v = View { format: 3, size: [1, 2, 3], levels: [4, 5], layers: [6, 7] };
         let mut w = std::mem::MaybeUninit::<sys::CUDA_RESOURCE_VIEW_DESC>::zeroed();
-        give_view(w.as_mut_ptr(), &v).unwrap();
-        assert_eq!(view(w.as_ptr()), Ok(Some(v)));
+        give_view(OutPtr::of_room(&mut w), &v).unwrap();
+        // SAFETY: as above.
+        assert_eq!(view(unsafe { InPtr::new(w.as_ptr()) }), Ok(Some(v)));
         // SAFETY: as above.
         let w = unsafe { w.assume_init() };
         assert_eq!((w.depth, w.lastMipmapLevel, w.firstLayer), (3, 5, 6));

@@ -6,7 +6,7 @@
 
 use super::{CUBEMAP, DEFERRED, LAYERED, Shape};
 use crate::code::{self, Code};
-use crate::pointer::{give, read};
+use crate::pointer::{InPtr, OutPtr, Plain};
 use crate::{sys, wire_struct};
 
 /// `CU_MEM_CREATE_USAGE_TILE_POOL`
@@ -155,6 +155,8 @@ pub struct MapInfo {
     reserved: [u32; 2],
 }
 const _: () = assert!(size_of::<MapInfo>() == size_of::<sys::CUarrayMapInfo>());
+// SAFETY: numbers.
+unsafe impl Plain for MapInfo {}
 
 /// `CUDA_ARRAY_SPARSE_PROPERTIES`
 #[repr(C)]
@@ -166,6 +168,8 @@ struct RawSparse {
     flags: u32,
     reserved: [u32; 4],
 }
+// SAFETY: numbers.
+unsafe impl Plain for RawSparse {}
 const _: () = assert!(size_of::<RawSparse>() == size_of::<sys::CUDA_ARRAY_SPARSE_PROPERTIES>());
 
 /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`
@@ -176,6 +180,8 @@ struct RawNeed {
     alignment: u64,
     reserved: [u32; 4],
 }
+// SAFETY: numbers.
+unsafe impl Plain for RawNeed {}
 const _: () = assert!(size_of::<RawNeed>() == size_of::<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>());
 
 impl MapInfo {
@@ -183,18 +189,17 @@ impl MapInfo {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null, an empty list, and entries that are invalid for any array.
-    pub fn list(p: *const sys::CUarrayMapInfo, count: u32) -> Result<Vec<MapInfo>, Code> {
+    pub fn list(p: InPtr<sys::CUarrayMapInfo>, count: u32) -> Result<Vec<MapInfo>, Code> {
         if p.is_null() || count == 0 {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let one = |i| {
-            let info = read(p.cast::<MapInfo>().wrapping_add(i as usize))?;
+        let one = |info: MapInfo| {
             let known = RESOURCES.contains(&info.kind) && matches!(info.operation, MAP | UNMAP) && info.memory_kind == 0;
             let memory = (info.operation == MAP) == (info.memory != 0);
             let plain = info.flags == 0 && info.reserved == [0; 2] && info.devices.is_power_of_two();
             if known && memory && plain { Ok(info) } else { Err(code::ERROR_INVALID_VALUE) }
         };
-        (0..count).map(one).collect()
+        p.cast::<MapInfo>().elements(count as usize)?.map(one).collect()
     }
 
     /// The array, and whether it is mipmapped.
@@ -301,8 +306,8 @@ impl MapInfo {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn sparse(p: *const sys::CUDA_ARRAY_SPARSE_PROPERTIES) -> Result<Layout, Code> {
-    let r = read(p.cast::<RawSparse>())?;
+pub fn sparse(p: InPtr<sys::CUDA_ARRAY_SPARSE_PROPERTIES>) -> Result<Layout, Code> {
+    let r = p.cast::<RawSparse>().read()?;
     Ok(Layout { tile: r.tile, tail_level: r.tail_level, tail_bytes: r.tail_bytes, flags: r.flags, ..Layout::default() })
 }
 
@@ -310,17 +315,17 @@ pub fn sparse(p: *const sys::CUDA_ARRAY_SPARSE_PROPERTIES) -> Result<Layout, Cod
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_sparse(to: *mut sys::CUDA_ARRAY_SPARSE_PROPERTIES, l: &Layout) -> Result<(), Code> {
+pub fn give_sparse(to: OutPtr<sys::CUDA_ARRAY_SPARSE_PROPERTIES>, l: &Layout) -> Result<(), Code> {
     let (tile, tail_level, tail_bytes, flags) = (l.tile, l.tail_level, l.tail_bytes, l.flags);
-    give(to.cast(), RawSparse { tile, tail_level, tail_bytes, flags, reserved: [0; 4] })
+    to.cast().write(RawSparse { tile, tail_level, tail_bytes, flags, reserved: [0; 4] })
 }
 
 /// Reads the memory requirements of an array.
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn need(p: *const sys::CUDA_ARRAY_MEMORY_REQUIREMENTS) -> Result<Layout, Code> {
-    let r = read(p.cast::<RawNeed>())?;
+pub fn need(p: InPtr<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>) -> Result<Layout, Code> {
+    let r = p.cast::<RawNeed>().read()?;
     Ok(Layout { bytes: r.bytes, alignment: r.alignment, ..Layout::default() })
 }
 
@@ -328,8 +333,8 @@ pub fn need(p: *const sys::CUDA_ARRAY_MEMORY_REQUIREMENTS) -> Result<Layout, Cod
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_need(to: *mut sys::CUDA_ARRAY_MEMORY_REQUIREMENTS, l: &Layout) -> Result<(), Code> {
-    give(to.cast(), RawNeed { bytes: l.bytes, alignment: l.alignment, reserved: [0; 4] })
+pub fn give_need(to: OutPtr<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, l: &Layout) -> Result<(), Code> {
+    to.cast().write(RawNeed { bytes: l.bytes, alignment: l.alignment, reserved: [0; 4] })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Makes a context.
     0x0206 local answer fn cuCtxCreate_v2(pctx: OutHandle<sys::CUcontext>, flags: Val<c_uint>, dev: DeviceArg) older;
     /// Makes a context.
-    0x0207 local irregular "its structure points to others" fn cuCtxCreate_v4(pctx: Raw<*mut sys::CUcontext>, ctxCreateParams: Raw<*mut sys::CUctxCreateParams>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>);
+    0x0207 local irregular "its structure points to others" fn cuCtxCreate_v4(pctx: Writes<sys::CUcontext>, ctxCreateParams: ReadsMut<sys::CUctxCreateParams>, flags: Raw<c_uint>, dev: Raw<sys::CUdevice>);
     /// Destroys a context.
     0x0208 local answer fn cuCtxDestroy_v2(ctx: HandleArg<sys::CUcontext>) [null(ctx, VALUE)];
     /// The context of the calling thread.
@@ -35,7 +35,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Unique number of a context.
     0x0210 local answer fn cuCtxGetId(ctx: HandleArg<sys::CUcontext>, ctxId: Out<c_ulonglong>) [null(ctxId, VALUE), start, context];
     /// API version of a context.
-    0x0211 local irregular "the context is checked before the output" fn cuCtxGetApiVersion(ctx: Raw<sys::CUcontext>, version: Raw<*mut c_uint>);
+    0x0211 local irregular "the context is checked before the output" fn cuCtxGetApiVersion(ctx: Raw<sys::CUcontext>, version: Writes<c_uint>);
     /// Waits for everything in the current context.
     0x0212 sync answer fn cuCtxSynchronize();
     /// Waits for everything in a context.
@@ -73,7 +73,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// Lines of the cache that were to stay are like all others again.
     0x0223 work wait fn cuCtxResetPersistingL2Cache();
     /// How many multiprocessors a context may use: all.
-    0x0224 local irregular "an opaque structure" fn cuCtxGetExecAffinity(pExecAffinity: Raw<*mut sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>) [start, context, null(pExecAffinity, VALUE)];
+    0x0224 local irregular "an opaque structure" fn cuCtxGetExecAffinity(pExecAffinity: Writes<sys::CUexecAffinityParam>, type_: RawEnum<sys::CUexecAffinityType>) [start, context, null(pExecAffinity, VALUE)];
     /// Makes a context; a share of the multiprocessors is not offered.
     0x0225 local answer fn cuCtxCreate_v3(pctx: OutHandle<sys::CUcontext>, paramsArray: HandleArg<*mut sys::CUexecAffinityParam>, numParams: Val<c_int>, flags: Val<c_uint>, dev: DeviceArg) older;
     /// Records an event behind everything in a context.
@@ -91,15 +91,15 @@ calls! { $ for_each_context_call context ContextCalls;
     /// The context that stands for a green one.
     0x022c local answer fn cuCtxFromGreenCtx(pContext: OutHandle<sys::CUcontext>, hCtx: HandleArg<sys::CUgreenCtx>) [null(pContext, VALUE), start, context, null(hCtx, CONTEXT)];
     /// The multiprocessors of a device.
-    0x022d local irregular "an opaque structure" fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [start, null(resource, VALUE)];
+    0x022d local irregular "an opaque structure" fn cuDeviceGetDevResource(device: Raw<sys::CUdevice>, resource: Writes<sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [start, null(resource, VALUE)];
     /// The multiprocessors of a context.
-    0x022e local irregular "an opaque structure" fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [null(resource, VALUE)];
+    0x022e local irregular "an opaque structure" fn cuCtxGetDevResource(hCtx: Raw<sys::CUcontext>, resource: Writes<sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [null(resource, VALUE)];
     /// The multiprocessors of a green context.
-    0x022f local irregular "an opaque structure" fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Raw<*mut sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [null(resource, VALUE)];
+    0x022f local irregular "an opaque structure" fn cuGreenCtxGetDevResource(hCtx: Raw<sys::CUgreenCtx>, resource: Writes<sys::CUdevResource>, type_: RawEnum<sys::CUdevResourceType>) [null(resource, VALUE)];
     /// Splits multiprocessors into groups.
-    0x0230 local irregular "an opaque structure" fn cuDevSmResourceSplitByCount(result: Raw<*mut sys::CUdevResource>, nbGroups: Raw<*mut c_uint>, input: Raw<*const sys::CUdevResource>, remaining: Raw<*mut sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>) [start, null(useFlags, VALUE)];
+    0x0230 local irregular "an opaque structure" fn cuDevSmResourceSplitByCount(result: Writes<sys::CUdevResource>, nbGroups: Updates<c_uint>, input: Reads<sys::CUdevResource>, remaining: Writes<sys::CUdevResource>, useFlags: Raw<c_uint>, minCount: Raw<c_uint>) [start, null(useFlags, VALUE)];
     /// Describes what a green context is to have.
-    0x0231 local irregular "an opaque structure" fn cuDevResourceGenerateDesc(phDesc: Raw<*mut sys::CUdevResourceDesc>, resources: Raw<*mut sys::CUdevResource>, nbResources: Raw<c_uint>) [null(phDesc, VALUE)];
+    0x0231 local irregular "an opaque structure" fn cuDevResourceGenerateDesc(phDesc: Writes<sys::CUdevResourceDesc>, resources: ReadsMut<sys::CUdevResource>, nbResources: Raw<c_uint>) [null(phDesc, VALUE)];
     /// Records an event behind everything in a green context.
     0x0232 work answer fn cuGreenCtxRecordEvent(hCtx: HandleArg<sys::CUgreenCtx>, hEvent: HandleArg<sys::CUevent>) [null(hCtx, CONTEXT)];
     /// Lets everything that comes later in a green context wait for an event.

@@ -5,7 +5,7 @@ calls! { $ for_each_device_call device DeviceCalls;
     /// Starts the driver.
     0x0101 local bare fn cuInit(Flags: Raw<c_uint>);
     /// Version of the driver that the job sees.
-    0x0102 local bare fn cuDriverGetVersion(driverVersion: Raw<*mut c_int>);
+    0x0102 local bare fn cuDriverGetVersion(driverVersion: Writes<c_int>);
     /// A device by its ordinal.
     0x0103 local answer fn cuDeviceGet(device: Out<sys::CUdevice>, ordinal: Val<c_int>) [start, null(device, VALUE)];
     /// Number of devices.
@@ -31,15 +31,15 @@ calls! { $ for_each_device_call device DeviceCalls;
     /// Properties of the link between two devices.
     0x010e local answer fn cuDeviceGetP2PAttribute(value: Out<c_int>, attrib: Enum<sys::CUdevice_P2PAttribute>, srcDevice: DeviceArg, dstDevice: DeviceArg) [start, null(value, VALUE)];
     /// Name of a result code.
-    0x010f local bare fn cuGetErrorName(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
+    0x010f local bare fn cuGetErrorName(error: RawEnum<sys::CUresult>, pStr: Writes<*const c_char>);
     /// Description of a result code.
-    0x0110 local bare fn cuGetErrorString(error: RawEnum<sys::CUresult>, pStr: Raw<*mut *const c_char>);
+    0x0110 local bare fn cuGetErrorString(error: RawEnum<sys::CUresult>, pStr: Writes<*const c_char>);
     /// Address of a driver function, version 1 of the call.
-    0x0111 local bare fn cuGetProcAddress(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>) older;
+    0x0111 local bare fn cuGetProcAddress(symbol: Reads<c_char>, pfn: Writes<*mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>) older;
     /// Address of a driver function.
-    0x0112 local bare fn cuGetProcAddress_v2(symbol: Raw<*const c_char>, pfn: Raw<*mut *mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>, symbolStatus: Raw<*mut sys::CUdriverProcAddressQueryResult>);
+    0x0112 local bare fn cuGetProcAddress_v2(symbol: Reads<c_char>, pfn: Writes<*mut c_void>, cudaVersion: Raw<c_int>, flags: Raw<sys::cuuint64_t>, symbolStatus: Writes<sys::CUdriverProcAddressQueryResult>);
     /// The private tables of NVIDIA's own libraries.
-    0x0113 local bare fn cuGetExportTable(ppExportTable: Raw<*mut *const c_void>, pExportTableId: Raw<*const sys::CUuuid>);
+    0x0113 local bare fn cuGetExportTable(ppExportTable: Writes<*const c_void>, pExportTableId: Reads<sys::CUuuid>);
     /// The pool that a device allocates from.
     0x0114 local answer fn cuDeviceGetMemPool(pool: OutHandle<sys::CUmemoryPool>, dev: Val<sys::CUdevice>);
     /// The pool that a device has from the start.
@@ -57,27 +57,27 @@ calls! { $ for_each_device_call device DeviceCalls;
     /// Some properties of a device, as the first versions of CUDA put them together.
     0x0121 local answer fn cuDeviceGetProperties(prop: Out<sys::CUdevprop>, dev: DeviceArg);
     /// A setting of dumps, of the current context: kept, and no dump is written.
-    0x0122 local bare fn cuCoredumpGetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    0x0122 local bare fn cuCoredumpGetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Writes<c_void>, size: Updates<usize>);
     /// A setting of dumps, of all contexts.
-    0x0123 local bare fn cuCoredumpGetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    0x0123 local bare fn cuCoredumpGetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Writes<c_void>, size: Updates<usize>);
     /// Sets how the current context would be dumped.
-    0x0124 local bare fn cuCoredumpSetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    0x0124 local bare fn cuCoredumpSetAttribute(attrib: RawEnum<sys::CUcoredumpSettings>, value: ReadsMut<c_void>, size: Updates<usize>);
     /// Sets how contexts would be dumped.
-    0x0125 local bare fn cuCoredumpSetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: Raw<*mut c_void>, size: Raw<*mut usize>);
+    0x0125 local bare fn cuCoredumpSetAttributeGlobal(attrib: RawEnum<sys::CUcoredumpSettings>, value: ReadsMut<c_void>, size: Updates<usize>);
     /// A function that would be told of errors: nothing is logged.
-    0x0126 local bare fn cuLogsRegisterCallback(callbackFunc: Raw<sys::CUlogsCallback>, userData: Raw<*mut c_void>, callback_out: Raw<*mut sys::CUlogsCallbackHandle>);
+    0x0126 local bare fn cuLogsRegisterCallback(callbackFunc: Raw<sys::CUlogsCallback>, userData: Raw<*mut c_void>, callback_out: Writes<sys::CUlogsCallbackHandle>);
     /// Takes such a function back.
     0x0127 local bare fn cuLogsUnregisterCallback(callback: Raw<sys::CUlogsCallbackHandle>);
     /// The end of the log, which is empty.
-    0x0128 local bare fn cuLogsCurrent(iterator_out: Raw<*mut sys::CUlogIterator>, flags: Raw<c_uint>);
+    0x0128 local bare fn cuLogsCurrent(iterator_out: Writes<sys::CUlogIterator>, flags: Raw<c_uint>);
     /// Writes the log, which is empty.
-    0x0129 local bare fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Raw<*const c_char>, flags: Raw<c_uint>);
+    0x0129 local bare fn cuLogsDumpToFile(iterator: Raw<*mut sys::CUlogIterator>, pathToFile: Reads<c_char>, flags: Raw<c_uint>);
     /// Writes the log, which is empty.
-    0x012a local bare fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Raw<*mut c_char>, size: Raw<*mut usize>, flags: Raw<c_uint>);
+    0x012a local bare fn cuLogsDumpToMemory(iterator: Raw<*mut sys::CUlogIterator>, buffer: Writes<c_char>, size: Updates<usize>, flags: Raw<c_uint>);
     /// What the link to the host can do at once: nothing, as the attribute says.
-    0x012b local irregular "an output array as long as an input says" fn cuDeviceGetHostAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>) [null(count, VALUE)];
+    0x012b local irregular "an output array as long as an input says" fn cuDeviceGetHostAtomicCapabilities(capabilities: Writes<c_uint>, operations: Reads<sys::CUatomicOperation>, count: Raw<c_uint>, dev: Raw<sys::CUdevice>) [null(count, VALUE)];
     /// What the link between two GPUs can do at once: nothing, as the attribute says.
-    0x012c local irregular "an output array as long as an input says" fn cuDeviceGetP2PAtomicCapabilities(capabilities: Raw<*mut c_uint>, operations: Raw<*const sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>) [start, null(count, VALUE)];
+    0x012c local irregular "an output array as long as an input says" fn cuDeviceGetP2PAtomicCapabilities(capabilities: Writes<c_uint>, operations: Reads<sys::CUatomicOperation>, count: Raw<c_uint>, srcDevice: Raw<sys::CUdevice>, dstDevice: Raw<sys::CUdevice>) [start, null(count, VALUE)];
     /// A function that would be told of the driver's memory budget: never called.
     0x012d local answer fn cuDeviceRegisterAsyncNotification(device: Val<sys::CUdevice>, callbackFunc: Val<sys::CUasyncCallback>, userData: HostAddress, callback: OutHandle<sys::CUasyncCallbackHandle>) [start, null(callbackFunc, VALUE)];
     /// Takes such a function back.

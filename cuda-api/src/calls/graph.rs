@@ -9,19 +9,19 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Begins a capture into a graph that exists.
     0x0803 local answer fn cuStreamBeginCaptureToGraph(hStream: HandleArg<sys::CUstream>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 4>, dependencyData: InSliceOpt<sys::CUgraphEdgeData, 4>, numDependencies: Len<usize>, mode: Enum<sys::CUstreamCaptureMode>) ptsz [null(hGraph, VALUE)];
     /// Ends a capture.
-    0x0804 local irregular "its output may be null in some captures only" fn cuStreamEndCapture(hStream: Raw<sys::CUstream>, phGraph: Raw<*mut sys::CUgraph>) ptsz;
+    0x0804 local irregular "its output may be null in some captures only" fn cuStreamEndCapture(hStream: Raw<sys::CUstream>, phGraph: Writes<sys::CUgraph>) ptsz;
     /// Whether a stream is being captured.
     0x0805 local answer fn cuStreamIsCapturing(hStream: HandleArg<sys::CUstream>, captureStatus: OutEnum<sys::CUstreamCaptureStatus>) ptsz [null(captureStatus, VALUE), start, context];
     /// State of a capture.
-    0x0806 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>) older ptsz [null(captureStatus_out, VALUE), start, context];
+    0x0806 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo(hStream: Raw<sys::CUstream>, captureStatus_out: Writes<sys::CUstreamCaptureStatus>, id_out: Writes<sys::cuuint64_t>) older ptsz [null(captureStatus_out, VALUE), start, context];
     /// State of a capture.
-    0x0807 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, numDependencies_out: Raw<*mut usize>) older ptsz [null(captureStatus_out, VALUE), start, context];
+    0x0807 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v2(hStream: Raw<sys::CUstream>, captureStatus_out: Writes<sys::CUstreamCaptureStatus>, id_out: Writes<sys::cuuint64_t>, graph_out: Writes<sys::CUgraph>, dependencies_out: Writes<*const sys::CUgraphNode>, numDependencies_out: Writes<usize>) older ptsz [null(captureStatus_out, VALUE), start, context];
     /// State of a capture.
-    0x0808 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Raw<*mut sys::CUstreamCaptureStatus>, id_out: Raw<*mut sys::cuuint64_t>, graph_out: Raw<*mut sys::CUgraph>, dependencies_out: Raw<*mut *const sys::CUgraphNode>, edgeData_out: Raw<*mut *const sys::CUgraphEdgeData>, numDependencies_out: Raw<*mut usize>) ptsz [null(captureStatus_out, VALUE), start, context];
+    0x0808 local irregular "outputs that are written only during a capture" fn cuStreamGetCaptureInfo_v3(hStream: Raw<sys::CUstream>, captureStatus_out: Writes<sys::CUstreamCaptureStatus>, id_out: Writes<sys::cuuint64_t>, graph_out: Writes<sys::CUgraph>, dependencies_out: Writes<*const sys::CUgraphNode>, edgeData_out: Writes<*const sys::CUgraphEdgeData>, numDependencies_out: Writes<usize>) ptsz [null(captureStatus_out, VALUE), start, context];
     /// Changes what the next captured node comes after.
-    0x0809 local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<usize>, flags: Raw<c_uint>) older ptsz;
+    0x0809 local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies(hStream: Raw<sys::CUstream>, dependencies: ReadsMut<sys::CUgraphNode>, numDependencies: Raw<usize>, flags: Raw<c_uint>) older ptsz;
     /// Changes what the next captured node comes after.
-    0x080a local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies_v2(hStream: Raw<sys::CUstream>, dependencies: Raw<*mut sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, flags: Raw<c_uint>) ptsz;
+    0x080a local irregular "its array may be one that the driver lent" fn cuStreamUpdateCaptureDependencies_v2(hStream: Raw<sys::CUstream>, dependencies: ReadsMut<sys::CUgraphNode>, dependencyData: Reads<sys::CUgraphEdgeData>, numDependencies: Raw<usize>, flags: Raw<c_uint>) ptsz;
     /// Capture mode of the calling thread.
     0x080b local answer fn cuThreadExchangeStreamCaptureMode(mode: InOut<sys::CUstreamCaptureMode>);
     /// Makes an empty graph.
@@ -55,29 +55,29 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Adds memory operations.
     0x081a local answer fn cuGraphAddBatchMemOpNode(phGraphNode: OutHandleOrNull<sys::CUgraphNode>, hGraph: HandleArg<sys::CUgraph>, dependencies: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>, nodeParams: In<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>) [null(hGraph, VALUE)];
     /// Adds a node of any kind.
-    0x081b local irregular "its structure is read and written in place" fn cuGraphAddNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>) older [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
+    0x081b local irregular "its structure is read and written in place" fn cuGraphAddNode(phGraphNode: Writes<sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Reads<sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Updates<sys::CUgraphNodeParams>) older [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
     /// Adds a node of any kind.
-    0x081c local irregular "its structure is read and written in place" fn cuGraphAddNode_v2(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, dependencyData: Raw<*const sys::CUgraphEdgeData>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUgraphNodeParams>) [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
+    0x081c local irregular "its structure is read and written in place" fn cuGraphAddNode_v2(phGraphNode: Writes<sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Reads<sys::CUgraphNode>, dependencyData: Reads<sys::CUgraphEdgeData>, numDependencies: Raw<usize>, nodeParams: Updates<sys::CUgraphNodeParams>) [null(phGraphNode, VALUE), start, null(hGraph, HANDLE)];
     /// Removes a node.
     0x081d local answer fn cuGraphDestroyNode(hNode: HandleArg<sys::CUgraphNode>);
     /// Kind of a node.
     0x081e local answer fn cuGraphNodeGetType(hNode: HandleArg<sys::CUgraphNode>, type_: OutEnum<sys::CUgraphNodeType>);
     /// The nodes of a graph.
-    0x081f local irregular "a list, or only its length if the list is null" fn cuGraphGetNodes(hGraph: Raw<sys::CUgraph>, nodes: Raw<*mut sys::CUgraphNode>, numNodes: Raw<*mut usize>);
+    0x081f local irregular "a list, or only its length if the list is null" fn cuGraphGetNodes(hGraph: Raw<sys::CUgraph>, nodes: Writes<sys::CUgraphNode>, numNodes: Updates<usize>);
     /// The nodes that wait for none.
-    0x0820 local irregular "a list, or only its length if the list is null" fn cuGraphGetRootNodes(hGraph: Raw<sys::CUgraph>, rootNodes: Raw<*mut sys::CUgraphNode>, numRootNodes: Raw<*mut usize>);
+    0x0820 local irregular "a list, or only its length if the list is null" fn cuGraphGetRootNodes(hGraph: Raw<sys::CUgraph>, rootNodes: Writes<sys::CUgraphNode>, numRootNodes: Updates<usize>);
     /// The edges of a graph.
-    0x0821 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, numEdges: Raw<*mut usize>) older;
+    0x0821 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges(hGraph: Raw<sys::CUgraph>, from: Writes<sys::CUgraphNode>, to: Writes<sys::CUgraphNode>, numEdges: Updates<usize>) older;
     /// The edges of a graph.
-    0x0822 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges_v2(hGraph: Raw<sys::CUgraph>, from: Raw<*mut sys::CUgraphNode>, to: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numEdges: Raw<*mut usize>);
+    0x0822 local irregular "a list, or only its length if the list is null" fn cuGraphGetEdges_v2(hGraph: Raw<sys::CUgraph>, from: Writes<sys::CUgraphNode>, to: Writes<sys::CUgraphNode>, edgeData: Writes<sys::CUgraphEdgeData>, numEdges: Updates<usize>);
     /// The nodes that a node waits for.
-    0x0823 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, numDependencies: Raw<*mut usize>) older;
+    0x0823 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies(hNode: Raw<sys::CUgraphNode>, dependencies: Writes<sys::CUgraphNode>, numDependencies: Updates<usize>) older;
     /// The nodes that a node waits for.
-    0x0824 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies_v2(hNode: Raw<sys::CUgraphNode>, dependencies: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependencies: Raw<*mut usize>);
+    0x0824 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependencies_v2(hNode: Raw<sys::CUgraphNode>, dependencies: Writes<sys::CUgraphNode>, edgeData: Writes<sys::CUgraphEdgeData>, numDependencies: Updates<usize>);
     /// The nodes that wait for a node.
-    0x0825 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, numDependentNodes: Raw<*mut usize>) older;
+    0x0825 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes(hNode: Raw<sys::CUgraphNode>, dependentNodes: Writes<sys::CUgraphNode>, numDependentNodes: Updates<usize>) older;
     /// The nodes that wait for a node.
-    0x0826 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes_v2(hNode: Raw<sys::CUgraphNode>, dependentNodes: Raw<*mut sys::CUgraphNode>, edgeData: Raw<*mut sys::CUgraphEdgeData>, numDependentNodes: Raw<*mut usize>);
+    0x0826 local irregular "a list, or only its length if the list is null" fn cuGraphNodeGetDependentNodes_v2(hNode: Raw<sys::CUgraphNode>, dependentNodes: Writes<sys::CUgraphNode>, edgeData: Writes<sys::CUgraphEdgeData>, numDependentNodes: Updates<usize>);
     /// Adds edges.
     0x0827 local answer fn cuGraphAddDependencies(hGraph: HandleArg<sys::CUgraph>, from: InSlice<sys::CUgraphNode, 3>, to: InSlice<sys::CUgraphNode, 3>, numDependencies: Len<usize>) older [null(hGraph, VALUE)];
     /// Adds edges.
@@ -127,13 +127,13 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Copies the attributes of a kernel node.
     0x083e local answer fn cuGraphKernelNodeCopyAttributes(dst: HandleArg<sys::CUgraphNode>, src: HandleArg<sys::CUgraphNode>);
     /// Makes an instance.
-    0x083f state irregular "outputs that are written when it fails" fn cuGraphInstantiate(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
+    0x083f state irregular "outputs that are written when it fails" fn cuGraphInstantiate(phGraphExec: Writes<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Writes<sys::CUgraphNode>, logBuffer: Writes<c_char>, bufferSize: Raw<usize>) older;
     /// Makes an instance.
-    0x0840 state irregular "outputs that are written when it fails" fn cuGraphInstantiate_v2(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Raw<*mut sys::CUgraphNode>, logBuffer: Raw<*mut c_char>, bufferSize: Raw<usize>) older;
+    0x0840 state irregular "outputs that are written when it fails" fn cuGraphInstantiate_v2(phGraphExec: Writes<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, phErrorNode: Writes<sys::CUgraphNode>, logBuffer: Writes<c_char>, bufferSize: Raw<usize>) older;
     /// Makes an instance.
     0x0841 state answer fn cuGraphInstantiateWithFlags(phGraphExec: OutHandle<sys::CUgraphExec>, hGraph: HandleArg<sys::CUgraph>, flags: Val<c_ulonglong>) [start, context];
     /// Makes an instance.
-    0x0842 state irregular "outputs that are written when it fails" fn cuGraphInstantiateWithParams(phGraphExec: Raw<*mut sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, instantiateParams: Raw<*mut sys::CUDA_GRAPH_INSTANTIATE_PARAMS>) ptsz [null(phGraphExec, VALUE), start, context];
+    0x0842 state irregular "outputs that are written when it fails" fn cuGraphInstantiateWithParams(phGraphExec: Writes<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, instantiateParams: Updates<sys::CUDA_GRAPH_INSTANTIATE_PARAMS>) ptsz [null(phGraphExec, VALUE), start, context];
     /// Flags of an instance.
     0x0843 local answer fn cuGraphExecGetFlags(hGraphExec: HandleArg<sys::CUgraphExec>, flags: Out<sys::cuuint64_t>);
     /// Changes a kernel of an instance.
@@ -161,9 +161,9 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Whether an instance runs a node.
     0x084f local answer fn cuGraphNodeGetEnabled(hGraphExec: HandleArg<sys::CUgraphExec>, hNode: HandleArg<sys::CUgraphNode>, isEnabled: Out<c_uint>) [null(hGraphExec, VALUE)];
     /// Makes an instance as a graph.
-    0x0850 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, hErrorNode_out: Raw<*mut sys::CUgraphNode>, updateResult_out: Raw<*mut u32>) older;
+    0x0850 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, hErrorNode_out: Writes<sys::CUgraphNode>, updateResult_out: Writes<u32>) older;
     /// Makes an instance as a graph.
-    0x0851 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate_v2(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, resultInfo: Raw<*mut sys::CUgraphExecUpdateResultInfo>);
+    0x0851 state irregular "outputs that are written when it fails" fn cuGraphExecUpdate_v2(hGraphExec: Raw<sys::CUgraphExec>, hGraph: Raw<sys::CUgraph>, resultInfo: Writes<sys::CUgraphExecUpdateResultInfo>);
     /// Prepares the next launch of an instance.
     0x0852 work answer fn cuGraphUpload(hGraphExec: HandleArg<sys::CUgraphExec>, hStream: HandleArg<sys::CUstream>) ptsz [start, context];
     /// Launches an instance.
@@ -183,7 +183,7 @@ calls! { $ for_each_graph_call graph GraphCalls;
     /// Writes a graph to a file.
     0x085a local answer fn cuGraphDebugDotPrint(hGraph: HandleArg<sys::CUgraph>, path: Str, flags: Val<c_uint>) [null(hGraph, VALUE)];
     /// Adds memory that the graph allocates.
-    0x085b memory irregular "its structure is read and written in place" fn cuGraphAddMemAllocNode(phGraphNode: Raw<*mut sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Raw<*const sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Raw<*mut sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
+    0x085b memory irregular "its structure is read and written in place" fn cuGraphAddMemAllocNode(phGraphNode: Writes<sys::CUgraphNode>, hGraph: Raw<sys::CUgraph>, dependencies: Reads<sys::CUgraphNode>, numDependencies: Raw<usize>, nodeParams: Updates<sys::CUDA_MEM_ALLOC_NODE_PARAMS>);
     /// Parameters of a node that allocates.
     0x085c local answer fn cuGraphMemAllocNodeGetParams(hNode: HandleArg<sys::CUgraphNode>, params_out: OutStruct<sys::CUDA_MEM_ALLOC_NODE_PARAMS>) [null(hNode, VALUE)];
     /// Adds a free of such memory.

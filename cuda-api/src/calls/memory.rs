@@ -3,9 +3,9 @@
 calls! { $ for_each_memory_call memory MemoryCalls;
 
     /// Allocates device memory.
-    0x0301 memory irregular "a capture is checked before its arguments" fn cuMemAlloc_v2(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>) [start, context];
+    0x0301 memory irregular "a capture is checked before its arguments" fn cuMemAlloc_v2(dptr: Writes<sys::CUdeviceptr>, bytesize: Raw<usize>) [start, context];
     /// Allocates rows of device memory.
-    0x0302 memory irregular "a capture is checked before its arguments" fn cuMemAllocPitch_v2(dptr: Raw<*mut sys::CUdeviceptr>, pPitch: Raw<*mut usize>, WidthInBytes: Raw<usize>, Height: Raw<usize>, ElementSizeBytes: Raw<c_uint>) [start, context];
+    0x0302 memory irregular "a capture is checked before its arguments" fn cuMemAllocPitch_v2(dptr: Writes<sys::CUdeviceptr>, pPitch: Writes<usize>, WidthInBytes: Raw<usize>, Height: Raw<usize>, ElementSizeBytes: Raw<c_uint>) [start, context];
     /// Frees device memory.
     0x0303 memory answer fn cuMemFree_v2(dptr: Address);
     /// Free and total memory of the device.
@@ -13,9 +13,9 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// The allocation around an address.
     0x0305 local answer fn cuMemGetAddressRange_v2(pbase: OutOpt<sys::CUdeviceptr>, psize: OutOpt<usize>, dptr: Address) [nothing(pbase, psize)];
     /// Allocates pinned host memory.
-    0x0306 local irregular "a capture is checked before its arguments" fn cuMemAllocHost_v2(pp: Raw<*mut *mut c_void>, bytesize: Raw<usize>) [start, context];
+    0x0306 local irregular "a capture is checked before its arguments" fn cuMemAllocHost_v2(pp: Writes<*mut c_void>, bytesize: Raw<usize>) [start, context];
     /// Allocates pinned host memory.
-    0x0307 local irregular "a capture is checked before its arguments" fn cuMemHostAlloc(pp: Raw<*mut *mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>) [start, context];
+    0x0307 local irregular "a capture is checked before its arguments" fn cuMemHostAlloc(pp: Writes<*mut c_void>, bytesize: Raw<usize>, Flags: Raw<c_uint>) [start, context];
     /// Frees pinned host memory.
     0x0308 local answer fn cuMemFreeHost(p: HostAddress);
     /// Device address of pinned host memory, where place and job share memory.
@@ -27,11 +27,11 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Unpins host memory.
     0x030c local answer fn cuMemHostUnregister(p: HostAddress) [start, null(p, VALUE)];
     /// A property of an address.
-    0x030d local irregular "the attribute determines the type of the value" fn cuPointerGetAttribute(data: Raw<*mut c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
+    0x030d local irregular "the attribute determines the type of the value" fn cuPointerGetAttribute(data: Writes<c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
     /// Properties of an address.
-    0x030e local irregular "the attribute determines the type of the value" fn cuPointerGetAttributes(numAttributes: Raw<c_uint>, attributes: Raw<*mut sys::CUpointer_attribute>, data: Raw<*mut *mut c_void>, ptr: Raw<sys::CUdeviceptr>);
+    0x030e local irregular "the attribute determines the type of the value" fn cuPointerGetAttributes(numAttributes: Raw<c_uint>, attributes: ReadsMut<sys::CUpointer_attribute>, data: ReadsMut<*mut c_void>, ptr: Raw<sys::CUdeviceptr>);
     /// Changes a property of an allocation.
-    0x030f local irregular "the attribute determines the type of the value" fn cuPointerSetAttribute(value: Raw<*const c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
+    0x030f local irregular "the attribute determines the type of the value" fn cuPointerSetAttribute(value: Reads<c_void>, attribute: RawEnum<sys::CUpointer_attribute>, ptr: Raw<sys::CUdeviceptr>);
     /// Copies between any two addresses.
     0x0310 work irregular "a copy: the bytes are the program's own" fn cuMemcpy(dst: Raw<sys::CUdeviceptr>, src: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>) ptds;
     /// Copies host bytes to the device.
@@ -49,15 +49,15 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Copies inside the device, in stream order.
     0x0317 work irregular "a copy: the bytes are the program's own" fn cuMemcpyDtoDAsync_v2(dstDevice: Raw<sys::CUdeviceptr>, srcDevice: Raw<sys::CUdeviceptr>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies a rectangle.
-    0x0318 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds [start, context];
+    0x0318 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2D_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>) ptds [start, context];
     /// Copies a rectangle of any pitch.
-    0x0319 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DUnaligned_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>) ptds [start, context];
+    0x0319 work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DUnaligned_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>) ptds [start, context];
     /// Copies a rectangle, in stream order.
-    0x031a work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY2D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x031a work irregular "a copy: the bytes are the program's own" fn cuMemcpy2DAsync_v2(pCopy: Reads<sys::CUDA_MEMCPY2D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Copies a box.
-    0x031b work irregular "a copy: the bytes are the program's own" fn cuMemcpy3D_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>) ptds [start, context];
+    0x031b work irregular "a copy: the bytes are the program's own" fn cuMemcpy3D_v2(pCopy: Reads<sys::CUDA_MEMCPY3D>) ptds [start, context];
     /// Copies a box, in stream order.
-    0x031c work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DAsync_v2(pCopy: Raw<*const sys::CUDA_MEMCPY3D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x031c work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DAsync_v2(pCopy: Reads<sys::CUDA_MEMCPY3D>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Fills with 8-bit values.
     0x031d work irregular "hot path: the fills are one operation" fn cuMemsetD8_v2(dstDevice: Raw<sys::CUdeviceptr>, uc: Raw<c_uchar>, N: Raw<usize>) ptds;
     /// Fills with 8-bit values, in stream order.
@@ -83,7 +83,7 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Fills a rectangle with 32-bit values, in stream order.
     0x0328 work irregular "hot path: the fills are one operation" fn cuMemsetD2D32Async(dstDevice: Raw<sys::CUdeviceptr>, dstPitch: Raw<usize>, ui: Raw<c_uint>, Width: Raw<usize>, Height: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Allocates managed memory, where place and job share memory.
-    0x0361 local irregular "a capture is checked before its arguments" fn cuMemAllocManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytesize: Raw<usize>, flags: Raw<c_uint>);
+    0x0361 local irregular "a capture is checked before its arguments" fn cuMemAllocManaged(dptr: Writes<sys::CUdeviceptr>, bytesize: Raw<usize>, flags: Raw<c_uint>);
     /// Advice on managed memory: checked, nothing else.
     0x0362 local answer fn cuMemAdvise(devPtr: Val<u64>, count: Val<usize>, advice: Enum<sys::CUmem_advise>, device: Val<c_int>) older;
     /// Advice on managed memory: checked, nothing else.
@@ -107,9 +107,9 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Gives unused memory of a pool back.
     0x0345 local answer fn cuMemPoolTrimTo(pool: HandleArg<sys::CUmemoryPool>, minBytesToKeep: Val<usize>);
     /// Changes a property of a pool.
-    0x0346 local irregular "the attribute determines the type of the value" fn cuMemPoolSetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: Raw<*mut c_void>);
+    0x0346 local irregular "the attribute determines the type of the value" fn cuMemPoolSetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: ReadsMut<c_void>);
     /// A property of a pool.
-    0x0347 local irregular "the attribute determines the type of the value" fn cuMemPoolGetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: Raw<*mut c_void>);
+    0x0347 local irregular "the attribute determines the type of the value" fn cuMemPoolGetAttribute(pool: Raw<sys::CUmemoryPool>, attr: RawEnum<sys::CUmemPool_attribute>, value: Writes<c_void>);
     /// Which devices may use a pool: its own.
     0x0348 local answer fn cuMemPoolSetAccess(pool: HandleArg<sys::CUmemoryPool>, map: InSlice<sys::CUmemAccessDesc, 2>, count: Len<usize>);
     /// Whether a device may use a pool.
@@ -143,27 +143,27 @@ calls! { $ for_each_memory_call memory MemoryCalls;
     /// Copies between devices, in stream order.
     0x0371 work irregular "a copy: the bytes are the program's own" fn cuMemcpyPeerAsync(dstDevice: Raw<sys::CUdeviceptr>, dstContext: Raw<sys::CUcontext>, srcDevice: Raw<sys::CUdeviceptr>, srcContext: Raw<sys::CUcontext>, ByteCount: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz;
     /// Copies a box between devices.
-    0x0372 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeer(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>) ptds [start, context];
+    0x0372 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeer(pCopy: Reads<sys::CUDA_MEMCPY3D_PEER>) ptds [start, context];
     /// Copies a box between devices, in stream order.
-    0x0373 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeerAsync(pCopy: Raw<*const sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz [start, context];
+    0x0373 work irregular "a copy: the bytes are the program's own" fn cuMemcpy3DPeerAsync(pCopy: Reads<sys::CUDA_MEMCPY3D_PEER>, hStream: Raw<sys::CUstream>) ptsz [start, context];
     /// Copies between any addresses, in stream order but in none among themselves.
-    0x0374 work irregular "arrays that index each other" fn cuMemcpyBatchAsync_v2(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz [null(dsts, VALUE), null(count, VALUE)];
+    0x0374 work irregular "arrays that index each other" fn cuMemcpyBatchAsync_v2(dsts: ReadsMut<sys::CUdeviceptr>, srcs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, attrs: ReadsMut<sys::CUmemcpyAttributes>, attrsIdxs: ReadsMut<usize>, numAttrs: Raw<usize>, hStream: Raw<sys::CUstream>) ptsz [null(dsts, VALUE), null(count, VALUE)];
     /// The form of CUDA 12.8.
-    0x0376 work irregular "arrays that index each other" fn cuMemcpyBatchAsync(dsts: Raw<*mut sys::CUdeviceptr>, srcs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, attrs: Raw<*mut sys::CUmemcpyAttributes>, attrsIdxs: Raw<*mut usize>, numAttrs: Raw<usize>, failIdx: Raw<*mut usize>, hStream: Raw<sys::CUstream>) older ptsz [null(dsts, VALUE), null(count, VALUE)];
+    0x0376 work irregular "arrays that index each other" fn cuMemcpyBatchAsync(dsts: ReadsMut<sys::CUdeviceptr>, srcs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, attrs: ReadsMut<sys::CUmemcpyAttributes>, attrsIdxs: ReadsMut<usize>, numAttrs: Raw<usize>, failIdx: Writes<usize>, hStream: Raw<sys::CUstream>) older ptsz [null(dsts, VALUE), null(count, VALUE)];
     /// Copies boxes of memory and arrays, in stream order but in none among themselves.
-    0x0375 work irregular "arrays that index each other" fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(numOps, VALUE)];
+    0x0375 work irregular "arrays that index each other" fn cuMemcpy3DBatchAsync_v2(numOps: Raw<usize>, opList: ReadsMut<sys::CUDA_MEMCPY3D_BATCH_OP>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(numOps, VALUE)];
     /// The form of CUDA 12.8.
-    0x0377 work irregular "arrays that index each other" fn cuMemcpy3DBatchAsync(numOps: Raw<usize>, opList: Raw<*mut sys::CUDA_MEMCPY3D_BATCH_OP>, failIdx: Raw<*mut usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) older ptsz [null(numOps, VALUE)];
+    0x0377 work irregular "arrays that index each other" fn cuMemcpy3DBatchAsync(numOps: Raw<usize>, opList: ReadsMut<sys::CUDA_MEMCPY3D_BATCH_OP>, failIdx: Writes<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) older ptsz [null(numOps, VALUE)];
     /// Moves managed memory ahead of its use: checked, and there is nothing to be done.
-    0x0378 local irregular "arrays that index each other" fn cuMemPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
+    0x0378 local irregular "arrays that index each other" fn cuMemPrefetchBatchAsync(dptrs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, prefetchLocs: ReadsMut<sys::CUmemLocation>, prefetchLocIdxs: ReadsMut<usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
     /// The contents of managed memory are not needed: checked, and they stay.
-    0x0379 local irregular "arrays that index each other" fn cuMemDiscardBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
+    0x0379 local irregular "arrays that index each other" fn cuMemDiscardBatchAsync(dptrs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
     /// As both: checked, and there is nothing to be done.
-    0x037a local irregular "arrays that index each other" fn cuMemDiscardAndPrefetchBatchAsync(dptrs: Raw<*mut sys::CUdeviceptr>, sizes: Raw<*mut usize>, count: Raw<usize>, prefetchLocs: Raw<*mut sys::CUmemLocation>, prefetchLocIdxs: Raw<*mut usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
+    0x037a local irregular "arrays that index each other" fn cuMemDiscardAndPrefetchBatchAsync(dptrs: ReadsMut<sys::CUdeviceptr>, sizes: ReadsMut<usize>, count: Raw<usize>, prefetchLocs: ReadsMut<sys::CUmemLocation>, prefetchLocIdxs: ReadsMut<usize>, numPrefetchLocs: Raw<usize>, flags: Raw<c_ulonglong>, hStream: Raw<sys::CUstream>) ptsz [null(dptrs, VALUE), null(count, VALUE)];
     /// What was advised of managed memory.
-    0x037b local irregular "the attribute determines the type of the value" fn cuMemRangeGetAttribute(data: Raw<*mut c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>) [start, context];
+    0x037b local irregular "the attribute determines the type of the value" fn cuMemRangeGetAttribute(data: Writes<c_void>, dataSize: Raw<usize>, attribute: RawEnum<sys::CUmem_range_attribute>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>) [start, context];
     /// Several answers of that kind.
-    0x037c local irregular "the attribute determines the type of the value" fn cuMemRangeGetAttributes(data: Raw<*mut *mut c_void>, dataSizes: Raw<*mut usize>, attributes: Raw<*mut sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>) [start, context];
+    0x037c local irregular "the attribute determines the type of the value" fn cuMemRangeGetAttributes(data: ReadsMut<*mut c_void>, dataSizes: ReadsMut<usize>, attributes: ReadsMut<sys::CUmem_range_attribute>, numAttributes: Raw<usize>, devPtr: Raw<sys::CUdeviceptr>, count: Raw<usize>) [start, context];
     /// As `cuMemHostRegister_v2`.
     0x037d local answer fn cuMemHostRegister(p: HostAddress, bytesize: Val<usize>, Flags: Val<c_uint>) older;
     /// As `cuIpcOpenMemHandle_v2`.

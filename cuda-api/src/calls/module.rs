@@ -3,13 +3,13 @@
 calls! { $ for_each_module_call module ModuleCalls;
 
     /// Loads a module from a file.
-    0x0501 state irregular "the file is read before its output is checked" fn cuModuleLoad(module: Raw<*mut sys::CUmodule>, fname: Raw<*const c_char>) [start, context];
+    0x0501 state irregular "the file is read before its output is checked" fn cuModuleLoad(module: Writes<sys::CUmodule>, fname: Reads<c_char>) [start, context];
     /// Loads a module.
-    0x0502 state irregular "an image whose size only its headers tell" fn cuModuleLoadData(module: Raw<*mut sys::CUmodule>, image: Raw<*const c_void>) [start, context];
+    0x0502 state irregular "an image whose size only its headers tell" fn cuModuleLoadData(module: Writes<sys::CUmodule>, image: Reads<c_void>) [start, context];
     /// Loads a module with options.
-    0x0503 state irregular "options are values of several types" fn cuModuleLoadDataEx(module: Raw<*mut sys::CUmodule>, image: Raw<*const c_void>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) [start, context];
+    0x0503 state irregular "options are values of several types" fn cuModuleLoadDataEx(module: Writes<sys::CUmodule>, image: Reads<c_void>, numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Updates<*mut c_void>) [start, context];
     /// Loads a module from a fat binary.
-    0x0504 state irregular "an image whose size only its headers tell" fn cuModuleLoadFatBinary(module: Raw<*mut sys::CUmodule>, fatCubin: Raw<*const c_void>) [start, context];
+    0x0504 state irregular "an image whose size only its headers tell" fn cuModuleLoadFatBinary(module: Writes<sys::CUmodule>, fatCubin: Reads<c_void>) [start, context];
     /// Unloads a module.
     0x0505 state wait fn cuModuleUnload(hmod: End<Module>) [start, null(hmod, HANDLE)];
     /// Whether code is loaded lazily.
@@ -21,11 +21,11 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// Number of kernels in a module.
     0x0509 query wait fn cuModuleGetFunctionCount(count: Out<c_uint>, mod_: Use<Module>) [null(count, VALUE), start, null(mod_, HANDLE)];
     /// Kernels of a module.
-    0x0525 state irregular "an output array as long as an input says" fn cuModuleEnumerateFunctions(functions: Raw<*mut sys::CUfunction>, numFunctions: Raw<c_uint>, mod_: Raw<sys::CUmodule>) [null(functions, VALUE), start, null(mod_, HANDLE)];
+    0x0525 state irregular "an output array as long as an input says" fn cuModuleEnumerateFunctions(functions: Writes<sys::CUfunction>, numFunctions: Raw<c_uint>, mod_: Raw<sys::CUmodule>) [null(functions, VALUE), start, null(mod_, HANDLE)];
     /// Loads a library.
-    0x050a state irregular "options are values of several types" fn cuLibraryLoadData(library: Raw<*mut sys::CUlibrary>, code: Raw<*const c_void>, jitOptions: Raw<*mut sys::CUjit_option>, jitOptionsValues: Raw<*mut *mut c_void>, numJitOptions: Raw<c_uint>, libraryOptions: Raw<*mut sys::CUlibraryOption>, libraryOptionValues: Raw<*mut *mut c_void>, numLibraryOptions: Raw<c_uint>) [null(library, VALUE)];
+    0x050a state irregular "options are values of several types" fn cuLibraryLoadData(library: Writes<sys::CUlibrary>, code: Reads<c_void>, jitOptions: ReadsMut<sys::CUjit_option>, jitOptionsValues: Updates<*mut c_void>, numJitOptions: Raw<c_uint>, libraryOptions: Raw<*mut sys::CUlibraryOption>, libraryOptionValues: Raw<*mut *mut c_void>, numLibraryOptions: Raw<c_uint>) [null(library, VALUE)];
     /// Loads a library from a file.
-    0x050b state irregular "options are values of several types" fn cuLibraryLoadFromFile(library: Raw<*mut sys::CUlibrary>, fileName: Raw<*const c_char>, jitOptions: Raw<*mut sys::CUjit_option>, jitOptionsValues: Raw<*mut *mut c_void>, numJitOptions: Raw<c_uint>, libraryOptions: Raw<*mut sys::CUlibraryOption>, libraryOptionValues: Raw<*mut *mut c_void>, numLibraryOptions: Raw<c_uint>) [null(library, VALUE), null(fileName, VALUE)];
+    0x050b state irregular "options are values of several types" fn cuLibraryLoadFromFile(library: Writes<sys::CUlibrary>, fileName: Reads<c_char>, jitOptions: ReadsMut<sys::CUjit_option>, jitOptionsValues: Updates<*mut c_void>, numJitOptions: Raw<c_uint>, libraryOptions: Raw<*mut sys::CUlibraryOption>, libraryOptionValues: Raw<*mut *mut c_void>, numLibraryOptions: Raw<c_uint>) [null(library, VALUE), null(fileName, VALUE)];
     /// Unloads a library.
     0x050c state wait fn cuLibraryUnload(library: End<Library>) [null(library, HANDLE)];
     /// A kernel by name.
@@ -37,7 +37,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// Number of kernels in a library.
     0x0510 query wait fn cuLibraryGetKernelCount(count: Out<c_uint>, lib: Use<Library>) [null(count, VALUE), start, null(lib, HANDLE)];
     /// Kernels of a library.
-    0x0526 state irregular "an output array as long as an input says" fn cuLibraryEnumerateKernels(kernels: Raw<*mut sys::CUkernel>, numKernels: Raw<c_uint>, lib: Raw<sys::CUlibrary>) [null(kernels, VALUE), start, null(lib, HANDLE)];
+    0x0526 state irregular "an output array as long as an input says" fn cuLibraryEnumerateKernels(kernels: Writes<sys::CUkernel>, numKernels: Raw<c_uint>, lib: Raw<sys::CUlibrary>) [null(kernels, VALUE), start, null(lib, HANDLE)];
     /// The function of a kernel in the current context.
     0x0511 state wait fn cuKernelGetFunction(pFunc: New<Function>, kernel: Use<Kernel>) [null(pFunc, VALUE), start, null(kernel, HANDLE)];
     /// The library of a kernel.
@@ -69,13 +69,13 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// Puts the code of a function on the device.
     0x051f state wait fn cuFuncLoad(function: Use<Function>) [null(function, HANDLE)];
     /// Begins to link code.
-    0x0520 local irregular "options are values of several types" fn cuLinkCreate_v2(numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>, stateOut: Raw<*mut sys::CUlinkState>);
+    0x0520 local irregular "options are values of several types" fn cuLinkCreate_v2(numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Kept<Updates<*mut c_void>>, stateOut: Writes<sys::CUlinkState>);
     /// Adds a part in memory to a link.
-    0x0521 query irregular "options are values of several types" fn cuLinkAddData_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) [null(state, HANDLE)];
+    0x0521 query irregular "options are values of several types" fn cuLinkAddData_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: ReadsMut<c_void>, size: Raw<usize>, name: Reads<c_char>, numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Updates<*mut c_void>) [null(state, HANDLE)];
     /// Adds a part in a file to a link.
-    0x0522 query irregular "options are values of several types" fn cuLinkAddFile_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) [null(state, HANDLE)];
+    0x0522 query irregular "options are values of several types" fn cuLinkAddFile_v2(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Reads<c_char>, numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Updates<*mut c_void>) [null(state, HANDLE)];
     /// Links the parts; the image belongs to the link.
-    0x0523 query irregular "the output belongs to the link" fn cuLinkComplete(state: Raw<sys::CUlinkState>, cubinOut: Raw<*mut *mut c_void>, sizeOut: Raw<*mut usize>) [null(state, HANDLE)];
+    0x0523 query irregular "the output belongs to the link" fn cuLinkComplete(state: Raw<sys::CUlinkState>, cubinOut: Writes<*mut c_void>, sizeOut: Writes<usize>) [null(state, HANDLE)];
     /// Ends a link.
     0x0524 local answer fn cuLinkDestroy(state: HandleArg<sys::CUlinkState>) [null(state, HANDLE)];
     /// Changes the width of the banks of shared memory for a function, where it can be changed.
@@ -83,13 +83,13 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// A function that host and GPU call by one address: there are none.
     0x0528 local answer fn cuLibraryGetUnifiedFunction(fptr: OutHandle<*mut c_void>, library: Use<Library>, symbol: Str) [start, null(fptr, VALUE), null(library, HANDLE)];
     /// As `cuLinkCreate_v2`.
-    0x0529 local irregular "options are values of several types" fn cuLinkCreate(numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>, stateOut: Raw<*mut sys::CUlinkState>) older;
+    0x0529 local irregular "options are values of several types" fn cuLinkCreate(numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Kept<Updates<*mut c_void>>, stateOut: Writes<sys::CUlinkState>) older;
     /// As `cuLinkAddData_v2`.
-    0x052a query irregular "options are values of several types" fn cuLinkAddData(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: Raw<*mut c_void>, size: Raw<usize>, name: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older [null(state, HANDLE)];
+    0x052a query irregular "options are values of several types" fn cuLinkAddData(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, data: ReadsMut<c_void>, size: Raw<usize>, name: Reads<c_char>, numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Updates<*mut c_void>) older [null(state, HANDLE)];
     /// As `cuLinkAddFile_v2`.
-    0x052b query irregular "options are values of several types" fn cuLinkAddFile(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Raw<*const c_char>, numOptions: Raw<c_uint>, options: Raw<*mut sys::CUjit_option>, optionValues: Raw<*mut *mut c_void>) older [null(state, HANDLE)];
+    0x052b query irregular "options are values of several types" fn cuLinkAddFile(state: Raw<sys::CUlinkState>, type_: RawEnum<sys::CUjitInputType>, path: Reads<c_char>, numOptions: Raw<c_uint>, options: ReadsMut<sys::CUjit_option>, optionValues: Updates<*mut c_void>) older [null(state, HANDLE)];
     /// A managed variable by name.
-    0x052c local irregular "one of two outputs may be null" fn cuLibraryGetManaged(dptr: Raw<*mut sys::CUdeviceptr>, bytes: Raw<*mut usize>, library: Raw<sys::CUlibrary>, name: Raw<*const c_char>) [null(library, VALUE)];
+    0x052c local irregular "one of two outputs may be null" fn cuLibraryGetManaged(dptr: Writes<sys::CUdeviceptr>, bytes: Writes<usize>, library: Raw<sys::CUlibrary>, name: Reads<c_char>) [null(library, VALUE)];
     /// A texture reference by name.
     0x052d state wait fn cuModuleGetTexRef(pTexRef: New<TextureRef>, hmod: Use<Module>, name: Str) [start, null(hmod, HANDLE)];
     /// A surface reference by name.

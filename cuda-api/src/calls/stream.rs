@@ -23,9 +23,9 @@ calls! { $ for_each_stream_call stream StreamCalls;
     /// Context of a stream, and its green context.
     0x044a local answer fn cuStreamGetCtx_v2(hStream: HandleArg<sys::CUstream>, pCtx: OutHandle<sys::CUcontext>, pGreenCtx: OutHandle<sys::CUgreenCtx>) ptsz [null(pCtx, VALUE), start, context];
     /// How the work of a stream is carried out.
-    0x044b state irregular "the attribute determines the type of the value" fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Raw<*const sys::CUstreamAttrValue>) ptsz;
+    0x044b state irregular "the attribute determines the type of the value" fn cuStreamSetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value: Reads<sys::CUstreamAttrValue>) ptsz;
     /// How the work of a stream is carried out.
-    0x044c local irregular "the attribute determines the type of the value" fn cuStreamGetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value_out: Raw<*mut sys::CUstreamAttrValue>) ptsz;
+    0x044c local irregular "the attribute determines the type of the value" fn cuStreamGetAttribute(hStream: Raw<sys::CUstream>, attr: RawEnum<sys::CUstreamAttrID>, value_out: Writes<sys::CUstreamAttrValue>) ptsz;
     /// Gives a stream the attributes of another one.
     0x044d state answer fn cuStreamCopyAttributes(dst: HandleArg<sys::CUstream>, src: HandleArg<sys::CUstream>) ptsz;
     /// Device of a stream.
@@ -61,7 +61,7 @@ calls! { $ for_each_stream_call stream StreamCalls;
     /// Writes a word of memory in stream order.
     0x0443 work irregular "hot path: one operation of a batch" fn cuStreamWriteValue64_v2(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) ptsz;
     /// Waits and writes of words of memory in stream order.
-    0x0444 work irregular "an array whose elements are unions" fn cuStreamBatchMemOp_v2(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) ptsz [start, context];
+    0x0444 work irregular "an array whose elements are unions" fn cuStreamBatchMemOp_v2(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: ReadsMut<sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) ptsz [start, context];
     /// Makes a stream wait until a word of memory fulfils a condition.
     0x0445 work irregular "hot path: one operation of a batch" fn cuStreamWaitValue32(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint32_t>, flags: Raw<c_uint>) older ptsz;
     /// Makes a stream wait until a word of memory fulfils a condition.
@@ -71,7 +71,7 @@ calls! { $ for_each_stream_call stream StreamCalls;
     /// Writes a word of memory in stream order.
     0x0448 work irregular "hot path: one operation of a batch" fn cuStreamWriteValue64(stream: Raw<sys::CUstream>, addr: Raw<sys::CUdeviceptr>, value: Raw<sys::cuuint64_t>, flags: Raw<c_uint>) older ptsz;
     /// Waits and writes of words of memory in stream order.
-    0x0449 work irregular "an array whose elements are unions" fn cuStreamBatchMemOp(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: Raw<*mut sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) older ptsz [start, context];
+    0x0449 work irregular "an array whose elements are unions" fn cuStreamBatchMemOp(stream: Raw<sys::CUstream>, count: Raw<c_uint>, paramArray: ReadsMut<sys::CUstreamBatchMemOpParams>, flags: Raw<c_uint>) older ptsz [start, context];
     /// The part of a GPU that a stream is bound to: none.
     0x044f local answer fn cuStreamGetGreenCtx(hStream: HandleArg<sys::CUstream>, phCtx: OutHandle<sys::CUgreenCtx>) [null(phCtx, VALUE), start, context];
     /// As `cuStreamDestroy_v2`.

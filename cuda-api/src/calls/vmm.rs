@@ -15,7 +15,7 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     /// Unmaps.
     0x0706 memory answer fn cuMemUnmap(ptr: Address, size: Val<usize>);
     /// Makes a mapping accessible.
-    0x0707 memory irregular "its array is checked for its length before it is read" fn cuMemSetAccess(ptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, desc: Raw<*const sys::CUmemAccessDesc>, count: Raw<usize>);
+    0x0707 memory irregular "its array is checked for its length before it is read" fn cuMemSetAccess(ptr: Raw<sys::CUdeviceptr>, size: Raw<usize>, desc: Reads<sys::CUmemAccessDesc>, count: Raw<usize>);
     /// Granularity of physical memory.
     0x0708 local answer fn cuMemGetAllocationGranularity(granularity: Out<usize>, prop: In<sys::CUmemAllocationProp>, option: Enum<sys::CUmemAllocationGranularity_flags>);
     /// A descriptor for physical memory.
@@ -29,11 +29,11 @@ calls! { $ for_each_vmm_call vmm VmmCalls;
     /// The handle of what is mapped at an address, once more.
     0x070e local answer fn cuMemRetainAllocationHandle(handle: OutHandle<sys::CUmemGenericAllocationHandle>, addr: HostAddress);
     /// Maps and unmaps tiles of sparse arrays, and arrays that are mapped later, in stream order.
-    0x070f state irregular "an array whose elements are unions" fn cuMemMapArrayAsync(mapInfoList: Raw<*mut sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz [null(count, VALUE)];
+    0x070f state irregular "an array whose elements are unions" fn cuMemMapArrayAsync(mapInfoList: ReadsMut<sys::CUarrayMapInfo>, count: Raw<c_uint>, hStream: Raw<sys::CUstream>) ptsz [null(count, VALUE)];
     /// Memory that a job has exported by a descriptor; memory of graphics or of other drivers is refused.
-    0x0710 local irregular "a structure with a union of handles" fn cuImportExternalMemory(extMem_out: Raw<*mut sys::CUexternalMemory>, memHandleDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) [start, context, null(extMem_out, VALUE), null(memHandleDesc, VALUE)];
+    0x0710 local irregular "a structure with a union of handles" fn cuImportExternalMemory(extMem_out: Writes<sys::CUexternalMemory>, memHandleDesc: Reads<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) [start, context, null(extMem_out, VALUE), null(memHandleDesc, VALUE)];
     /// Maps such memory as a buffer.
-    0x0711 memory irregular "the handle is checked before the context" fn cuExternalMemoryGetMappedBuffer(devPtr: Raw<*mut sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Raw<*const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>) [start, null(extMem, VALUE)];
+    0x0711 memory irregular "the handle is checked before the context" fn cuExternalMemoryGetMappedBuffer(devPtr: Writes<sys::CUdeviceptr>, extMem: Raw<sys::CUexternalMemory>, bufferDesc: Reads<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>) [start, null(extMem, VALUE)];
     /// Gives such memory back; buffers keep it.
     0x0712 local answer fn cuDestroyExternalMemory(extMem: HandleArg<sys::CUexternalMemory>) [start, null(extMem, VALUE)];
 }

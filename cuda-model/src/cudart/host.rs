@@ -1,6 +1,7 @@
 //! The library that provides the tables, and how their slots answer.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::InPtr;
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -30,7 +31,7 @@ pub trait Host: Sync {
     /// Handle of a device's primary context, without retaining or activating it.
     fn primary_context(&self, ordinal: i32) -> Result<usize, Code>;
     /// Loads a module from a fat binary, given by its wrapper or by its header, into the current context.
-    fn load_fatbin(&self, wrapper_or_header: *const c_void) -> Result<usize, Code>;
+    fn load_fatbin(&self, wrapper_or_header: InPtr<c_void>) -> Result<usize, Code>;
     /// Functions of a module, in its order, with names that live as long as the module.
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code>;
     /// Reports the request of an unknown table, for a log.

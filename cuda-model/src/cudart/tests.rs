@@ -28,8 +28,8 @@ impl Host for TestHost {
             _ => Err(code::ERROR_INVALID_DEVICE),
         }
     }
-    fn load_fatbin(&self, image: *const c_void) -> Result<usize, Code> {
-        Ok(image.addr() + 1)
+    fn load_fatbin(&self, image: InPtr<c_void>) -> Result<usize, Code> {
+        Ok(image.as_ptr().addr() + 1)
     }
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {
         match module {

@@ -83,7 +83,7 @@ pub(super) fn size(start: u64, pitch: u64, width: u64, rows: u64) -> Result<u64,
 }
 
 /// A two-dimensional copy without its ends.
-fn rectangle(width: u64, rows: u64) -> sys::CUDA_MEMCPY2D {
+pub(super) fn rectangle(width: u64, rows: u64) -> sys::CUDA_MEMCPY2D {
     sys::CUDA_MEMCPY2D {
         srcXInBytes: 0,
         srcY: 0,

@@ -5,10 +5,13 @@
 
 use super::{Executor, copies};
 use crate::bulk::{self, Bulk};
+use crate::host_rows::HostRows;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::launch_args::KernelParams;
 use cuda_api::ops::{CopyDevice, EventRecord, Fill, Launch, StreamWaitEvent, id};
+use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
 
@@ -95,15 +98,11 @@ impl Executor {
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
-    ///
-    /// # Safety
-    /// The host's end is memory that the program keeps valid during the call.
-    pub unsafe fn copy_bulk(&self, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
+    pub fn copy_bulk(&self, copy: &Bulk, threads: Option<usize>) -> Result<bool, Code> {
         self.make_current()?;
         // The lock is not held during the copy, which may wait for another thread's action.
         let pools = self.life().pools.clone();
-        // SAFETY: as the caller says.
-        let made = unsafe { bulk::copy(&self.gpu, &pools, copy, threads) };
+        let made = bulk::copy(&self.gpu, &pools, copy, threads);
         let waited = made == Ok(true) && (copy.wait || !copy.to_device);
         if made.is_err_and(code::is_sticky) || waited && self.prints() {
             // The driver shows what device code has printed, and why it has failed, in the calls that wait.
@@ -113,24 +112,71 @@ impl Executor {
         made
     }
 
-    /// Launches with the program's own parameters; `attached` are its attributes.
+    /// Copies rows of the program's memory to rows of the device, whose beginnings are `pitch` bytes apart, in the order of a stream of
+    /// the driver.
     ///
     /// # Errors
     /// As [`Executor::carry_out`].
+    #[inline]
+    pub fn copy_rows_in(&self, (to, pitch): (u64, u64), from: &HostRows, stream: u64) -> Result<(), Code> {
+        self.make_current()?;
+        if from.is_one() {
+            // SAFETY: the rows stay valid until the copy is complete.
+            return unsafe { self.gpu.copy_in(to, from.address() as *const u8, from.width(), stream) };
+        }
+        let mut c = copies::rectangle(from.width(), from.rows());
+        c.srcMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+        (c.srcHost, c.srcPitch) = (from.address() as *const c_void, from.pitch() as usize);
+        (c.dstDevice, c.dstPitch) = (to, pitch as usize);
+        // SAFETY: as above.
+        unsafe { self.gpu.copy_2d(&c, stream) }
+    }
+
+    /// Copies rows of the device to rows of the program's memory, likewise.
     ///
-    /// # Safety
-    /// `params` is what the program passes for the parameters of this function; its attributes are complete.
-    pub unsafe fn launch_with(&self, head: &Launch, attached: &[u8], params: *mut *mut c_void) -> Result<(), Code> {
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    #[inline]
+    pub fn copy_rows_out(&self, to: &HostRows, (from, pitch): (u64, u64), stream: u64) -> Result<(), Code> {
+        self.make_current()?;
+        if to.is_one() {
+            // SAFETY: the rows stay valid until the copy is complete.
+            return unsafe { self.gpu.copy_out(to.address() as *mut u8, from, to.width(), stream) };
+        }
+        let mut c = copies::rectangle(to.width(), to.rows());
+        c.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
+        (c.dstHost, c.dstPitch) = (to.address() as *mut c_void, to.pitch() as usize);
+        (c.srcDevice, c.srcPitch) = (from, pitch as usize);
+        // SAFETY: as above.
+        unsafe { self.gpu.copy_2d(&c, stream) }
+    }
+
+    /// Copies one row between the program's memory and the device by the driver's functions that wait for the copy. The context is
+    /// current ([`Executor::make_current`]).
+    ///
+    /// # Errors
+    /// The driver's error.
+    #[inline]
+    pub fn copy_row_now(&self, device: u64, host: &HostRows, to_device: bool) -> Result<(), Code> {
+        // SAFETY: the row stays valid until the copy is complete.
+        unsafe { self.gpu.copy_now(device, host.address(), host.width(), to_device) }
+    }
+
+    /// Launches with the program's own parameters, which it has passed for this function; `attached` are its attributes.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    pub fn launch_with(&self, head: &Launch, attached: &[u8], params: KernelParams) -> Result<(), Code> {
         self.make_current()?;
         let function = self.callable(head.function)?;
         self.launches(head.function);
         let stream = stage_stream(head.stream, &self.bindings)?;
         if head.attributes == 0 && !head.cooperative {
-            // SAFETY: as the caller says.
-            return unsafe { self.gpu.launch_with(function, head.grid, head.block, head.shared, stream, params) };
+            // SAFETY: what the program has passed for this function.
+            return unsafe { self.gpu.launch_with(function, head.grid, head.block, head.shared, stream, params.as_ptr()) };
         }
         let mut list = copies::attributes(self, head, attached)?;
-        // SAFETY: as the caller says.
-        unsafe { self.gpu.launch_ex_with(&copies::config(head, stream, &mut list), function, params) }
+        // SAFETY: as above; the attributes are in the list.
+        unsafe { self.gpu.launch_ex_with(&copies::config(head, stream, &mut list), function, params.as_ptr()) }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Code, Gpu, checked, code, sys};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::ATTRIBUTE_BYTES;
+use cuda_api::pointer::OutPtr;
 use cuda_api::work::{Conditional, Copy3, Edge, Fill, Kernel};
 
 /// Words of a `CUgraphNodeParams`: type and three reserved half words, the union, a reserved word.
@@ -51,9 +52,8 @@ impl NodeParams {
     pub(crate) fn copy(c: &Copy3, context: u64) -> NodeParams {
         let mut p = NodeParams::new(1);
         p.put(1, &[context]);
-        let to = p.words[UNION + 2..].as_mut_ptr().cast();
         // Cannot fail: the pointer is not null.
-        let _ = cuda_api::copy::give_copy_3d(to, c);
+        let _ = cuda_api::copy::give_copy_3d(OutPtr::of_list(&mut p.words[UNION + 2..]).untyped().typed(), c);
         p
     }
 

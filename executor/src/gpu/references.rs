@@ -2,6 +2,7 @@
 
 use super::{Code, Gpu, checked, code, sys};
 use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Shape, give_shape};
+use cuda_api::pointer::OutPtr;
 use cuda_api::reference::Setting;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -52,7 +53,7 @@ impl Gpu {
                 let shape =
                     Shape { width: r.width, height: r.height, format: r.format, channels: r.channels, ..Shape::default() };
                 let mut what = MaybeUninit::<sys::CUDA_ARRAY_DESCRIPTOR>::uninit();
-                give_shape(std::ptr::null_mut(), what.as_mut_ptr(), &shape)?;
+                give_shape(OutPtr::null(), OutPtr::of_room(&mut what), &shape)?;
                 call!(self.array.cuTexRefSetAddress2D_v3(t, what.as_ptr(), r.address, r.pitch as usize))?;
             }
             _ => return Err(code::ERROR_INVALID_VALUE),

@@ -44,7 +44,11 @@ macro_rules! with_precedence {
 /// What a function does, by how its row is executed.
 macro_rules! body {
     (bare $family:ident $name:ident $per_thread:literal ($($p:ident : $kind:ty),* $(,)?)) => {
-        outermost(stringify!($name), || bodies::$name($($p),*))
+        outermost(stringify!($name), || {
+            let _call = DuringCall;
+            // SAFETY: the program's own arguments.
+            bodies::$name($(unsafe { <$kind as Receive<'_>>::receive($p, &_call) }),*)
+        })
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
         with_precedence!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
@@ -61,7 +65,10 @@ macro_rules! body {
     }};
     (send stream cuEventCreate $per_thread:literal ($to:ident : $new:ty, $flags:ident : $value:ty)) => {
         with_precedence!(cuEventCreate ($to : $new, $flags : $value) guard("cuEventCreate", $per_thread, |cx| {
-            if spare_events::make_again(cx, $to, $flags)? {
+            let call = DuringCall;
+            // SAFETY: the program's own argument.
+            let to = unsafe { <Writes<sys::CUevent> as Receive<'_>>::receive($to, &call) };
+            if spare_events::make_again(cx, to, $flags)? {
                 return Ok(());
             }
             row! { cx stream cuEventCreate ($to : $new, $flags : $value) }
@@ -82,9 +89,11 @@ macro_rules! body {
 
 /// Passes the program's arguments to the function of an irregular row.
 macro_rules! irregular {
-    ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
-        bodies::$name($cx, $($p),*)
-    };
+    ($cx:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {{
+        let call = DuringCall;
+        // SAFETY: the program's own arguments.
+        bodies::$name($cx, $(unsafe { <$kind as Receive<'_>>::receive($p, &call) }),*)
+    }};
 }
 
 /// Carries out a row with the program's arguments.

@@ -3,6 +3,7 @@
 use crate::base::encoding::hex;
 use crate::job;
 use crate::job::contexts::{current, primary};
+use cuda_api::pointer::InPtr;
 
 /// Functions that NVIDIA's libraries use through the private tables.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl cuda_model::cudart::Host for PrivateTables {
         Ok(primary(job::get()?.device(ordinal)?.index) as usize)
     }
 
-    fn load_fatbin(&self, image: *const std::ffi::c_void) -> Result<usize, i32> {
+    fn load_fatbin(&self, image: InPtr<std::ffi::c_void>) -> Result<usize, i32> {
         crate::calls::module::load_for_runtime(image)
     }
 

@@ -2,7 +2,6 @@
 
 use crate::abi::start;
 use crate::base::config::{self, ConfigError};
-use crate::base::pointer::write_out;
 use crate::base::{coverage, log, output};
 use crate::calls::host_function;
 use crate::job::{self, Device, Job};
@@ -12,6 +11,7 @@ use crate::thread::{self, here};
 use crate::{children, control, gate, internal_error, moves};
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::OutPtr;
 use std::ffi::c_int;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -148,6 +148,6 @@ pub(crate) fn driver_version() -> i32 {
 }
 
 /// `cuDriverGetVersion` works before `cuInit` (docs/driver-facts.md 1.7), so it does not enter.
-pub(crate) fn get_version(to: *mut c_int) -> Result<(), Code> {
-    write_out(to, driver_version())
+pub(crate) fn get_version(to: OutPtr<c_int>) -> Result<(), Code> {
+    to.write(driver_version())
 }

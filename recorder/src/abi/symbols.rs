@@ -3,12 +3,12 @@
 use crate::abi::private_tables::PrivateTables;
 use crate::abi::{exports, start};
 use crate::base::log;
-use crate::base::pointer::write_out;
 use crate::calls::device;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_api::versions::{Lookup, resolve};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Once;
 
 pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
@@ -19,27 +19,26 @@ pub(crate) fn cuInit(flags: c_uint) -> Result<(), Code> {
     start::start()
 }
 
-pub(crate) fn cuDriverGetVersion(to: *mut c_int) -> Result<(), Code> {
+pub(crate) fn cuDriverGetVersion(to: OutPtr<c_int>) -> Result<(), Code> {
     log::runtime_has_started();
     start::get_version(to)
 }
 
-pub(crate) fn cuGetErrorName(error: u32, to: *mut *const c_char) -> Result<(), Code> {
+pub(crate) fn cuGetErrorName(error: u32, to: OutPtr<*const c_char>) -> Result<(), Code> {
     device::error_text(error, to, false)
 }
 
-pub(crate) fn cuGetErrorString(error: u32, to: *mut *const c_char) -> Result<(), Code> {
+pub(crate) fn cuGetErrorString(error: u32, to: OutPtr<*const c_char>) -> Result<(), Code> {
     device::error_text(error, to, true)
 }
 
 /// Resolves a name; `Ok(None)` with a status if there is no function to return.
-fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<*mut c_void>, u32), Code> {
+fn look_up(symbol: InPtr<c_char>, version: c_int, flags: u64) -> Result<(Option<*mut c_void>, u32), Code> {
     use sys::CUdriverProcAddressQueryResult_enum as S;
     if symbol.is_null() || flags > 3 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program's strings are NUL-terminated.
-    let name = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    let name = symbol.c_str()?.to_string_lossy();
     if version > start::driver_version() {
         return Err(code::ERROR_INVALID_VALUE);
     }
@@ -69,38 +68,35 @@ fn look_up(symbol: *const c_char, version: c_int, flags: u64) -> Result<(Option<
 
 /// Version 1 must fail for unknown functions: CUDA 11's runtime calls whatever it gets (docs/driver-facts.md 1.10).
 pub(crate) fn cuGetProcAddress(
-    symbol: *const c_char,
-    to: *mut *mut c_void,
+    symbol: InPtr<c_char>,
+    to: OutPtr<*mut c_void>,
     version: c_int,
     flags: sys::cuuint64_t,
 ) -> Result<(), Code> {
     let (found, _) = look_up(symbol, version, flags)?;
-    write_out(to, found.unwrap_or(std::ptr::null_mut()))?;
+    to.write(found.unwrap_or(std::ptr::null_mut()))?;
     found.map(drop).ok_or(code::ERROR_NOT_FOUND)
 }
 
 pub(crate) fn cuGetProcAddress_v2(
-    symbol: *const c_char,
-    to: *mut *mut c_void,
+    symbol: InPtr<c_char>,
+    to: OutPtr<*mut c_void>,
     version: c_int,
     flags: sys::cuuint64_t,
-    status: *mut sys::CUdriverProcAddressQueryResult,
+    status: OutPtr<sys::CUdriverProcAddressQueryResult>,
 ) -> Result<(), Code> {
     let (found, how) = look_up(symbol, version, flags)?;
-    write_out(to, found.unwrap_or(std::ptr::null_mut()))?;
-    if status.is_null() { Ok(()) } else { write_out(status.cast::<u32>(), how) }
+    to.write(found.unwrap_or(std::ptr::null_mut()))?;
+    status.cast::<u32>().write_if_wanted(how);
+    Ok(())
 }
 
-pub(crate) fn cuGetExportTable(to: *mut *const c_void, id: *const sys::CUuuid) -> Result<(), Code> {
+pub(crate) fn cuGetExportTable(to: OutPtr<*const c_void>, id: InPtr<sys::CUuuid>) -> Result<(), Code> {
     log::runtime_has_started();
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| cuda_model::cudart::install(&PrivateTables));
-    if to.is_null() || id.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; a uuid is sixteen bytes.
-    let uuid: [u8; 16] = unsafe { id.cast::<[u8; 16]>().read() };
-    let table = cuda_model::cudart::table(&uuid);
-    write_out(to, table.unwrap_or(std::ptr::null()))?;
+    let to = to.not_null()?;
+    let table = cuda_model::cudart::table(&id.cast::<[u8; 16]>().read()?);
+    to.write(table.unwrap_or(std::ptr::null()))?;
     table.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }

@@ -4,7 +4,7 @@ use crate::base::encoding;
 use crate::calls::copy::checks::{self, check};
 use crate::calls::copy::rect::{self, Until};
 use crate::calls::copy::sending;
-use crate::calls::host_function::{self, Read};
+use crate::calls::host_function;
 use crate::enter::CallContext;
 use crate::host_memory::places;
 use crate::job::Device;
@@ -17,7 +17,6 @@ use cuda_api::code::{self, Code};
 use cuda_api::work::{Copy3, CopyEnd, Work};
 use cuda_api::{ops, sys};
 use faults::Point;
-use rcuda_forwarder::Landing;
 use std::ffi::c_void;
 
 /// Maximum size of one operation in bytes; the widest row of an array is half of it.
@@ -90,12 +89,10 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
     pieces(&c, |piece| {
         let op = CopyBox { copy: Copy3 { src: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         if late {
-            let from = Read { at: piece.src.host, pitch: piece.src.pitch, width: piece.width, rows: piece.rows };
             let body = |token| encoding::encode(&CopyBoxLate { token, to: op });
-            return host_function::copy_late(cx, (device, stream), ops::id::COPY_BOX_LATE, from, body);
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_BOX_LATE, rect::source_rows(&piece), body);
         }
-        // SAFETY: the program guarantees that its source has these rows.
-        let bytes = unsafe { rect::gather(piece.src.host, piece.src.pitch, piece.width, piece.rows) };
+        let bytes = rect::source_rows(&piece).read();
         faults::at(Point::CopyIn);
         cx.work(device, ops::id::COPY_BOX_IN, &[&encoding::encode(&op), &bytes])
     })?;
@@ -115,26 +112,18 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
             }
             Place::Remote { link, .. } => link.clone(),
         };
-        let landing = Landing {
-            ptr: piece.dst.host as *mut u8,
-            pitch: piece.dst.pitch as usize,
-            width: piece.width as usize,
-            rows: piece.rows as usize,
-            is_registered: blocks::is_registered(piece.dst.host),
-        };
+        let (to, is_registered) = (rect::destination_rows(&piece), blocks::is_registered(piece.dst.host));
         let op = CopyBox { copy: Copy3 { dst: CopyEnd { memory: HOST, ..CopyEnd::default() }, ..piece }, stream };
         let body = encoding::encode(&op);
         if until == Until::Submitted && pinned {
-            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
-            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+            let answer = device.record_error(Place::send_into(&link, ops::id::COPY_BOX_OUT, &[&body], to, is_registered))?;
             faults::at(Point::CopyOut);
             // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
             let to = piece.dst.host..piece.dst.host + span(&piece.dst, &piece);
             landing::note(device, stream, to, landing::Arrival::Reply(answer));
             return Ok(());
         }
-        // SAFETY: as above.
-        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], landing) })?;
+        let waiting = device.record_error(Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], to, is_registered))?;
         faults::at(Point::CopyOut);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
@@ -160,6 +149,7 @@ fn pieces(c: &Copy3, mut each: impl FnMut(Copy3) -> Result<(), Code>) -> Result<
 }
 
 /// A copy by the driver of this process, with the program's own pointers.
+#[expect(unsafe_code, reason = "the driver of this process copies from and to the program's memory")]
 fn direct(exec: &executor::Executor, c: &Copy3, stream: u64) -> Result<(), Code> {
     // SAFETY: the program's pointers and sizes, checked against what is known of them.
     unsafe { exec.copy_box_here(c, stream) }

@@ -4,7 +4,6 @@
 //! entries in the thread's stack, and use the streams, modules and memory of the same device.
 
 use crate::base::log::lock;
-use crate::base::pointer::{wanted, write_out};
 use crate::calls::{context_events, cross_device, registry};
 use crate::device_memory::stream_ordered;
 use crate::enter::CallContext;
@@ -17,6 +16,7 @@ use crate::objects::table::EVERY_DEVICE;
 use crate::order::captures;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::slot;
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::{ops, sys};
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
@@ -139,22 +139,22 @@ pub(crate) fn cuCtxCreate_v2(_cx: &mut CallContext, flags: c_uint, device: &'sta
 
 pub(crate) fn cuCtxCreate_v4(
     cx: &mut CallContext,
-    pctx: *mut sys::CUcontext,
-    params: *mut sys::CUctxCreateParams,
+    pctx: OutPtr<sys::CUcontext>,
+    params: InPtr<sys::CUctxCreateParams>,
     flags: c_uint,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
-    // Parameters request a share of the multiprocessors or graphics: neither is supported. SAFETY: the program's non-null pointer is a
-    // readable structure of numbers and pointers.
-    if let Some(asked) = unsafe { params.as_ref() } {
+    // Parameters request a share of the multiprocessors or graphics: neither is supported.
+    if !params.is_null() {
+        let asked = params.read()?;
         if !asked.cigParams.is_null() {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         check_affinity(asked.execAffinityParams.is_null(), asked.numExecAffinityParams)?;
     }
     let device = cx.job.device(dev)?;
-    wanted(pctx)?;
-    write_out(pctx, cuCtxCreate_v2(cx, flags, device)? as sys::CUcontext)
+    let pctx = pctx.not_null()?;
+    pctx.write(cuCtxCreate_v2(cx, flags, device)? as sys::CUcontext)
 }
 
 /// Shares of the multiprocessors are not supported, as `cuDeviceGetExecAffinitySupport` reports.
@@ -310,11 +310,11 @@ pub(crate) fn cuCtxGetId(cx: &mut CallContext, ctx: u64) -> Result<c_ulonglong, 
     Ok(c_ulonglong::from(slot(ctx)) + 1)
 }
 
-pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: *mut c_uint) -> Result<(), Code> {
+pub(crate) fn cuCtxGetApiVersion(cx: &mut CallContext, ctx: sys::CUcontext, version: OutPtr<c_uint>) -> Result<(), Code> {
     let ctx = if ctx.is_null() { current() } else { ctx as u64 };
     device_of(cx.job, ctx)?;
     // Every driver reports this version, whatever version the context was created with (docs/driver-facts.md 3.3).
-    write_out(version, 3020)
+    version.write(3020)
 }
 
 pub(crate) fn cuCtxSynchronize(cx: &mut CallContext) -> Result<(), Code> {
@@ -341,14 +341,14 @@ pub(crate) fn cuCtxGetStreamPriorityRange(cx: &mut CallContext) -> Result<(c_int
     Ok((lowest, highest))
 }
 
-pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: *mut sys::CUexecAffinityParam, kind: u32) -> Result<(), Code> {
+pub(crate) fn cuCtxGetExecAffinity(cx: &mut CallContext, to: OutPtr<sys::CUexecAffinityParam>, kind: u32) -> Result<(), Code> {
     let device = cx.device()?;
     if kind != sys::CUexecAffinityType_enum::CU_EXEC_AFFINITY_TYPE_SM_COUNT as u32 {
         return Err(code::ERROR_UNSUPPORTED_EXEC_AFFINITY);
     }
     let all = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32;
     // The kind, then the number.
-    write_out(to.cast::<[u32; 2]>(), [kind, crate::job::attributes::attribute(device, all).unwrap_or(0) as u32])
+    to.cast().write([kind, crate::job::attributes::attribute(device, all).unwrap_or(0) as u32])
 }
 
 #[cfg(test)]

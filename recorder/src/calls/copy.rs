@@ -3,7 +3,7 @@
 
 use crate::base::encoding::encode;
 use crate::calls::copy::checks::check_ends;
-use crate::calls::copy::rect::{DEVICE, End, HOST, HostCopy, Rect, TABLE, Until, packed};
+use crate::calls::copy::rect::{DEVICE, End, HOST, HostCopy, Rect, TABLE, Until};
 use crate::calls::copy::sending::{copy_device, operate};
 use crate::calls::copy::transfer::{copy_in, copy_out, note_many};
 use crate::calls::host_function::{self, changes_later};
@@ -20,9 +20,7 @@ use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyIn};
 use cuda_api::work::{Copy3, CopyEnd, Work};
-use executor::bulk::touch;
 use faults::Point;
-use std::ffi::c_void;
 
 mod apart;
 mod batch;
@@ -87,8 +85,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
     }
     device.check()?;
     if r.dst.device && !r.src.device && naming::any_unmapped() && r.width.saturating_mul(r.rows) <= TABLE {
-        // SAFETY: the program guarantees that its source has these bytes.
-        unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
+        r.source().with_bytes(|bytes| host_memory::note_copied(cx, r.dst.address, bytes))?;
     }
     match (r.src.device, r.dst.device) {
         (true, true) => {
@@ -138,19 +135,16 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             }
             if known && cx.place(device).in_process().is_none() {
                 // Another thread writes the bytes, and must not meet a bad pointer of the program.
-                // SAFETY: the program guarantees that its destination has these rows.
-                (0..r.rows).for_each(|row| unsafe { touch(r.dst.address + row * r.dst.pitch, r.width as usize, true) });
+                r.destination().touch(true);
             }
             copy_out(cx, device, r, stream, if known { until } else { Until::Done })
         }
         (false, false) => {
             if until == Until::Submitted && is_queued(&r)? {
-                // SAFETY: the program guarantees that the source has this size.
-                return host_function::copy_in_order(cx, device, stream, unsafe { HostCopy::later(&r) }?);
+                return host_function::copy_in_order(cx, device, stream, HostCopy::later(&r)?);
             }
             cx.settle_turn(device, stream)?;
-            // SAFETY: both are host memory of the program, which guarantees this size.
-            unsafe { HostCopy::new(&r).carry_out() };
+            HostCopy::new(&r).carry_out();
             Ok(())
         }
     }
@@ -194,8 +188,7 @@ fn elsewhere(
     let known = is_known(cx, gpu, at, &r)?;
     if known && until == Until::Submitted && stream != LEGACY && host.is_pinned(&r)? {
         if r.dst.device && naming::any_unmapped() {
-            // SAFETY: the program guarantees that its source has these bytes.
-            unsafe { packed(&r, |bytes| host_memory::note_copied(cx, r.dst.address, bytes)) }?;
+            r.source().with_bytes(|bytes| host_memory::note_copied(cx, r.dst.address, bytes))?;
         }
         return cross_device::carry(cx, (device, stream), (r.src.device.then_some(from), r.dst.device.then_some(to)), r)
             .map(drop);
@@ -215,19 +208,11 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
     let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     exec.make_current()?;
     let calls = &exec.driver().memory;
-    let (Some(inwards), Some(outwards)) = (calls.cuMemcpyHtoD_v2, calls.cuMemcpyDtoH_v2) else { return Ok(false) };
-    let bytes = r.width as usize;
-    cx.wait_here(device, exec, |_| {
-        // SAFETY: the program's pointers and size, checked against what is known of them.
-        let rc = unsafe {
-            if r.dst.device {
-                inwards(r.dst.address, r.src.address as *const c_void, bytes)
-            } else {
-                outwards(r.dst.address as *mut c_void, r.src.address, bytes)
-            }
-        };
-        if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
-    })?;
+    if calls.cuMemcpyHtoD_v2.is_none() || calls.cuMemcpyDtoH_v2.is_none() {
+        return Ok(false);
+    }
+    let (device_end, to_device) = if r.dst.device { (r.dst.address, true) } else { (r.src.address, false) };
+    cx.wait_here(device, exec, |exec| exec.copy_row_now(device_end, &r.host(), to_device))?;
     Ok(true)
 }
 
@@ -286,11 +271,9 @@ fn copy_piece_at_rest(cx: &CallContext, device: &'static Device, r: &Rect, strea
     }
     let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width: r.width, rows: r.rows, stream };
     faults::at(Point::CopyIn);
-    // SAFETY: the program guarantees that its source has these bytes.
-    unsafe { packed(r, |bytes| note_many(cx, r, bytes)) }?;
-    // SAFETY: as above.
-    let sent =
-        unsafe { packed(r, |bytes| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes])) }.map_err(lost);
+    r.source().with_bytes(|bytes| note_many(cx, r, bytes))?;
+    let send = |bytes: &[u8]| link.send_at(position, ops::id::COPY_IN_AT_REST, &[&encode(&op), bytes]);
+    let sent = r.source().with_bytes(send).map_err(lost);
     let span = device.record_error(sent)?;
     device.still_quiet(span.clone());
     Ok(span.is_some())

@@ -7,7 +7,7 @@
 
 use crate::base::encoding::encode;
 use crate::base::spawn;
-use crate::calls::copy::rect::{Rect, gather, scatter};
+use crate::calls::copy::rect::Rect;
 use crate::calls::cross_device::concerned::count;
 use crate::device_memory::peer;
 use crate::enter::CallContext;
@@ -127,9 +127,7 @@ impl Lane for End {
 
     fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
         let End::Gpu(_, place) = self else {
-            // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
-            let bytes = unsafe { gather(piece.src.address, piece.src.pitch, piece.width, piece.rows) };
-            return Ok(Waiting::Done(code::SUCCESS, bytes));
+            return Ok(Waiting::Done(code::SUCCESS, piece.source().read()));
         };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream: LANE };
         place.begin(id::COPY_OUT, &[&encode(&op)])
@@ -140,8 +138,7 @@ impl Lane for End {
             if bytes.len() as u64 != piece.width * piece.rows {
                 return Err(code::ERROR_UNKNOWN);
             }
-            // SAFETY: the program keeps pinned memory valid until the copies to it are complete.
-            unsafe { scatter(bytes, piece.dst.address, piece.dst.pitch, piece.width) };
+            piece.destination().write(bytes);
             return Ok(());
         };
         place.give_named(bytes);

@@ -1,6 +1,5 @@
 //! Devices: all their properties are known when the job has started, so these calls need no round trip.
 
-use crate::base::pointer::write_out;
 use crate::calls::memory::memory_info;
 use crate::device_memory::peer::{can_map, could_map};
 use crate::enter::CallContext;
@@ -9,6 +8,7 @@ use crate::job::attributes::attribute;
 use crate::job::{self, Device};
 use cuda_api::board::Constants;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::wire::Wire;
 use cuda_api::{ops, pci, sys};
 use cuda_model::notify;
@@ -118,29 +118,28 @@ pub(crate) fn cuProfilerStop(cx: &mut CallContext) -> Result<(), Code> {
 }
 
 /// `cuGetErrorName` and `cuGetErrorString`: `second` chooses the description.
-pub(crate) fn error_text(error: u32, to: *mut *const c_char, second: bool) -> Result<(), Code> {
+pub(crate) fn error_text(error: u32, to: OutPtr<*const c_char>, second: bool) -> Result<(), Code> {
     let known = code::describe(error as Code);
     let text = known.map_or(std::ptr::null(), |(name, text)| if second { text } else { name }.as_ptr().cast());
-    write_out(to, text)?;
+    to.write(text)?;
     known.map(drop).ok_or(code::ERROR_INVALID_VALUE)
 }
 
 pub(crate) fn cuDeviceGetHostAtomicCapabilities(
     cx: &mut CallContext,
-    to: *mut c_uint,
-    operations: *const sys::CUatomicOperation,
+    to: OutPtr<c_uint>,
+    operations: InPtr<sys::CUatomicOperation>,
     count: c_uint,
     dev: sys::CUdevice,
 ) -> Result<(), Code> {
     cx.job.device(dev)?;
-    // SAFETY: the program's own arguments.
-    unsafe { notify::atomics(to, operations, count) }
+    notify::atomics(to, operations, count)
 }
 
 pub(crate) fn cuDeviceGetP2PAtomicCapabilities(
     cx: &mut CallContext,
-    to: *mut c_uint,
-    operations: *const sys::CUatomicOperation,
+    to: OutPtr<c_uint>,
+    operations: InPtr<sys::CUatomicOperation>,
     count: c_uint,
     from: sys::CUdevice,
     dev: sys::CUdevice,
@@ -148,8 +147,7 @@ pub(crate) fn cuDeviceGetP2PAtomicCapabilities(
     if cx.job.device(from)?.index == cx.job.device(dev)?.index {
         return Err(code::ERROR_INVALID_DEVICE);
     }
-    // SAFETY: the program's own arguments.
-    unsafe { notify::atomics(to, operations, count) }
+    notify::atomics(to, operations, count)
 }
 
 pub(crate) fn cuDeviceRegisterAsyncNotification(

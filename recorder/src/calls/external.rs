@@ -5,16 +5,15 @@
 //! of the program, and a place may be on another machine: it is refused.
 
 use crate::base::log::{self, lock};
-use crate::base::pointer::write_out;
 use crate::calls::{cross_device, vmm};
 use crate::device_memory::{mappings, shared_memory};
 use crate::enter::CallContext;
 use crate::job::Device;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_model::external::Asked;
 use std::collections::BTreeMap;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
 /// The first handle of external memory.
@@ -48,15 +47,11 @@ static STATE: Mutex<State> = Mutex::new(State { next: FIRST, imported: BTreeMap:
 
 pub(crate) fn cuImportExternalMemory(
     cx: &mut CallContext,
-    to: *mut sys::CUexternalMemory,
-    asked: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    to: OutPtr<sys::CUexternalMemory>,
+    asked: InPtr<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>,
 ) -> Result<(), Code> {
     cx.device()?.check()?;
-    if to.is_null() || asked.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract such a struct; any bits are valid for the integers.
-    let asked = unsafe { asked.cast::<Asked>().read() };
+    let (to, asked) = (to.not_null()?, asked.cast::<Asked>().read()?);
     asked.check()?;
     let physical = match vmm::share::import(cx, asked.fd) {
         Err(code::ERROR_INVALID_VALUE) if !shared_memory::is_ticket(asked.fd) => {
@@ -73,9 +68,9 @@ pub(crate) fn cuImportExternalMemory(
     let number = state.next;
     state.next += 0x40;
     state.imported.insert(number, Imported { physical, bytes: asked.bytes });
-    // SAFETY: the driver owns the descriptor once the import has succeeded, as CUDA documents.
-    drop(unsafe { OwnedFd::from_raw_fd(asked.fd) });
-    write_out(to, number as sys::CUexternalMemory)
+    // The driver owns the descriptor once the import has succeeded, as CUDA documents. Linux closes it in any case.
+    let _ = nix::unistd::close(asked.fd);
+    to.write(number as sys::CUexternalMemory)
 }
 
 /// The imported memory of a handle.
@@ -85,17 +80,13 @@ fn find(memory: sys::CUexternalMemory) -> Result<Imported, Code> {
 
 pub(crate) fn cuExternalMemoryGetMappedBuffer(
     cx: &mut CallContext,
-    to: *mut sys::CUdeviceptr,
+    to: OutPtr<sys::CUdeviceptr>,
     memory: sys::CUexternalMemory,
-    asked: *const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    asked: InPtr<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>,
 ) -> Result<(), Code> {
     let imported = find(memory)?;
     let device = cx.device()?;
-    if to.is_null() || asked.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract such a struct of numbers.
-    let asked = unsafe { asked.read() };
+    let (to, asked) = (to.not_null()?, asked.read()?);
     let end = asked.offset.checked_add(asked.size).ok_or(code::ERROR_INVALID_VALUE)?;
     if asked.flags != 0 || asked.size == 0 || end > imported.bytes {
         return Err(code::ERROR_INVALID_VALUE);
@@ -103,7 +94,7 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
     let bytes = mappings::bytes_of(imported.physical)?;
     let start = vmm::map_anywhere(cx, imported.physical, bytes, device)?;
     lock(&STATE).buffers.insert(start + asked.offset, Buffer { device, start, bytes });
-    write_out(to, start + asked.offset)
+    to.write(start + asked.offset)
 }
 
 /// Frees a buffer, if there is one at this address; waits, as all frees do.

@@ -3,13 +3,13 @@
 //! They share the primary context of their device, as natively, and the streams of a place run unconfined: a share is a promise about
 //! speed, which another place with other shares could not keep.
 
-use crate::base::pointer::write_out;
 use crate::calls::{context, context_events, stream};
 use crate::enter::CallContext;
 use crate::job::contexts::{self, Created, of_context};
 use crate::job::{Device, Job, PutOff, attributes};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose, kind, slot};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{self, CUdevice_attribute_enum as A};
 use cuda_model::parts::{self, Part};
 use std::ffi::{c_int, c_uint, c_ulonglong};
@@ -47,60 +47,55 @@ fn part_of(job: &'static Job, ctx: u64) -> Result<Part, Code> {
 pub(crate) fn cuDeviceGetDevResource(
     cx: &mut CallContext,
     dev: sys::CUdevice,
-    to: *mut sys::CUdevResource,
+    to: OutPtr<sys::CUdevResource>,
     kind: u32,
 ) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     parts::check_type(kind)?;
-    // SAFETY: the program's output.
-    unsafe { whole_of(device).give(to) }
+    whole_of(device).give(to)
 }
 
 pub(crate) fn cuCtxGetDevResource(
     cx: &mut CallContext,
     ctx: sys::CUcontext,
-    to: *mut sys::CUdevResource,
+    to: OutPtr<sys::CUdevResource>,
     kind: u32,
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
     let ctx = if ctx.is_null() { contexts::current() } else { ctx as u64 };
-    // SAFETY: the program's output.
-    unsafe { part_of(cx.job, ctx)?.give(to) }
+    part_of(cx.job, ctx)?.give(to)
 }
 
 pub(crate) fn cuGreenCtxGetDevResource(
     cx: &mut CallContext,
     green: sys::CUgreenCtx,
-    to: *mut sys::CUdevResource,
+    to: OutPtr<sys::CUdevResource>,
     kind: u32,
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
-    // SAFETY: the program's output.
-    unsafe { part_of(cx.job, find(green as u64)?.0)?.give(to) }
+    part_of(cx.job, find(green as u64)?.0)?.give(to)
 }
 
 pub(crate) fn cuDevSmResourceSplitByCount(
     _cx: &mut CallContext,
-    result: *mut sys::CUdevResource,
-    wanted: *mut c_uint,
-    input: *const sys::CUdevResource,
-    rest: *mut sys::CUdevResource,
+    result: OutPtr<sys::CUdevResource>,
+    wanted: InOutPtr<c_uint>,
+    input: InPtr<sys::CUdevResource>,
+    rest: OutPtr<sys::CUdevResource>,
     flags: c_uint,
     least: c_uint,
 ) -> Result<(), Code> {
-    // SAFETY: the program's own arguments.
-    unsafe { parts::split(result, wanted, input, rest, flags, least) }
+    parts::split(result, wanted, input, rest, flags, least)
 }
 
 pub(crate) fn cuDevResourceGenerateDesc(
     _cx: &mut CallContext,
-    to: *mut sys::CUdevResourceDesc,
-    resources: *mut sys::CUdevResource,
+    to: OutPtr<sys::CUdevResourceDesc>,
+    resources: InPtr<sys::CUdevResource>,
     count: c_uint,
 ) -> Result<(), Code> {
-    // SAFETY: the program's own arguments.
-    let descriptor = unsafe { parts::describe(resources, count) }?;
-    write_out(to, descriptor as sys::CUdevResourceDesc)
+    let descriptor = parts::describe(resources, count)?;
+    to.write(descriptor as sys::CUdevResourceDesc)
 }
 
 pub(crate) fn cuGreenCtxCreate(

@@ -4,7 +4,7 @@
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
 use crate::base::log::lock;
-use crate::calls::copy::rect::{self, HostCopy, HostFill, Rect};
+use crate::calls::copy::rect::{self, HostCopy, HostFill};
 use crate::calls::{cross_device, host_function, stream_memory};
 use crate::device_memory::shared_handles;
 use crate::enter::CallContext;
@@ -20,6 +20,7 @@ use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Copy3, HOST, Work};
+use executor::host_rows::HostRows;
 use rcuda_forwarder::Lost;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -28,22 +29,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
-
-/// A rectangle of pinned memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Read {
-    pub(crate) at: u64,
-    pub(crate) pitch: u64,
-    pub(crate) width: u64,
-    pub(crate) rows: u64,
-}
-
-impl Read {
-    /// The source of a copy.
-    pub(crate) fn of(r: &Rect) -> Read {
-        Read { at: r.src.address, pitch: r.src.pitch, width: r.width, rows: r.rows }
-    }
-}
 
 /// The action when a stream gets there.
 enum Task {
@@ -55,8 +40,8 @@ enum Task {
     Copy(HostCopy),
     /// A fill of pinned memory.
     Fill(HostFill),
-    /// Read this rectangle of pinned memory and send it.
-    Read(Read),
+    /// Read these rows of pinned memory and send them.
+    Read(HostRows),
     /// A graph's copy that reads memory of this process, writes it, or both.
     Graph(Copy3),
     /// A graph's copy to host memory that the place shares, so that the place writes it.
@@ -95,6 +80,14 @@ impl Drop for Sent {
 }
 
 impl Task {
+    /// The function of a graph's node.
+    #[expect(unsafe_code, reason = "a node has a function of the program as a number")]
+    fn of_node(call: &work::HostCall) -> Task {
+        // SAFETY: the program passed this function and its argument, to be called when the node runs.
+        let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
+        Task::Function { function, data: call.data as usize }
+    }
+
     /// Returns whether it is a function of the program. Other tasks wait for nothing but the stream, and must not wait for such a
     /// function.
     fn is_functions(&self) -> bool {
@@ -182,20 +175,18 @@ fn over(call: &Call) {
 }
 
 /// Carries out a task; a callback is called in any case.
+#[expect(unsafe_code, reason = "it calls a function of the program")]
 fn run(task: &Task, arrived: Result<Code, Code>) {
     match (task, arrived) {
-        // SAFETY: the program keeps pinned memory valid until the copies of it are complete.
-        (Task::Copy(copy), Ok(_)) => unsafe { copy.carry_out() },
-        // SAFETY: as above.
-        (Task::Fill(fill), Ok(_)) => unsafe { fill.carry_out() },
+        (Task::Copy(copy), Ok(_)) => copy.carry_out(),
+        (Task::Fill(fill), Ok(_)) => fill.carry_out(),
         _ => {}
     }
     if let (Task::Graph(copy), Ok(_)) = (task, arrived)
         && copy.src.memory == HOST
         && copy.dst.memory == HOST
     {
-        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        unsafe { rect::write_plain(copy, &rect::read_plain(copy)) };
+        rect::write_plain(copy, &rect::read_plain(copy));
     }
     if !task.is_functions() {
         return;
@@ -240,18 +231,16 @@ fn perform((token, arrived): Arrival) {
     // A lost worker waits for nothing.
     let _ = match &call.task {
         // The program may have unmapped its own memory meanwhile.
-        Task::Read(r) if r.rows == 1 && blocks::is_registered(r.at) => {
-            let (bytes, whole) = rcuda_forwarder::read_registered(r.at, r.width as usize);
+        Task::Read(rows) if rows.is_one() && blocks::is_registered(rows.address()) => {
+            let (bytes, whole) = rcuda_forwarder::read_registered(rows.address(), rows.width() as usize);
             if !whole {
                 // The call has returned. Natively the pages would still be there.
-                tracing::warn!(target: "memory", "registered memory at {:#x} was unmapped before a copy of it: the GPU gets zeros", r.at);
+                tracing::warn!(target: "memory", "registered memory at {:#x} was unmapped before a copy of it: the GPU gets zeros", rows.address());
             }
             send(&bytes)
         }
-        // SAFETY: the program keeps pinned memory valid until the copies from it are complete.
-        Task::Read(r) => send(&unsafe { rect::gather(r.at, r.pitch, r.width, r.rows) }),
-        // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-        Task::Graph(copy) if copy.dst.memory != HOST => send(&unsafe { rect::read_plain(copy) }),
+        Task::Read(rows) => send(&rows.read()),
+        Task::Graph(copy) if copy.dst.memory != HOST => send(&rect::read_plain(copy)),
         Task::Bytes(bytes) => send(bytes),
         _ => place.send(id::HOST_DONE, &[&token]).map(drop),
     };
@@ -278,12 +267,7 @@ fn arrival(answer: Result<(Code, Vec<u8>), Lost>, landing: Option<Copy3>) -> Res
         Ok((code::SUCCESS, body)) => {
             let mut rest = &body[..];
             let status = Code::get(&mut rest).unwrap_or(code::ERROR_UNKNOWN);
-            // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-            if landing.is_none_or(|copy| unsafe { rect::write_plain(&copy, rest) }) {
-                Ok(status)
-            } else {
-                Err(code::ERROR_UNKNOWN)
-            }
+            if landing.is_none_or(|copy| rect::write_plain(&copy, rest)) { Ok(status) } else { Err(code::ERROR_UNKNOWN) }
         }
         Ok((rc, _)) => Err(rc),
         Err(why) => Err(lost(why)),
@@ -386,8 +370,7 @@ impl NodeTask {
 
 /// A copy whose bytes are read when its graph is launched.
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
-    // SAFETY: the program guarantees that its source has these bytes.
-    let bytes = unsafe { rect::read_plain(copy) };
+    let bytes = rect::read_plain(copy);
     crate::host_memory::note_copied(cx, 0, &bytes)?;
     if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
@@ -438,11 +421,7 @@ pub(crate) fn launch_graph(
     // Everything that can fail is done before anything is sent: the launch completes what was sent.
     for node in nodes {
         tasks.push(match (&node.work, place) {
-            (Work::Host(call), _) => {
-                // SAFETY: the program passed this function and its argument, to be called when the node runs.
-                let function = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(call.function as usize) };
-                Action::Call(Box::new(NodeTask::of(Task::Function { function, data: call.data as usize })))
-            }
+            (Work::Host(call), _) => Action::Call(Box::new(NodeTask::of(Task::of_node(call)))),
             (Work::Copy(copy), Place::Remote { .. })
                 if node.on && data.can_be_rebuilt.load(Ordering::Relaxed) && is_direct(cx, place, copy) =>
             {
@@ -562,7 +541,7 @@ pub(crate) fn copy_late(
     cx: &CallContext,
     (device, stream): (&'static Device, u64),
     op: u16,
-    from: Read,
+    from: HostRows,
     body: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<(), Code> {
     device.check()?;
@@ -579,6 +558,7 @@ pub(crate) fn cuLaunchHostFunc(
     enqueue(cx, stream as u64, Task::Function { function, data: data as usize })
 }
 
+#[expect(unsafe_code, reason = "a function of the program is called with numbers in place of enums")]
 pub(crate) fn cuStreamAddCallback(
     cx: &mut CallContext,
     stream: sys::CUstream,

@@ -1,6 +1,8 @@
 //! The options of the compiler and the linker: numbers, which go to the place, and buffers of the program for messages.
 
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
+use cuda_api::sys;
 use std::ffi::{c_uint, c_void};
 
 /// `CU_JIT_WALL_TIME` to `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: options that are outputs.
@@ -12,64 +14,65 @@ const ERRORS_SIZE: u32 = 6;
 /// Higher counts than there are options indicate a damaged count.
 const MOST_OPTIONS: c_uint = 64;
 
-/// A buffer of the program for messages, and the slot in its array of values for the length written. Plain addresses rather than
-/// references, since the program may change both at any time.
-#[derive(Debug, Clone, Copy, Default)]
-struct Log {
-    buffer: u64,
+/// A buffer of the program for messages, and the slot in its array of values for the length written.
+#[derive(Debug, Clone, Copy)]
+struct Log<'a> {
+    buffer: OutPtr<'a, u8>,
     room: usize,
-    slot: u64,
+    slot: OutPtr<'a, usize>,
 }
 
-impl Log {
+impl Log<'_> {
+    /// No buffer.
+    const NONE: Log<'static> = Log { buffer: OutPtr::null(), room: 0, slot: OutPtr::null() };
+
     /// Writes what fits, and its length, if there is a buffer.
-    ///
-    /// # Safety
-    ///
-    /// Buffer and slot are still valid.
-    unsafe fn write(&self, text: &[u8]) {
-        if self.buffer == 0 || self.room == 0 {
+    fn write(&self, text: &[u8]) {
+        if self.room == 0 {
             return;
         }
         let n = text.len().min(self.room - 1);
-        // SAFETY: by the caller's promise; the buffer has this room.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer as *mut u8, n);
-            (self.buffer as *mut u8).add(n).write(0);
-            if self.slot != 0 {
-                (self.slot as *mut usize).write_unaligned(n);
-            }
+        // Without a buffer nothing is written.
+        let written = self.buffer.write_list(&text[..n]).and_then(|()| self.buffer.element(n).write(0));
+        if written.is_ok() {
+            self.slot.write_if_wanted(n);
         }
     }
 }
 
-/// The options of a load or a link.
-#[derive(Debug, Default)]
-pub(crate) struct JitOptions {
+/// The options of a load or a link. The lifetime is that of the program's buffers and its array of values.
+#[derive(Debug)]
+pub(crate) struct JitOptions<'a> {
     /// Those that are numbers, by their keys.
     pub(crate) plain: Vec<(u32, u64)>,
-    info: Log,
-    errors: Log,
+    info: Log<'a>,
+    errors: Log<'a>,
 }
 
-impl JitOptions {
+impl JitOptions<'_> {
+    /// No options.
+    pub(crate) const NONE: JitOptions<'static> = JitOptions { plain: Vec::new(), info: Log::NONE, errors: Log::NONE };
+}
+
+impl<'a> JitOptions<'a> {
     /// Reads the options of the program.
-    pub(crate) fn read(count: c_uint, keys: *const u32, values: *mut *mut c_void) -> Result<JitOptions, Code> {
-        let mut all = JitOptions::default();
+    pub(crate) fn read(
+        count: c_uint,
+        keys: InPtr<sys::CUjit_option>,
+        values: InOutPtr<'a, *mut c_void>,
+    ) -> Result<JitOptions<'a>, Code> {
+        let mut all = JitOptions::NONE;
         if count > MOST_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        for i in 0..count as usize {
-            // SAFETY: the program guarantees that both arrays have `count` elements.
-            let (key, slot) = unsafe { (keys.add(i).read(), values.add(i)) };
-            // SAFETY: as above.
-            let value = unsafe { slot.read() } as u64;
+        for (i, key) in keys.cast::<u32>().elements(count as usize)?.enumerate() {
+            let (value, slot) = (values.element(i).read()? as u64, values.element(i).output().cast());
             match key {
-                INFO => all.info.buffer = value,
-                ERRORS => all.errors.buffer = value,
+                INFO => all.info.buffer = values.input().output(i)?.typed(),
+                ERRORS => all.errors.buffer = values.input().output(i)?.typed(),
                 // The value itself is the size.
-                INFO_SIZE => (all.info.room, all.info.slot) = (value as u32 as usize, slot as u64),
-                ERRORS_SIZE => (all.errors.room, all.errors.slot) = (value as u32 as usize, slot as u64),
+                INFO_SIZE => (all.info.room, all.info.slot) = (value as u32 as usize, slot),
+                ERRORS_SIZE => (all.errors.room, all.errors.slot) = (value as u32 as usize, slot),
                 key if OUTPUTS.contains(&key) => {}
                 key => all.plain.push((key, value)),
             }
@@ -78,16 +81,9 @@ impl JitOptions {
     }
 
     /// Writes messages to the program's buffers, and their lengths.
-    ///
-    /// # Safety
-    ///
-    /// The program still keeps its buffers and its array of values: until a load has returned, or the link is destroyed.
-    pub(crate) unsafe fn write(&self, info: &[u8], errors: &[u8]) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            self.info.write(info);
-            self.errors.write(errors);
-        }
+    pub(crate) fn write(&self, info: &[u8], errors: &[u8]) {
+        self.info.write(info);
+        self.errors.write(errors);
     }
 }
 
@@ -102,10 +98,9 @@ mod tests {
         for (room, want) in [(8, &b"ptxas\0??"[..]), (4, b"ptx\0????"), (1, b"\0???????"), (0, b"????????")] {
             log.fill(b'?');
             let mut values = [log.as_mut_ptr().cast(), room as *mut c_void, 7 as *mut c_void, 3 as *mut c_void, 5 as *mut c_void];
-            let options = JitOptions::read(5, keys.as_ptr(), values.as_mut_ptr()).unwrap();
+            let options = JitOptions::read(5, InPtr::of_list(&keys).cast(), InOutPtr::of_list(&mut values)).unwrap();
             assert_eq!(options.plain, [(9, 5)]);
-            // SAFETY: buffer and values are above.
-            unsafe { options.write(b"info", b"ptxas") };
+            options.write(b"info", b"ptxas");
             assert_eq!(log, want);
             let length = 5.min(room as usize - usize::from(room > 0));
             assert_eq!((values[1] as usize, values[2] as usize), (length, 7), "the second one has no buffer");
@@ -114,9 +109,9 @@ mod tests {
 
     #[test]
     fn damaged_counts_are_refused() {
-        let none = std::ptr::null_mut();
-        assert!(JitOptions::read(0, std::ptr::null(), none).is_ok_and(|o| o.plain.is_empty()));
-        assert_eq!(JitOptions::read(1, std::ptr::null(), none).err(), Some(code::ERROR_INVALID_VALUE));
-        assert_eq!(JitOptions::read(MOST_OPTIONS + 1, [0].as_ptr(), none).err(), Some(code::ERROR_INVALID_VALUE));
+        let (none, keys) = (InOutPtr::null(), [0]);
+        assert!(JitOptions::read(0, InPtr::null(), none).is_ok_and(|o| o.plain.is_empty()));
+        assert_eq!(JitOptions::read(1, InPtr::null(), none).err(), Some(code::ERROR_INVALID_VALUE));
+        assert_eq!(JitOptions::read(MOST_OPTIONS + 1, InPtr::of_list(&keys).cast(), none).err(), Some(code::ERROR_INVALID_VALUE));
     }
 }

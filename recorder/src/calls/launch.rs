@@ -1,7 +1,6 @@
 //! Launches: parameters are packed by the layout that the place has returned once, checked, and sent.
 
 use crate::base::encoding::encoded;
-use crate::base::pointer::write_out;
 use crate::calls::stream_attributes;
 use crate::enter::CallContext;
 use crate::host_memory::{self, system_atomics};
@@ -16,18 +15,18 @@ use cuda_api::calls::Call;
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
+use cuda_api::launch_args::{Config, ExtraParams, KernelParams};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Attribute, Kernel, Work};
 use cuda_model::old_launch::Shape;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
-/// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`: keys of the `extra` array.
-const EXTRA_END: usize = 0;
-const EXTRA_POINTER: usize = 1;
-const EXTRA_SIZE: usize = 2;
+/// More attributes than there are kinds indicate a damaged count.
+const MOST_ATTRIBUTES: usize = 64;
 /// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
 const LAST_ATTRIBUTE: u32 = 16;
 /// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
@@ -161,35 +160,10 @@ fn check_residence(cx: &mut CallContext, device: &'static Device, l: &Launch) ->
 }
 
 /// Packs the parameters after the head: from the array of pointers, or from the one buffer of `extra`.
-///
-/// # Safety
-/// Exactly one of the two is what the program passed for this function.
-unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<(), Code> {
+fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: KernelParams, extra: ExtraParams) -> Result<(), Code> {
     let start = body.len();
     if !extra.is_null() {
-        let (mut buffer, mut size) = (std::ptr::null::<u8>(), std::ptr::null::<usize>());
-        let mut at = extra;
-        loop {
-            // SAFETY: the array alternates keys and values until its end key (contract).
-            let key = unsafe { at.read() } as usize;
-            if key == EXTRA_END {
-                break;
-            }
-            // SAFETY: as above.
-            let value = unsafe { at.add(1).read() };
-            match key {
-                EXTRA_POINTER => buffer = value.cast(),
-                EXTRA_SIZE => size = value.cast(),
-                _ => return Err(code::ERROR_INVALID_VALUE),
-            }
-            // SAFETY: as above.
-            at = unsafe { at.add(2) };
-        }
-        if buffer.is_null() || size.is_null() {
-            return Err(code::ERROR_INVALID_VALUE);
-        }
-        // SAFETY: the value of this key points to the size of the buffer.
-        let n = unsafe { size.read() };
+        let (buffer, n) = extra.buffer()?;
         // As the driver behaves (measured): an empty buffer counts as none, there must not be both, and not more than fits.
         if n > 0 && !params.is_null() || n > MAX_PARAM_BYTES {
             return Err(code::ERROR_INVALID_VALUE);
@@ -198,8 +172,7 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
             return Err(code::ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         if n > 0 {
-            // SAFETY: the program guarantees that the buffer has this size.
-            body.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer, n) });
+            body.extend_from_slice(buffer.bytes(n)?);
             return Ok(());
         }
     }
@@ -209,48 +182,28 @@ unsafe fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: *mut *mut c_void
     if params.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    for (i, (offset, bytes)) in info.params.iter().enumerate() {
-        let (offset, bytes) = (*offset as usize, *bytes as usize);
-        if offset + bytes > MAX_PARAM_BYTES {
+    for ((offset, _), value) in info.params.iter().zip(params.values(&info.params)) {
+        let offset = *offset as usize;
+        if offset + value.len() > MAX_PARAM_BYTES {
             return Err(code::ERROR_INVALID_VALUE);
         }
         if body.len() < start + offset {
             body.resize(start + offset, 0);
         }
-        // SAFETY: the array has a pointer for each parameter of the function, and each points at the parameter's bytes.
-        let value = unsafe { std::slice::from_raw_parts(params.add(i).read().cast_const().cast::<u8>(), bytes) };
         body.extend_from_slice(value);
     }
     Ok(())
 }
 
 /// Notes the pinned memory whose addresses a kernel receives.
-///
-/// # Safety
-/// There is a pointer to each parameter of the function.
-unsafe fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: *mut *mut c_void) -> Result<(), Code> {
-    if !naming::any_unmapped() {
-        return Ok(());
-    }
-    // SAFETY: guaranteed by the caller.
-    let value = |i: usize, bytes: u32| unsafe { std::slice::from_raw_parts(params.add(i).read().cast::<u8>(), bytes as usize) };
-    host_memory::note_all(cx, info.params.iter().enumerate().map(|(i, (_, bytes))| value(i, *bytes)))
+fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: KernelParams) -> Result<(), Code> {
+    if naming::any_unmapped() { host_memory::note_all(cx, params.values(&info.params)) } else { Ok(()) }
 }
 
 /// The graph node of a captured launch.
-///
-/// # Safety
-/// As for [`pack`].
-unsafe fn node(
-    info: &FunctionInfo,
-    head: &Launch,
-    attributes: &[u8],
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Result<Kernel, Code> {
+fn node(info: &FunctionInfo, head: &Launch, attributes: &[u8], params: KernelParams, extra: ExtraParams) -> Result<Kernel, Code> {
     let mut packed = Vec::new();
-    // SAFETY: guaranteed by the caller.
-    unsafe { pack(&mut packed, info, params, extra) }?;
+    pack(&mut packed, info, params, extra)?;
     let mut attributes: Vec<Attribute> = attributes.chunks_exact(ATTRIBUTE_BYTES).filter_map(|a| a.try_into().ok()).collect();
     if head.cooperative {
         let mut cooperative: Attribute = [0; ATTRIBUTE_BYTES];
@@ -262,14 +215,14 @@ unsafe fn node(
 }
 
 /// A launch: `head` without handles, attributes as the program passed them.
-unsafe fn launch(
+fn launch(
     cx: &mut CallContext,
     function: u64,
     stream: u64,
     mut head: Launch,
     attributes: &[u8],
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
+    params: KernelParams,
+    extra: ExtraParams,
 ) -> Result<(), Code> {
     head.stream = cx.use_stream(stream)?;
     let on = cx.device()?;
@@ -283,8 +236,7 @@ unsafe fn launch(
             cx.job.graphs.forbid_on(&captures::seen(cx, head.stream, on)?)?;
         }
         let kernel = || {
-            // SAFETY: the exported symbols pass on what the program passed.
-            let mut kernel = unsafe { node(info, &head, attributes, params, extra) }?;
+            let mut kernel = node(info, &head, attributes, params, extra)?;
             work::inherit(&mut kernel.attributes, stream_attributes::of_kernels(cx, on, head.stream)?);
             Ok(Work::Kernel(kernel))
         };
@@ -299,10 +251,8 @@ unsafe fn launch(
         if params.is_null() && !info.params.is_empty() {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        // SAFETY: the exported symbols pass on what the program passed.
-        unsafe { note_pinned(cx, info, params) }?;
-        // SAFETY: as above.
-        on.record_error(unsafe { exec.launch_with(&head, attributes, params) })?;
+        note_pinned(cx, info, params)?;
+        on.record_error(exec.launch_with(&head, attributes, params))?;
         note_cooperative(on, info, &head, attributes);
         return Ok(());
     }
@@ -314,8 +264,7 @@ unsafe fn launch(
     encoded(&head, |body| {
         body.extend_from_slice(attributes);
         let head_bytes = body.len();
-        // SAFETY: the exported symbols pass on what the program passed.
-        unsafe { pack(body, info, params, extra) }?;
+        pack(body, info, params, extra)?;
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
         let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
@@ -329,12 +278,8 @@ unsafe fn launch(
 
 /// A launch with its parameters in one buffer.
 pub(crate) fn packed(cx: &mut CallContext, function: u64, stream: u64, grid: [u32; 3], shape: Shape) -> Result<(), Code> {
-    let mut bytes = shape.params.len();
-    let buffer = shape.params.as_ptr().cast_mut();
-    let mut extra: [*mut c_void; 5] = [EXTRA_POINTER, 0, EXTRA_SIZE, 0, EXTRA_END].map(std::ptr::without_provenance_mut);
-    (extra[1], extra[3]) = (buffer.cast(), (&raw mut bytes).cast());
-    // SAFETY: the buffer and its size live across the call.
-    unsafe { launch(cx, function, stream, head(grid, shape.block, shape.shared), &[], std::ptr::null_mut(), extra.as_mut_ptr()) }
+    let (head, extra) = (head(grid, shape.block, shape.shared), ExtraParams::of(&shape.params));
+    launch(cx, function, stream, head, &[], KernelParams::none(), extra)
 }
 
 fn head(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Launch {
@@ -352,12 +297,11 @@ pub(crate) fn cuLaunchKernel(
     bz: c_uint,
     shared: c_uint,
     stream: sys::CUstream,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
+    params: KernelParams,
+    extra: ExtraParams,
 ) -> Result<(), Code> {
     let head = head([gx, gy, gz], [bx, by, bz], shared);
-    // SAFETY: the program's arguments.
-    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, extra) }
+    launch(cx, f as u64, stream as u64, head, &[], params, extra)
 }
 
 pub(crate) fn cuLaunchCooperativeKernel(
@@ -371,38 +315,19 @@ pub(crate) fn cuLaunchCooperativeKernel(
     bz: c_uint,
     shared: c_uint,
     stream: sys::CUstream,
-    params: *mut *mut c_void,
+    params: KernelParams,
 ) -> Result<(), Code> {
     let head = Launch { cooperative: true, ..head([gx, gy, gz], [bx, by, bz], shared) };
-    // SAFETY: the program's arguments.
-    unsafe { launch(cx, f as u64, stream as u64, head, &[], params, std::ptr::null_mut()) }
+    launch(cx, f as u64, stream as u64, head, &[], params, ExtraParams::none())
 }
 
 /// Reads a launch configuration: head, stream, attributes as bytes.
-fn read_config(cx: &CallContext, config: *const sys::CUlaunchConfig) -> Result<(Launch, u64, &'static [u8]), Code> {
-    if config.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; every field is an integer or a pointer.
-    let (g, b, shared, stream) = unsafe {
-        let c = &*config;
-        ([c.gridDimX, c.gridDimY, c.gridDimZ], [c.blockDimX, c.blockDimY, c.blockDimZ], c.sharedMemBytes, c.hStream)
-    };
-    // SAFETY: as above.
-    let (attributes, count) = unsafe { ((*config).attrs, (*config).numAttrs as usize) };
-    if count > 64 || (count > 0 && attributes.is_null()) {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    let bytes: &[u8] = if count == 0 {
-        &[]
-    } else {
-        // SAFETY: the program guarantees that there are `count` attributes; they are used before the call returns.
-        unsafe { std::slice::from_raw_parts(attributes.cast::<u8>(), count * ATTRIBUTE_BYTES) }
-    };
-    check_attributes(bytes)?;
-    check_clusters(cx, bytes, g)?;
-    let head = Launch { attributes: count as u16, ..head(g, b, shared) };
-    Ok((head, stream as u64, bytes))
+fn read_config<'a>(cx: &CallContext, config: InPtr<'a, sys::CUlaunchConfig>) -> Result<(Launch, u64, &'a [u8]), Code> {
+    let c = Config::read(config, MOST_ATTRIBUTES)?;
+    check_attributes(c.attributes)?;
+    check_clusters(cx, c.attributes, c.grid)?;
+    let attributes = (c.attributes.len() / ATTRIBUTE_BYTES) as u16;
+    Ok((Launch { attributes, ..head(c.grid, c.block, c.shared) }, c.stream, c.attributes))
 }
 
 /// Checks that clusters divide the grid and are not too large, and that the device supports them.
@@ -446,22 +371,21 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
 
 pub(crate) fn cuLaunchKernelEx(
     cx: &mut CallContext,
-    config: *const sys::CUlaunchConfig,
+    config: InPtr<sys::CUlaunchConfig>,
     f: sys::CUfunction,
-    params: *mut *mut c_void,
-    extra: *mut *mut c_void,
+    params: KernelParams,
+    extra: ExtraParams,
 ) -> Result<(), Code> {
     let (head, stream, attributes) = read_config(cx, config)?;
-    // SAFETY: the program's arguments.
-    unsafe { launch(cx, f as u64, stream, head, attributes, params, extra) }
+    launch(cx, f as u64, stream, head, attributes, params, extra)
 }
 
 /// Occupancy queries that take a launch configuration: sent in the encoding of a launch.
 fn clusters(
     cx: &mut CallContext,
-    to: *mut c_int,
+    to: OutPtr<c_int>,
     f: sys::CUfunction,
-    config: *const sys::CUlaunchConfig,
+    config: InPtr<sys::CUlaunchConfig>,
     op: u16,
 ) -> Result<(), Code> {
     let (mut head, _, attributes) = read_config(cx, config)?;
@@ -473,31 +397,38 @@ fn clusters(
     head.put(&mut body);
     body.extend_from_slice(attributes);
     let bytes = cx.ask_about(cx.job.tables.function(head.function)?, device, op, &body)?;
-    write_out(to, i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
+    to.write(i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
 }
 
 pub(crate) fn cuOccupancyMaxActiveClusters(
     cx: &mut CallContext,
-    to: *mut c_int,
+    to: OutPtr<c_int>,
     f: sys::CUfunction,
-    config: *const sys::CUlaunchConfig,
+    config: InPtr<sys::CUlaunchConfig>,
 ) -> Result<(), Code> {
     clusters(cx, to, f, config, ops::id::MAX_ACTIVE_CLUSTERS)
 }
 
 pub(crate) fn cuOccupancyMaxPotentialClusterSize(
     cx: &mut CallContext,
-    to: *mut c_int,
+    to: OutPtr<c_int>,
     f: sys::CUfunction,
-    config: *const sys::CUlaunchConfig,
+    config: InPtr<sys::CUlaunchConfig>,
 ) -> Result<(), Code> {
     clusters(cx, to, f, config, ops::id::MAX_CLUSTER_SIZE)
 }
 
+/// Dynamic shared memory of a block of this size, as the program says.
+#[expect(unsafe_code, reason = "it calls a function of the program")]
+fn shared_for(callback: unsafe extern "C" fn(c_int) -> usize, threads: u32) -> usize {
+    // SAFETY: the program's callback, called on the program's thread as the driver would.
+    unsafe { callback(threads as c_int) }
+}
+
 fn potential_block_size(
     cx: &mut CallContext,
-    grid: *mut c_int,
-    block: *mut c_int,
+    grid: OutPtr<c_int>,
+    block: OutPtr<c_int>,
     f: sys::CUfunction,
     shared_of: sys::CUoccupancyB2DSize,
     shared: usize,
@@ -519,11 +450,7 @@ fn potential_block_size(
     let mut size = most.next_multiple_of(warp);
     while size > 0 {
         let size_here = size.min(most);
-        let bytes = match shared_of {
-            // SAFETY: the program's callback, called on the program's thread as the driver would.
-            Some(callback) => unsafe { callback(size_here as c_int) },
-            None => shared,
-        };
+        let bytes = shared_of.map_or(shared, |callback| shared_for(callback, size_here));
         let mut sent =
             row::Sent { numBlocks: true, func: function, blockSize: size_here as c_int, dynamicSMemSize: bytes, flags };
         let blocks = cx.carry::<row::Fn>(&mut sent)?.numBlocks.unwrap_or(0).max(0) as u32;
@@ -535,14 +462,14 @@ fn potential_block_size(
         }
         size -= warp;
     }
-    write_out(grid, (best_blocks * processors) as c_int)?;
-    write_out(block, best_block as c_int)
+    grid.write((best_blocks * processors) as c_int)?;
+    block.write(best_block as c_int)
 }
 
 pub(crate) fn cuOccupancyMaxPotentialBlockSize(
     cx: &mut CallContext,
-    grid: *mut c_int,
-    block: *mut c_int,
+    grid: OutPtr<c_int>,
+    block: OutPtr<c_int>,
     f: sys::CUfunction,
     shared_of: sys::CUoccupancyB2DSize,
     shared: usize,
@@ -553,8 +480,8 @@ pub(crate) fn cuOccupancyMaxPotentialBlockSize(
 
 pub(crate) fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     cx: &mut CallContext,
-    grid: *mut c_int,
-    block: *mut c_int,
+    grid: OutPtr<c_int>,
+    block: OutPtr<c_int>,
     f: sys::CUfunction,
     shared_of: sys::CUoccupancyB2DSize,
     shared: usize,

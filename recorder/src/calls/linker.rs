@@ -2,15 +2,15 @@
 //! is then refused, as natively) and when the link is completed. So no place has state of a link, and a job can move in between.
 
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::jit_options::JitOptions;
 use crate::enter::CallContext;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{c_char, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0x6c69_0000_0000);
 /// A link.
 struct State {
     device: u32,
-    options: JitOptions,
+    options: JitOptions<'static>,
     inputs: Vec<LinkInput>,
     /// The result, which the program reads until it destroys the link.
     image: Option<Box<[u8]>>,
@@ -39,15 +39,15 @@ fn with<T>(state: sys::CUlinkState, body: impl FnOnce(&mut State) -> Result<T, C
 pub(crate) fn cuLinkCreate_v2(
     cx: &mut CallContext,
     count: c_uint,
-    keys: *mut sys::CUjit_option,
-    values: *mut *mut c_void,
-    to: *mut sys::CUlinkState,
+    keys: InPtr<sys::CUjit_option>,
+    values: InOutPtr<'static, *mut c_void>,
+    to: OutPtr<sys::CUlinkState>,
 ) -> Result<(), Code> {
     let device = cx.device()?;
     device.check()?;
-    let options = JitOptions::read(count, keys.cast_const().cast(), values)?;
+    let options = JitOptions::read(count, keys, values)?;
     let handle = NEXT.fetch_add(64, Ordering::Relaxed);
-    write_out(to, handle as sys::CUlinkState)?;
+    to.write(handle as sys::CUlinkState)?;
     let state = State { device: device.index, options, inputs: Vec::new(), image: None };
     lock(&LINKS).get_or_insert_default().insert(handle, state);
     Ok(())
@@ -65,8 +65,7 @@ fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, comp
     let answer = cx.ask(device, ops::id::LINK, &[&body])?;
     let linked = Linked::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     with(state, |s| {
-        // SAFETY: the program keeps the link's buffers and values valid until it destroys the link (contract of `cuLinkCreate`).
-        unsafe { s.options.write(&linked.info, &linked.errors) };
+        s.options.write(&linked.info, &linked.errors);
         if linked.code != code::SUCCESS {
             return Err(linked.code);
         }
@@ -75,49 +74,42 @@ fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, comp
     })
 }
 
-fn text(from: *const c_char) -> Vec<u8> {
-    if from.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the program's strings are NUL-terminated.
-    unsafe { CStr::from_ptr(from) }.to_bytes().to_vec()
-}
-
 fn add(
     cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
     data: Vec<u8>,
-    name: *const c_char,
+    name: InPtr<c_char>,
     count: c_uint,
-    keys: *mut sys::CUjit_option,
-    values: *mut *mut c_void,
+    keys: InPtr<sys::CUjit_option>,
+    values: InOutPtr<*mut c_void>,
 ) -> Result<(), Code> {
     if kind >= KINDS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     with(state, |s| if s.image.is_some() { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) })?;
-    let options = JitOptions::read(count, keys.cast_const().cast(), values)?.plain;
-    link(cx, state, Some(LinkInput { kind, name: text(name), options, data }), false).map(drop)
+    let options = JitOptions::read(count, keys, values)?.plain;
+    // Null means no name.
+    let name = name.c_str().map_or(Vec::new(), |name| name.to_bytes().to_vec());
+    link(cx, state, Some(LinkInput { kind, name, options, data }), false).map(drop)
 }
 
 pub(crate) fn cuLinkAddData_v2(
     cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
-    data: *mut c_void,
+    data: InPtr<c_void>,
     size: usize,
-    name: *const c_char,
+    name: InPtr<c_char>,
     count: c_uint,
-    keys: *mut sys::CUjit_option,
-    values: *mut *mut c_void,
+    keys: InPtr<sys::CUjit_option>,
+    values: InOutPtr<*mut c_void>,
 ) -> Result<(), Code> {
     with(state, |_| Ok(()))?;
-    if data.is_null() || size == 0 || size > isize::MAX as usize {
+    if size == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program guarantees that the part has this size.
-    let data = unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), size) }.to_vec();
+    let data = data.typed::<u8>().bytes(size)?.to_vec();
     add(cx, state, kind, data, name, count, keys, values)
 }
 
@@ -125,18 +117,13 @@ pub(crate) fn cuLinkAddFile_v2(
     cx: &mut CallContext,
     state: sys::CUlinkState,
     kind: u32,
-    path: *const c_char,
+    path: InPtr<c_char>,
     count: c_uint,
-    keys: *mut sys::CUjit_option,
-    values: *mut *mut c_void,
+    keys: InPtr<sys::CUjit_option>,
+    values: InOutPtr<*mut c_void>,
 ) -> Result<(), Code> {
     with(state, |_| Ok(()))?;
-    if path.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the program's strings are NUL-terminated.
-    let file = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
-    let mut data = std::fs::read(&file).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
+    let mut data = std::fs::read(path.text()?).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
     if kind == PTX {
         // Text in a file has no terminating zero.
         data.push(0);
@@ -147,12 +134,10 @@ pub(crate) fn cuLinkAddFile_v2(
 pub(crate) fn cuLinkComplete(
     cx: &mut CallContext,
     state: sys::CUlinkState,
-    image: *mut *mut c_void,
-    size: *mut usize,
+    image: OutPtr<*mut c_void>,
+    size: OutPtr<usize>,
 ) -> Result<(), Code> {
-    if image.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    let image = image.not_null()?;
     if with(state, |s| Ok(s.image.is_none()))? {
         let linked = link(cx, state, None, true)?;
         with(state, |s| {
@@ -162,10 +147,8 @@ pub(crate) fn cuLinkComplete(
     }
     with(state, |s| {
         let bytes = s.image.as_mut().ok_or(code::ERROR_UNKNOWN)?;
-        if !size.is_null() {
-            write_out(size, bytes.len())?;
-        }
-        write_out(image, bytes.as_mut_ptr().cast())
+        size.write_if_wanted(bytes.len());
+        image.write(bytes.as_mut_ptr().cast())
     })
 }
 

@@ -2,17 +2,17 @@
 //! place does not share it; advice and prefetches are checked and stored for queries, without any other effect.
 
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::host_memory::managed_variables::find;
 use crate::pinned::blocks::{self, Kind};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::{handle, sys};
 use cuda_model::advice::{self, Advice};
 use cuda_model::batch::{self, Location};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Mutex;
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`, `CU_MEM_ATTACH_SINGLE`
@@ -32,7 +32,7 @@ static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
 
 pub(crate) fn cuMemAllocManaged(
     cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
+    dptr: OutPtr<sys::CUdeviceptr>,
     bytesize: usize,
     flags: c_uint,
 ) -> Result<(), Code> {
@@ -44,7 +44,7 @@ pub(crate) fn cuMemAllocManaged(
     }
     let at = host_memory::make(cx, device, bytesize as u64, 0, Kind::Managed)?;
     lock(&ADVICE).forget(at, bytesize as u64);
-    write_out(dptr, at)
+    dptr.write(at)
 }
 
 /// Checks that all of a range is managed memory of one allocation.
@@ -148,7 +148,7 @@ fn prefetch_all(
 
 pub(crate) fn cuMemRangeGetAttribute(
     cx: &mut CallContext,
-    to: *mut c_void,
+    to: OutPtr<c_void>,
     size: usize,
     attribute: u32,
     at: sys::CUdeviceptr,
@@ -161,9 +161,9 @@ pub(crate) fn cuMemRangeGetAttribute(
 
 pub(crate) fn cuMemRangeGetAttributes(
     cx: &mut CallContext,
-    to: *mut *mut c_void,
-    sizes: *mut usize,
-    attributes: *mut sys::CUmem_range_attribute,
+    to: InPtr<*mut c_void>,
+    sizes: InPtr<usize>,
+    attributes: InPtr<sys::CUmem_range_attribute>,
     n: usize,
     at: sys::CUdeviceptr,
     bytes: usize,
@@ -175,11 +175,11 @@ pub(crate) fn cuMemRangeGetAttributes(
 
 pub(crate) fn cuMemPrefetchBatchAsync(
     cx: &mut CallContext,
-    at: *mut sys::CUdeviceptr,
-    sizes: *mut usize,
+    at: InPtr<sys::CUdeviceptr>,
+    sizes: InPtr<usize>,
     count: usize,
-    locations: *mut sys::CUmemLocation,
-    from: *mut usize,
+    locations: InPtr<sys::CUmemLocation>,
+    from: InPtr<usize>,
     n: usize,
     flags: c_ulonglong,
     stream: sys::CUstream,
@@ -189,8 +189,8 @@ pub(crate) fn cuMemPrefetchBatchAsync(
 
 pub(crate) fn cuMemDiscardBatchAsync(
     cx: &mut CallContext,
-    at: *mut sys::CUdeviceptr,
-    sizes: *mut usize,
+    at: InPtr<sys::CUdeviceptr>,
+    sizes: InPtr<usize>,
     count: usize,
     flags: c_ulonglong,
     stream: sys::CUstream,
@@ -223,22 +223,19 @@ pub(crate) fn cuStreamAttachMemAsync(
 
 pub(crate) fn cuLibraryGetManaged(
     cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
-    bytes: *mut usize,
+    dptr: OutPtr<sys::CUdeviceptr>,
+    bytes: OutPtr<usize>,
     library: sys::CUlibrary,
-    name: *const c_char,
+    name: InPtr<c_char>,
 ) -> Result<(), Code> {
     let library = cx.use_handle(handle::Kind::Library, handle::Kind::Library, library as u64)?;
     if name.is_null() || dptr.is_null() && bytes.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program's strings are NUL-terminated.
-    let name = unsafe { CStr::from_ptr(name) };
-    let (at, size) = find(cx, library, name.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
-    if !dptr.is_null() {
-        write_out(dptr, at)?;
-    }
-    if bytes.is_null() { Ok(()) } else { write_out(bytes, size as usize) }
+    let (at, size) = find(cx, library, name.c_str()?.to_bytes()).ok_or(code::ERROR_NOT_FOUND)?;
+    dptr.write_if_wanted(at);
+    bytes.write_if_wanted(size as usize);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! complete. [`pools`] contains stream-ordered allocation, which does not wait.
 
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::cross_device;
 use crate::device_memory::stream_ordered::{owner, release};
 use crate::device_memory::supply::allocate;
@@ -17,6 +16,7 @@ use crate::enter::CallContext;
 use crate::job::Device;
 use crate::objects::allocations::{STEP, Told};
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::OutPtr;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
 use std::ffi::c_uint;
@@ -29,19 +29,17 @@ pub(crate) mod shared_pools;
 /// Maximum age of the place's figure of free memory.
 const FRESH: Duration = Duration::from_millis(50);
 
-pub(crate) fn cuMemAlloc_v2(cx: &mut CallContext, dptr: *mut sys::CUdeviceptr, bytesize: usize) -> Result<(), Code> {
+pub(crate) fn cuMemAlloc_v2(cx: &mut CallContext, dptr: OutPtr<sys::CUdeviceptr>, bytesize: usize) -> Result<(), Code> {
     crate::order::captures::forbid_unsafe(cx)?;
     let device = cx.device()?;
-    if dptr.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    write_out(dptr, allocate(cx, device, bytesize as u64)?)
+    let dptr = dptr.not_null()?;
+    dptr.write(allocate(cx, device, bytesize as u64)?)
 }
 
 pub(crate) fn cuMemAllocPitch_v2(
     cx: &mut CallContext,
-    dptr: *mut sys::CUdeviceptr,
-    pitch: *mut usize,
+    dptr: OutPtr<sys::CUdeviceptr>,
+    pitch: OutPtr<usize>,
     width: usize,
     height: usize,
     element: c_uint,
@@ -53,8 +51,8 @@ pub(crate) fn cuMemAllocPitch_v2(
     }
     let row = width.checked_next_multiple_of(STEP as usize).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let bytes = row.checked_mul(height).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-    write_out(dptr, allocate(cx, device, bytes as u64)?)?;
-    write_out(pitch, row)
+    dptr.write(allocate(cx, device, bytes as u64)?)?;
+    pitch.write(row)
 }
 
 pub(crate) fn cuMemFree_v2(cx: &mut CallContext, dptr: u64) -> Result<(), Code> {

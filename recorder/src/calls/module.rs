@@ -3,7 +3,6 @@
 use crate::base::config;
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::jit_options::JitOptions;
 use crate::device_memory::variables;
 use crate::enter::{CallContext, guard};
@@ -17,6 +16,7 @@ use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGe
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{self, ImageLoad, ImageLoaded, ImagePut};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_image::{Image, Known};
@@ -77,8 +77,7 @@ fn load_at(
         }
     };
     if loaded.0 != code::SUCCESS {
-        // SAFETY: the program's call has not returned.
-        unsafe { options.write(&[], &loaded.1) };
+        options.write(&[], &loaded.1);
     }
     let answer = cx.result(device, loaded)?;
     let loaded = ImageLoaded::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
@@ -100,8 +99,8 @@ fn load_on(
     image: &Image,
     options: &JitOptions,
 ) -> Result<(), Code> {
-    // A load that succeeds has no messages. SAFETY: the program's call has not returned.
-    unsafe { options.write(&[], &[]) };
+    // A load that succeeds has no messages.
+    options.write(&[], &[]);
     let mut placed: Option<Image> = None;
     for device in devices {
         let mut loaded = load(cx, device, handle, library, placed.as_ref().unwrap_or(image), options);
@@ -116,16 +115,15 @@ fn load_on(
 }
 
 /// A copy of the image to which the program points: it may free it when the call returns (docs/driver-facts.md 8.6).
-fn measure(code: *const c_void) -> Result<Image, Code> {
-    if code.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+#[expect(unsafe_code, reason = "only the headers of an image tell its size")]
+fn measure(code: InPtr<u8>) -> Result<Image, Code> {
+    let code = code.not_null()?.as_ptr();
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
     let image = match KNOWN.try_lock() {
         // SAFETY: the program guarantees that a module image starts here; its size is read from its own headers.
-        Ok(mut known) => unsafe { known.measure(code.cast()) },
+        Ok(mut known) => unsafe { known.measure(code) },
         // Another thread loads at the same time, or did when this process was forked. SAFETY: as above.
-        Err(_) => unsafe { cuda_image::measure(code.cast()) },
+        Err(_) => unsafe { cuda_image::measure(code) },
     };
     image.map_err(|e| {
         tracing::debug!(target: "code", "module image refused: {e}");
@@ -134,71 +132,65 @@ fn measure(code: *const c_void) -> Result<Image, Code> {
 }
 
 /// A copy of an image from which the driver loads modules.
-fn measure_module(code: *const c_void) -> Result<Image, Code> {
-    let image = measure(code)?;
+fn measure_module(code: InPtr<c_void>) -> Result<Image, Code> {
+    let image = measure(code.typed())?;
     if image.is_wrapped() { Err(code::ERROR_INVALID_IMAGE) } else { Ok(image) }
 }
 
-fn load_module(cx: &mut CallContext, to: *mut sys::CUmodule, image: &Image, options: &JitOptions) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+fn load_module(cx: &mut CallContext, to: OutPtr<sys::CUmodule>, image: &Image, options: &JitOptions) -> Result<(), Code> {
+    let to = to.not_null()?;
     let device = cx.device()?;
     let handle = cx.new_handle(Kind::Module)?;
     load_on(cx, &[device], handle, false, image, options)?;
-    write_out(to, handle as sys::CUmodule)
+    to.write(handle as sys::CUmodule)
 }
 
-fn read_file(path: *const c_char) -> Result<Image, Code> {
-    if path.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the program's strings are NUL-terminated.
-    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+fn read_file(path: InPtr<c_char>) -> Result<Image, Code> {
+    let path = path.text()?;
     if path.is_empty() {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut bytes = std::fs::read(&path).map_err(|_| code::ERROR_FILE_NOT_FOUND)?;
     // PTX text must end in NUL; no other image is affected by an additional byte.
     bytes.push(0);
-    measure(bytes.as_ptr().cast())
+    measure(InPtr::of_list(&bytes))
 }
 
-pub(crate) fn cuModuleLoad(cx: &mut CallContext, to: *mut sys::CUmodule, path: *const c_char) -> Result<(), Code> {
+pub(crate) fn cuModuleLoad(cx: &mut CallContext, to: OutPtr<sys::CUmodule>, path: InPtr<c_char>) -> Result<(), Code> {
     let image = read_file(path)?;
-    load_module(cx, to, &image, &JitOptions::default())
+    load_module(cx, to, &image, &JitOptions::NONE)
 }
 
-pub(crate) fn cuModuleLoadData(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+pub(crate) fn cuModuleLoadData(cx: &mut CallContext, to: OutPtr<sys::CUmodule>, image: InPtr<c_void>) -> Result<(), Code> {
     cx.device()?;
     let image = measure_module(image)?;
-    load_module(cx, to, &image, &JitOptions::default())
+    load_module(cx, to, &image, &JitOptions::NONE)
 }
 
 pub(crate) fn cuModuleLoadDataEx(
     cx: &mut CallContext,
-    to: *mut sys::CUmodule,
-    image: *const c_void,
+    to: OutPtr<sys::CUmodule>,
+    image: InPtr<c_void>,
     count: c_uint,
-    keys: *mut sys::CUjit_option,
-    values: *mut *mut c_void,
+    keys: InPtr<sys::CUjit_option>,
+    values: InOutPtr<*mut c_void>,
 ) -> Result<(), Code> {
     cx.device()?;
-    let options = JitOptions::read(count, keys.cast_const().cast(), values)?;
+    let options = JitOptions::read(count, keys, values)?;
     let image = measure_module(image)?;
     load_module(cx, to, &image, &options)
 }
 
-pub(crate) fn cuModuleLoadFatBinary(cx: &mut CallContext, to: *mut sys::CUmodule, image: *const c_void) -> Result<(), Code> {
+pub(crate) fn cuModuleLoadFatBinary(cx: &mut CallContext, to: OutPtr<sys::CUmodule>, image: InPtr<c_void>) -> Result<(), Code> {
     cuModuleLoadData(cx, to, image)
 }
 
 /// The private function with which CUDA 11's runtime loads its modules.
-pub(crate) fn load_for_runtime(image: *const c_void) -> Result<usize, i32> {
+pub(crate) fn load_for_runtime(image: InPtr<c_void>) -> Result<usize, i32> {
     let mut module: sys::CUmodule = std::ptr::null_mut();
     match guard("CUDART_INTERFACE::get_module", false, |cx| {
         cx.device()?;
-        load_module(cx, &raw mut module, &measure(image)?, &JitOptions::default())
+        load_module(cx, OutPtr::of(&mut module), &measure(image.typed())?, &JitOptions::NONE)
     }) {
         code::SUCCESS => Ok(module as usize),
         rc => Err(rc),
@@ -209,30 +201,28 @@ pub(crate) fn cuModuleGetLoadingMode(_cx: &mut CallContext) -> Result<u32, Code>
     Ok(if config::get().is_ok_and(|c| c.eager_loading) { EAGER } else { LAZY })
 }
 
-fn load_library(cx: &mut CallContext, to: *mut sys::CUlibrary, image: &Image, options: &JitOptions) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+fn load_library(cx: &mut CallContext, to: OutPtr<sys::CUlibrary>, image: &Image, options: &JitOptions) -> Result<(), Code> {
+    let to = to.not_null()?;
     let handle = cx.new_handle(Kind::Library)?;
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
     load_on(cx, &devices, handle, true, image, options)?;
-    write_out(to, handle as sys::CUlibrary)
+    to.write(handle as sys::CUlibrary)
 }
 
 pub(crate) fn cuLibraryLoadData(
     cx: &mut CallContext,
-    to: *mut sys::CUlibrary,
-    code: *const c_void,
-    jit_keys: *mut sys::CUjit_option,
-    jit_values: *mut *mut c_void,
+    to: OutPtr<sys::CUlibrary>,
+    code: InPtr<c_void>,
+    jit_keys: InPtr<sys::CUjit_option>,
+    jit_values: InOutPtr<*mut c_void>,
     jit_count: c_uint,
     _keys: *mut sys::CUlibraryOption,
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> Result<(), Code> {
     // Library options tell what the driver may assume about the program's copy of the image; every place has its own copy.
-    let options = JitOptions::read(jit_count, jit_keys.cast_const().cast(), jit_values)?;
-    let image = measure(code)?;
+    let options = JitOptions::read(jit_count, jit_keys, jit_values)?;
+    let image = measure(code.typed())?;
     load_library(cx, to, &image, &options)
 }
 
@@ -243,17 +233,17 @@ pub(crate) fn cuLibraryGetUnifiedFunction(_cx: &mut CallContext, _library: u64, 
 
 pub(crate) fn cuLibraryLoadFromFile(
     cx: &mut CallContext,
-    to: *mut sys::CUlibrary,
-    path: *const c_char,
-    jit_keys: *mut sys::CUjit_option,
-    jit_values: *mut *mut c_void,
+    to: OutPtr<sys::CUlibrary>,
+    path: InPtr<c_char>,
+    jit_keys: InPtr<sys::CUjit_option>,
+    jit_values: InOutPtr<*mut c_void>,
     jit_count: c_uint,
     _keys: *mut sys::CUlibraryOption,
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> Result<(), Code> {
     let image = read_file(path)?;
-    let options = JitOptions::read(jit_count, jit_keys.cast_const().cast(), jit_values)?;
+    let options = JitOptions::read(jit_count, jit_keys, jit_values)?;
     load_library(cx, to, &image, &options)
 }
 
@@ -322,38 +312,32 @@ fn function(cx: &mut CallContext, module: u64, name: Vec<u8>) -> Result<u64, Cod
 
 pub(crate) fn cuModuleEnumerateFunctions(
     cx: &mut CallContext,
-    to: *mut sys::CUfunction,
+    to: OutPtr<sys::CUfunction>,
     room: c_uint,
     module: sys::CUmodule,
 ) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    let to = to.not_null()?;
     let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
     for (i, name) in kernel_names(cx, module)?.into_iter().take(room as usize).enumerate() {
         let found = function(cx, module, name)?;
-        // SAFETY: the program guarantees that its array has `room` elements.
-        unsafe { to.add(i).write(found as sys::CUfunction) };
+        to.element(i).write(found as sys::CUfunction)?;
     }
     Ok(())
 }
 
 pub(crate) fn cuLibraryEnumerateKernels(
     cx: &mut CallContext,
-    to: *mut sys::CUkernel,
+    to: OutPtr<sys::CUkernel>,
     room: c_uint,
     library: sys::CUlibrary,
 ) -> Result<(), Code> {
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    let to = to.not_null()?;
     let library = cx.use_handle(Kind::Library, Kind::Library, library as u64)?;
     for (i, name) in kernel_names(cx, library)?.into_iter().take(room as usize).enumerate() {
         let mut sent = cuLibraryGetKernel::Sent { pKernel: cx.new_handle(Kind::Kernel)?, library, name };
         cx.carry::<cuLibraryGetKernel::Fn>(&mut sent)?;
         cx.keep(sent.pKernel);
-        // SAFETY: the program guarantees that its array has `room` elements.
-        unsafe { to.add(i).write(sent.pKernel as sys::CUkernel) };
+        to.element(i).write(sent.pKernel as sys::CUkernel)?;
     }
     Ok(())
 }

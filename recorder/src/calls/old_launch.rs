@@ -3,8 +3,9 @@
 use crate::calls::launch;
 use crate::enter::CallContext;
 use cuda_api::arg::Capture;
-use cuda_api::code::{self, Code};
+use cuda_api::code::Code;
 use cuda_api::handle::Kind;
+use cuda_api::pointer::InPtr;
 use cuda_api::sys;
 use cuda_model::old_launch;
 use std::ffi::{c_int, c_uint, c_void};
@@ -40,15 +41,11 @@ pub(crate) fn cuParamSetv(
     cx: &mut CallContext,
     f: sys::CUfunction,
     offset: c_int,
-    value: *mut c_void,
+    value: InPtr<c_void>,
     bytes: c_uint,
 ) -> Result<(), Code> {
     let f = function(cx, f as u64)?;
-    if value.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null, so by CUDA's contract this many bytes.
-    old_launch::set_param(f, offset, unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes as usize) })
+    old_launch::set_param(f, offset, value.not_null()?.typed::<u8>().bytes(bytes as usize)?)
 }
 
 fn start(cx: &mut CallContext, f: u64, grid: [u32; 3], stream: u64) -> Result<(), Code> {

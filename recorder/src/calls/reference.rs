@@ -5,7 +5,6 @@
 
 use crate::base::encoding::encode;
 use crate::base::log::lock;
-use crate::base::pointer::write_out;
 use crate::calls::array::use_array;
 use crate::calls::texture::{needs, note_host};
 use crate::device_memory::regions;
@@ -21,6 +20,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops::id;
+use cuda_api::pointer::OutPtr;
 use cuda_api::reference::{OVERRIDE_FORMAT, ReferenceSet, Setting};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
@@ -185,7 +185,7 @@ pub(crate) fn cuTexRefSetMipmappedArray(cx: &mut CallContext, reference: u64, ar
 
 pub(crate) fn cuTexRefSetAddress_v2(
     cx: &mut CallContext,
-    offset: *mut usize,
+    offset: OutPtr<usize>,
     reference: sys::CUtexref,
     address: sys::CUdeviceptr,
     bytes: usize,
@@ -199,7 +199,8 @@ pub(crate) fn cuTexRefSetAddress_v2(
     }
     let answer = set(cx, reference, Setting::Resource(plain))?;
     let before = u64::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-    if offset.is_null() { Ok(()) } else { write_out(offset, before as usize) }
+    offset.write_if_wanted(before as usize);
+    Ok(())
 }
 
 pub(crate) fn cuTexRefSetAddress2D_v3(

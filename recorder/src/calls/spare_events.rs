@@ -4,12 +4,12 @@
 //! occurred differs from one that was never recorded only by its time, which only this process reports. So when it is destroyed it stays
 //! at the place and in the journal under its handle, which is invalid meanwhile, and becomes the next event of the same kind and context.
 
-use crate::base::pointer::write_out;
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
 use crate::objects::spare_events::{MOST, RESTING, Spare};
 use cuda_api::code::Code;
 use cuda_api::handle::{Kind, kind};
+use cuda_api::pointer::OutPtr;
 use cuda_api::sys;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const INTERPROCESS: u32 = 4;
 
 /// `cuEventCreate` by reusing a destroyed event; returns false if there is none.
-pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_uint) -> Result<bool, Code> {
+pub(crate) fn make_again(cx: &mut CallContext, to: OutPtr<sys::CUevent>, flags: c_uint) -> Result<bool, Code> {
     let Ok(device) = cx.device() else { return Ok(false) };
     if to.is_null() || device.spare_events.count() <= RESTING {
         return Ok(false);
@@ -26,7 +26,7 @@ pub(crate) fn make_again(cx: &mut CallContext, to: *mut sys::CUevent, flags: c_u
     device.check()?;
     let Some(event) = device.spare_events.take(flags, contexts::current()) else { return Ok(false) };
     cx.job.tables.events.resume(event, |data| data.flags.store(flags, Ordering::Relaxed));
-    write_out(to, event as sys::CUevent).map(|()| true)
+    to.write(event as sys::CUevent).map(|()| true)
 }
 
 /// `cuEventDestroy` of an event that can be reused; returns false if it cannot.

@@ -13,6 +13,7 @@ use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::ops::{STREAM_ATTRIBUTE_BYTES, StreamAttribute, id};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as Id};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -115,17 +116,13 @@ pub(crate) fn cuStreamSetAttribute(
     cx: &mut CallContext,
     stream: sys::CUstream,
     attribute: u32,
-    value: *const sys::CUstreamAttrValue,
+    value: InPtr<sys::CUstreamAttrValue>,
 ) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     let bytes = width(attribute)?;
-    if value.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
     let mut own = [0; STREAM_ATTRIBUTE_BYTES];
-    // SAFETY: not null, so by CUDA's contract a value of this attribute, which has this size.
-    own[..bytes].copy_from_slice(unsafe { std::slice::from_raw_parts(value.cast::<u8>(), bytes) });
+    own[..bytes].copy_from_slice(value.cast::<u8>().bytes(bytes)?);
     set(cx, device, stream, attribute, own)
 }
 
@@ -133,21 +130,17 @@ pub(crate) fn cuStreamGetAttribute(
     cx: &mut CallContext,
     stream: sys::CUstream,
     attribute: u32,
-    to: *mut sys::CUstreamAttrValue,
+    to: OutPtr<sys::CUstreamAttrValue>,
 ) -> Result<(), Code> {
     let stream = cx.use_stream(stream as u64)?;
     let device = cx.device()?;
     let bytes = width(attribute)?;
-    if to.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
+    let to = to.not_null()?;
     let value = match known(device, stream, attribute) {
         Some(value) => value,
         None => initial(cx, stream, attribute)?,
     };
-    // SAFETY: the program's output, which is not null and has room for a value of this attribute.
-    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), bytes) };
-    Ok(())
+    to.cast::<u8>().write_list(&value[..bytes])
 }
 
 pub(crate) fn cuStreamCopyAttributes(cx: &mut CallContext, to: u64, from: u64) -> Result<(), Code> {

@@ -10,6 +10,7 @@ use crate::place::{Place, lost};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{MemoryPart, StreamMemory, id};
+use cuda_api::pointer::InPtr;
 use cuda_api::sys;
 use cuda_api::wire::Wire;
 use cuda_api::work::Work;
@@ -35,6 +36,7 @@ const MOST: u32 = 256;
 static WAITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether streams of this process's driver, or graphs, have been made to wait: the end of such a wait is not reported.
+#[expect(unsafe_code, reason = "where a static variable lies")]
 #[unsafe(link_section = "mrcuda_hot")]
 static WAITED_HERE: AtomicBool = AtomicBool::new(false);
 
@@ -182,7 +184,7 @@ fn batch(
     cx: &mut CallContext,
     stream: sys::CUstream,
     count: u32,
-    array: *mut sys::CUstreamBatchMemOpParams,
+    array: InPtr<sys::CUstreamBatchMemOpParams>,
     flags: u32,
     first_version: bool,
 ) -> Result<(), Code> {
@@ -192,9 +194,8 @@ fn batch(
     if array.is_null() || count >= MOST || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    // SAFETY: the program guarantees that there are `count` of these unions.
-    let words = unsafe { std::slice::from_raw_parts(array.cast::<[u64; 6]>(), count as usize) };
-    submit(cx, stream, first_version, words.iter().map(part_of).collect(), flags)
+    let words = array.cast::<[u64; 6]>().elements(count as usize)?;
+    submit(cx, stream, first_version, words.map(|words| part_of(&words)).collect(), flags)
 }
 
 macro_rules! words {
@@ -220,7 +221,7 @@ pub(crate) fn cuStreamBatchMemOp(
     cx: &mut CallContext,
     stream: sys::CUstream,
     count: c_uint,
-    array: *mut sys::CUstreamBatchMemOpParams,
+    array: InPtr<sys::CUstreamBatchMemOpParams>,
     flags: c_uint,
 ) -> Result<(), Code> {
     batch(cx, stream, count, array, flags, true)
@@ -230,7 +231,7 @@ pub(crate) fn cuStreamBatchMemOp_v2(
     cx: &mut CallContext,
     stream: sys::CUstream,
     count: c_uint,
-    array: *mut sys::CUstreamBatchMemOpParams,
+    array: InPtr<sys::CUstreamBatchMemOpParams>,
     flags: c_uint,
 ) -> Result<(), Code> {
     batch(cx, stream, count, array, flags, false)

@@ -14,6 +14,7 @@ use crate::order::captures;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{Layout, MapInfo, Row, Tiles, TilesMap};
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::InPtr;
 use cuda_api::{ops, sys};
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -115,7 +116,7 @@ pub(crate) fn array_ends(cx: &CallContext, device: &'static Device, array: u64) 
 
 pub(crate) fn cuMemMapArrayAsync(
     cx: &mut CallContext,
-    list: *mut sys::CUarrayMapInfo,
+    list: InPtr<sys::CUarrayMapInfo>,
     count: c_uint,
     stream: sys::CUstream,
 ) -> Result<(), Code> {

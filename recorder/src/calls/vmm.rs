@@ -20,6 +20,7 @@ use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
 use cuda_api::memory::{AllocationProp, Location};
 use cuda_api::ops::{self, Alias, Chunk, Offer};
+use cuda_api::pointer::InPtr;
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong};
 
@@ -235,16 +236,14 @@ pub(crate) fn cuMemSetAccess(
     cx: &mut CallContext,
     ptr: sys::CUdeviceptr,
     size: usize,
-    desc: *const sys::CUmemAccessDesc,
+    desc: InPtr<sys::CUmemAccessDesc>,
     count: usize,
 ) -> Result<(), Code> {
     if desc.is_null() || count == 0 || count > MOST_LOCATIONS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut changes = Vec::with_capacity(count);
-    for i in 0..count {
-        // SAFETY: the program guarantees that the array has `count` elements.
-        let [kind, ordinal, access] = unsafe { desc.cast::<Access>().add(i).read() };
+    for [kind, ordinal, access] in desc.cast::<Access>().elements(count)? {
         match kind {
             ON_DEVICE => changes.push((cx.job.device(ordinal as c_int)?.index, access)),
             2..=4 => return Err(code::ERROR_NOT_SUPPORTED),
@@ -332,7 +331,7 @@ pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device
     let at = cuMemAddressReserve(cx, size, 0, 0, 0)?;
     let access: Access = [ON_DEVICE, device.index, READ_WRITE];
     let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
-        cuMemSetAccess(cx, at, size, access.as_ptr().cast(), 1).inspect_err(|_| {
+        cuMemSetAccess(cx, at, size, InPtr::of(&access).cast(), 1).inspect_err(|_| {
             // The first error is reported.
             let _later = PutOff::begin();
             let _ = cuMemUnmap(cx, at, size);

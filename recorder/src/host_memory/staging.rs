@@ -6,6 +6,8 @@ use crate::job::Device;
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, map, number};
 use crate::pinned::naming;
 use cuda_api::ops::Slab;
+use executor::bulk::{Look, copy_memory};
+use executor::host_rows::HostRows;
 use std::sync::Mutex;
 
 /// Bytes of one half: one is filled or emptied while the GPU has the other.
@@ -29,6 +31,27 @@ impl Slots {
         self.at + if second { HALF } else { 0 }
     }
 
+    /// Copies one row of the program's memory, which has been touched, to a half that no GPU uses now, and looks at the bytes: whether
+    /// anything was found.
+    pub(crate) fn take_in(&self, second: bool, from: HostRows, look: Look<'_>, threads: Option<usize>) -> bool {
+        let bytes = in_a_half(&from);
+        // SAFETY: the row is valid; one copy has the half at a time.
+        unsafe { copy_memory(from.address(), self.half(second), bytes, look, threads) }
+    }
+
+    /// Copies what a GPU has written to a half to one row of the program's memory, which has been touched.
+    pub(crate) fn put_out(&self, second: bool, to: HostRows, threads: Option<usize>) {
+        let bytes = in_a_half(&to);
+        // SAFETY: as above.
+        unsafe { copy_memory(self.half(second), to.address(), bytes, &|_| false, threads) };
+    }
+
+    /// The first bytes of a half that no GPU writes now.
+    pub(crate) fn bytes(&self, second: bool, bytes: u64) -> &[u8] {
+        // SAFETY: a half has as many, and one copy has it at a time.
+        unsafe { std::slice::from_raw_parts(self.half(second) as *const u8, bytes.min(HALF) as usize) }
+    }
+
     /// Lets the device's place use it. False where that has no such memory in common with this process, or no room for it.
     pub(crate) fn reach(&self, cx: &CallContext, device: &'static Device) -> bool {
         let place = cx.place(device);
@@ -44,6 +67,15 @@ impl Slots {
         device.still_quiet(span);
         true
     }
+}
+
+/// Bytes of the row of a part.
+///
+/// # Panics
+/// If it is more than a half, or several rows.
+fn in_a_half(row: &HostRows) -> usize {
+    assert!(row.is_one() && row.width() <= HALF, "{row:?} for a half");
+    row.width() as usize
 }
 
 /// Slots for one copy, if there are any.

@@ -8,6 +8,7 @@ use crate::gpu::graph_table::error;
 use crate::gpu::stream::{Target, resolve};
 use crate::gpu::{context, device, reference, tile_mapping, wait};
 use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, give_need, give_shape, give_sparse, shape, shape_2d};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
     CUdevice, CUdeviceptr, CUmipmappedArray, CUresult, CUstream,
@@ -18,14 +19,18 @@ use std::ffi::{c_uint, c_void};
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 abi! {
-    call fn cuArrayCreate_v2(out: Out<CUarray> as *mut CUarray, what: *const CUDA_ARRAY_DESCRIPTOR) {
+    call fn cuArrayCreate_v2(
+        out: Out<CUarray> as *mut CUarray, what: InPtr<CUDA_ARRAY_DESCRIPTOR> as *const CUDA_ARRAY_DESCRIPTOR,
+    ) {
         let live = context::current()?;
         out.check()?;
         let shape = shape_2d(what).map_err(error)?;
         out.set(array::create(&live, shape)?.handle as CUarray)
     }
 
-    call fn cuArray3DCreate_v2(out: Out<CUarray> as *mut CUarray, what: *const CUDA_ARRAY3D_DESCRIPTOR) {
+    call fn cuArray3DCreate_v2(
+        out: Out<CUarray> as *mut CUarray, what: InPtr<CUDA_ARRAY3D_DESCRIPTOR> as *const CUDA_ARRAY3D_DESCRIPTOR,
+    ) {
         let live = context::current()?;
         out.check()?;
         let shape = shape(what).map_err(error)?;
@@ -40,34 +45,41 @@ abi! {
         array::destroy(array as usize, reference::array_ended)
     }
 
-    call fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) {
-        give_shape(std::ptr::null_mut(), out, &array::resolve(array as usize)?.shape).map_err(error)
+    call fn cuArrayGetDescriptor_v2(out: OutPtr<CUDA_ARRAY_DESCRIPTOR> as *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) {
+        give_shape(OutPtr::null(), out, &array::resolve(array as usize)?.shape).map_err(error)
     }
 
-    call fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) {
+    call fn cuArray3DGetDescriptor_v2(out: OutPtr<CUDA_ARRAY3D_DESCRIPTOR> as *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) {
         let array = array::resolve(array as usize)?;
         if out.is_null() {
             return Err(BAD);
         }
-        give_shape(out, std::ptr::null_mut(), &array.shape).map_err(error)
+        give_shape(out, OutPtr::null(), &array.shape).map_err(error)
     }
 
-    call fn cuArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray) {
+    call fn cuArrayGetSparseProperties(
+        out: OutPtr<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray,
+    ) {
         give_sparse(out, &tile_mapping::layout(array as usize, false, SPARSE)?).map_err(error)
     }
 
-    call fn cuMipmappedArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray) {
+    call fn cuMipmappedArrayGetSparseProperties(
+        out: OutPtr<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray,
+    ) {
         give_sparse(out, &tile_mapping::layout(mipmap as usize, true, SPARSE)?).map_err(error)
     }
 
-    call fn cuArrayGetMemoryRequirements(out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, on: CUdevice) {
+    call fn cuArrayGetMemoryRequirements(
+        out: OutPtr<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, on: CUdevice,
+    ) {
         let layout = tile_mapping::layout(array as usize, false, DEFERRED)?;
         device::get(on)?;
         give_need(out, &layout).map_err(error)
     }
 
     call fn cuMipmappedArrayGetMemoryRequirements(
-        out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray, on: CUdevice,
+        out: OutPtr<CUDA_ARRAY_MEMORY_REQUIREMENTS> as *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, mipmap: CUmipmappedArray,
+        on: CUdevice,
     ) {
         let layout = tile_mapping::layout(mipmap as usize, true, DEFERRED)?;
         device::get(on)?;
@@ -80,7 +92,8 @@ abi! {
     }
 
     call fn cuMipmappedArrayCreate(
-        out: Out<CUmipmappedArray> as *mut CUmipmappedArray, what: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint,
+        out: Out<CUmipmappedArray> as *mut CUmipmappedArray,
+        what: InPtr<CUDA_ARRAY3D_DESCRIPTOR> as *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint,
     ) {
         let live = context::current()?;
         out.check()?;

@@ -200,9 +200,11 @@ macro_rules! body {
     (answer $h:ident $name:ident $params:tt) => {
         answer!($h api::$name, $params)
     };
-    (irregular $h:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {
-        api::$name($h, $($p),*)
-    };
+    (irregular $h:ident $name:ident ($($p:ident : $kind:ty),* $(,)?)) => {{
+        let call = DuringCall;
+        // SAFETY: the program's own arguments.
+        api::$name($h, $(unsafe { <$kind as Receive<'_>>::receive($p, &call) }),*)
+    }};
 }
 
 /// An exported function. The parameters are given twice: once for their types.

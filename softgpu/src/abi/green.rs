@@ -6,6 +6,7 @@ use crate::gpu::context::{self, Context};
 use crate::gpu::device::{self, Device};
 use crate::gpu::stream_state::NON_BLOCKING;
 use crate::gpu::{stream, teardown};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{
     CUasyncCallback, CUasyncCallbackHandle, CUatomicOperation, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType,
     CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUgreenCtx, CUresult, CUstream,
@@ -37,43 +38,47 @@ fn whole_of(device: &Device) -> Part {
     Part::whole(device.ordinal.unsigned_abs(), many, config::get().compute.0)
 }
 
-fn give(part: Part, to: *mut CUdevResource) -> Res {
-    // SAFETY: the caller's output, as the header says.
-    res(unsafe { part.give(to) })
+fn give(part: Part, to: OutPtr<CUdevResource>) -> Res {
+    res(part.give(to))
 }
 
 abi! {
-    call fn cuDeviceGetDevResource(dev: CUdevice, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+    call fn cuDeviceGetDevResource(
+        dev: CUdevice, to: OutPtr<CUdevResource> as *mut CUdevResource, kind: c_uint as CUdevResourceType,
+    ) {
         let device = device::get(dev)?;
         res(parts::check_type(kind))?;
         give(whole_of(device), to)
     }
 
-    call fn cuCtxGetDevResource(ctx: CUcontext, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+    call fn cuCtxGetDevResource(
+        ctx: CUcontext, to: OutPtr<CUdevResource> as *mut CUdevResource, kind: c_uint as CUdevResourceType,
+    ) {
         res(parts::check_type(kind))?;
         let context = whole::named(ctx)?;
         give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
     }
 
-    call fn cuGreenCtxGetDevResource(green: CUgreenCtx, to: *mut CUdevResource, kind: c_uint as CUdevResourceType) {
+    call fn cuGreenCtxGetDevResource(
+        green: CUgreenCtx, to: OutPtr<CUdevResource> as *mut CUdevResource, kind: c_uint as CUdevResourceType,
+    ) {
         res(parts::check_type(kind))?;
         let context = find(green)?;
         give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
     }
 
     call fn cuDevSmResourceSplitByCount(
-        result: *mut CUdevResource, wanted: *mut c_uint, input: *const CUdevResource, rest: *mut CUdevResource, flags: c_uint,
+        result: OutPtr<CUdevResource> as *mut CUdevResource, wanted: InOutPtr<c_uint> as *mut c_uint,
+        input: InPtr<CUdevResource> as *const CUdevResource, rest: OutPtr<CUdevResource> as *mut CUdevResource, flags: c_uint,
         least: c_uint,
     ) {
-        // SAFETY: the caller's arguments, as the header says.
-        res(unsafe { parts::split(result, wanted, input, rest, flags, least) })
+        res(parts::split(result, wanted, input, rest, flags, least))
     }
 
     call fn cuDevResourceGenerateDesc(
-        to: Out<u64> as *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint,
+        to: Out<u64> as *mut CUdevResourceDesc, resources: InPtr<CUdevResource> as *mut CUdevResource, count: c_uint,
     ) {
-        // SAFETY: the caller's arguments, as the header says.
-        to.set(res(unsafe { parts::describe(resources, count) })?)
+        to.set(res(parts::describe(resources, count))?)
     }
 
     call fn cuGreenCtxCreate(out: Out<usize> as *mut CUgreenCtx, desc: CUdevResourceDesc, dev: CUdevice, flags: c_uint) {
@@ -121,21 +126,21 @@ abi! {
     }
 
     call fn cuDeviceGetHostAtomicCapabilities(
-        to: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, dev: CUdevice,
+        to: OutPtr<c_uint> as *mut c_uint, operations: InPtr<CUatomicOperation> as *const CUatomicOperation, count: c_uint,
+        dev: CUdevice,
     ) {
         device::get(dev)?;
-        // SAFETY: the caller's arguments, as the header says.
-        res(unsafe { notify::atomics(to, operations, count) })
+        res(notify::atomics(to, operations, count))
     }
 
     call fn cuDeviceGetP2PAtomicCapabilities(
-        to: *mut c_uint, operations: *const CUatomicOperation, count: c_uint, from: CUdevice, dev: CUdevice,
+        to: OutPtr<c_uint> as *mut c_uint, operations: InPtr<CUatomicOperation> as *const CUatomicOperation, count: c_uint,
+        from: CUdevice, dev: CUdevice,
     ) {
         if device::get(from)?.ordinal == device::get(dev)?.ordinal {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
-        // SAFETY: the caller's arguments, as the header says.
-        res(unsafe { notify::atomics(to, operations, count) })
+        res(notify::atomics(to, operations, count))
     }
 
     call fn cuDeviceRegisterAsyncNotification(

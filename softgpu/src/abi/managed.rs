@@ -7,6 +7,7 @@ use crate::gpu::lock;
 use crate::gpu::stream::{Default, resolve};
 use crate::gpu::{capture, context, device, host, memory};
 use cuda_api::code::Code;
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream};
 use cuda_model::advice::{self, Advice};
 use cuda_model::batch;
@@ -54,7 +55,7 @@ abi! {
     }
 
     call fn cuMemRangeGetAttribute(
-        to: *mut c_void, room: usize, attribute: c_uint as CUmem_range_attribute, at: CUdeviceptr, size: usize,
+        to: OutPtr<c_void> as *mut c_void, room: usize, attribute: c_uint as CUmem_range_attribute, at: CUdeviceptr, size: usize,
     ) {
         context::current()?;
         check_range(at, size)?;
@@ -62,7 +63,8 @@ abi! {
     }
 
     call fn cuMemRangeGetAttributes(
-        to: *mut *mut c_void, rooms: *mut usize, attributes: *mut CUmem_range_attribute, n: usize, at: CUdeviceptr, size: usize,
+        to: InPtr<*mut c_void> as *mut *mut c_void, rooms: InPtr<usize> as *mut usize,
+        attributes: InPtr<CUmem_range_attribute> as *mut CUmem_range_attribute, n: usize, at: CUdeviceptr, size: usize,
     ) {
         context::current()?;
         check_range(at, size)?;
@@ -85,21 +87,24 @@ abi! {
     }
 
     stream fn cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz(
-        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, to: *mut CUmemLocation, from: *mut usize, n: usize,
-        flags: c_ulonglong, stream: CUstream,
+        at: InPtr<CUdeviceptr> as *mut CUdeviceptr, sizes: InPtr<usize> as *mut usize, count: usize,
+        to: InPtr<CUmemLocation> as *mut CUmemLocation, from: InPtr<usize> as *mut usize, n: usize, flags: c_ulonglong,
+        stream: CUstream,
     ) |default| {
         prefetch_all(stream, default, || batch::ranges((at, sizes, count), Some((to, from, n)), flags))
     }
 
     stream fn cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz(
-        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CUstream,
+        at: InPtr<CUdeviceptr> as *mut CUdeviceptr, sizes: InPtr<usize> as *mut usize, count: usize, flags: c_ulonglong,
+        stream: CUstream,
     ) |default| {
         prefetch_all(stream, default, || batch::ranges((at, sizes, count), None, flags))
     }
 
     stream fn cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz(
-        at: *mut CUdeviceptr, sizes: *mut usize, count: usize, to: *mut CUmemLocation, from: *mut usize, n: usize,
-        flags: c_ulonglong, stream: CUstream,
+        at: InPtr<CUdeviceptr> as *mut CUdeviceptr, sizes: InPtr<usize> as *mut usize, count: usize,
+        to: InPtr<CUmemLocation> as *mut CUmemLocation, from: InPtr<usize> as *mut usize, n: usize, flags: c_ulonglong,
+        stream: CUstream,
     ) |default| {
         prefetch_all(stream, default, || batch::ranges((at, sizes, count), Some((to, from, n)), flags))
     }

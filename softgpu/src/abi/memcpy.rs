@@ -9,6 +9,7 @@ use crate::gpu::stream::{Default, Target, resolve};
 use crate::gpu::stream_state::Kind;
 use cuda_api::code::{self, Code};
 use cuda_api::copy;
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes,
     CUresult, CUstream,
@@ -64,73 +65,76 @@ abi! {
     stream fn cuMemcpyPeer / cuMemcpyPeer_ptds(
         to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize,
     ) |default| {
-        contexts([to_ctx, from_ctx], size)?;
+        contexts([to_ctx, from_ctx], size > 0)?;
         linear(&resolve(DEFAULT, default)?, (Space::Device, to), (Space::Device, from), size, true)
     }
 
     stream fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
         to: CUdeviceptr, to_ctx: CUcontext, from: CUdeviceptr, from_ctx: CUcontext, size: usize, stream: CUstream,
     ) |default| {
-        contexts([to_ctx, from_ctx], size)?;
+        contexts([to_ctx, from_ctx], size > 0)?;
         linear(&resolve(stream, default)?, (Space::Device, to), (Space::Device, from), size, false)
     }
 
-    stream fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(what: *const CUDA_MEMCPY2D) |default| {
+    stream fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(what: InPtr<CUDA_MEMCPY2D> as *const CUDA_MEMCPY2D) |default| {
         copy_3d(&resolve(DEFAULT, default)?, two(what)?, true)
     }
 
-    stream fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(what: *const CUDA_MEMCPY2D) |default| {
+    stream fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(what: InPtr<CUDA_MEMCPY2D> as *const CUDA_MEMCPY2D) |default| {
         copy_3d(&resolve(DEFAULT, default)?, two(what)?, true)
     }
 
     stream fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(
-        what: *const CUDA_MEMCPY2D, stream: CUstream,
+        what: InPtr<CUDA_MEMCPY2D> as *const CUDA_MEMCPY2D, stream: CUstream,
     ) |default| {
         copy_3d(&resolve(stream, default)?, two(what)?, false)
     }
 
-    stream fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(what: *const CUDA_MEMCPY3D) |default| {
+    stream fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(what: InPtr<CUDA_MEMCPY3D> as *const CUDA_MEMCPY3D) |default| {
         copy_3d(&resolve(DEFAULT, default)?, three(what)?, true)
     }
 
     stream fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(
-        what: *const CUDA_MEMCPY3D, stream: CUstream,
+        what: InPtr<CUDA_MEMCPY3D> as *const CUDA_MEMCPY3D, stream: CUstream,
     ) |default| {
         copy_3d(&resolve(stream, default)?, three(what)?, false)
     }
 
-    stream fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(what: *const CUDA_MEMCPY3D_PEER) |default| {
+    stream fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(what: InPtr<CUDA_MEMCPY3D_PEER> as *const CUDA_MEMCPY3D_PEER) |default| {
         copy_3d(&resolve(DEFAULT, default)?, three_peer(what)?, true)
     }
 
     stream fn cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz(
-        what: *const CUDA_MEMCPY3D_PEER, stream: CUstream,
+        what: InPtr<CUDA_MEMCPY3D_PEER> as *const CUDA_MEMCPY3D_PEER, stream: CUstream,
     ) |default| {
         copy_3d(&resolve(stream, default)?, three_peer(what)?, false)
     }
 
     stream fn cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
-        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
-        from: *mut usize, n: usize, stream: CUstream,
+        dsts: InPtr<CUdeviceptr> as *mut CUdeviceptr, srcs: InPtr<CUdeviceptr> as *mut CUdeviceptr,
+        sizes: InPtr<usize> as *mut usize, count: usize, attributes: InPtr<CUmemcpyAttributes> as *mut CUmemcpyAttributes,
+        from: InPtr<usize> as *mut usize, n: usize, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.code)
     }
 
     stream fn cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz [gone] (
-        dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attributes: *mut CUmemcpyAttributes,
-        from: *mut usize, n: usize, fail: *mut usize, stream: CUstream,
+        dsts: InPtr<CUdeviceptr> as *mut CUdeviceptr, srcs: InPtr<CUdeviceptr> as *mut CUdeviceptr,
+        sizes: InPtr<usize> as *mut usize, count: usize, attributes: InPtr<CUmemcpyAttributes> as *mut CUmemcpyAttributes,
+        from: InPtr<usize> as *mut usize, n: usize, fail: OutPtr<usize> as *mut usize, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.tell(fail))
     }
 
     stream fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
-        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream,
+        count: usize, ops: InPtr<CUDA_MEMCPY3D_BATCH_OP> as *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.code)
     }
 
     stream fn cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz [gone] (
-        count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, fail: *mut usize, flags: c_ulonglong, stream: CUstream,
+        count: usize, ops: InPtr<CUDA_MEMCPY3D_BATCH_OP> as *mut CUDA_MEMCPY3D_BATCH_OP, fail: OutPtr<usize> as *mut usize,
+        flags: c_ulonglong, stream: CUstream,
     ) |default| {
         run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.tell(fail))
     }
@@ -154,8 +158,8 @@ pub(super) fn not_legacy(stream: CUstream, default: Default) -> Res<Target> {
 }
 
 /// The contexts of a copy between devices must be valid, if anything is copied.
-fn contexts(both: [CUcontext; 2], size: usize) -> Res {
-    if size == 0 {
+fn contexts(both: [CUcontext; 2], copies: bool) -> Res {
+    if !copies {
         return Ok(());
     }
     both.into_iter().try_for_each(|c| match c.is_null() {
@@ -174,22 +178,18 @@ fn linear(target: &Target, to: (Space, u64), from: (Space, u64), size: usize, wa
     copy_3d(target, Copy3 { src: end(from), dst: end(to), width: size as u64, rows: 1, depth: 1 }, waits)
 }
 
-fn two(what: *const CUDA_MEMCPY2D) -> Res<Copy3> {
+fn two(what: InPtr<CUDA_MEMCPY2D>) -> Res<Copy3> {
     copy::copy_2d(what).map_err(error)
 }
 
-fn three(what: *const CUDA_MEMCPY3D) -> Res<Copy3> {
+fn three(what: InPtr<CUDA_MEMCPY3D>) -> Res<Copy3> {
     copy::copy_3d(what).map_err(error)
 }
 
 /// The struct for two devices has the plain one's fields at the same offsets, contexts where that one reserves room. Where memory is
 /// its address says.
-fn three_peer(p: *const CUDA_MEMCPY3D_PEER) -> Res<Copy3> {
-    if p.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; only pointer fields are read.
-    let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
-    contexts(both, usize::from(!size.contains(&0)))?;
+fn three_peer(p: InPtr<CUDA_MEMCPY3D_PEER>) -> Res<Copy3> {
+    let (both, copies) = copy::peer_contexts(p).map_err(error)?;
+    contexts(both.map(|context| context as CUcontext), copies)?;
     copy::copy_3d_peer(p).map_err(error)
 }

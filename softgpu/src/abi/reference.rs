@@ -5,6 +5,7 @@ use crate::gpu::graph_table::error;
 use crate::gpu::{context, module, reference};
 use crate::ptx::Reference::{self, Surface, Texture};
 use cuda_api::array::{OF_ARRAY, OF_MIPMAP, OF_ROWS, Resource, shape_2d};
+use cuda_api::pointer::InPtr;
 use cuda_api::reference::{OVERRIDE_FORMAT, Setting};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUaddress_mode, CUarray, CUarray_format, CUdeviceptr, CUfilter_mode, CUfunction, CUmipmappedArray,
@@ -81,7 +82,7 @@ abi! {
     }
 
     call fn cuTexRefSetAddress2D_v3(
-        texture: CUtexref, what: *const CUDA_ARRAY_DESCRIPTOR, address: CUdeviceptr, pitch: usize,
+        texture: CUtexref, what: InPtr<CUDA_ARRAY_DESCRIPTOR> as *const CUDA_ARRAY_DESCRIPTOR, address: CUdeviceptr, pitch: usize,
     ) {
         reference::resolve(texture as usize, Texture)?;
         let s = shape_2d(what).map_err(error)?;

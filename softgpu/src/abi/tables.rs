@@ -5,6 +5,7 @@ use super::{In, Out, Res, abi};
 use crate::config;
 use crate::gpu::{code, context, device, module, output, process};
 use cuda_api::code::Code;
+use cuda_api::pointer::InPtr;
 use cuda_api::sys::{CUresult, CUuuid};
 use cuda_model::cudart::{self, DeviceIdentity, Host};
 use std::ffi::{CStr, c_void};
@@ -35,8 +36,8 @@ impl Host for Driver {
         process::ready().and_then(|()| Ok(context::primary(device::get(ordinal)?).handle)).map_err(number)
     }
 
-    fn load_fatbin(&self, image: *const c_void) -> Result<usize, Code> {
-        process::ready().and_then(|()| load(image)).map_err(number)
+    fn load_fatbin(&self, image: InPtr<c_void>) -> Result<usize, Code> {
+        process::ready().and_then(|()| load(image.as_ptr())).map_err(number)
     }
 
     fn functions(&self, module: usize) -> Result<Vec<(usize, &'static CStr)>, Code> {

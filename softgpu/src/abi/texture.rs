@@ -5,12 +5,14 @@ use crate::gpu::context;
 use crate::gpu::graph_table::error;
 use crate::gpu::texture::{self, Made};
 use cuda_api::array::{give_resource, give_sampling, give_view, resource, sampling, view};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUsurfObject, CUtexObject};
 
 abi! {
     call fn cuTexObjectCreate(
-        out: Out<CUtexObject> as *mut CUtexObject, what: *const CUDA_RESOURCE_DESC, how: *const CUDA_TEXTURE_DESC,
-        seen_as: *const CUDA_RESOURCE_VIEW_DESC,
+        out: Out<CUtexObject> as *mut CUtexObject, what: InPtr<CUDA_RESOURCE_DESC> as *const CUDA_RESOURCE_DESC,
+        how: InPtr<CUDA_TEXTURE_DESC> as *const CUDA_TEXTURE_DESC,
+        seen_as: InPtr<CUDA_RESOURCE_VIEW_DESC> as *const CUDA_RESOURCE_VIEW_DESC,
     ) {
         let live = context::current()?;
         out.check()?;
@@ -24,21 +26,25 @@ abi! {
         Ok(())
     }
 
-    call fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: CUtexObject) {
+    call fn cuTexObjectGetResourceDesc(out: OutPtr<CUDA_RESOURCE_DESC> as *mut CUDA_RESOURCE_DESC, object: CUtexObject) {
         give_resource(out, &texture::find(&*context::current()?, object, false)?.resource).map_err(error)
     }
 
-    call fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, object: CUtexObject) {
+    call fn cuTexObjectGetTextureDesc(out: OutPtr<CUDA_TEXTURE_DESC> as *mut CUDA_TEXTURE_DESC, object: CUtexObject) {
         let made = texture::find(&*context::current()?, object, false)?;
         give_sampling(out, &made.sampling.unwrap_or_default()).map_err(error)
     }
 
-    call fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, object: CUtexObject) {
+    call fn cuTexObjectGetResourceViewDesc(
+        out: OutPtr<CUDA_RESOURCE_VIEW_DESC> as *mut CUDA_RESOURCE_VIEW_DESC, object: CUtexObject,
+    ) {
         let made = texture::find(&*context::current()?, object, false)?;
         give_view(out, &made.view.unwrap_or_default()).map_err(error)
     }
 
-    call fn cuSurfObjectCreate(out: Out<CUsurfObject> as *mut CUsurfObject, what: *const CUDA_RESOURCE_DESC) {
+    call fn cuSurfObjectCreate(
+        out: Out<CUsurfObject> as *mut CUsurfObject, what: InPtr<CUDA_RESOURCE_DESC> as *const CUDA_RESOURCE_DESC,
+    ) {
         let live = context::current()?;
         out.check()?;
         let made = Made { resource: resource(what).map_err(error)?, sampling: None, view: None };
@@ -50,7 +56,7 @@ abi! {
         Ok(())
     }
 
-    call fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: CUsurfObject) {
+    call fn cuSurfObjectGetResourceDesc(out: OutPtr<CUDA_RESOURCE_DESC> as *mut CUDA_RESOURCE_DESC, object: CUsurfObject) {
         give_resource(out, &texture::find(&*context::current()?, object, true)?.resource).map_err(error)
     }
 }

@@ -6,6 +6,7 @@ use crate::gpu::graph_table::error;
 use crate::gpu::stream::resolve;
 use crate::gpu::{physical, tile_mapping, vmm};
 use cuda_api::array::{MapInfo, TILE_POOL};
+use cuda_api::pointer::InPtr;
 use cuda_api::sys::{
     CUarrayMapInfo, CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUresult, CUstream,
@@ -141,7 +142,9 @@ abi! {
         changes.into_iter().try_for_each(|(device, allowed)| vmm::set_access(address, size as u64, device, allowed))
     }
 
-    stream fn cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) |default| {
+    stream fn cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz(
+        list: InPtr<CUarrayMapInfo> as *mut CUarrayMapInfo, count: c_uint, stream: CUstream,
+    ) |default| {
         let target = resolve(stream, default)?;
         tile_mapping::map(&target, &MapInfo::list(list, count).map_err(error)?)
     }

@@ -26,6 +26,10 @@ const BUFFER: usize = 64 << 10;
 /// Answers that are numbers of this process.
 const NUMBERED: [&str; 4] = ["cuStreamGetId", "cuCtxGetId", "cuGreenCtxGetId", "cuStreamGetCaptureInfo"];
 
+/// The beginnings of the kinds that are pointers.
+const POINTERS: [&str; 12] =
+    ["Raw<*", "Reads", "Writes", "Updates", "Kept", "ParamList", "ExtraList", "Out", "New<", "Str", "In", "HostAddress"];
+
 /// Makes the arguments of one call.
 struct Filler {
     fill: Fill,
@@ -36,8 +40,7 @@ impl Filler {
     /// An argument of the type `T`; `kind` is the row's text for it.
     fn next<T: Copy>(&mut self, kind: &str) -> T {
         let kind = &kind.replace(' ', "");
-        let pointer = ["Raw<*", "Out", "New<", "Str", "In", "HostAddress"].iter().any(|start| kind.starts_with(start))
-            && kind != "StreamArg";
+        let pointer = POINTERS.iter().any(|start| kind.starts_with(start)) && kind != "StreamArg";
         let number = kind.contains("Enum<")
             || [
                 "usize",

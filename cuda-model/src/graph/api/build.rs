@@ -6,7 +6,7 @@ use super::{Done, Host, INVALID, add, check_removal, checked, is_conditional, is
 use crate::graph::model::Owner;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{self, AnyParams, KernelArgs, nodes, with_edges};
-use cuda_api::pointer::{give, read};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams};
 use cuda_api::work::{Copy3, Edge, Fill, HostCall, Work};
 use std::ffi::c_uint;
@@ -116,51 +116,51 @@ pub fn cuGraphChildGraphNodeGetGraph<H: Host>(h: &mut H, node: u64) -> Result<u6
 /// Adds a node of any kind.
 pub fn cuGraphAddNode<H: Host>(
     h: &mut H,
-    to: *mut CUgraphNode,
+    to: OutPtr<CUgraphNode>,
     graph: CUgraph,
-    dependencies: *const CUgraphNode,
+    dependencies: InPtr<CUgraphNode>,
     count: usize,
-    params: *mut CUgraphNodeParams,
+    params: InOutPtr<CUgraphNodeParams>,
 ) -> Done {
-    cuGraphAddNode_v2(h, to, graph, dependencies, std::ptr::null(), count, params)
+    cuGraphAddNode_v2(h, to, graph, dependencies, InPtr::null(), count, params)
 }
 
 /// Adds a node of any kind with data on its edges.
 pub fn cuGraphAddNode_v2<H: Host>(
     h: &mut H,
-    to: *mut CUgraphNode,
+    to: OutPtr<CUgraphNode>,
     graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
+    dependencies: InPtr<CUgraphNode>,
+    edge_data: InPtr<CUgraphEdgeData>,
     count: usize,
-    params: *mut CUgraphNodeParams,
+    params: InOutPtr<CUgraphNodeParams>,
 ) -> Done {
     let after = nodes(dependencies, edge_data, count)?;
     let graph = graph as u64;
-    let node = match graph::any(params)? {
+    let node = match graph::any(params.input())? {
         AnyParams::Kernel(args) => {
             let work = kernel(h, args, Vec::new())?;
-            give(to, std::ptr::null_mut())?;
+            to.write(std::ptr::null_mut())?;
             add(h, graph, after, work)
         }
         AnyParams::Ready(work) => {
             let work = checked(h, work)?;
-            give(to, std::ptr::null_mut())?;
+            to.write(std::ptr::null_mut())?;
             add(h, graph, after, work)
         }
         AnyParams::Child { graph: child, moved } => {
-            give(to, std::ptr::null_mut())?;
+            to.write(std::ptr::null_mut())?;
             add_child(h, graph, after, child, moved)
         }
         AnyParams::Alloc => return add_alloc(h, to, graph, after, graph::alloc_of_any(params)),
         AnyParams::Free(address) => {
             check_free(h, graph, address)?;
-            give(to, std::ptr::null_mut())?;
+            to.write(std::ptr::null_mut())?;
             add_free(h, graph, after, address)
         }
         AnyParams::Conditional => return add_conditional(h, to, graph, after, graph::conditional_of_any(params)),
     }?;
-    give(to, node as CUgraphNode)
+    to.write(node as CUgraphNode)
 }
 
 /// Removes a node.
@@ -182,33 +182,32 @@ pub fn cuGraphNodeGetType<H: Host>(h: &mut H, node: u64) -> Result<u32, Code> {
 /// Returns a list as graph queries do: without an array only the number, otherwise as many elements as fit, the rest
 /// null.
 fn give_list<T: Copy, const N: usize>(
-    to: [*mut u64; N],
-    edges: *mut T,
-    count: *mut usize,
+    to: [OutPtr<u64>; N],
+    edges: OutPtr<T>,
+    count: InOutPtr<usize>,
     all: &[([u64; N], T)],
     nothing: T,
 ) -> Result<(), Code> {
-    let room = read(count)?;
+    let room = count.read()?;
     if to.iter().all(|t| t.is_null()) {
-        return give(count, all.len());
+        return count.write(all.len());
     }
     for i in 0..room {
         let (row, edge) = all.get(i).copied().unwrap_or(([0; N], nothing));
         for (to, value) in to.iter().zip(row) {
-            if !to.is_null() {
-                // SAFETY: the program says that there is room for `room` elements.
-                unsafe { to.add(i).write_unaligned(value) };
-            }
+            to.element(i).write_if_wanted(value);
         }
-        if !edges.is_null() {
-            // SAFETY: as above.
-            unsafe { edges.add(i).write_unaligned(edge) };
-        }
+        edges.element(i).write_if_wanted(edge);
     }
-    give(count, all.len().min(room))
+    count.write(all.len().min(room))
 }
 
-fn give_nodes(all: Vec<(u64, Edge)>, to: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData, count: *mut usize) -> Done {
+fn give_nodes(
+    all: Vec<(u64, Edge)>,
+    to: OutPtr<CUgraphNode>,
+    edge_data: OutPtr<CUgraphEdgeData>,
+    count: InOutPtr<usize>,
+) -> Done {
     let lossy = edge_data.is_null() && !to.is_null() && all.iter().any(|(_, e)| *e != Edge::default());
     if lossy {
         return Err(code::ERROR_LOSSY_QUERY);
@@ -218,40 +217,40 @@ fn give_nodes(all: Vec<(u64, Edge)>, to: *mut CUgraphNode, edge_data: *mut CUgra
 }
 
 /// The nodes of a graph.
-pub fn cuGraphGetNodes<H: Host>(h: &mut H, graph: CUgraph, to: *mut CUgraphNode, count: *mut usize) -> Done {
+pub fn cuGraphGetNodes<H: Host>(h: &mut H, graph: CUgraph, to: OutPtr<CUgraphNode>, count: InOutPtr<usize>) -> Done {
     let all = h.shared().with(|g| g.store.graph(graph as u64).map(|g| g.nodes.clone()))?;
-    give_nodes(all.into_iter().map(|n| (n, Edge::default())).collect(), to, std::ptr::null_mut(), count)
+    give_nodes(all.into_iter().map(|n| (n, Edge::default())).collect(), to, OutPtr::null(), count)
 }
 
 /// The nodes without predecessors.
-pub fn cuGraphGetRootNodes<H: Host>(h: &mut H, graph: CUgraph, to: *mut CUgraphNode, count: *mut usize) -> Done {
+pub fn cuGraphGetRootNodes<H: Host>(h: &mut H, graph: CUgraph, to: OutPtr<CUgraphNode>, count: InOutPtr<usize>) -> Done {
     let roots = h.shared().with(|g| {
         let all = g.store.graph(graph as u64)?.nodes.iter();
         let roots = all.filter(|n| g.store.node(**n).is_ok_and(|n| n.after.is_empty()));
         Ok::<_, code::Code>(roots.map(|n| (*n, Edge::default())).collect())
     })?;
-    give_nodes(roots, to, std::ptr::null_mut(), count)
+    give_nodes(roots, to, OutPtr::null(), count)
 }
 
 /// The edges of a graph.
 pub fn cuGraphGetEdges<H: Host>(
     h: &mut H,
     graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    count: *mut usize,
+    from: OutPtr<CUgraphNode>,
+    to: OutPtr<CUgraphNode>,
+    count: InOutPtr<usize>,
 ) -> Done {
-    cuGraphGetEdges_v2(h, graph, from, to, std::ptr::null_mut(), count)
+    cuGraphGetEdges_v2(h, graph, from, to, OutPtr::null(), count)
 }
 
 /// The edges of a graph with their data.
 pub fn cuGraphGetEdges_v2<H: Host>(
     h: &mut H,
     graph: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    edge_data: *mut CUgraphEdgeData,
-    count: *mut usize,
+    from: OutPtr<CUgraphNode>,
+    to: OutPtr<CUgraphNode>,
+    edge_data: OutPtr<CUgraphEdgeData>,
+    count: InOutPtr<usize>,
 ) -> Done {
     let all = h.shared().with(|g| g.store.edges(graph as u64))?;
     if from.is_null() != to.is_null() {
@@ -265,34 +264,44 @@ pub fn cuGraphGetEdges_v2<H: Host>(
 }
 
 /// The nodes that a node waits for.
-pub fn cuGraphNodeGetDependencies<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUgraphNode, count: *mut usize) -> Done {
-    cuGraphNodeGetDependencies_v2(h, node, to, std::ptr::null_mut(), count)
+pub fn cuGraphNodeGetDependencies<H: Host>(
+    h: &mut H,
+    node: CUgraphNode,
+    to: OutPtr<CUgraphNode>,
+    count: InOutPtr<usize>,
+) -> Done {
+    cuGraphNodeGetDependencies_v2(h, node, to, OutPtr::null(), count)
 }
 
 /// The nodes that a node waits for, with the data of the edges.
 pub fn cuGraphNodeGetDependencies_v2<H: Host>(
     h: &mut H,
     node: CUgraphNode,
-    to: *mut CUgraphNode,
-    edge_data: *mut CUgraphEdgeData,
-    count: *mut usize,
+    to: OutPtr<CUgraphNode>,
+    edge_data: OutPtr<CUgraphEdgeData>,
+    count: InOutPtr<usize>,
 ) -> Done {
     let all = h.shared().with(|g| g.store.node(node as u64).map(|n| n.after.clone()))?;
     give_nodes(all, to, edge_data, count)
 }
 
 /// The nodes that wait for a node.
-pub fn cuGraphNodeGetDependentNodes<H: Host>(h: &mut H, node: CUgraphNode, to: *mut CUgraphNode, count: *mut usize) -> Done {
-    cuGraphNodeGetDependentNodes_v2(h, node, to, std::ptr::null_mut(), count)
+pub fn cuGraphNodeGetDependentNodes<H: Host>(
+    h: &mut H,
+    node: CUgraphNode,
+    to: OutPtr<CUgraphNode>,
+    count: InOutPtr<usize>,
+) -> Done {
+    cuGraphNodeGetDependentNodes_v2(h, node, to, OutPtr::null(), count)
 }
 
 /// The nodes that wait for a node, with the data of the edges.
 pub fn cuGraphNodeGetDependentNodes_v2<H: Host>(
     h: &mut H,
     node: CUgraphNode,
-    to: *mut CUgraphNode,
-    edge_data: *mut CUgraphEdgeData,
-    count: *mut usize,
+    to: OutPtr<CUgraphNode>,
+    edge_data: OutPtr<CUgraphEdgeData>,
+    count: InOutPtr<usize>,
 ) -> Done {
     let all = h.shared().with(|g| g.store.dependents(node as u64))?;
     give_nodes(all, to, edge_data, count)

@@ -5,7 +5,7 @@ use crate::graph::model::Owner;
 use crate::graph::tables::Graphs;
 use cuda_api::code::Code;
 use cuda_api::graph::RawConditional;
-use cuda_api::pointer::{give, read};
+use cuda_api::pointer::{InOutPtr, OutPtr};
 use cuda_api::sys::{CUgraphConditionalHandle, CUgraphNode};
 use cuda_api::work::{Conditional, Edge, Work};
 use std::ffi::c_uint;
@@ -38,12 +38,12 @@ pub fn cuGraphConditionalHandleCreate<H: Host>(
 
 pub(super) fn add_conditional<H: Host>(
     h: &mut H,
-    to: *mut CUgraphNode,
+    to: OutPtr<CUgraphNode>,
     graph: u64,
     after: Vec<(u64, Edge)>,
-    params: *mut RawConditional,
+    params: InOutPtr<RawConditional>,
 ) -> Done {
-    let p = read(params)?;
+    let p = params.read()?;
     // If: one graph or two; while: one; switch: any number.
     let fits = matches!((p.kind, p.size), (0, 1 | 2) | (1, 1) | (2, 1..=MAX_GRAPHS));
     if !fits || to.is_null() {
@@ -51,8 +51,8 @@ pub(super) fn add_conditional<H: Host>(
     }
     let context = h.context()?;
     let (node, graphs) = h.shared().with(|g| g.add_conditional(graph, after, &p, context))?;
-    give(params, RawConditional { graphs, ..p })?;
-    give(to, node as CUgraphNode)
+    params.write(RawConditional { graphs, ..p })?;
+    to.write(node as CUgraphNode)
 }
 
 impl Graphs {

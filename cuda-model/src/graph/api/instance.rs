@@ -6,7 +6,7 @@ use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal, UPLOAD};
 use crate::graph::model::Owner;
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{AnyParams, KernelArgs};
-use cuda_api::pointer::{give, give_if_wanted, read};
+use cuda_api::pointer::{InOutPtr, OutPtr, Plain};
 use cuda_api::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode};
 use cuda_api::work::{Copy3, Fill, HostCall, Work};
 use std::ffi::{c_char, c_uint, c_ulonglong};
@@ -35,30 +35,31 @@ fn failed(code: Code) -> Refusal {
     Refusal { code, result: 1, node: 0 }
 }
 
-/// As [`instantiate`], for functions that also answer when they fail.
-fn instantiate_to<H: Host>(h: &mut H, to: *mut CUgraphExec, graph: u64, flags: u64) -> Result<(), Refusal> {
+/// As [`instantiate`], for functions that also answer when they fail; writes the instance, and returns it.
+fn instantiate_to<H: Host>(h: &mut H, to: OutPtr<CUgraphExec>, graph: u64, flags: u64) -> Result<u64, Refusal> {
     h.context().map_err(failed)?;
     if to.is_null() {
         return Err(failed(INVALID));
     }
     let instance = instantiate(h, graph, flags)?;
-    give(to, instance as CUgraphExec).map_err(failed)
+    to.write(instance as CUgraphExec).map_err(failed)?;
+    Ok(instance)
 }
 
 /// Creates an instance, in the form of CUDA 10.
 pub fn cuGraphInstantiate<H: Host>(
     h: &mut H,
-    to: *mut CUgraphExec,
+    to: OutPtr<CUgraphExec>,
     graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
+    node: OutPtr<CUgraphNode>,
+    log: OutPtr<c_char>,
     size: usize,
 ) -> Done {
     if size > 0 {
-        give_if_wanted(log, 0);
+        log.write_if_wanted(0);
     }
-    instantiate_to(h, to, graph as u64, 0).map_err(|why| {
-        give_if_wanted(node, why.node as CUgraphNode);
+    instantiate_to(h, to, graph as u64, 0).map(drop).map_err(|why| {
+        node.write_if_wanted(why.node as CUgraphNode);
         why.code
     })
 }
@@ -66,10 +67,10 @@ pub fn cuGraphInstantiate<H: Host>(
 /// Creates an instance, in the form of CUDA 11.
 pub fn cuGraphInstantiate_v2<H: Host>(
     h: &mut H,
-    to: *mut CUgraphExec,
+    to: OutPtr<CUgraphExec>,
     graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
+    node: OutPtr<CUgraphNode>,
+    log: OutPtr<c_char>,
     size: usize,
 ) -> Done {
     cuGraphInstantiate(h, to, graph, node, log, size)
@@ -94,24 +95,24 @@ struct Params {
     result: u32,
 }
 
+// SAFETY: numbers.
+unsafe impl Plain for Params {}
 const _: () = assert!(size_of::<Params>() == size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>());
 
 /// Creates an instance, and returns the reason if it cannot.
 pub fn cuGraphInstantiateWithParams<H: Host>(
     h: &mut H,
-    to: *mut CUgraphExec,
+    to: OutPtr<CUgraphExec>,
     graph: CUgraph,
-    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    params: InOutPtr<CUDA_GRAPH_INSTANTIATE_PARAMS>,
 ) -> Done {
-    let p = read(params.cast::<Params>())?;
+    let p = params.cast::<Params>().read()?;
     let (outcome, answer) = match instantiate_to(h, to, graph as u64, p.flags) {
-        Ok(()) if p.flags & UPLOAD != 0 => {
-            (read(to).and_then(|i| h.upload(i as u64, p.stream)), Params { node: 0, result: 0, ..p })
-        }
-        Ok(()) => (Ok(()), Params { node: 0, result: 0, ..p }),
+        Ok(instance) if p.flags & UPLOAD != 0 => (h.upload(instance, p.stream), Params { node: 0, result: 0, ..p }),
+        Ok(_) => (Ok(()), Params { node: 0, result: 0, ..p }),
         Err(why) => (Err(why.code), Params { node: why.node, result: why.result, ..p }),
     };
-    give(params.cast(), answer)?;
+    params.cast().write(answer)?;
     outcome
 }
 
@@ -225,13 +226,13 @@ pub fn cuGraphExecUpdate<H: Host>(
     h: &mut H,
     instance: CUgraphExec,
     graph: CUgraph,
-    node: *mut CUgraphNode,
-    result: *mut u32,
+    node: OutPtr<CUgraphNode>,
+    result: OutPtr<u32>,
 ) -> Done {
     let outcome = update(h, instance, graph);
     let why = outcome.err();
-    give_if_wanted(node, why.map_or(0, |w| w.node) as CUgraphNode);
-    give(result, why.map_or(0, |w| w.result))?;
+    node.write_if_wanted(why.map_or(0, |w| w.node) as CUgraphNode);
+    result.write(why.map_or(0, |w| w.result))?;
     why.map_or(Ok(()), |w| Err(w.code))
 }
 
@@ -250,13 +251,13 @@ pub fn cuGraphExecUpdate_v2<H: Host>(
     h: &mut H,
     instance: CUgraphExec,
     graph: CUgraph,
-    info: *mut CUgraphExecUpdateResultInfo,
+    info: OutPtr<CUgraphExecUpdateResultInfo>,
 ) -> Done {
     if info.is_null() {
         return Err(INVALID);
     }
     let why = update(h, instance, graph).err();
-    give(info.cast(), ResultInfo { result: why.map_or(0, |w| w.result), node: why.map_or(0, |w| w.node), from: 0 })?;
+    info.cast().write(ResultInfo { result: why.map_or(0, |w| w.result), node: why.map_or(0, |w| w.node), from: 0 })?;
     why.map_or(Ok(()), |w| Err(w.code))
 }
 

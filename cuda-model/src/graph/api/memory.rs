@@ -4,7 +4,7 @@ use super::{Done, Host, INVALID, work_of};
 use crate::graph::{Graphs, Stream};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{RawAlloc, nodes, with_edges};
-use cuda_api::pointer::{give, list, read};
+use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode};
 use cuda_api::work::{Edge, MemAlloc, Work};
 
@@ -38,27 +38,27 @@ fn allocate<H: Host>(h: &mut H, device: i32, bytes: u64, used: impl FnOnce(&mut 
 
 pub(super) fn add_alloc<H: Host>(
     h: &mut H,
-    to: *mut CUgraphNode,
+    to: OutPtr<CUgraphNode>,
     graph: u64,
     after: Vec<(u64, Edge)>,
-    params: *mut RawAlloc,
+    params: InOutPtr<RawAlloc>,
 ) -> Done {
-    let p: RawAlloc = read(params)?;
+    let p: RawAlloc = params.read()?;
     h.shared().with(|g| g.store.graph(graph).map(drop))?;
     // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; it is not exported.
     if p.kind != 1 || p.location != 1 || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
         return Err(INVALID);
     }
-    for access in list(p.access.cast::<[u32; 3]>(), p.access_count)? {
+    for access in p.access()? {
         if access != [1, p.device as u32, 3] {
             return Err(cuda_api::code::ERROR_NOT_SUPPORTED);
         }
     }
     let address = allocate(h, p.device, p.bytes as u64, |h, alloc, context| {
-        give(to, std::ptr::null_mut())?;
-        give(to, super::add(h, graph, after, (Work::MemAlloc(alloc), context))? as CUgraphNode)
+        to.write(std::ptr::null_mut())?;
+        to.write(super::add(h, graph, after, (Work::MemAlloc(alloc), context))? as CUgraphNode)
     })?;
-    give(params, RawAlloc { address, ..p })
+    params.write(p.at(address))
 }
 
 /// Checks that a graph may free an address.
@@ -84,13 +84,13 @@ impl Graphs {
 /// Adds memory that the graph allocates.
 pub fn cuGraphAddMemAllocNode<H: Host>(
     h: &mut H,
-    to: *mut CUgraphNode,
+    to: OutPtr<CUgraphNode>,
     graph: CUgraph,
-    dependencies: *const CUgraphNode,
+    dependencies: InPtr<CUgraphNode>,
     count: usize,
-    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+    params: InOutPtr<CUDA_MEM_ALLOC_NODE_PARAMS>,
 ) -> Done {
-    let after = nodes(dependencies, std::ptr::null(), count)?;
+    let after = nodes(dependencies, InPtr::null(), count)?;
     add_alloc(h, to, graph as u64, after, params.cast())
 }
 

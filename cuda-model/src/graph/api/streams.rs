@@ -5,7 +5,7 @@ use crate::graph::capture::{Info, Status};
 use crate::graph::{Mode, Stream, exchange_mode};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{edges, nodes, with_edges};
-use cuda_api::pointer::{give, give_if_wanted};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureStatus};
 use cuda_api::work::Edge;
 use std::ffi::c_uint;
@@ -37,7 +37,7 @@ pub fn cuStreamBeginCaptureToGraph<H: Host>(
 }
 
 /// Ends a capture. For a capture into an existing graph, the output may be null.
-pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgraph) -> Done {
+pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: OutPtr<CUgraph>) -> Done {
     let stream = h.stream(stream as u64)?;
     if graph.is_null() {
         // A missing capture is reported first.
@@ -46,9 +46,9 @@ pub fn cuStreamEndCapture<H: Host>(h: &mut H, stream: CUstream, graph: *mut CUgr
         }
         return h.shared().with(|g| if g.makes_a_graph(&stream) { Err(INVALID) } else { g.end(&stream).map(|_| ()) });
     }
-    give(graph, std::ptr::null_mut())?;
+    graph.write(std::ptr::null_mut())?;
     let done = h.shared().with(|g| g.end(&stream))?;
-    give(graph, done as CUgraph)
+    graph.write(done as CUgraph)
 }
 
 /// Whether a stream is being captured.
@@ -72,8 +72,13 @@ fn number(s: &Status) -> u32 {
 }
 
 /// Status and id of a capture.
-pub fn cuStreamGetCaptureInfo<H: Host>(h: &mut H, stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64) -> Done {
-    let (graph, nodes, edges, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+pub fn cuStreamGetCaptureInfo<H: Host>(
+    h: &mut H,
+    stream: CUstream,
+    status: OutPtr<CUstreamCaptureStatus>,
+    id: OutPtr<u64>,
+) -> Done {
+    let (graph, nodes, edges, count) = (OutPtr::null(), OutPtr::null(), OutPtr::null(), OutPtr::null());
     cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, nodes, edges, count)
 }
 
@@ -81,32 +86,32 @@ pub fn cuStreamGetCaptureInfo<H: Host>(h: &mut H, stream: CUstream, status: *mut
 pub fn cuStreamGetCaptureInfo_v2<H: Host>(
     h: &mut H,
     stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-    graph: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    count: *mut usize,
+    status: OutPtr<CUstreamCaptureStatus>,
+    id: OutPtr<u64>,
+    graph: OutPtr<CUgraph>,
+    dependencies: OutPtr<*const CUgraphNode>,
+    count: OutPtr<usize>,
 ) -> Done {
-    cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, dependencies, std::ptr::null_mut(), count)
+    cuStreamGetCaptureInfo_v3(h, stream, status, id, graph, dependencies, OutPtr::null(), count)
 }
 
 /// State of a capture, with the data of edges.
 pub fn cuStreamGetCaptureInfo_v3<H: Host>(
     h: &mut H,
     stream: CUstream,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-    graph: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    edge_data: *mut *const CUgraphEdgeData,
-    count: *mut usize,
+    status: OutPtr<CUstreamCaptureStatus>,
+    id: OutPtr<u64>,
+    graph: OutPtr<CUgraph>,
+    dependencies: OutPtr<*const CUgraphNode>,
+    edge_data: OutPtr<*const CUgraphEdgeData>,
+    count: OutPtr<usize>,
 ) -> Done {
     let stream = h.stream(stream as u64)?;
     if status.is_null() || (!edge_data.is_null() && dependencies.is_null()) {
         return Err(INVALID);
     }
     if !h.shared().capturing() {
-        return give(status.cast::<u32>(), 0);
+        return status.cast::<u32>().write(0);
     }
     let now = h.shared().with(|g| g.status(&stream))?;
     if let Status::Active(info) = &now {
@@ -114,14 +119,14 @@ pub fn cuStreamGetCaptureInfo_v3<H: Host>(
         if lossy && !dependencies.is_null() {
             return Err(code::ERROR_LOSSY_QUERY);
         }
-        give_if_wanted(id, info.id);
-        give_if_wanted(graph, info.graph as CUgraph);
-        give_if_wanted(count, info.after.len());
+        id.write_if_wanted(info.id);
+        graph.write_if_wanted(info.graph as CUgraph);
+        count.write_if_wanted(info.after.len());
         if !dependencies.is_null() {
             lend(h, &stream, info, dependencies, edge_data)?;
         }
     }
-    give(status.cast::<u32>(), number(&now))
+    status.cast::<u32>().write(number(&now))
 }
 
 /// Returns pointers to a list that the capture keeps.
@@ -129,14 +134,14 @@ fn lend<H: Host>(
     h: &H,
     stream: &Stream,
     info: &Info,
-    dependencies: *mut *const CUgraphNode,
-    edge_data: *mut *const CUgraphEdgeData,
+    dependencies: OutPtr<*const CUgraphNode>,
+    edge_data: OutPtr<*const CUgraphEdgeData>,
 ) -> Done {
     let nodes: Box<[u64]> = info.after.iter().map(|(n, _)| *n).collect();
     let words: Box<[u64]> =
         info.after.iter().map(|(_, e)| u64::from_le_bytes([e.from_port, e.to_port, e.kind, 0, 0, 0, 0, 0])).collect();
-    give(dependencies, nodes.as_ptr().cast())?;
-    give_if_wanted(edge_data, words.as_ptr().cast());
+    dependencies.write(nodes.as_ptr().cast())?;
+    edge_data.write_if_wanted(words.as_ptr().cast());
     h.shared().with(|g| g.lend(stream, vec![nodes, words]));
     Ok(())
 }
@@ -145,19 +150,19 @@ fn lend<H: Host>(
 pub fn cuStreamUpdateCaptureDependencies<H: Host>(
     h: &mut H,
     stream: CUstream,
-    dependencies: *mut CUgraphNode,
+    dependencies: InPtr<CUgraphNode>,
     count: usize,
     flags: c_uint,
 ) -> Done {
-    cuStreamUpdateCaptureDependencies_v2(h, stream, dependencies, std::ptr::null(), count, flags)
+    cuStreamUpdateCaptureDependencies_v2(h, stream, dependencies, InPtr::null(), count, flags)
 }
 
 /// Changes the predecessors of the next captured node, and the data of the edges.
 pub fn cuStreamUpdateCaptureDependencies_v2<H: Host>(
     h: &mut H,
     stream: CUstream,
-    dependencies: *mut CUgraphNode,
-    edge_data: *const CUgraphEdgeData,
+    dependencies: InPtr<CUgraphNode>,
+    edge_data: InPtr<CUgraphEdgeData>,
     count: usize,
     flags: c_uint,
 ) -> Done {

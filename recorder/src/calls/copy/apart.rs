@@ -13,7 +13,7 @@ use crate::pinned::{blocks, naming};
 use crate::place::{Place, Waiting, lost};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
-use executor::bulk::touch;
+use executor::host_rows::HostRows;
 use faults::{Faults, Point};
 use rcuda_forwarder::{BeforeSent, BulkCopy, BulkMemory, Link, Lost};
 use std::collections::VecDeque;
@@ -68,8 +68,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     // Another thread searches the bytes, encrypts or decrypts them, or copies them for RDMA, and must not meet a bad pointer of the
     // program. Over a plain connection only the kernel uses the pointer.
     if !pinned && (link.transport().handles_large_copies() || r.dst.device && naming::any_unmapped()) {
-        // SAFETY: the program says that it has these bytes.
-        unsafe { touch(host.address, r.width as usize, !r.dst.device) };
+        r.host().touch(!r.dst.device);
     }
     let mut run = Run { device, stream, until, late, whole: r, rest: r, link, under: VecDeque::new() };
     let made = if waits { run.all(cx) } else { run.submit_all(cx) };
@@ -85,13 +84,10 @@ fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, late:
         return Ok(false);
     }
     if r.dst.device && naming::any_unmapped() {
-        // SAFETY: registered memory, which the program says that it keeps during the call. If it does not, this thread finds out, and not
-        // one of ours.
-        let bytes = unsafe {
-            touch(r.src.address, r.width as usize, false);
-            std::slice::from_raw_parts(r.src.address as *const u8, r.width as usize)
-        };
-        host_memory::note_many(cx, r.dst.address, bytes, config::get().ok().and_then(|c| c.copy_threads))?;
+        // The program says that it keeps registered memory during the call. If it does not, this thread finds out, and not one of ours.
+        r.source().touch(false);
+        let threads = config::get().ok().and_then(|c| c.copy_threads);
+        r.source().with_bytes(|bytes| host_memory::note_many(cx, r.dst.address, bytes, threads))?;
         return Ok(!cx.place(device).has_apart());
     }
     Ok(true)
@@ -141,7 +137,7 @@ impl Run {
         // At other places the call has searched them.
         let searched = r.dst.device && self.link.transport().is_network() && naming::any_unmapped();
         let is_registered = blocks::is_registered(host);
-        let before_sent = searched.then(|| search(cx.place(self.device), (host, is_registered), device, bytes));
+        let before_sent = searched.then(|| search(cx.place(self.device), (r.host().part(0, bytes), is_registered), device));
         let (stream, late) = (self.stream, self.late);
         BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, is_registered, before_sent }
     }
@@ -175,6 +171,7 @@ impl Run {
         Ok(())
     }
 
+    #[expect(unsafe_code, reason = "a connection sends from and receives into the program's memory")]
     fn request(&mut self, part: &BulkMemory) -> Result<bool, Code> {
         self.device.check()?;
         if part.to_device {
@@ -206,9 +203,7 @@ impl Run {
     /// Some of the program's memory could not be accessed. A bad pointer faults here, on the program's own thread: a signal handler may
     /// leave the call for good. No part is under way.
     fn meet_bad_pointer(&self) -> Code {
-        let host = if self.to_device() { self.whole.src } else { self.whole.dst };
-        // SAFETY: the program says that this is its memory.
-        unsafe { touch(host.address, self.whole.width as usize, !self.to_device()) };
+        self.whole.host().touch(!self.to_device());
         code::ERROR_INVALID_VALUE
     }
 
@@ -221,6 +216,7 @@ impl Run {
 
     /// Sends a part without waiting for its answer. A later call reports a failure, and with `also_bad` that memory could not be
     /// accessed.
+    #[expect(unsafe_code, reason = "a connection sends from and receives into the program's memory")]
     fn send(&self, part: &BulkMemory, also_bad: bool) -> Result<Option<BulkCopy>, Code> {
         self.device.check()?;
         let (device, call) = (self.device, if part.to_device { id::BULK_IN } else { id::BULK_OUT });
@@ -290,8 +286,8 @@ impl Drop for Run {
 }
 
 /// Searches bytes for addresses of pinned memory before they are sent, so that the place gets that memory.
-fn search(place: &Place, (host, is_registered): (u64, bool), device: u64, bytes: u64) -> BeforeSent {
-    let place = place.clone();
+fn search(place: &Place, (host, is_registered): (HostRows, bool), device: u64) -> BeforeSent {
+    let (place, bytes) = (place.clone(), host.width());
     Arc::new(move |range: Range<u64>| {
         // Words are aligned on the device, and may lie across the borders of what one connection sends.
         let words = (device + range.start) / 8 * 8..(device + range.end).next_multiple_of(8);
@@ -300,13 +296,13 @@ fn search(place: &Place, (host, is_registered): (u64, bool), device: u64, bytes:
         if from >= to {
             return;
         }
-        let (at, bytes) = (host + from, (to - from) as usize);
+        let part = host.part(from, to - from);
         if is_registered {
             // The program may unmap it meanwhile.
-            place.give_named_at_once(&rcuda_forwarder::read_registered(at, bytes).0);
+            place.give_named_at_once(&rcuda_forwarder::read_registered(part.address(), part.width() as usize).0);
         } else {
-            // SAFETY: bytes of the copy's source, which was touched, or is pinned memory of the job.
-            place.give_named_at_once(unsafe { std::slice::from_raw_parts(at as *const u8, bytes) });
+            // It was touched, or is pinned memory of the job.
+            part.with_bytes(|bytes| place.give_named_at_once(bytes));
         }
     })
 }

@@ -9,6 +9,7 @@ use crate::order::captures;
 use crate::pinned::blocks;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use cuda_api::work::{Copy3, CopyEnd, HOST};
 use cuda_model::batch::{self, Fault, Item, Order};
@@ -65,8 +66,7 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
                 return Err(code::ERROR_INVALID_VALUE);
             }
             let c = plain(c);
-            // SAFETY: the program guarantees that its source has these bytes.
-            let bytes = unsafe { read_plain(&c) };
+            let bytes = read_plain(&c);
             let src = CopyEnd { memory: HOST, host: bytes.as_ptr() as u64, ..CopyEnd::default() };
             described_copy(cx, &Copy3 { src, ..c }, stream, Until::Submitted)
         }
@@ -80,12 +80,12 @@ fn one(cx: &mut CallContext, item: &Item, stream: u64) -> Result<(), Code> {
 
 pub(crate) fn cuMemcpyBatchAsync_v2(
     cx: &mut CallContext,
-    dsts: *mut sys::CUdeviceptr,
-    srcs: *mut sys::CUdeviceptr,
-    sizes: *mut usize,
+    dsts: InPtr<sys::CUdeviceptr>,
+    srcs: InPtr<sys::CUdeviceptr>,
+    sizes: InPtr<usize>,
     count: usize,
-    attributes: *mut sys::CUmemcpyAttributes,
-    from: *mut usize,
+    attributes: InPtr<sys::CUmemcpyAttributes>,
+    from: InPtr<usize>,
     n: usize,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
@@ -94,14 +94,14 @@ pub(crate) fn cuMemcpyBatchAsync_v2(
 
 pub(crate) fn cuMemcpyBatchAsync(
     cx: &mut CallContext,
-    dsts: *mut sys::CUdeviceptr,
-    srcs: *mut sys::CUdeviceptr,
-    sizes: *mut usize,
+    dsts: InPtr<sys::CUdeviceptr>,
+    srcs: InPtr<sys::CUdeviceptr>,
+    sizes: InPtr<usize>,
     count: usize,
-    attributes: *mut sys::CUmemcpyAttributes,
-    from: *mut usize,
+    attributes: InPtr<sys::CUmemcpyAttributes>,
+    from: InPtr<usize>,
     n: usize,
-    fail: *mut usize,
+    fail: OutPtr<usize>,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
     run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.tell(fail))
@@ -115,7 +115,7 @@ fn element(cx: &CallContext, array: u64) -> Result<u64, Code> {
 pub(crate) fn cuMemcpy3DBatchAsync_v2(
     cx: &mut CallContext,
     count: usize,
-    ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
+    ops: InPtr<sys::CUDA_MEMCPY3D_BATCH_OP>,
     flags: c_ulonglong,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
@@ -125,8 +125,8 @@ pub(crate) fn cuMemcpy3DBatchAsync_v2(
 pub(crate) fn cuMemcpy3DBatchAsync(
     cx: &mut CallContext,
     count: usize,
-    ops: *mut sys::CUDA_MEMCPY3D_BATCH_OP,
-    fail: *mut usize,
+    ops: InPtr<sys::CUDA_MEMCPY3D_BATCH_OP>,
+    fail: OutPtr<usize>,
     flags: c_ulonglong,
     stream: sys::CUstream,
 ) -> Result<(), Code> {

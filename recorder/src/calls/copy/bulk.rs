@@ -15,7 +15,7 @@ use crate::place::Waiting;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, CopyDevice};
-use executor::bulk::{Bulk, SMALLEST, copy_memory, touch};
+use executor::bulk::{Bulk, SMALLEST};
 use faults::{Faults, Point};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,8 +92,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
         }
         Some(rest) => {
             // Another thread writes the bytes, and must not meet a bad pointer of the program.
-            // SAFETY: the program says that its destination has these bytes.
-            unsafe { touch(rest.dst.address, rest.width as usize, true) };
+            rest.destination().touch(true);
             copy_out(cx, device, rest, stream, until)?;
         }
     }
@@ -125,13 +124,12 @@ fn threads() -> Option<usize> {
 fn in_process(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, until: Until) -> Result<bool, Code> {
     let Some(exec) = cx.place(device).in_process() else { return Ok(false) };
     let (to_device, wait) = (r.dst.device, until == Until::Done);
-    let (device_end, host) = if to_device { (r.dst.address, r.src.address) } else { (r.src.address, r.dst.address) };
+    let device_end = if to_device { r.dst.address } else { r.src.address };
     let stream = stage_stream(stream, exec.bindings())?;
-    let copy = Bulk { device: device_end, host, bytes: r.width as usize, to_device, stream, wait };
+    let copy = Bulk { device: device_end, host: r.host(), to_device, stream, wait };
     let mut made = false;
     cx.wait_here(device, exec, |exec| {
-        // SAFETY: the program says that its end has this size, and keeps it during the call.
-        made = unsafe { exec.copy_bulk(&copy, threads()) }?;
+        made = exec.copy_bulk(&copy, threads())?;
         Ok(())
     })?;
     Ok(made)
@@ -205,18 +203,16 @@ impl Staged<'_> {
                 rest = Some(self.rest());
                 break;
             }
-            let (from, to, bytes) = (self.r.src.address + self.at, self.slots.half(second), self.part());
+            let bytes = self.part();
+            let from = self.r.source().part(self.at, bytes);
             let device_end = self.r.dst.address + self.at;
             let looked = naming::any_unmapped();
             // Of an odd destination a word may lie across two of the parts that are looked at.
             let odd = !device_end.is_multiple_of(8);
             let look = |bytes: &[u8]| looked && (odd || naming::may_be_named_at(device_end, bytes));
-            // SAFETY: the program says that its source has these bytes.
-            unsafe { touch(from, bytes as usize, false) };
-            // SAFETY: as above; the slot is this copy's, and no GPU reads it now.
-            if unsafe { copy_memory(from, to, bytes as usize, &look, threads()) } {
-                // SAFETY: as above: they are in the slot.
-                host_memory::note_copied(cx, device_end, unsafe { std::slice::from_raw_parts(to as *const u8, bytes as usize) })?;
+            from.touch(false);
+            if self.slots.take_in(second, from, &look, threads()) {
+                host_memory::note_copied(cx, device_end, self.slots.bytes(second, bytes))?;
                 // For the memory that was named all places may have left the job's file, and the slots with it.
                 if !self.slots.reach(cx, self.device) {
                     rest = Some(self.rest());
@@ -237,10 +233,9 @@ impl Staged<'_> {
         let (mut second, mut rest) = (false, None);
         loop {
             if let Some((at, bytes)) = self.wait(cx, second)? {
-                // SAFETY: the program says that its destination has these bytes.
-                unsafe { touch(self.r.dst.address + at, bytes as usize, true) };
-                // SAFETY: as above; the slot is this copy's, and the GPU has written it.
-                unsafe { copy_memory(self.slots.half(second), self.r.dst.address + at, bytes as usize, &|_| false, threads()) };
+                let to = self.r.destination().part(at, bytes);
+                to.touch(true);
+                self.slots.put_out(second, to, threads());
             } else if (self.at == self.r.width || rest.is_some()) && self.halves.iter().all(Option::is_none) {
                 return Ok(rest);
             }

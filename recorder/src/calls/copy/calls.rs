@@ -9,6 +9,7 @@ use crate::job::contexts;
 use crate::order::captures;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::InPtr;
 use cuda_api::sys;
 use cuda_api::work::{Copy3, Work};
 use std::ffi::c_void;
@@ -95,15 +96,15 @@ pub(super) fn described_copy(cx: &mut CallContext, c: &Copy3, stream: u64, until
     })
 }
 
-pub(crate) fn cuMemcpy2D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2D_v2(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY2D>) -> Result<(), Code> {
     described_copy(cx, &cuda_api::copy::copy_2d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2DUnaligned_v2(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY2D>) -> Result<(), Code> {
     described_copy(cx, &cuda_api::copy::copy_2d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY2D, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpy2DAsync_v2(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY2D>, stream: sys::CUstream) -> Result<(), Code> {
     described_copy(cx, &cuda_api::copy::copy_2d(p)?, stream as u64, Until::Submitted)
 }
 
@@ -118,11 +119,11 @@ fn copy_3d(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result
     described_copy(cx, c, stream, until)
 }
 
-pub(crate) fn cuMemcpy3D_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3D_v2(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY3D>) -> Result<(), Code> {
     copy_3d(cx, &cuda_api::copy::copy_3d(p)?, 0, Until::Done)
 }
 
-pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D, stream: sys::CUstream) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3DAsync_v2(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY3D>, stream: sys::CUstream) -> Result<(), Code> {
     copy_3d(cx, &cuda_api::copy::copy_3d(p)?, stream as u64, Until::Submitted)
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn cuMemcpyPeer(
     from: sys::CUcontext,
     n: usize,
 ) -> Result<(), Code> {
-    contexts(cx, [to, from], n)?;
+    contexts(cx, [to as u64, from as u64], n > 0)?;
     linear(cx, End::device(dst, 0), End::device(src, 0), n, 0, Until::Done)
 }
 
@@ -147,38 +148,34 @@ pub(crate) fn cuMemcpyPeerAsync(
     n: usize,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
-    contexts(cx, [to, from], n)?;
+    contexts(cx, [to as u64, from as u64], n > 0)?;
     linear(cx, End::device(dst, 0), End::device(src, 0), n, stream as u64, Until::Submitted)
 }
 
 /// Checks the contexts of a copy between devices: they must be valid if anything is copied; the addresses determine where the memory is.
-fn contexts(cx: &CallContext, both: [sys::CUcontext; 2], bytes: usize) -> Result<(), Code> {
-    if bytes == 0 {
+fn contexts(cx: &CallContext, both: [u64; 2], copies: bool) -> Result<(), Code> {
+    if !copies {
         return cx.device().map(drop);
     }
-    both.into_iter().try_for_each(|c| match c.is_null() {
-        true => Err(code::ERROR_INVALID_VALUE),
-        false => contexts::device_of(cx.job, c as u64).map(drop),
+    both.into_iter().try_for_each(|c| match c {
+        0 => Err(code::ERROR_INVALID_VALUE),
+        c => contexts::device_of(cx.job, c).map(drop),
     })
 }
 
-fn copy_3d_peer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER, stream: u64, until: Until) -> Result<(), Code> {
-    if p.is_null() {
-        return Err(code::ERROR_INVALID_VALUE);
-    }
-    // SAFETY: not null; only pointer fields are read.
-    let (both, size) = unsafe { ([(*p).dstContext, (*p).srcContext], [(*p).WidthInBytes, (*p).Height, (*p).Depth]) };
-    contexts(cx, both, usize::from(!size.contains(&0)))?;
+fn copy_3d_peer(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY3D_PEER>, stream: u64, until: Until) -> Result<(), Code> {
+    let (both, copies) = cuda_api::copy::peer_contexts(p)?;
+    contexts(cx, both, copies)?;
     copy_3d(cx, &cuda_api::copy::copy_3d_peer(p)?, stream, until)
 }
 
-pub(crate) fn cuMemcpy3DPeer(cx: &mut CallContext, p: *const sys::CUDA_MEMCPY3D_PEER) -> Result<(), Code> {
+pub(crate) fn cuMemcpy3DPeer(cx: &mut CallContext, p: InPtr<sys::CUDA_MEMCPY3D_PEER>) -> Result<(), Code> {
     copy_3d_peer(cx, p, 0, Until::Done)
 }
 
 pub(crate) fn cuMemcpy3DPeerAsync(
     cx: &mut CallContext,
-    p: *const sys::CUDA_MEMCPY3D_PEER,
+    p: InPtr<sys::CUDA_MEMCPY3D_PEER>,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
     copy_3d_peer(cx, p, stream as u64, Until::Submitted)

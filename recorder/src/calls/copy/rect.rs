@@ -10,6 +10,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyDevice, Fill};
 use cuda_api::sys;
 use cuda_api::work::{Copy3, CopyEnd};
+use executor::host_rows::HostRows;
 use std::ffi::c_void;
 use std::ops::Range;
 
@@ -78,6 +79,21 @@ impl Rect {
         all
     }
 
+    /// The rows of the source, which is host memory.
+    pub(crate) fn source(&self) -> HostRows {
+        host_rows(self.src, self.width, self.rows)
+    }
+
+    /// The rows of the destination, which is host memory.
+    pub(crate) fn destination(&self) -> HostRows {
+        host_rows(self.dst, self.width, self.rows)
+    }
+
+    /// The rows of the one end that is host memory.
+    pub(crate) fn host(&self) -> HostRows {
+        if self.dst.device { self.source() } else { self.destination() }
+    }
+
     /// Returns whether a worker has the host end, so that its driver makes the copy by itself, in stream order.
     pub(crate) fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
         if let Place::Local { .. } = place {
@@ -99,6 +115,14 @@ impl Rect {
             stream,
         }
     }
+}
+
+/// The rows of an end of a copy that is host memory.
+#[expect(unsafe_code, reason = "where the ends of a copy become rows of the program's memory")]
+fn host_rows(e: End, width: u64, rows: u64) -> HostRows {
+    debug_assert!(!e.device, "{e:x?} is device memory");
+    // SAFETY: the program has passed them for the copy, or the recorder keeps them for it.
+    unsafe { HostRows::new(e.address, e.pitch, width, rows) }
 }
 
 /// When the call returns.
@@ -172,10 +196,22 @@ pub(crate) fn plain(c: &Copy3) -> Copy3 {
     Copy3 { dst: one(dst, &c.dst), src: one(src, &c.src), ..*c }
 }
 
-/// The rows of a host end of a [`plain`] copy, in order.
-pub(crate) fn rows(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = u64> {
-    let (first, pitch, height) = (e.host, e.pitch, e.height);
-    (0..c.depth).flat_map(move |z| (0..c.rows).map(move |y| (z, y))).map(move |(z, y)| first + (z * height + y) * pitch)
+/// The rows of a host end of a [`plain`] copy, slice by slice.
+#[expect(unsafe_code, reason = "where the ends of a graph's copy become rows of the program's memory")]
+fn slices(c: &Copy3, e: &CopyEnd) -> impl Iterator<Item = HostRows> + use<> {
+    let (c, e) = (*c, *e);
+    // SAFETY: the program has passed them for the copy; those of a graph's copy it keeps valid as long as it launches the graph.
+    (0..c.depth).map(move |z| unsafe { HostRows::new(e.host + z * e.height * e.pitch, e.pitch, c.width, c.rows) })
+}
+
+/// The rows of one slice that a [`plain`] copy reads from the host.
+pub(crate) fn source_rows(c: &Copy3) -> HostRows {
+    host_rows(End { address: c.src.host, pitch: c.src.pitch, device: c.src.memory != HOST }, c.width, c.rows)
+}
+
+/// The rows of one slice that a [`plain`] copy writes to the host.
+pub(crate) fn destination_rows(c: &Copy3) -> HostRows {
+    host_rows(End { address: c.dst.host, pitch: c.dst.pitch, device: c.dst.memory != HOST }, c.width, c.rows)
 }
 
 /// Returns whether a [`plain`] copy takes pageable memory to the device: it is read when the graph is launched (docs/measurements.md).
@@ -202,8 +238,7 @@ pub(crate) fn note_node(cx: &CallContext, c: &Copy3) -> Result<(), Code> {
     if c.dst.memory == HOST || !naming::any_unmapped() || c.bytes().is_none_or(|n| n > TABLE) {
         return Ok(());
     }
-    // SAFETY: the program keeps the memory of a graph's copies valid as long as it launches the graph.
-    host_memory::note_copied(cx, 0, &unsafe { read_plain(c) })
+    host_memory::note_copied(cx, 0, &read_plain(c))
 }
 
 /// Returns whether a [`plain`] copy from the device goes to host memory that the place has.
@@ -222,30 +257,19 @@ pub(crate) fn is_read_there(place: &Place, c: &Copy3) -> bool {
 }
 
 /// The bytes that a [`plain`] copy reads from the host.
-///
-/// # Safety
-/// The source is readable.
-pub(crate) unsafe fn read_plain(c: &Copy3) -> Vec<u8> {
+pub(crate) fn read_plain(c: &Copy3) -> Vec<u8> {
     let mut bytes = Vec::with_capacity((c.width * c.rows * c.depth) as usize);
-    for row in rows(c, &c.src) {
-        // SAFETY: guaranteed by the caller.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(row as *const u8, c.width as usize) });
-    }
+    slices(c, &c.src).for_each(|slice| slice.read_to(&mut bytes));
     bytes
 }
 
-/// Writes the bytes of a [`plain`] copy to the host; returns false if there are fewer than the copy needs.
-///
-/// # Safety
-/// The destination is writable.
-pub(crate) unsafe fn write_plain(c: &Copy3, bytes: &[u8]) -> bool {
+/// Writes the bytes of a [`plain`] copy to the host; returns false if there are not as many as the copy needs.
+pub(crate) fn write_plain(c: &Copy3, bytes: &[u8]) -> bool {
     if c.bytes() != Some(bytes.len() as u64) {
         return false;
     }
-    for (row, bytes) in rows(c, &c.dst).zip(bytes.chunks_exact(c.width as usize)) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), row as *mut u8, bytes.len()) };
-    }
+    let slice = (c.width * c.rows).max(1) as usize;
+    slices(c, &c.dst).zip(bytes.chunks_exact(slice)).for_each(|(rows, bytes)| rows.write(bytes));
     true
 }
 
@@ -263,28 +287,17 @@ impl HostCopy {
     }
 
     /// A copy that is carried out in stream order: pageable memory is read now, since the program may change it when the call returns.
-    ///
-    /// # Safety
-    /// The source is valid memory.
-    pub(crate) unsafe fn later(r: &Rect) -> Result<HostCopy, Code> {
+    pub(crate) fn later(r: &Rect) -> Result<HostCopy, Code> {
         if r.src.is_pinned(r)? {
             return Ok(HostCopy::new(r));
         }
-        // SAFETY: guaranteed by the caller.
-        let taken = unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) };
+        let taken = r.source().read();
         let src = End { address: taken.as_ptr() as u64, pitch: r.width, device: false };
         Ok(HostCopy { rect: Rect { src, ..*r }, _taken: taken })
     }
 
-    /// # Safety
-    /// Both ends are valid memory.
-    pub(crate) unsafe fn carry_out(&self) {
-        let r = &self.rect;
-        for row in 0..r.rows {
-            let (from, to) = (r.src.address + row * r.src.pitch, r.dst.address + row * r.dst.pitch);
-            // SAFETY: guaranteed by the caller; the rows may overlap.
-            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, r.width as usize) };
-        }
+    pub(crate) fn carry_out(&self) {
+        self.rect.source().copy_to(&self.rect.destination());
     }
 }
 
@@ -293,55 +306,13 @@ impl HostCopy {
 pub(crate) struct HostFill(pub(crate) Fill);
 
 impl HostFill {
-    /// # Safety
-    /// It is valid memory.
-    pub(crate) unsafe fn carry_out(&self) {
+    #[expect(unsafe_code, reason = "where a fill becomes rows of the program's memory")]
+    pub(crate) fn carry_out(&self) {
         let Fill { dst, pitch, value, element, width, rows, .. } = self.0;
         let value = value.to_le_bytes();
         let pattern = &value[..usize::from(element).min(value.len())];
-        for row in 0..rows {
-            let start = (dst + row * pitch) as *mut u8;
-            // SAFETY: guaranteed by the caller.
-            let row = unsafe { std::slice::from_raw_parts_mut(start, width as usize * pattern.len()) };
-            row.chunks_exact_mut(pattern.len()).for_each(|one| one.copy_from_slice(pattern));
-        }
-    }
-}
-
-/// Passes the bytes of a rectangle of host memory, rows packed, to `use_them`; without a copy if they are contiguous.
-///
-/// # Safety
-/// The source is readable.
-pub(crate) unsafe fn packed<T>(r: &Rect, use_them: impl FnOnce(&[u8]) -> T) -> T {
-    if r.rows == 1 || r.src.pitch == r.width {
-        // SAFETY: guaranteed by the caller.
-        return use_them(unsafe { std::slice::from_raw_parts(r.src.address as *const u8, (r.width * r.rows) as usize) });
-    }
-    // SAFETY: as above, row by row.
-    use_them(&unsafe { gather(r.src.address, r.src.pitch, r.width, r.rows) })
-}
-
-/// The bytes of a rectangle of host memory, rows packed.
-///
-/// # Safety
-/// The rectangle is readable.
-pub(crate) unsafe fn gather(address: u64, pitch: u64, width: u64, rows: u64) -> Vec<u8> {
-    let mut packed = Vec::with_capacity((width * rows) as usize);
-    for row in 0..rows {
-        // SAFETY: guaranteed by the caller.
-        packed.extend_from_slice(unsafe { std::slice::from_raw_parts((address + row * pitch) as *const u8, width as usize) });
-    }
-    packed
-}
-
-/// Writes packed rows to host memory.
-///
-/// # Safety
-/// The rectangle is writable.
-pub(crate) unsafe fn scatter(bytes: &[u8], address: u64, pitch: u64, width: u64) {
-    for (row, bytes) in (0..).zip(bytes.chunks_exact(width as usize)) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (address + row * pitch) as *mut u8, bytes.len()) };
+        // SAFETY: the program has passed them for the fill.
+        unsafe { HostRows::new(dst, pitch, width * pattern.len() as u64, rows) }.fill(pattern);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Copies between host memory and a device, piece by piece.
 
 use crate::base::encoding::encode;
-use crate::calls::copy::rect::{End, Rect, TABLE, Until, packed, pieces};
+use crate::calls::copy::rect::{Rect, TABLE, Until, pieces};
 use crate::calls::copy::sending::submit;
-use crate::calls::host_function::{self, Read, changes_later};
+use crate::calls::host_function::{self, changes_later};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
@@ -11,12 +11,9 @@ use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
 use crate::place::{Place, Waiting};
 use cuda_api::arg::stage_stream;
-use cuda_api::code::{self, Code};
+use cuda_api::code::Code;
 use cuda_api::ops::{self, CopyIn, CopyInLate, CopyOut};
-use cuda_api::sys;
 use faults::Point;
-use rcuda_forwarder::Landing;
-use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn copy_in(
@@ -34,7 +31,7 @@ pub(crate) fn copy_in(
             exec.make_current()?;
             device.record_error(exec.await_turn(live, r.width))?;
         }
-        return device.record_error(direct_rect(exec, r, live));
+        return device.record_error(exec.copy_rows_in((r.dst.address, r.dst.pitch), &r.source(), live));
     }
     landing::before_work(cx, device, stream)?;
     let span = r.src.span(r.width, r.rows)?;
@@ -49,20 +46,17 @@ pub(crate) fn copy_in(
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream };
         if late && known {
             if naming::any_unmapped() {
-                // They are searched again when they are read, but then a stream waits for the round trip. SAFETY: the program guarantees
-                // that its source has these bytes.
-                unsafe { packed(&piece, |bytes| note_many(cx, &piece, bytes)) }?;
+                // They are searched again when they are read, but then a stream waits for the round trip.
+                piece.source().with_bytes(|bytes| note_many(cx, &piece, bytes))?;
             }
             let body = |token| encode(&CopyInLate { token, to: op });
-            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, Read::of(&piece), body);
+            return host_function::copy_late(cx, (device, stream), ops::id::COPY_IN_LATE, piece.source(), body);
         }
         faults::at(Point::CopyIn);
-        let send = |bytes: &[u8]| {
+        piece.source().with_bytes(|bytes| {
             note_many(cx, &piece, bytes)?;
             submit(cx, device, known, ops::id::COPY_IN, &[&encode(&op), bytes])
-        };
-        // SAFETY: the program guarantees that its source has these bytes.
-        unsafe { packed(&piece, send) }
+        })
     })
 }
 
@@ -74,7 +68,7 @@ pub(crate) fn note_many(cx: &CallContext, r: &Rect, bytes: &[u8]) -> Result<(), 
 pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, stream: u64, until: Until) -> Result<(), Code> {
     if let Place::Local { exec, .. } = cx.place(device) {
         let live = stage_stream(stream, exec.bindings())?;
-        device.record_error(direct_rect(exec, r, live))?;
+        device.record_error(exec.copy_rows_out(&r.destination(), (r.src.address, r.src.pitch), live))?;
         // With the driver of this process a pageable destination is written when the call returns; otherwise waits for the stream.
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
@@ -87,65 +81,21 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
             Place::Remote { link, .. } => link.clone(),
         };
         let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream };
-        let landing = Landing {
-            ptr: piece.dst.address as *mut u8,
-            pitch: piece.dst.pitch as usize,
-            width: piece.width as usize,
-            rows: piece.rows as usize,
-            is_registered: blocks::is_registered(piece.dst.address),
-        };
+        let (to, is_registered) = (piece.destination(), blocks::is_registered(piece.dst.address));
         if until == Until::Submitted && pinned {
-            // SAFETY: the program keeps its destination valid until the copy is complete: CUDA's contract for it.
-            let answer = device.record_error(unsafe { Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+            let answer = Place::send_into(&link, ops::id::COPY_OUT, &[&encode(&op)], to, is_registered);
+            let answer = device.record_error(answer)?;
             faults::at(Point::CopyOut);
             // Answers arrive in stream order: a later wait for the stream finds the bytes landed (docs/formats.md).
             let end = piece.dst.address + piece.dst.span(piece.width, piece.rows)?;
             landing::note(device, stream, piece.dst.address..end, landing::Arrival::Reply(answer));
             return Ok(());
         }
-        // SAFETY: as above.
-        let waiting = device.record_error(unsafe { Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], landing) })?;
+        let waiting = Place::begin_into(&link, ops::id::COPY_OUT, &[&encode(&op)], to, is_registered);
+        let waiting = device.record_error(waiting)?;
         faults::at(Point::CopyOut);
         epoch = device.epoch.load(Ordering::Relaxed);
         last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
     })?;
     last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
-}
-
-/// A copy by the driver of this process, with the program's own pointers.
-fn direct_rect(exec: &executor::Executor, r: Rect, live: u64) -> Result<(), Code> {
-    exec.make_current()?;
-    let calls = &exec.driver().memory;
-    let stream = live as sys::CUstream;
-    let kind = |e: End| {
-        use sys::CUmemorytype_enum as M;
-        if e.device { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST }
-    };
-    let missing = code::ERROR_NOT_FOUND;
-    let rc = if r.rows == 1 && !r.src.device {
-        let f = calls.cuMemcpyHtoDAsync_v2.ok_or(missing)?;
-        // SAFETY: the program's pointers and size, checked against what is known of them.
-        unsafe { f(r.dst.address, r.src.address as *const c_void, r.width as usize, stream) }
-    } else if r.rows == 1 {
-        let f = calls.cuMemcpyDtoHAsync_v2.ok_or(missing)?;
-        // SAFETY: as above.
-        unsafe { f(r.dst.address as *mut c_void, r.src.address, r.width as usize, stream) }
-    } else {
-        let f = calls.cuMemcpy2DAsync_v2.ok_or(missing)?;
-        // Zero is not a memory type, so the struct is a valid value only when both types have been written.
-        let mut c = std::mem::MaybeUninit::<sys::CUDA_MEMCPY2D>::zeroed();
-        let p = c.as_mut_ptr();
-        // SAFETY: `p` points at a local struct; all fields but the two written here are numbers and pointers, valid as zero.
-        let c = unsafe {
-            (&raw mut (*p).srcMemoryType).write(kind(r.src));
-            (&raw mut (*p).dstMemoryType).write(kind(r.dst));
-            c.assume_init_mut()
-        };
-        (c.srcHost, c.srcDevice, c.srcPitch) = (r.src.address as *const c_void, r.src.address, r.src.pitch as usize);
-        (c.dstHost, c.dstDevice, c.dstPitch) = (r.dst.address as *mut c_void, r.dst.address, r.dst.pitch as usize);
-        (c.WidthInBytes, c.Height) = (r.width as usize, r.rows as usize);
-        // SAFETY: as above; the struct is only read during the call.
-        unsafe { f(&raw const *c, stream) }
-    };
-    if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
 }

@@ -3,6 +3,7 @@
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use cuda_api::code::{self, Code};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
@@ -97,7 +98,7 @@ pub(crate) fn waits(cx: &CallContext, ptr: u64) -> bool {
 }
 
 /// Answers one pointer attribute: `Ok(None)` leaves the output unchanged.
-fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void) -> Result<(), Code> {
+fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: OutPtr<c_void>) -> Result<(), Code> {
     use sys::CUpointer_attribute_enum as A;
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
@@ -105,40 +106,38 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
     let found = find(cx, ptr);
     let host = crate::pinned::blocks::find(ptr);
     let is = |a: A| attribute == a as u32;
-    // SAFETY: the width is the documented one of the attribute, and the program's output has it.
-    let put32 = |v: u32| unsafe { to.cast::<u32>().write(v) };
-    // SAFETY: as above.
-    let put64 = |v: u64| unsafe { to.cast::<u64>().write(v) };
+    // The width is the documented one of the attribute.
+    let (to32, to64) = (to.typed::<u32>(), to.typed::<u64>());
     if let Some(k) = found {
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(k.context);
+            to64.write(k.context)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-            put32(sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32);
+            to32.write(sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as u32)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
-            put64(ptr);
+            to64.write(ptr)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-            put32(k.device);
+            to32.write(k.device)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
-            put64(k.id);
+            to64.write(k.id)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
-            put64(k.start);
+            to64.write(k.start)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-            put64(k.bytes);
+            to64.write(k.bytes)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
-            put32(1);
+            to32.write(1)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
-            put32(READ_WRITE);
+            to32.write(READ_WRITE)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
-            put64(k.handle_types.into());
+            to64.write(k.handle_types.into())?;
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-            put32(lock(&SYNCHRONOUS).has(k.id).into());
+            to32.write(lock(&SYNCHRONOUS).has(k.id).into())?;
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED)
             || is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
             || of_other_devices(attribute)
         {
-            put32(0);
+            to32.write(0)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-            put64(k.pool);
+            to64.write(k.pool)?;
         } else {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -146,34 +145,34 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
     }
     if let Some(block) = host {
         if is(A::CU_POINTER_ATTRIBUTE_CONTEXT) {
-            put64(if block.variable { 0 } else { crate::job::contexts::primary(block.device) });
+            to64.write(if block.variable { 0 } else { crate::job::contexts::primary(block.device) })?;
         } else if is(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
             use sys::CUmemorytype_enum as M;
             // Managed memory counts as a device's (cuPointerGetAttribute, with IS_MANAGED).
-            put32(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32);
+            to32.write(if block.managed { M::CU_MEMORYTYPE_DEVICE } else { M::CU_MEMORYTYPE_HOST } as u32)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_MANAGED) {
-            put32(block.managed.into());
+            to32.write(block.managed.into())?;
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
             // Calls about managed memory always wait (measured).
-            put32((block.managed || lock(&SYNCHRONOUS).has(block.id)).into());
+            to32.write((block.managed || lock(&SYNCHRONOUS).has(block.id)).into())?;
         } else if is(A::CU_POINTER_ATTRIBUTE_HOST_POINTER) || is(A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
-            put64(ptr);
+            to64.write(ptr)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-            put32(block.device);
+            to32.write(block.device)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_BUFFER_ID) {
-            put64(block.id);
+            to64.write(block.id)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
-            put64(block.start);
+            to64.write(block.start)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
-            put64(block.bytes);
+            to64.write(block.bytes)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
-            put32(1);
+            to32.write(1)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
-            put32(READ_WRITE);
+            to32.write(READ_WRITE)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || of_other_devices(attribute) {
-            put32(0);
+            to32.write(0)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-            put64(0);
+            to64.write(0)?;
         } else {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -184,7 +183,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: *mut c_void
 
 pub(crate) fn cuPointerGetAttribute(
     cx: &mut CallContext,
-    data: *mut c_void,
+    data: OutPtr<c_void>,
     attribute: u32,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
@@ -194,17 +193,16 @@ pub(crate) fn cuPointerGetAttribute(
 pub(crate) fn cuPointerGetAttributes(
     cx: &mut CallContext,
     count: c_uint,
-    attributes: *mut sys::CUpointer_attribute,
-    data: *mut *mut c_void,
+    attributes: InPtr<sys::CUpointer_attribute>,
+    data: InPtr<*mut c_void>,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
     // A thread without a context may query too: PyTorch's pinning thread does.
     if count == 0 || attributes.is_null() || data.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    for i in 0..count as usize {
-        // SAFETY: the program guarantees that both arrays have `count` elements; the enum is read as the integer that it is in C.
-        let (attribute, to) = unsafe { (attributes.cast::<u32>().add(i).read(), data.add(i).read()) };
+    let count = count as usize;
+    for (attribute, to) in attributes.cast::<u32>().elements(count)?.zip(data.outputs(count)?) {
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -217,7 +215,7 @@ pub(crate) fn cuPointerGetAttributes(
 
 /// The values that `cuPointerGetAttributes` returns, without an error, for an address that CUDA does not know (as a 580 driver on an H200
 /// answered; booleans are four bytes wide there).
-fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
+fn unknown_pointer(attribute: u32, ptr: u64, to: OutPtr<c_void>) {
     use sys::CUpointer_attribute_enum as A;
     let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
     let untouched = [A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, A::CU_POINTER_ATTRIBUTE_RANGE_SIZE];
@@ -232,23 +230,19 @@ fn unknown_pointer(attribute: u32, ptr: u64, to: *mut c_void) {
         return;
     }
     if among(&[A::CU_POINTER_ATTRIBUTE_HOST_POINTER]) {
-        // SAFETY: the width of each write is the attribute's, and the program's output has it.
-        unsafe { to.cast::<u64>().write(ptr) }
+        to.typed::<u64>().write_if_wanted(ptr);
     } else if among(&[A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL]) {
-        // SAFETY: as above.
-        unsafe { to.cast::<i32>().write(-2) }
+        to.typed::<i32>().write_if_wanted(-2);
     } else if among(&wide) {
-        // SAFETY: as above.
-        unsafe { to.cast::<u64>().write(0) }
+        to.typed::<u64>().write_if_wanted(0);
     } else {
-        // SAFETY: as above.
-        unsafe { to.cast::<u32>().write(0) }
+        to.typed::<u32>().write_if_wanted(0);
     }
 }
 
 pub(crate) fn cuPointerSetAttribute(
     cx: &mut CallContext,
-    value: *const c_void,
+    value: InPtr<c_void>,
     attribute: u32,
     ptr: sys::CUdeviceptr,
 ) -> Result<(), Code> {
@@ -266,8 +260,7 @@ pub(crate) fn cuPointerSetAttribute(
         find(cx, ptr).map(|memory| memory.id).or_else(host)
     };
     let this = number(ptr).ok_or(bad)?;
-    // SAFETY: not null, so by CUDA's contract a value of this attribute.
-    let on = unsafe { value.cast::<u32>().read_unaligned() };
+    let on = value.typed::<u32>().read()?;
     if on > 1 {
         return Err(bad);
     }

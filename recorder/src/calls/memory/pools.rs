@@ -5,7 +5,6 @@
 //! which point of the stream on others may have it. Neither is an operation in the place, so there is no message unless physical memory
 //! is short, and only an allocation that would otherwise fail waits for the GPU.
 
-use crate::base::pointer::write_out;
 use crate::calls::graph;
 use crate::device_memory::stream_ordered::{self, add, allocate, free, known, with_pool};
 use crate::enter::CallContext;
@@ -15,6 +14,7 @@ use crate::objects::pool::{Level, NO_STREAM, Pool};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::memory::{Access, Location, PoolProps};
+use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use std::ffi::c_void;
 
@@ -132,15 +132,15 @@ pub(crate) fn cuMemPoolGetAttribute(
     cx: &mut CallContext,
     pool: sys::CUmemoryPool,
     attribute: u32,
-    value: *mut c_void,
+    value: OutPtr<c_void>,
 ) -> Result<(), Code> {
     with_pool(cx, pool as u64, |p| {
         if let Some((level, high)) = level(p, attribute) {
-            return write_out(value.cast::<u64>(), if high { level.high } else { level.now });
+            return value.typed::<u64>().write(if high { level.high } else { level.now });
         }
         match attribute {
-            1..=3 => write_out(value.cast::<i32>(), p.settings.reuse[attribute as usize - 1]),
-            RELEASE_THRESHOLD => write_out(value.cast::<u64>(), p.settings.threshold),
+            1..=3 => value.typed::<i32>().write(p.settings.reuse[attribute as usize - 1]),
+            RELEASE_THRESHOLD => value.typed::<u64>().write(p.settings.threshold),
             _ => Err(code::ERROR_INVALID_VALUE),
         }
     })
@@ -150,26 +150,24 @@ pub(crate) fn cuMemPoolSetAttribute(
     cx: &mut CallContext,
     pool: sys::CUmemoryPool,
     attribute: u32,
-    value: *mut c_void,
+    value: InPtr<c_void>,
 ) -> Result<(), Code> {
     with_pool(cx, pool as u64, |p| {
         if value.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
         if let 1..=3 = attribute {
-            // SAFETY: not null; the width is the documented one of the attribute.
-            p.settings.reuse[attribute as usize - 1] = i32::from(unsafe { value.cast::<i32>().read() } != 0);
+            p.settings.reuse[attribute as usize - 1] = i32::from(value.typed::<i32>().read()? != 0);
             return Ok(());
         }
-        // SAFETY: as above.
-        let wide = || unsafe { value.cast::<u64>().read() };
+        let wide = || value.typed::<u64>().read();
         if attribute == RELEASE_THRESHOLD {
-            p.settings.threshold = wide();
+            p.settings.threshold = wide()?;
             return Ok(());
         }
         match level(p, attribute) {
             // The maximum can be reset to the current value by setting it to zero.
-            Some((level, true)) if wide() == 0 => {
+            Some((level, true)) if wide()? == 0 => {
                 level.high = level.now;
                 Ok(())
             }
