@@ -3,6 +3,7 @@
 use super::state::buffers;
 use super::{CURRENT, ContextState, Executor, Streams, fresh_number, remember_current};
 use crate::steer;
+use cuda_api::address_map::{ARENA, own_base};
 use cuda_api::code::Code;
 use cuda_api::handle::Kind;
 use cuda_api::lock::lock;
@@ -105,7 +106,7 @@ impl Executor {
         self.end_adoption();
         self.unpin_all();
         let _ = self.gpu.release();
-        let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
+        let _ = self.gpu.unreserve(own_base(self.virtual_device), ARENA);
         steer::hold_own_again(self.virtual_device);
         let _ = self.gpu.set_current(0);
         CURRENT.set(0);

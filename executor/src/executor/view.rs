@@ -10,7 +10,7 @@ use super::state::mappings::View;
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
 use crate::share::{self, Name};
-use crate::steer::{ARENA, VIEW};
+use cuda_api::address_map::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
@@ -368,7 +368,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steer::own_base;
+    use cuda_api::address_map::own_base;
 
     #[test]
     fn neighbours_are_joined() {

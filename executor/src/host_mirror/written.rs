@@ -13,7 +13,7 @@
 //! * Those of devices that have permanent access to memory (network cards, fixed buffers of io_uring): the system reports the amount of
 //!   such memory.
 
-use cuda_api::ops::{HOST, HOST_END};
+use cuda_api::address_map::{HOST, HOST_END};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

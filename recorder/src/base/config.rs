@@ -1,6 +1,7 @@
 //! The environment variables that the recorder reads, each read once.
 
 use crate::place::{Spec, SpecError};
+use cuda_api::address_map::DEVICES;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -60,7 +61,7 @@ pub(crate) enum ConfigError {
         source: SpecError,
     },
     /// More places than a job can have.
-    #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = executor::steer::DEVICES)]
+    #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = DEVICES)]
     Places(usize),
     /// Nothing is executed at such a place.
     #[error("MRCUDA_SERVERS: nothing is executed at {0}: a job is parked there, but cannot start")]
@@ -83,7 +84,7 @@ fn read() -> Result<Config, ConfigError> {
         .map(|list| list.split(',').map(|s| s.parse().map_err(place("MRCUDA_SERVERS"))).collect())
         .transpose()?
         .unwrap_or_else(|| vec![Spec::Local(None)]);
-    if servers.len() > executor::steer::DEVICES as usize {
+    if servers.len() > DEVICES as usize {
         return Err(ConfigError::Places(servers.len()));
     }
     if let Some(store) = servers.iter().find(|place: &&Spec| place.is_store()) {

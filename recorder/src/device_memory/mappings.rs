@@ -1,13 +1,13 @@
 //! The program's own physical memory, reservations and mappings.
 
 use crate::job::Device;
-use crate::objects::allocations::{ARENA, GRANULE};
 use crate::objects::ranges::Ranges;
 use crate::objects::ticket::{Loan, Ticket};
+use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::memory::AllocationProp;
-use cuda_api::ops::{Chunk, VMM, VMM_END};
+use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -6,7 +6,7 @@ use crate::device_memory::regions;
 use crate::enter::CallContext;
 use crate::host_memory::managed_variables;
 use crate::job::{Device, contexts};
-use crate::objects::allocations::{PLACED, PLACED_END};
+use cuda_api::address_map::{PLACED, PLACED_END};
 use cuda_api::calls::Call;
 use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
 use cuda_api::code::{self, Code};

@@ -100,7 +100,8 @@ impl Drop for MemoryMut<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::allocations::{Home, OWN};
+    use crate::objects::allocations::Home;
+    use cuda_api::address_map::OWN;
 
     #[test]
     fn a_freed_allocation_is_not_used_again() {

@@ -1,5 +1,6 @@
 //! Place specifications, as users write them.
 
+use cuda_api::address_map::DEVICES;
 use rcuda_forwarder::{Endpoint, EndpointError};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -71,7 +72,7 @@ impl FromStr for Spec {
                 });
             }
         };
-        let number = |n: &str| n.parse().ok().filter(|n| *n < executor::steer::DEVICES);
+        let number = |n: &str| n.parse().ok().filter(|n| *n < DEVICES);
         let invalid = |n: &str| SpecError::Gpu { text: s.to_owned(), number: n.to_owned() };
         let gpu = gpu.map(|n| number(n).ok_or_else(|| invalid(n))).transpose()?;
         Ok(near(gpu))

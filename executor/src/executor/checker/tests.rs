@@ -4,7 +4,8 @@ use super::{BAD, Copy3, CopyEnd, DEVICE, Fill, HOST, Kind, MemoryPart, Resource,
 use crate::executor::Executor;
 use crate::executor::state::mappings::Arenas;
 use crate::gpu::Gpu;
-use crate::{Applied, Options, batch, steer};
+use crate::{Applied, Options, batch};
+use cuda_api::address_map::{self, HOST_END, VMM, VMM_END};
 use cuda_api::arg::LEGACY;
 use cuda_api::array::{ArrayMake, CopyBox, CopyBoxLate, ObjectMake, Sampling, Shape, WINDOWS};
 use cuda_api::calls::{self, Call, array, module, stream};
@@ -12,9 +13,9 @@ use cuda_api::class::How;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
 use cuda_api::ops::{
-    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
-    HostPin, ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute,
-    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HostPin,
+    ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute, TENSOR_MAP_BYTES,
+    TensorMapIm2col, TensorMapTiled, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -77,7 +78,7 @@ impl Job {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE_NUMBER }).expect("open");
-        let memory = steer::own_base(DEVICE_NUMBER);
+        let memory = address_map::own_base(DEVICE_NUMBER);
         let bytes: Vec<u8> = CODE.bytes().collect();
         let image = Image::from_bytes(cuda_image::Kind::Ptx, bytes.into()).expect("image");
         let (hash, kind) = (image.hash(), image.kind.code());
@@ -155,12 +156,12 @@ type Hostile = (Vec<u8>, bool);
 fn ends(at: u64) -> impl Iterator<Item = CopyEnd> {
     (0..6).chain([77, u32::MAX]).flat_map(move |memory| {
         let e = CopyEnd { memory, pitch: BYTES, height: 1, ..CopyEnd::default() };
-        let far = at.wrapping_sub(steer::own_base(DEVICE_NUMBER));
+        let far = at.wrapping_sub(address_map::own_base(DEVICE_NUMBER));
         // The last: an address of the job with an offset that leads outside.
         [
             CopyEnd { host: at, device: at, array: at, ..e },
             CopyEnd { device: at, ..e },
-            CopyEnd { device: steer::own_base(DEVICE_NUMBER), x: far, pitch: u64::MAX, ..e },
+            CopyEnd { device: address_map::own_base(DEVICE_NUMBER), x: far, pitch: u64::MAX, ..e },
         ]
     })
 }
@@ -398,7 +399,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         id::HOST_PIN => {
             let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart, slab: Slab::default() }, &[]);
             // Mirrored memory may be allocated in the range of pinned memory.
-            let apart = Some(pin(true)).filter(|_| !(cuda_api::ops::HOST..HOST_END).contains(&at));
+            let apart = Some(pin(true)).filter(|_| !(address_map::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())
         }
         id::BATCH => {
@@ -443,7 +444,7 @@ impl Outside {
         let canaries = vec![heap.as_ptr(), stack.as_ptr(), lane.bytes().as_ptr(), ring.cast()];
         let canaries: Vec<u64> = canaries.into_iter().map(middle).collect();
         let names = ["heap", "stack", "a lane's buffer", "a shared ring"];
-        let own = steer::own_base(DEVICE_NUMBER);
+        let own = address_map::own_base(DEVICE_NUMBER);
         let numbers = [
             ("the program", program),
             ("code", libc::getpid as *const () as u64),
@@ -451,11 +452,11 @@ impl Outside {
             ("its scratch for this device", 0x4800_0000_0000 + u64::from(DEVICE_NUMBER) * (64 << 30) + 4096),
             ("memory of a source", 0x4a00_0000_0000),
             ("memory of other GPUs", 0x4a80_0000_0000),
-            ("another device's memory", steer::own_base(DEVICE_NUMBER + 1) + 4096),
-            ("another device's variables", steer::placed_base(DEVICE_NUMBER - 1) + 4096),
+            ("another device's memory", address_map::own_base(DEVICE_NUMBER + 1) + 4096),
+            ("another device's variables", address_map::placed_base(DEVICE_NUMBER - 1) + 4096),
             ("the byte before it", own - 8),
             ("reservations without memory", VMM + (5 << 30)),
-            ("pinned memory that is none", cuda_api::ops::HOST + (1 << 40)),
+            ("pinned memory that is none", address_map::HOST + (1 << 40)),
             ("the last of it", HOST_END - 8),
             ("the first page", 8),
             ("the system's half", 0xffff_8000_0000_0000),
@@ -617,7 +618,7 @@ fn spans_and_reaches_do_not_overflow() {
 #[test]
 fn arenas_are_whole_ranges() {
     let a = Arenas::default();
-    let (first, size) = (0x2000_0000_0000, steer::ARENA);
+    let (first, size) = (0x2000_0000_0000, address_map::ARENA);
     a.add(first);
     a.add(first + size);
     a.add(1 << 60);
