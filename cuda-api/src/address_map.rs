@@ -20,6 +20,9 @@ pub const ARENA: u64 = 512 << 30;
 /// Granularity of physical memory: the size and the alignment of a chunk are multiples of it.
 pub const GRANULE: u64 = 2 << 20;
 
+/// Size of the pages in which host memory is mapped and registered.
+pub const PAGE: u64 = 4096;
+
 /// Start of the range that a driver reserves for itself, for the heap of device code among other things: there is no host memory there.
 pub const HEAP: u64 = 0x2_0000_0000;
 /// End of that range.

@@ -17,6 +17,7 @@
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
 //! * [`mod@lock`]: locks that outlive a panic of their holder, for all crates.
+//! * [`flags`]: flags and keys of cuda.h.
 //! * [`address_map`]: which addresses the job's memory has in every place, and the limits that follow from it.
 //! * [`versions`]: which symbol `cuGetProcAddress` selects for a base name and a version.
 //!
@@ -37,6 +38,7 @@ pub mod copy;
 pub mod driver;
 pub mod facts;
 pub mod few;
+pub mod flags;
 #[cfg(test)]
 mod fuzz;
 pub mod graph;

@@ -7,6 +7,7 @@
 use crate::gpu::Gpu;
 use crate::pools::{Buffer, Pools};
 use crate::share;
+use cuda_api::address_map::PAGE;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use std::collections::VecDeque;
@@ -312,9 +313,7 @@ impl Drop for Run<'_> {
 /// The program says that the range is its memory, which it keeps meanwhile.
 #[inline]
 pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
-    /// Smaller pages there are not.
-    const PAGE: usize = 4096;
-    for at in (0..bytes).step_by(PAGE).chain(bytes.checked_sub(1)) {
+    for at in (0..bytes).step_by(PAGE as usize).chain(bytes.checked_sub(1)) {
         let byte = (address + at as u64) as *mut u8;
         // SAFETY: as the caller says. The write changes nothing, whatever other threads write there; in the form of an atomic operation
         // of the language the compiler would leave it out.

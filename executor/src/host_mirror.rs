@@ -15,6 +15,7 @@ mod line;
 mod told;
 mod written;
 
+use cuda_api::address_map::PAGE;
 use cuda_api::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use line::Line;
-use line::{LINE, PAGE, WORDS, of_word};
+use line::{LINE, WORDS, of_word};
 pub use told::joined;
 use told::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use written::UnseenWriter;

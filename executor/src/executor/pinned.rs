@@ -10,7 +10,7 @@ use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
 use crate::limits::{MOST_PINNED, tell_once};
 use crate::memory_file;
-use cuda_api::address_map::{HEAP, HEAP_END, HOST, HOST_END, IMPORTS_END, VMM};
+use cuda_api::address_map::{HEAP, HEAP_END, HOST, HOST_END, IMPORTS_END, PAGE, VMM};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::{HostPin, Slab};
@@ -21,7 +21,6 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-const PAGE: u64 = 4096;
 /// End of user space.
 const END: u64 = 1 << 47;
 /// The whole pages that contain a range.

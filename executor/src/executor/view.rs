@@ -9,7 +9,7 @@
 use super::state::mappings::View;
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
-use crate::share::{self, Name};
+use crate::share::{self, Name, PATIENCE};
 use cuda_api::address_map::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -20,16 +20,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
-/// Timeout of each side for the other's messages.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
 /// Ranges of at least this size are copied by the driver, others by a kernel, which copies many at once.
 const LONG: u64 = 1 << 20;
 /// Bytes that one block of the kernel copies.
-const PAGE: u64 = 64 << 10;
+const BLOCK: u64 = 64 << 10;
 
 cuda_api::wire_struct! {
     /// A chunk whose memory is offered by descriptor.
@@ -337,7 +334,7 @@ impl Executor {
             let view = lock(&self.views.view);
             let distance = view.distance(self.virtual_device);
             let mut is_there = self.presence();
-            while table.has_room(LONG.div_ceil(PAGE) as u32)
+            while table.has_room(LONG.div_ceil(BLOCK) as u32)
                 && let Some((at, bytes)) = left.pop()
             {
                 // A copy stays inside one mapping.
@@ -351,7 +348,7 @@ impl Executor {
                 if here >= LONG {
                     self.gpu.copy_device(at, at.wrapping_add(distance), here, stream)?;
                 } else {
-                    (0..here).step_by(PAGE as usize).for_each(|from| table.add(at + from, PAGE.min(here - from)));
+                    (0..here).step_by(BLOCK as usize).for_each(|from| table.add(at + from, BLOCK.min(here - from)));
                 }
             }
             if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }

@@ -20,8 +20,7 @@ pub(crate) struct Lendable {
     pub(crate) bytes: u64,
 }
 
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
-pub(crate) const READ_WRITE: u32 = 3;
+pub(crate) use cuda_api::flags::ACCESS_READ_WRITE as READ_WRITE;
 
 /// In place of a handle: the memory belongs to another process.
 pub(crate) const FOREIGN: u64 = 0;

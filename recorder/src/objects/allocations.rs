@@ -1,6 +1,7 @@
 //! The allocations of one device, its arena, and its pools: tables without I/O. [`super::chunks`] and [`super::stream_frees`] change them.
 
 use crate::objects::pool::Pool;
+pub(crate) use crate::objects::pool::STEP;
 use crate::objects::ranges::Ranges;
 use crate::thread::here;
 pub(crate) use cuda_api::address_map::{ARENA, GRANULE, OWN};
@@ -12,9 +13,6 @@ use std::time::Instant;
 
 /// Allocations from this size on have their own chunks.
 pub(crate) const LARGE: u64 = 1 << 20;
-
-/// Alignment of small allocations.
-pub(crate) const STEP: u64 = 512;
 
 /// Each device numbers its allocations from a multiple of this power of two on, so that a number is that of one piece of memory in the
 /// job. Below the first one are the numbers of host memory, above the last one those of mappings and variables.

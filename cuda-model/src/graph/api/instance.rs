@@ -2,9 +2,10 @@
 
 use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
-use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal, UPLOAD};
+use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal};
 use crate::graph::model::Owner;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::graph::{AnyParams, KernelArgs};
 use cuda_api::pointer::{give, give_if_wanted, read};
 use cuda_api::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode};
@@ -78,7 +79,7 @@ pub fn cuGraphInstantiate_v2<H: Host>(
 /// Creates an instance.
 pub fn cuGraphInstantiateWithFlags<H: Host>(h: &mut H, graph: u64, flags: c_ulonglong) -> Result<u64, Code> {
     // Uploading needs a stream, which only the next form has.
-    if flags & UPLOAD != 0 {
+    if flags & INSTANTIATE_UPLOAD != 0 {
         return Err(INVALID);
     }
     instantiate(h, graph, flags).map_err(|why| why.code)
@@ -105,7 +106,7 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
 ) -> Done {
     let p = read(params.cast::<Params>())?;
     let (outcome, answer) = match instantiate_to(h, to, graph as u64, p.flags) {
-        Ok(()) if p.flags & UPLOAD != 0 => {
+        Ok(()) if p.flags & INSTANTIATE_UPLOAD != 0 => {
             (read(to).and_then(|i| h.upload(i as u64, p.stream)), Params { node: 0, result: 0, ..p })
         }
         Ok(()) => (Ok(()), Params { node: 0, result: 0, ..p }),
