@@ -1,5 +1,6 @@
 //! Parses the addresses of servers.
 
+use cuda_api::address_map::DEVICES;
 use std::fmt;
 use std::str::FromStr;
 
@@ -37,8 +38,8 @@ pub enum EndpointError {
     Gpu(String),
 }
 
-/// Maximum number of GPUs of a server.
-pub(crate) const GPUS: u32 = 32;
+/// Maximum number of GPUs of a server: as many as a job can have devices.
+pub(crate) const GPUS: u32 = DEVICES;
 const UNIX: &str = "unix:";
 const TLS: &str = "tls://";
 const PLAIN: &str = "plain://";

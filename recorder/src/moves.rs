@@ -10,8 +10,8 @@ use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Late, Moment, MoveError};
-use crate::place::Spec;
 use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState, Trace};
+use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -81,7 +81,7 @@ pub(crate) struct Task {
     wanted: Migrate,
     devices: Vec<u32>,
     /// Empty for a resume to where the job was: that is looked up when it is carried out.
-    to: Vec<Spec>,
+    to: Vec<PlaceSpec>,
     /// Whether it is refused unless the job is parked when it is carried out.
     resumes: bool,
     asked: Instant,
@@ -257,7 +257,7 @@ impl Task {
     }
 
     /// The devices that move, each with its target.
-    pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, Spec)> + 'a {
+    pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, PlaceSpec)> + 'a {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
     }
 
@@ -556,8 +556,8 @@ fn no_such(id: &str) -> MoveError {
 }
 
 /// A target for each of `n` devices: one for all, or a list.
-pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
-    let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, _>>()?;
+pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<PlaceSpec>, MoveError> {
+    let list = to.split(',').map(str::parse).collect::<Result<Vec<PlaceSpec>, _>>()?;
     match list.len() {
         1 => Ok(vec![list[0].clone(); n]),
         m if m == n => Ok(list),
@@ -566,7 +566,11 @@ pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
 }
 
 /// The devices that a request refers to, and their targets.
-pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
+pub(crate) fn understand(
+    job: &'static Job,
+    gpu: Option<u32>,
+    to: &str,
+) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     let devices: Vec<&'static Device> = match gpu {
         Some(n) => vec![
             job.devices
@@ -597,7 +601,7 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
 fn accept(
     job: &'static Job,
     wanted: Migrate,
-    (devices, to): (Vec<&'static Device>, Vec<Spec>),
+    (devices, to): (Vec<&'static Device>, Vec<PlaceSpec>),
     resumes: bool,
     by: &str,
     run: Run,
@@ -605,7 +609,7 @@ fn accept(
     let legs = devices.iter().enumerate().map(|(number, device)| Leg {
         gpu: device.index,
         from: device.whereabouts().place,
-        to: to.get(number).map(Spec::to_string).unwrap_or_default(),
+        to: to.get(number).map(PlaceSpec::to_string).unwrap_or_default(),
         ..Leg::default()
     });
     let legs: Vec<Leg> = legs.collect();
