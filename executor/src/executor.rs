@@ -52,6 +52,7 @@ use cuda_api::address_map::{ARENA, own_base, placed_base};
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
+use cuda_api::lock::read_lock;
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use rustc_hash::FxHashMap;
@@ -66,7 +67,7 @@ use state::pinned::PinnedMemory;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 
 /// The streams that a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
@@ -323,7 +324,7 @@ impl Executor {
     }
 
     pub(crate) fn life(&self) -> RwLockReadGuard<'_, ContextState> {
-        self.life.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.life)
     }
 
     /// Makes the context current on this thread, if it is not.

@@ -29,10 +29,11 @@ pub(crate) use hook::{set_visible, use_device};
 pub use text::{TextSink, catch_text};
 
 use cuda_api::address_map::{ARENA, DEVICES, own_base, placed_base};
+use cuda_api::lock::lock;
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Smaller requests are for the driver's own bookkeeping: device addresses are multiples of this size.
 const SMALLEST: u64 = 2 << 20;
@@ -104,7 +105,7 @@ fn release(base: u64, bytes: u64) {
 /// Locks the right to change placeholders.
 fn changing() -> MutexGuard<'static, ()> {
     static CHANGING: Mutex<()> = Mutex::new(());
-    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&CHANGING)
 }
 
 /// Maps the placeholders of a device wherever the driver has nothing.

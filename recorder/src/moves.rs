@@ -11,11 +11,12 @@ use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Late, Moment, MoveError};
 use ::control::{Event, EventKind, Leg, Migrate, Move, MoveState, Trace};
+use cuda_api::lock::{wait, wait_timeout};
 use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tracing::Span;
 use tracing::span::EnteredSpan;
@@ -143,10 +144,6 @@ struct Registry {
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { entries: VecDeque::new(), count: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 });
 static CHANGED: Condvar = Condvar::new();
-
-fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Registry {
     fn find(&mut self, id: &str) -> Option<&mut Entry> {
@@ -497,7 +494,7 @@ impl Task {
                     let _ = self.give_up(why);
                     return;
                 }
-                Some((left, _)) => self.tick.wait_timeout(clock, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some((left, _)) => wait_timeout(&self.tick, clock, left).0,
             };
         }
     }
@@ -770,7 +767,7 @@ pub(crate) fn last_event() -> u64 {
 pub(crate) fn events_after(seen: u64, limit: Duration) -> Vec<Event> {
     let mut registry = lock(&REGISTRY);
     if registry.seq <= seen {
-        registry = CHANGED.wait_timeout(registry, limit).unwrap_or_else(PoisonError::into_inner).0;
+        registry = wait_timeout(&CHANGED, registry, limit).0;
     }
     registry.events.iter().filter(|e| e.seq > seen).cloned().collect()
 }

@@ -5,6 +5,7 @@ use cuda_api::address_map;
 use cuda_api::calls::{context, module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
+use cuda_api::lock::lock;
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
@@ -13,7 +14,7 @@ use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const DEVICE: u32 = 2;
 const LEGACY: u64 = cuda_api::arg::LEGACY;
@@ -90,7 +91,7 @@ struct Place {
 
 fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = lock(&TURN);
     open(turn)
 }
 

@@ -6,9 +6,9 @@ use crate::steer;
 use cuda_api::address_map::{ARENA, own_base};
 use cuda_api::code::Code;
 use cuda_api::handle::Kind;
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, write_lock};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// Handles of objects that are destroyed with their context. Libraries and their kernels are not.
 const ENDING_WITH_CONTEXT: [Kind; 9] = [
@@ -37,7 +37,7 @@ impl Executor {
 
     /// Destroys the context with everything in it, and creates a new one. Returns whether libraries have created the new context's heap.
     pub(super) fn reset(&self) -> Result<bool, Code> {
-        let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        let mut life = write_lock(&self.life);
         self.hosts.forget_copies();
         self.unmap_all();
         self.graphs_ended();
@@ -84,7 +84,7 @@ impl Executor {
         if self.make_current().is_err() && self.ticket.load(Ordering::Acquire) == 0 {
             return;
         }
-        let life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        let life = write_lock(&self.life);
         if self.ticket.swap(0, Ordering::AcqRel) == 0 {
             return;
         }

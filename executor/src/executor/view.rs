@@ -12,14 +12,14 @@ use super::{ContextState, Executor};
 use crate::share::{self, Name, PATIENCE};
 use cuda_api::address_map::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, read_lock};
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
@@ -301,7 +301,7 @@ impl Executor {
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let stream = life.lane(lane);
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = read_lock(&self.mapping);
         let distance = {
             let view = lock(&self.views.view);
             let mut is_there = self.presence();
@@ -329,7 +329,7 @@ impl Executor {
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let stream = life.lane(lane);
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = read_lock(&self.mapping);
         let mut submit = || {
             let view = lock(&self.views.view);
             let distance = view.distance(self.virtual_device);

@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
+use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
@@ -19,7 +20,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// Maximum time that a client waits for a worker to open its GPU; it gets an error after that.
@@ -194,7 +195,7 @@ impl Worker {
                 self.end();
                 return Err(format!("its worker could not open the GPU within {} s", OPENING.as_secs()));
             }
-            phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
+            phase = wait_timeout(&self.changed, phase, left).0;
         }
     }
 
@@ -234,7 +235,7 @@ impl Worker {
             if left.is_zero() {
                 return false;
             }
-            phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
+            phase = wait_timeout(&self.changed, phase, left).0;
         }
         wanted(&phase)
     }

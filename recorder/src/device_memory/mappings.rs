@@ -6,11 +6,12 @@ use crate::objects::ticket::{Loan, Ticket};
 use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
+use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::memory::AllocationProp;
 use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{LazyLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What an owner offers of its memory.
 pub(crate) struct Lendable {
@@ -82,11 +83,11 @@ pub(crate) static STATE: LazyLock<RwLock<Vmm>> = LazyLock::new(|| {
 });
 
 pub(crate) fn read() -> RwLockReadGuard<'static, Vmm> {
-    STATE.read().unwrap_or_else(PoisonError::into_inner)
+    read_lock(&STATE)
 }
 
 pub(crate) fn write() -> RwLockWriteGuard<'static, Vmm> {
-    STATE.write().unwrap_or_else(PoisonError::into_inner)
+    write_lock(&STATE)
 }
 
 /// Returns whether an address is one that the program can reserve.

@@ -12,6 +12,7 @@ use cuda_api::calls::{self, Call, array, module, stream};
 use cuda_api::class::How;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
+use cuda_api::lock::lock;
 use cuda_api::ops::{
     ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HostPin,
     ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute, TENSOR_MAP_BYTES,
@@ -23,7 +24,7 @@ use cuda_api::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode
 use cuda_image::Image;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 mod stand_in;
 
@@ -76,7 +77,7 @@ pub(in crate::executor) struct Job {
 impl Job {
     pub(in crate::executor) fn open() -> Job {
         static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = lock(&TURN);
         let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE_NUMBER }).expect("open");
         let memory = address_map::own_base(DEVICE_NUMBER);
         let bytes: Vec<u8> = CODE.bytes().collect();
