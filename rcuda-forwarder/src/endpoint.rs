@@ -34,7 +34,7 @@ pub enum EndpointError {
     #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
     /// The GPU number is invalid.
-    #[error("invalid GPU number `{0}`: expected 0 to 31, or memory")]
+    #[error("invalid GPU number `{0}`: expected 0 to {last}, or memory", last = GPUS - 1)]
     Gpu(String),
 }
 

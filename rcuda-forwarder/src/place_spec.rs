@@ -37,7 +37,7 @@ pub enum PlaceSpecError {
         source: EndpointError,
     },
     /// The GPU is not a number, or too high.
-    #[error("invalid GPU number `{number}` in `{text}`: expected 0 to 31")]
+    #[error("invalid GPU number `{number}` in `{text}`: expected 0 to {last}", last = GPUS - 1)]
     Gpu {
         /// The text.
         text: String,

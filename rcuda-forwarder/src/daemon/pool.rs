@@ -4,7 +4,7 @@ use super::admission::Source;
 use super::env;
 use super::error::ServeError;
 use super::log::RateLimitedLog;
-use crate::channel::{Channel, Message, Start, StoreAt};
+use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
 use crate::limits::Limits;
@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// Maximum time that a client waits for a worker to open its GPU; it gets an error after that.
-pub(super) const OPENING: Duration = Duration::from_secs(100);
 /// Time limit for a worker to end once its channel is closed;
 const ENDING: Duration = Duration::from_secs(2);
 /// and for one that has served a job, unless the daemon ends: destroying a context with much memory takes time on a
