@@ -111,6 +111,8 @@ pub trait Arg: Param {
     const WRITES_BACK: bool = false;
     /// See [`Handle::IS_CODE`].
     const IS_CODE: bool = false;
+    /// True if the call creates or destroys this handle.
+    const BINDS: bool = false;
     /// Reads the program's argument.
     ///
     /// # Safety
@@ -129,6 +131,10 @@ pub trait Arg: Param {
     unsafe fn deliver(sent: &Self::Sent, returned: &Self::Returned, c: Self::C);
     /// Adds the journal's edges of this argument.
     fn edges(_sent: &Self::Sent, _e: &mut Edges) {}
+    /// Which of several settings the call makes, if this argument says so.
+    fn key(_sent: &Self::Sent) -> Option<u32> {
+        None
+    }
     /// Replaces the handle that the call would have created by `handle`.
     fn rename(_sent: &mut Self::Sent, _handle: u64) {}
 }
@@ -139,6 +145,8 @@ markers! {
     Val
     /// An enum by value.
     Enum
+    /// As [`Enum`], where it says which of several settings the call makes: a later call replaces only that one.
+    KeyEnum
     /// An output. In a `send` or `wait` row the driver decides what null means.
     Out
     /// An output enum, likewise.
@@ -204,26 +212,36 @@ impl<T: Number> Arg for Val<T> {
     unsafe fn deliver(_: &T, (): &(), _: T) {}
 }
 
-impl<E> Param for Enum<E> {
-    type C = u32;
-    type Check = E;
+macro_rules! enum_in {
+    ($kind:ident, $key:expr) => {
+        impl<E> Param for $kind<E> {
+            type C = u32;
+            type Check = E;
+        }
+        impl<E> Arg for $kind<E> {
+            type Sent = u32;
+            type Staged = u32;
+            type Returned = ();
+            unsafe fn capture(c: u32, _: &mut impl Capture) -> Result<u32, Code> {
+                Ok(c)
+            }
+            fn stage(sent: &u32, _: &Bindings) -> Result<u32, Code> {
+                Ok(*sent)
+            }
+            fn c(staged: &mut u32) -> u32 {
+                *staged
+            }
+            fn finish(_: u32, _: &u32, _: &Bindings, _: Code) {}
+            unsafe fn deliver(_: &u32, (): &(), _: u32) {}
+            fn key(sent: &u32) -> Option<u32> {
+                let f: fn(u32) -> Option<u32> = $key;
+                f(*sent)
+            }
+        }
+    };
 }
-impl<E> Arg for Enum<E> {
-    type Sent = u32;
-    type Staged = u32;
-    type Returned = ();
-    unsafe fn capture(c: u32, _: &mut impl Capture) -> Result<u32, Code> {
-        Ok(c)
-    }
-    fn stage(sent: &u32, _: &Bindings) -> Result<u32, Code> {
-        Ok(*sent)
-    }
-    fn c(staged: &mut u32) -> u32 {
-        *staged
-    }
-    fn finish(_: u32, _: &u32, _: &Bindings, _: Code) {}
-    unsafe fn deliver(_: &u32, (): &(), _: u32) {}
-}
+enum_in!(Enum, |_| None);
+enum_in!(KeyEnum, Some);
 
 macro_rules! out_kind {
     ($kind:ident, $t:ident: $($bound:path),*; $c:ty) => {
@@ -391,6 +409,7 @@ impl<H: Handle> Arg for New<H> {
     type Staged = H::C;
     type Returned = ();
     const IS_CODE: bool = H::IS_CODE;
+    const BINDS: bool = true;
     unsafe fn capture(c: *mut H::C, cx: &mut impl Capture) -> Result<u64, Code> {
         if c.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
@@ -420,7 +439,7 @@ impl<H: Handle> Arg for New<H> {
 }
 
 macro_rules! handle_in {
-    ($kind:ident, $finish:expr, $edges:expr) => {
+    ($kind:ident, $binds:literal, $finish:expr, $edges:expr) => {
         impl<H: Handle> Param for $kind<H> {
             type C = H::C;
             type Check = H::C;
@@ -430,6 +449,7 @@ macro_rules! handle_in {
             type Staged = H::C;
             type Returned = ();
             const IS_CODE: bool = H::IS_CODE;
+            const BINDS: bool = $binds;
             unsafe fn capture(c: H::C, cx: &mut impl Capture) -> Result<u64, Code> {
                 cx.use_handle(H::KIND, H::ALSO, H::number(c))
             }
@@ -452,9 +472,10 @@ macro_rules! handle_in {
         }
     };
 }
-handle_in!(Use, |_, _, _| {}, |n, e| e.uses.push(n));
+handle_in!(Use, false, |_, _, _| {}, |n, e| e.uses.push(n));
 handle_in!(
     End,
+    true,
     |n, h, rc| if rc == code::SUCCESS {
         h.unbind(n)
     },

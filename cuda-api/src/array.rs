@@ -12,14 +12,13 @@ use crate::work::{Copy3, CopyEnd};
 mod raw;
 mod tiles;
 
+pub use crate::work::HOST;
 pub use raw::{give_resource, give_sampling, give_shape, give_view, resource, sampling, shape, shape_2d, view};
 pub use tiles::{
     Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, TILE_POOL, TilePool, Tiles, TilesMap, give_need, give_sparse,
     need, sparse,
 };
 
-/// `CU_MEMORYTYPE_HOST`
-pub const HOST: u32 = 1;
 /// `CU_MEMORYTYPE_DEVICE`
 pub const DEVICE: u32 = 2;
 /// `CU_MEMORYTYPE_ARRAY`

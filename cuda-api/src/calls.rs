@@ -59,6 +59,9 @@ pub trait Call {
     const WAITS: bool;
     /// See [`crate::arg::Handle::IS_CODE`].
     const IS_CODE: bool;
+    /// Whether it makes a setting, of the first object that it uses or of the context, which a later call replaces: a row of the class
+    /// `state` that neither creates nor destroys a handle.
+    const IS_SETTING: bool;
     /// The encoded arguments.
     type Sent: Wire + std::fmt::Debug;
     /// The encoded results of a successful call.
@@ -67,6 +70,8 @@ pub trait Call {
     fn run(d: &Driver, sent: &Self::Sent, h: &Bindings) -> Result<Self::Reply, Code>;
     /// The handles that it creates, destroys and uses.
     fn edges(sent: &Self::Sent) -> Edges;
+    /// Which of several settings it makes, if it is a setting: 0 if there is only one.
+    fn key(sent: &Self::Sent) -> u32;
     /// Replaces the handle that the call would have created by `handle`.
     fn rename(sent: &mut Self::Sent, handle: u64);
 }
@@ -111,6 +116,7 @@ macro_rules! carried_out {
                 const CLASS: Class = class!($class);
                 const WAITS: bool = how!($how) as u8 == How::Wait as u8;
                 const IS_CODE: bool = false $(|| <$kind as Arg>::IS_CODE)*;
+                const IS_SETTING: bool = class!($class) as u8 == Class::State as u8 && !(false $(|| <$kind as Arg>::BINDS)*);
                 type Sent = Sent;
                 type Reply = Reply;
                 fn run(d: &Driver, sent: &Sent, h: &Bindings) -> Result<Reply, Code> {
@@ -129,6 +135,10 @@ macro_rules! carried_out {
                     $(<$kind as Arg>::edges(&sent.$p, e);)*
                     let _ = (sent, e);
                     all
+                }
+                fn key(sent: &Sent) -> u32 {
+                    let _ = sent;
+                    None$(.or_else(|| <$kind as Arg>::key(&sent.$p)))*.unwrap_or(0)
                 }
                 fn rename(sent: &mut Sent, handle: u64) {
                     $(<$kind as Arg>::rename(&mut sent.$p, handle);)*
@@ -413,6 +423,37 @@ mod tests {
                 panic!("{other} and {name} have the same id {id:#06x}");
             }
         }
+    }
+
+    /// The journal keeps only the last record of a setting, so no other row may count as one.
+    #[test]
+    fn settings_are_the_rows_that_later_ones_replace() {
+        struct IsSetting;
+        impl Visit for IsSetting {
+            type Out = bool;
+            fn visit<C: Call>(self) -> bool {
+                C::IS_SETTING
+            }
+        }
+        let settings: Vec<_> = rows().filter(|row| by_id(row.id, IsSetting) == Some(true)).map(|row| row.name).collect();
+        let of_contexts = ["cuCtxSetLimit", "cuCtxSetCacheConfig", "cuCtxSetSharedMemConfig"];
+        let of_code = [
+            "cuKernelSetAttribute",
+            "cuKernelSetCacheConfig",
+            "cuFuncSetAttribute",
+            "cuFuncSetCacheConfig",
+            "cuFuncLoad",
+            "cuFuncSetSharedMemConfig",
+        ];
+        assert_eq!(settings, [&of_contexts[..], &of_code].concat());
+    }
+
+    #[test]
+    fn keys_tell_the_settings_of_an_object_apart() {
+        let attribute = module::cuFuncSetAttribute::Sent { hfunc: 7, attrib: 8, value: 1 };
+        assert_eq!(module::cuFuncSetAttribute::Fn::key(&attribute), 8);
+        let preference = module::cuFuncSetCacheConfig::Sent { hfunc: 7, config: 2 };
+        assert_eq!(module::cuFuncSetCacheConfig::Fn::key(&preference), 0);
     }
 
     #[test]

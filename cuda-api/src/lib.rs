@@ -19,6 +19,8 @@
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
 //! * [`mod@lock`]: locks that outlive a panic of their holder, for all crates.
+//! * [`flags`]: flags and keys of cuda.h.
+//! * [`address_map`]: which addresses the job's memory has in every place, and the limits that follow from it.
 //! * [`versions`]: which symbol `cuGetProcAddress` selects for a base name and a version.
 //!
 //! What a driver answers without a GPU is in the crate `cuda-model`; module images are in `cuda-image`.
@@ -26,6 +28,7 @@
 #[macro_use]
 pub mod precedence;
 
+pub mod address_map;
 pub mod answer;
 pub mod arg;
 pub mod array;
@@ -37,6 +40,7 @@ pub mod copy;
 pub mod driver;
 pub mod facts;
 pub mod few;
+pub mod flags;
 #[cfg(test)]
 mod fuzz;
 pub mod graph;

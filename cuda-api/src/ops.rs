@@ -168,7 +168,7 @@ wire_struct! {
 
 wire_struct! {
     /// Memory of another place on the machine, and where it is mapped: at its address there, in the range of the
-    /// program's reservations, or, for copies alone, between [`IMPORTS`] and [`IMPORTS_END`].
+    /// program's reservations, or, for copies alone, between [`IMPORTS`](crate::address_map::IMPORTS) and its end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct PeerMap {
         /// First byte.
@@ -292,18 +292,6 @@ wire_struct! {
     }
 }
 
-/// Start of the range for the program's reservations: so low that no allocator of the system uses it by default,
-/// whatever the address randomization, and above the ranges of memory checkers.
-pub const VMM: u64 = 0x1080_0000_0000;
-/// End of that range.
-pub const VMM_END: u64 = 0x2000_0000_0000;
-
-/// Start of the range where a place maps memory of the job's other GPUs to copy from and to it: at addresses that nothing else of the job
-/// uses, behind the range for the memory of the source of a move.
-pub const IMPORTS: u64 = 0x4a80_0000_0000;
-/// End of that range.
-pub const IMPORTS_END: u64 = 0x4b00_0000_0000;
-
 wire_struct! {
     /// A variable of loaded code.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,7 +306,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// An alias: the memory of a chunk, from its start, mapped again between [`VMM`] and [`VMM_END`].
+    /// An alias: the memory of a chunk, from its start, mapped again between [`VMM`](crate::address_map::VMM) and its end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Alias {
         /// Address, a multiple of 2 MiB.
@@ -331,12 +319,6 @@ wire_struct! {
         pub access: u32,
     }
 }
-
-/// Start of the range of the job's pinned memory, which has the same addresses in every place that maps it; the memory
-/// file begins here.
-pub const HOST: u64 = 0x4000_0000_0000;
-/// End of that range.
-pub const HOST_END: u64 = 0x4800_0000_0000;
 
 wire_struct! {
     /// A part of the job's memory file that several small blocks have in common: it is mapped and registered as a whole, since
@@ -353,7 +335,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Host memory of the job: a part of its memory file for pinned memory, between [`HOST`] and [`HOST_END`], or
+    /// Host memory of the job: a part of its memory file for pinned memory, between [`HOST`](crate::address_map::HOST) and its end, or
     /// memory that the place allocates and that is mirrored (`id::HOST_BYTES`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct HostPin {

@@ -5,14 +5,18 @@ use super::size;
 use super::source::{u16_at, u32_at, u64_at};
 use std::collections::HashMap;
 
-const SYMTAB: u32 = 2;
-const SYMBOL: usize = 24;
-/// Section types of relocations, and the bytes of one.
-const WITH_ADDEND: (u32, usize) = (4, 24);
-const WITHOUT_ADDEND: (u32, usize) = (9, 16);
+/// Section type of a symbol table, and the bytes of a symbol.
+pub(super) const SYMTAB: u32 = 2;
+pub(super) const SYMBOL: usize = 24;
+/// Section types of relocations with and without an addend.
+pub(super) const RELA: u32 = 4;
+pub(super) const REL: u32 = 9;
+/// The section types, and the bytes of a relocation.
+const WITH_ADDEND: (u32, usize) = (RELA, 24);
+const WITHOUT_ADDEND: (u32, usize) = (REL, 16);
 /// Symbol types of variables: the ordinary one, and the vendor's, which relocatable cubins use.
-const OBJECT: u8 = 1;
-const CUDA_OBJECT: u8 = 13;
+pub(super) const OBJECT: u8 = 1;
+pub(super) const CUDA_OBJECT: u8 = 13;
 const FUNCTION: u8 = 2;
 const SECTION: u8 = 3;
 /// Symbol types of texture, sampler and surface references.

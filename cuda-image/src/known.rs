@@ -87,6 +87,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::PAGE;
     use std::sync::Arc;
 
     /// Longer than what is compared at once, and different from any other number's text near its end only.
@@ -172,7 +173,6 @@ mod tests {
 
     /// The bytes at the end of readable memory.
     fn before_a_gap(bytes: &[u8]) -> *const u8 {
-        const PAGE: usize = 4096;
         let room = bytes.len().next_multiple_of(PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: new mappings, of which all but the last page are made writable.

@@ -59,7 +59,7 @@ fn first_zero(bytes: &[u8]) -> Option<usize> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory(usize);
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Most pages of a text that are read in one call. Their buffer is small enough that the C library need not ask the kernel for its memory.
 const MAX_PAGES: usize = 16;
 

@@ -1,12 +1,12 @@
 //! Advice of a program about its managed memory, page by page: it has no effect here, but can be queried.
 
 use crate::batch::Location;
+use cuda_api::address_map::PAGE;
 use cuda_api::code::{self, Code};
 use cuda_api::pointer::{InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-const PAGE: u64 = 4096;
 /// `CU_DEVICE_CPU` and `CU_DEVICE_INVALID`
 const CPU: i32 = -1;
 const NONE: i32 = -2;

@@ -3,10 +3,11 @@
 //! No core dump is ever written; a failure at a place is reported as an error.
 
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 /// Bytes of a text with its NUL.
@@ -67,7 +68,7 @@ pub fn get(
         return size.write(bytes);
     }
     let context = context()?;
-    let set = SET.lock().unwrap_or_else(PoisonError::into_inner);
+    let set = lock(&SET);
     let known = set.get(&(context, setting)).or_else(|| set.get(&(0, setting))).cloned();
     let mut own = known.unwrap_or_else(|| initial(setting));
     if bytes == TEXT {
@@ -111,7 +112,7 @@ pub fn set(
             return Err(INVALID);
         }
     }
-    SET.lock().unwrap_or_else(PoisonError::into_inner).insert((context, setting), own);
+    lock(&SET).insert((context, setting), own);
     Ok(())
 }
 

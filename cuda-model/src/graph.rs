@@ -25,9 +25,10 @@ pub use capture::exchange_mode;
 pub use tables::{Mode, Stream};
 
 use cuda_api::code::Code;
+use cuda_api::lock::lock;
 use cuda_api::work::{At, Copy3, Fill, Kernel, Spec, Work};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use tables::Graphs;
 
 /// The user of this module: the facts that it provides and the actions that it executes. Errors are returned to the
@@ -113,7 +114,7 @@ impl Shared {
     /// does.
     fn with<T>(&self, f: impl FnOnce(&mut Graphs) -> T) -> T {
         let (result, due) = {
-            let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut graphs = lock(&self.graphs);
             let result = f(&mut graphs);
             self.capturing.store(u32::from(!graphs.captures.is_empty()), Ordering::Relaxed);
             self.allocating.store(!graphs.memories.is_empty() || !graphs.conditions.is_empty(), Ordering::Relaxed);

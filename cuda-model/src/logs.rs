@@ -1,10 +1,11 @@
 //! The driver's error log (`cuLogs…`): callbacks are accepted, and nothing is ever logged.
 
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -19,7 +20,7 @@ pub fn register(has_function: bool) -> Result<u64, Code> {
     if !has_function {
         return Err(INVALID);
     }
-    let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut callbacks = lock(&CALLBACKS);
     let handle = callbacks.1;
     callbacks.1 += 16;
     callbacks.0.push(handle);
@@ -31,7 +32,7 @@ pub fn register(has_function: bool) -> Result<u64, Code> {
 /// # Errors
 /// `INVALID_VALUE`: no such callback.
 pub fn unregister(handle: u64) -> Result<(), Code> {
-    let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut callbacks = lock(&CALLBACKS);
     let at = callbacks.0.iter().position(|h| *h == handle).ok_or(INVALID)?;
     callbacks.0.swap_remove(at);
     Ok(())

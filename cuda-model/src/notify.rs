@@ -3,9 +3,10 @@
 //! could provide them.
 
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 /// `CU_ATOMIC_OPERATION_MAX`
@@ -22,7 +23,7 @@ pub fn register(device: i32, has_function: bool) -> Result<u64, Code> {
     if !has_function {
         return Err(INVALID);
     }
-    let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&REGISTERED);
     let handle = all.1;
     all.1 += 16;
     all.0.push((device, handle));
@@ -34,7 +35,7 @@ pub fn register(device: i32, has_function: bool) -> Result<u64, Code> {
 /// # Errors
 /// `INVALID_VALUE`: no such function.
 pub fn unregister(device: i32, handle: u64) -> Result<(), Code> {
-    let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&REGISTERED);
     let at = all.0.iter().position(|known| *known == (device, handle)).ok_or(INVALID)?;
     all.0.swap_remove(at);
     Ok(())

@@ -1,9 +1,10 @@
 //! Launches in the style of CUDA 3: the block, shared memory and parameters of a function are set before the launch.
 
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::ops::MAX_PARAM_BYTES;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -29,7 +30,7 @@ struct Kept {
 static KEPT: Mutex<Option<HashMap<u64, Kept>>> = Mutex::new(None);
 
 fn with<T>(function: u64, f: impl FnOnce(&mut Kept) -> T) -> T {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&KEPT);
     f(kept.get_or_insert_default().entry(function).or_default())
 }
 

@@ -2,10 +2,11 @@
 //! from the GPU's properties.
 
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// A `CUdevResource`: its type, 92 bytes private to the driver, then the public fields of multiprocessors.
 type Raw = [u32; 36];
@@ -160,7 +161,7 @@ pub fn describe(resources: InPtr<sys::CUdevResource>, count: u32) -> Result<u64,
     }
     // The resources of a green context can be split again.
     let part = Part { split: 0, ..all.ok_or(code::ERROR_INVALID_VALUE)? };
-    let mut known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&DESCRIPTORS);
     let at = known.iter().position(|p| *p == part).unwrap_or_else(|| {
         known.push(part);
         known.len() - 1
@@ -174,7 +175,7 @@ pub fn describe(resources: InPtr<sys::CUdevResource>, count: u32) -> Result<u64,
 /// `INVALID_VALUE`: unknown descriptor.
 pub fn described(descriptor: u64) -> Result<Part, Code> {
     let at = descriptor.checked_sub(FIRST_DESCRIPTOR).filter(|d| d % 64 == 0).ok_or(code::ERROR_INVALID_VALUE)? / 64;
-    let known = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = lock(&DESCRIPTORS);
     known.get(at as usize).copied().ok_or(code::ERROR_INVALID_VALUE)
 }
 

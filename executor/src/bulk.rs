@@ -9,7 +9,7 @@ use crate::host_rows::HostRows;
 use crate::pools::{Buffer, Pools};
 use crate::share;
 use cuda_api::code::{self, Code};
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, wait};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -115,7 +115,7 @@ impl Copiers {
                 if let Some(task) = tasks.pop_front() {
                     break task;
                 }
-                tasks = self.more.wait(tasks).unwrap_or_else(std::sync::PoisonError::into_inner);
+                tasks = wait(&self.more, tasks);
             };
             drop(tasks);
             // SAFETY: one end is memory that the copy owns, the other the program's, which it says has these bytes; the copy does not end

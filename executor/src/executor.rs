@@ -48,9 +48,11 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
 use crate::staging::Staging;
 use crate::steer;
+use cuda_api::address_map::{ARENA, own_base, placed_base};
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
+use cuda_api::lock::read_lock;
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use rustc_hash::FxHashMap;
@@ -65,7 +67,7 @@ use state::pinned::PinnedMemory;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 
 /// The streams that a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
@@ -195,17 +197,17 @@ impl Executor {
             gpu.set_current(context).map_err(failed("cuCtxSetCurrent"))?;
             gpu.relax_capture().map_err(failed("cuThreadExchangeStreamCaptureMode"))?;
             let device = DeviceInfo::ask(&gpu, &lease.path).map_err(failed("asking for the GPU's properties"))?;
-            let want = steer::own_base(o.virtual_device);
-            let got = gpu.reserve(steer::ARENA, want).map_err(failed("cuMemAddressReserve"))?;
+            let want = own_base(o.virtual_device);
+            let got = gpu.reserve(ARENA, want).map_err(failed("cuMemAddressReserve"))?;
             if got != want {
                 // The result already is an error; this call can only fail for the same reason.
-                let _ = gpu.unreserve(got, steer::ARENA);
+                let _ = gpu.unreserve(got, ARENA);
                 return Err(OpenError::Address { want, got });
             }
             match ContextState::begin(&gpu, o.virtual_device, fresh_number()) {
                 Ok(life) => Ok((device, life)),
                 Err((what, code)) => {
-                    let _ = gpu.unreserve(want, steer::ARENA);
+                    let _ = gpu.unreserve(want, ARENA);
                     Err(OpenError::Call { what, code })
                 }
             }
@@ -223,8 +225,8 @@ impl Executor {
         let (ticket, turn) = (life.number, life.turn);
         remember_current(ticket);
         let arenas = Arenas::default();
-        arenas.add(steer::own_base(o.virtual_device));
-        arenas.add(steer::placed_base(o.virtual_device));
+        arenas.add(own_base(o.virtual_device));
+        arenas.add(placed_base(o.virtual_device));
         Ok(Arc::new(Executor {
             arenas,
             gpu,
@@ -322,7 +324,7 @@ impl Executor {
     }
 
     pub(crate) fn life(&self) -> RwLockReadGuard<'_, ContextState> {
-        self.life.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.life)
     }
 
     /// Makes the context current on this thread, if it is not.

@@ -4,6 +4,7 @@
 
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
+use cuda_api::flags;
 use cuda_api::ops::{EventOffer, MemoryPart, STREAM_ATTRIBUTE_BYTES, StreamMemory, TensorMapTiled};
 use cuda_api::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,9 +16,6 @@ const _: () = assert!(size_of::<sys::CUstreamBatchMemOpParams>() == size_of::<[u
 /// Calls of one loaded driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu(pub(crate) Arc<Driver>);
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-const DESCRIPTOR: u32 = 1;
 
 fn checked(rc: Code) -> Result<(), Code> {
     if rc == code::SUCCESS { Ok(()) } else { Err(rc) }
@@ -36,15 +34,6 @@ macro_rules! call {
 pub(crate) mod arrays;
 pub(crate) mod graphs;
 pub(crate) mod references;
-
-/// The executor's own events need no timing.
-const EVENT_WITHOUT_TIMING: u32 = 2;
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: u32 = 1;
-/// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`
-const REGISTER_FLAGS: u32 = 3;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`
-const RELAXED: u32 = 2;
 
 impl Gpu {
     pub(crate) fn init(&self) -> Result<(), Code> {
@@ -102,7 +91,7 @@ impl Gpu {
 
     /// Keeps calls of this thread from disturbing another thread's capture (docs/execution.md, "Captures").
     pub(crate) fn relax_capture(&self) -> Result<(), Code> {
-        let mut mode = RELAXED;
+        let mut mode = flags::CAPTURE_RELAXED;
         call!(self.graph.cuThreadExchangeStreamCaptureMode((&raw mut mode).cast()))
     }
 
@@ -128,12 +117,12 @@ impl Gpu {
 
     pub(crate) fn new_stream(&self) -> Result<u64, Code> {
         let mut s: sys::CUstream = std::ptr::null_mut();
-        call!(self.stream.cuStreamCreate(&raw mut s, NON_BLOCKING)).map(|()| s as u64)
+        call!(self.stream.cuStreamCreate(&raw mut s, flags::STREAM_NON_BLOCKING)).map(|()| s as u64)
     }
 
     pub(crate) fn new_stream_with_priority(&self, blocking: bool, priority: i32) -> Result<u64, Code> {
         let mut s: sys::CUstream = std::ptr::null_mut();
-        let flags = if blocking { 0 } else { NON_BLOCKING };
+        let flags = if blocking { 0 } else { flags::STREAM_NON_BLOCKING };
         call!(self.stream.cuStreamCreateWithPriority(&raw mut s, flags, priority)).map(|()| s as u64)
     }
 
@@ -158,7 +147,7 @@ impl Gpu {
     /// Creates an event; without `timing` it is cheaper.
     pub(crate) fn new_event(&self, timing: bool) -> Result<u64, Code> {
         let mut e: sys::CUevent = std::ptr::null_mut();
-        let flags = if timing { 0 } else { EVENT_WITHOUT_TIMING };
+        let flags = if timing { 0 } else { flags::EVENT_DISABLE_TIMING };
         call!(self.stream.cuEventCreate(&raw mut e, flags)).map(|()| e as u64)
     }
 
@@ -255,7 +244,7 @@ impl Gpu {
     /// Exports memory as a descriptor, for other processes.
     pub(crate) fn export(&self, memory: u64) -> Result<OwnedFd, Code> {
         let mut fd: c_int = -1;
-        call!(self.vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), memory, DESCRIPTOR, 0))?;
+        call!(self.vmm.cuMemExportToShareableHandle((&raw mut fd).cast(), memory, flags::HANDLE_FILE_DESCRIPTOR, 0))?;
         if fd < 0 {
             return Err(code::ERROR_UNKNOWN);
         }
@@ -267,7 +256,7 @@ impl Gpu {
     pub(crate) fn import(&self, fd: RawFd) -> Result<u64, Code> {
         let mut handle = 0;
         let fd = std::ptr::without_provenance_mut(fd as usize);
-        call!(self.vmm.cuMemImportFromShareableHandle(&raw mut handle, fd, DESCRIPTOR)).map(|()| handle)
+        call!(self.vmm.cuMemImportFromShareableHandle(&raw mut handle, fd, flags::HANDLE_FILE_DESCRIPTOR)).map(|()| handle)
     }
 
     pub(crate) fn map(&self, at: u64, bytes: u64, handle: u64) -> Result<(), Code> {
@@ -344,8 +333,11 @@ impl Gpu {
 
     /// Registers memory that something else owns; `flags` of `cuMemHostRegister`, in addition to those that every registration has.
     pub(crate) fn register(&self, at: u64, bytes: u64, flags: u32) -> Result<(), Code> {
-        const READ_ONLY: u32 = 8;
-        call!(self.memory.cuMemHostRegister_v2(at as *mut c_void, bytes as usize, REGISTER_FLAGS | flags & READ_ONLY))
+        call!(self.memory.cuMemHostRegister_v2(
+            at as *mut c_void,
+            bytes as usize,
+            flags::HOST_REGISTER_PORTABLE | flags::HOST_REGISTER_DEVICE_MAP | flags & flags::HOST_REGISTER_READ_ONLY
+        ))
     }
 
     pub(crate) fn unregister(&self, at: u64) -> Result<(), Code> {

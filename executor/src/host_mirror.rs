@@ -15,6 +15,7 @@ mod changes;
 mod line;
 mod written;
 
+use cuda_api::address_map::PAGE;
 use cuda_api::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 pub use changes::joined;
 use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use line::Line;
-use line::{LINE, PAGE, WORDS, of_word};
+use line::{LINE, WORDS, of_word};
 pub use written::UnseenWriter;
 use written::Written;
 

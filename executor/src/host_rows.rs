@@ -3,6 +3,8 @@
 //! Unlike what the pointers of a call point to ([`cuda_api::pointer`]), such memory is used until the copy is complete, which
 //! may be long after the call, and by other threads.
 
+use cuda_api::address_map::PAGE;
+
 /// Rows of `width` bytes whose beginnings are `pitch` bytes apart, in memory of the program.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRows {
@@ -133,9 +135,8 @@ impl HostRows {
 /// The program says that the range is its memory, which it keeps meanwhile.
 #[inline]
 pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
-    /// Smaller pages there are not.
-    const PAGE: usize = 4096;
-    for at in (0..bytes).step_by(PAGE).chain(bytes.checked_sub(1)) {
+    // There are no smaller pages.
+    for at in (0..bytes).step_by(PAGE as usize).chain(bytes.checked_sub(1)) {
         let byte = (address + at as u64) as *mut u8;
         // SAFETY: as the caller says. The write changes nothing, whatever other threads write there; in the form of an atomic operation
         // of the language the compiler would leave it out.

@@ -20,7 +20,7 @@ pub struct Options {
     pub driver: PathBuf,
     /// The GPU's ordinal among those that the process may see (`CUDA_VISIBLE_DEVICES`, otherwise all).
     pub gpu: u32,
-    /// The job's virtual device, which determines the addresses. Below [`steer::DEVICES`].
+    /// The job's virtual device, which determines the addresses. Below [`DEVICES`](cuda_api::address_map::DEVICES).
     pub virtual_device: u32,
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub type Name = [u8; 16];
 
 /// Timeout of each side for the other's messages.
-const TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of a control message with one descriptor.
 const CONTROL: usize = 64;
 

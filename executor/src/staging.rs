@@ -13,12 +13,12 @@
 //! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another, in turn from all areas, so copies
 //! of several streams share the connections fairly. [docs/memory.md](../../docs/memory.md) describes the whole.
 
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, wait};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 mod file;
@@ -446,7 +446,7 @@ impl Staging {
 
     fn wait<'a>(&self, mut s: MutexGuard<'a, State>, way: usize) -> MutexGuard<'a, State> {
         s.waiting[way] += 1;
-        let mut s = self.changed[way].wait(s).unwrap_or_else(PoisonError::into_inner);
+        let mut s = wait(&self.changed[way], s);
         s.waiting[way] -= 1;
         s
     }

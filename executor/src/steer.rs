@@ -8,12 +8,12 @@
 //!
 //! | range | from | what the hook does |
 //! |---|---|---|
-//! | own allocations | 0x2000_0000_0000 | lets the driver's reservation replace our placeholder |
-//! | placed by the driver | 0x3000_0000_0000 | serves, in increasing order, requests without an address made while [`Placing`] |
-//! | scratch | 0x4800_0000_0000 | serves the driver's other large requests; never compared |
+//! | own allocations | [`OWN`](cuda_api::address_map::OWN) | lets the driver's reservation replace our placeholder |
+//! | placed by the driver | [`PLACED`](cuda_api::address_map::PLACED) | serves, in increasing order, requests without an address made while [`Placing`] |
+//! | scratch | [`SCRATCH`](cuda_api::address_map::SCRATCH) | serves the driver's other large requests; never compared |
 //!
-//! During a move the memory of another place is mapped at [`VIEW`], if that range is free; for copies between the GPUs of a job, at
-//! [`IMPORTS`].
+//! During a move the memory of another place is mapped at [`VIEW`](cuda_api::address_map::VIEW), if that range is free; for copies between the GPUs of a job, at
+//! [`IMPORTS`](cuda_api::address_map::IMPORTS).
 //!
 //! Placeholders ([`hold_ranges`]) keep the first two ranges free of other mappings. What the driver unmaps there becomes placeholder
 //! again at once, so that no other mapping can be placed there.
@@ -28,39 +28,15 @@ pub(crate) use got::patch;
 pub(crate) use hook::{set_visible, use_device};
 pub use text::{TextSink, catch_text};
 
-use cuda_api::ops::{IMPORTS, IMPORTS_END};
+use cuda_api::address_map::{ARENA, DEVICES, own_base, placed_base};
+use cuda_api::lock::lock;
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-/// Number of virtual devices.
-pub const DEVICES: u32 = 32;
-/// Size of a device's range of own allocations, and of its range for the driver's placements.
-pub const ARENA: u64 = 512 << 30;
-/// Granularity of chunks.
-pub(crate) const GRANULE: u64 = 2 << 20;
-const OWN: u64 = 0x2000_0000_0000;
-const PLACED: u64 = 0x3000_0000_0000;
-const SCRATCH: u64 = 0x4800_0000_0000;
-const SCRATCH_BYTES: u64 = 64 << 30;
 /// Smaller requests are for the driver's own bookkeeping: device addresses are multiples of this size.
 const SMALLEST: u64 = 2 << 20;
-/// Where memory of another place is mapped during a move, if the range is free.
-pub(crate) const VIEW: u64 = 0x4a00_0000_0000;
-/// End of all ranges of the job on the device, and of the executor.
-pub(crate) const RESERVED_END: u64 = IMPORTS_END;
-const _: () = assert!(VIEW + ARENA <= IMPORTS && IMPORTS + ARENA == IMPORTS_END && IMPORTS.is_multiple_of(ARENA));
-
-/// First address of a device's own allocations.
-pub fn own_base(virtual_device: u32) -> u64 {
-    OWN + u64::from(virtual_device) * ARENA
-}
-
-/// First address of the driver's own placements on a device.
-pub fn placed_base(virtual_device: u32) -> u64 {
-    PLACED + u64::from(virtual_device) * ARENA
-}
 
 // Values of `Ranges::held`.
 /// No placeholders are held.
@@ -129,7 +105,7 @@ fn release(base: u64, bytes: u64) {
 /// Locks the right to change placeholders.
 fn changing() -> MutexGuard<'static, ()> {
     static CHANGING: Mutex<()> = Mutex::new(());
-    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&CHANGING)
 }
 
 /// Maps the placeholders of a device wherever the driver has nothing.

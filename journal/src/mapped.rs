@@ -4,6 +4,7 @@
 //! in the job.
 
 use crate::JournalError;
+use crate::memory::MAX_AHEAD;
 use memmap2::{Advice, MmapMut, MmapOptions, RemapOptions};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Growth happens in multiples of this many bytes, and blocks are asked for in pieces of it: a memory file system gives up an
 /// allocation at every signal, and a long one might never end in a job that is being profiled.
 const PIECE: usize = 1 << 20;
-/// Maximum number of bytes by which the file grows beyond what is needed.
-const MAX_AHEAD: usize = 4 << 20;
 /// How often the allocation of a piece is retried after a signal.
 const RETRIES: usize = 1000;
 

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 /// Growth happens in multiples of this many bytes: what one page table entry of the processor can map.
 const PIECE: usize = 2 << 20;
-/// Maximum number of bytes by which it grows beyond what is needed.
-const MAX_AHEAD: usize = 4 << 20;
+/// Maximum number of bytes by which memory or a file grows beyond what is needed.
+pub(crate) const MAX_AHEAD: usize = 4 << 20;
 /// Initial size.
 const FIRST: usize = 64 << 10;
 

@@ -2,11 +2,11 @@
 
 use crate::error::SyncError;
 use cuda_api::wire::{Short, Wire};
-use executor::{Executor, NO_HASH, PageHash};
+use executor::{Executor, NO_HASH, PAGE_BYTES, PageHash};
 use std::sync::Arc;
 
 /// Unit of comparison and copying, in bytes.
-pub const PAGE: u64 = 64 << 10;
+pub const PAGE: u64 = PAGE_BYTES as u64;
 
 /// Maximum number of pages of a store: a tebibyte.
 const MAX_PAGES: u64 = 1 << 24;

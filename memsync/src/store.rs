@@ -12,14 +12,14 @@ use crate::frames::{BATCH, Show};
 use crate::memory::Memory;
 use crate::region::{PAGE, Page, Pages, Region, check_regions, page_at};
 use crate::{Faults, Round, Stream, Verify, source, target, threads};
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, read_lock, write_lock};
 use executor::{PageHash, PageKey, Shown};
 use file::{Entry, PageFile};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock};
 
 mod file;
 #[cfg(test)]
@@ -58,14 +58,6 @@ pub struct Store {
     proof: RwLock<Option<Arc<PageKey>>>,
     /// Hashes under this key of pages that are not all zeros.
     proved: Mutex<HashMap<u64, PageHash>>,
-}
-
-fn reading<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn writing<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hash of a page, as an executor computes it.
@@ -125,7 +117,7 @@ impl Store {
 
     /// The regions that it holds.
     pub fn regions(&self) -> Vec<Region> {
-        reading(&self.regions).clone()
+        read_lock(&self.regions).clone()
     }
 
     /// How many bytes it could still take, as far as the system says, if other stores take `beside` bytes there.
@@ -162,7 +154,7 @@ impl Store {
     /// Runs a round, and gives up what was noted for its proof.
     fn round(&self, run: impl FnOnce() -> Result<Round, SyncError>) -> Result<Round, SyncError> {
         let round = run();
-        *writing(&self.proof) = None;
+        *write_lock(&self.proof) = None;
         *lock(&self.proved) = HashMap::new();
         round
     }
@@ -181,12 +173,12 @@ impl Store {
 
     /// Hashes pages with these numbers, also for the proof if its key is given.
     fn hash_some(&self, key: &PageKey, pages: &Pages, numbers: Range<usize>) -> Result<Vec<PageHash>, SyncError> {
-        let proof = reading(&self.proof).clone();
+        let proof = read_lock(&self.proof).clone();
         let whole = [Some(key), proof.as_deref()].map(|key| key.map(|key| key.hash(&[0; PAGE as usize])));
         let (mut hashes, mut proved) = (Vec::with_capacity(numbers.len()), Vec::new());
         let mut buffer = vec![0; PAGE as usize];
         for page in numbers.filter_map(|n| pages.get(n)) {
-            let slot = reading(&self.slots).get(&page.address).cloned();
+            let slot = read_lock(&self.slots).get(&page.address).cloned();
             let both = [Some(key), proof.as_deref()];
             let [hash, proof] = match &slot {
                 None if page.bytes == PAGE && !page.by_host => whole,
@@ -206,13 +198,13 @@ impl Store {
 
     /// Notes the hash of a page for the proof, if this round has one.
     fn note(&self, page: &Page, bytes: &[u8]) {
-        let Some(key) = reading(&self.proof).clone() else { return };
+        let Some(key) = read_lock(&self.proof).clone() else { return };
         let hash = hash_of(&key, page, bytes);
         lock(&self.proved).insert(page.address, hash);
     }
 
     fn keep(&self, address: u64, slot: Option<Slot>) {
-        let mut slots = writing(&self.slots);
+        let mut slots = write_lock(&self.slots);
         let old = match slot {
             Some(slot) => slots.insert(address, slot),
             None => slots.remove(&address),
@@ -260,20 +252,20 @@ impl Memory for Store {
             return Err(SyncError::Full { limit: self.limit });
         }
         let gone: Vec<u64> = {
-            let before = reading(&self.regions);
+            let before = read_lock(&self.regions);
             let is_kept = |address: &u64| {
                 let page = page_at(regions, *address);
                 page.is_some() && page == page_at(&before, *address)
             };
-            reading(&self.slots).keys().copied().filter(|address| !is_kept(address)).collect()
+            read_lock(&self.slots).keys().copied().filter(|address| !is_kept(address)).collect()
         };
         gone.into_iter().for_each(|address| self.keep(address, None));
-        *writing(&self.regions) = regions.to_vec();
+        *write_lock(&self.regions) = regions.to_vec();
         Ok(())
     }
 
     fn begin(&self, proof: Option<&PageKey>) {
-        *writing(&self.proof) = proof.map(|key| Arc::new(key.clone()));
+        *write_lock(&self.proof) = proof.map(|key| Arc::new(key.clone()));
         lock(&self.proved).clear();
     }
 
@@ -306,7 +298,7 @@ impl Memory for Store {
     }
 
     fn hash_to_send(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
-        let slots = reading(&self.slots);
+        let slots = read_lock(&self.slots);
         let whole = key.hash(&[0; PAGE as usize]);
         let hash = |page: Page| match slots.contains_key(&page.address) {
             true => UNKNOWN,
@@ -318,7 +310,7 @@ impl Memory for Store {
 
     fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
         let known: Vec<Option<PageHash>> = {
-            let (slots, proved) = (reading(&self.slots), lock(&self.proved));
+            let (slots, proved) = (read_lock(&self.slots), lock(&self.proved));
             let whole = key.hash(&[0; PAGE as usize]);
             let hash = |page: Page| match slots.contains_key(&page.address) {
                 true => proved.get(&page.address).copied(),
@@ -350,7 +342,7 @@ impl Memory for Store {
         let mut rest = &mut to[..];
         for page in pages {
             let (bytes, after) = rest.split_at_mut(page.bytes as usize);
-            let slot = reading(&self.slots).get(&page.address).cloned();
+            let slot = read_lock(&self.slots).get(&page.address).cloned();
             self.load(page, slot.as_ref(), bytes)?;
             if slot.is_some() {
                 self.note(page, bytes);
@@ -414,12 +406,12 @@ impl Memory for Store {
 
     fn seal(&self) -> Result<[u8; 32], SyncError> {
         let Some(file) = &self.file else { return Ok([0; 32]) };
-        let slots = reading(&self.slots);
+        let slots = read_lock(&self.slots);
         let mut entries: Vec<(u64, Entry)> = slots
             .iter()
             .filter_map(|(address, slot)| if let Slot::File(entry) = slot { Some((*address, *entry)) } else { None })
             .collect();
         entries.sort_unstable_by_key(|(address, _)| *address);
-        file.seal(&reading(&self.regions), &entries)
+        file.seal(&read_lock(&self.regions), &entries)
     }
 }

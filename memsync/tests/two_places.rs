@@ -1,12 +1,13 @@
 //! Two processes, each with a place; the memory of one is brought to the other.
 
+use cuda_api::address_map;
 use cuda_api::calls::module;
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::{Chunk, CopyIn, CopyOut, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
-use executor::{Applied, Executor, Options, steer};
+use executor::{Applied, Executor, Options};
 use memsync::{Faults, Round, Stream, SyncError, Verify, run_source, run_target};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -79,7 +80,7 @@ impl Place {
         let options = Options { driver: driver(), gpu: 0, virtual_device: DEVICE };
         let p = Place(Executor::open(&options).expect("open"));
         for (offset, bytes) in [(0, 6 << 20), (1 << 30, 2 << 20)] {
-            p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + offset, bytes }, &[]));
+            p.apply(id::CHUNK_MAP, &body(&Chunk { address: address_map::own_base(DEVICE) + offset, bytes }, &[]));
         }
         let image = Image::from_bytes(cuda_image::Kind::Ptx, LIST.bytes().chain([0]).collect::<Vec<_>>().into()).expect("image");
         p.apply(id::IMAGE_PUT, &body(&ImagePut { hash: image.hash(), kind: image.kind.code() }, &image.bytes));
@@ -118,7 +119,7 @@ impl Place {
     }
 
     fn sum(&self) -> u64 {
-        let to = steer::own_base(DEVICE) + (1 << 30);
+        let to = address_map::own_base(DEVICE) + (1 << 30);
         self.call(2, to);
         let bytes = self.apply(id::COPY_OUT, &body(&CopyOut { src: to, pitch: 8, width: 8, rows: 1, stream: LEGACY }, &[]));
         u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
@@ -126,7 +127,7 @@ impl Place {
 
     fn write(&self, offset: u64, bytes: &[u8]) {
         let n = bytes.len() as u64;
-        let op = CopyIn { dst: steer::own_base(DEVICE) + offset, pitch: n, width: n, rows: 1, stream: LEGACY };
+        let op = CopyIn { dst: address_map::own_base(DEVICE) + offset, pitch: n, width: n, rows: 1, stream: LEGACY };
         self.apply(id::COPY_IN, &body(&op, bytes));
         self.apply(id::CONTEXT_SYNC, &[]);
     }
@@ -283,7 +284,7 @@ fn both_ways(same_machine: bool) {
     assert!(answer.starts_with("the copy is not identical"), "{answer}");
 
     // So is memory that only one of them has.
-    p.apply(id::CHUNK_MAP, &body(&Chunk { address: steer::own_base(DEVICE) + (2 << 30), bytes: 2 << 20 }, &[]));
+    p.apply(id::CHUNK_MAP, &body(&Chunk { address: address_map::own_base(DEVICE) + (2 << 30), bytes: 2 << 20 }, &[]));
     let (round, answer, _) = other.round(&p, b'v');
     assert!(matches!(round, Err(SyncError::Regions(_))), "{round:?}");
     assert!(answer.contains("do not hold the same memory"), "{answer}");

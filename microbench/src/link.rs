@@ -4,11 +4,12 @@
 //! one and a half round trips after the client has asked for it. All connections of a proxy share its rate, in each direction.
 
 use crate::error::Error;
+use cuda_api::lock::lock;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Arguments of `microbench link`.
@@ -133,7 +134,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, shape: Shape, free: &Free) {
     let mut buffer = vec![0; PIECE];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
         let left = {
-            let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(free);
             let on_the_wire = shape.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(8.0 * n as f64 / rate as f64));
             *free = free.max(Instant::now()) + on_the_wire;
             *free

@@ -10,6 +10,7 @@ use crate::time::time;
 use crate::timeline::describe;
 use crate::trace;
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
+use cuda_api::address_map::DEVICES;
 use std::path::PathBuf;
 
 /// Which GPUs move, and where.
@@ -131,8 +132,8 @@ struct Gpu(Option<u32>);
 fn gpu(text: &str) -> Result<Gpu, String> {
     match (text, text.parse::<u32>()) {
         ("all", _) => Ok(Gpu(None)),
-        (_, Ok(n)) if n < 32 => Ok(Gpu(Some(n))),
-        _ => Err("it must be a GPU's number (0 to 31) or `all`".to_owned()),
+        (_, Ok(n)) if n < DEVICES => Ok(Gpu(Some(n))),
+        _ => Err(format!("it must be a GPU's number (0 to {}) or `all`", DEVICES - 1)),
     }
 }
 

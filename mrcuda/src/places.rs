@@ -1,36 +1,20 @@
 //! Place specifications: `local[:GPU]`, `helper[:GPU]`, `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
 //! `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`; and those where a job is parked: `memory`, `file:DIR`.
 
-use rcuda_forwarder::{Endpoint, EndpointError};
-
-/// Maximum number of places of a job.
-const MAX_PLACES: usize = 32;
+use cuda_api::address_map::DEVICES;
+use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 
 /// Validates a place specification. Returns it unchanged, except that the path of a socket or directory is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
-    let (head, gpu) = text.split_once(':').map_or((text, None), |(head, rest)| (head, Some(rest)));
-    if head == "local" || head == "helper" {
-        return match gpu {
-            None => Ok(text.to_owned()),
-            Some(n) if n.parse::<u32>().is_ok_and(|n| n < 32) => Ok(text.to_owned()),
-            Some(n) => Err(format!("invalid GPU number `{n}` in `{text}`: expected 0 to 31")),
-        };
-    }
-    match (head, gpu) {
-        ("memory", None) => return Ok(text.to_owned()),
-        ("file", Some(directory)) => {
+    match text.parse() {
+        Ok(PlaceSpec::Remote(server)) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
+        // The job's working directory may differ.
+        Ok(PlaceSpec::File(directory)) | Err(PlaceSpecError::Directory { directory, .. }) => {
             let whole = std::path::absolute(directory).map_err(|why| format!("invalid directory in `{text}`: {why}"))?;
-            return Ok(format!("file:{}", whole.display()));
+            Ok(PlaceSpec::File(whole).to_string())
         }
-        _ => {}
-    }
-    match text.parse::<Endpoint>() {
-        Ok(server) => Ok(server.unix_path().map_or_else(|| text.to_owned(), |path| from_anywhere(path, text))),
-        Err(EndpointError::Shape) => {
-            let forms = "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR";
-            Err(format!("invalid place `{text}`: expected {forms}"))
-        }
-        Err(why) => Err(format!("invalid place `{text}`: {why}")),
+        Ok(PlaceSpec::Local(_) | PlaceSpec::Helper(_) | PlaceSpec::Memory) => Ok(text.to_owned()),
+        Err(why) => Err(why.to_string()),
     }
 }
 
@@ -54,8 +38,8 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
     }
     // The job has this many address ranges.
     let count = text.split(',').count();
-    if count > MAX_PLACES {
-        return Err(format!("{count} places: a job can have at most {MAX_PLACES}"));
+    if count > DEVICES as usize {
+        return Err(format!("{count} places: a job can have at most {DEVICES}"));
     }
     let places: Vec<String> = text.split(',').map(place).collect::<Result<_, _>>()?;
     Ok(places.join(","))
@@ -64,9 +48,7 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
 /// As [`places`], for places where a job can start.
 pub(crate) fn gpus(text: &str) -> Result<String, String> {
     let list = places(text)?;
-    let is_store = |place: &&str| {
-        *place == "memory" || place.starts_with("file:") || place.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.is_store())
-    };
+    let is_store = |place: &&str| place.parse().is_ok_and(|place: PlaceSpec| place.is_store());
     match list.split(',').find(is_store) {
         Some(store) => Err(format!("nothing is executed at `{store}`: a job can be parked there, but not start")),
         None => Ok(list),
@@ -75,7 +57,7 @@ pub(crate) fn gpus(text: &str) -> Result<String, String> {
 
 /// Whether one of a list of places uses a GPU of this machine.
 pub(crate) fn any_on_this_machine(list: &str) -> bool {
-    list.split(',').any(|p| ["local", "helper"].contains(&p.split(':').next().unwrap_or_default()))
+    list.split(',').any(|place| matches!(place.parse(), Ok(PlaceSpec::Local(_) | PlaceSpec::Helper(_))))
 }
 
 /// Parses a signal by name (`USR1`, `SIGUSR1`) or number; it must be one that can be sent to a program and ignored.

@@ -2,12 +2,13 @@
 
 use crate::code::{self, Code};
 use cuda_api::facts::{Facts, Shim};
+use cuda_api::lock::lock;
 use rcuda_forwarder::orphan;
 use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum age of variable figures if refreshing them requires another process.
@@ -38,7 +39,7 @@ pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
     if let Some(shim) = shim() {
         return shim.ask().map(Arc::new).map_err(|_| code::GPU_IS_LOST);
     }
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&KNOWN);
     match &*known {
         Some((at, facts)) if !fresh || at.elapsed() < FRESH => Ok(facts.clone()),
         _ => {

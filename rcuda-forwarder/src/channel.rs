@@ -15,8 +15,10 @@ use nix::sys::socket::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// Maximum time for a worker to open its GPU: until it says that it is ready.
+pub(crate) const OPENING: Duration = Duration::from_secs(100);
 /// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
 

@@ -4,7 +4,7 @@
 //! keys of its TLS connection. The server's private key never leaves this process.
 
 use crate::certificate::Certificate;
-use crate::channel::Message;
+use crate::channel::{Message, OPENING};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
@@ -21,7 +21,7 @@ use diagnostics::Program;
 use faults::Point;
 use log::RateLimitedLog;
 use nix::sys::signal::{SigSet, Signal};
-use pool::{Command, OPENING, Pool, Profile};
+use pool::{Command, Pool, Profile};
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};

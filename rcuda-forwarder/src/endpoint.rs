@@ -1,5 +1,6 @@
 //! Parses the addresses of servers.
 
+use cuda_api::address_map::DEVICES;
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,12 +34,12 @@ pub enum EndpointError {
     #[error("invalid port `{0}`: expected 1 to 65535")]
     Port(String),
     /// The GPU number is invalid.
-    #[error("invalid GPU number `{0}`: expected 0 to 31, or memory")]
+    #[error("invalid GPU number `{0}`: expected 0 to {last}, or memory", last = GPUS - 1)]
     Gpu(String),
 }
 
-/// Maximum number of GPUs of a server.
-pub(crate) const GPUS: u32 = 32;
+/// Maximum number of GPUs of a server: as many as a job can have devices.
+pub(crate) const GPUS: u32 = DEVICES;
 const UNIX: &str = "unix:";
 const TLS: &str = "tls://";
 const PLAIN: &str = "plain://";

@@ -3,7 +3,7 @@
 //! The job does for a helper what a daemon does for a worker: it tells it which GPU to open and hands it the job's
 //! connection and data connections. The helper ends when the channel between them closes, so it never outlives its job.
 
-use crate::channel::{Channel, Message, Start, StoreAt};
+use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::greet::{JobHello, build_digest};
 use crate::limits::WorkerLimits;
@@ -14,10 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Time limit for opening the GPU.
-const OPENING: Duration = Duration::from_secs(100);
 /// Variables that a helper does not inherit, because they load libraries into processes.
 const NOT_PASSED: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 const SEARCH: &str = "LD_LIBRARY_PATH";

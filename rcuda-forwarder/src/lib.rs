@@ -36,6 +36,7 @@ mod link;
 pub mod orphan;
 mod pipe;
 mod place;
+mod place_spec;
 mod rdma;
 mod records;
 pub mod ring;
@@ -66,6 +67,7 @@ pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,
     bulk_connect, read_registered,
 };
+pub use place_spec::{PlaceSpec, PlaceSpecError};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

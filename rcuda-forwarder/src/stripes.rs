@@ -4,11 +4,12 @@ use crate::carried::Carried;
 use crate::conn::Conn;
 use crate::control::Refused;
 use crate::sync::lock;
+use cuda_api::lock::wait_timeout;
 use memsync::Stream;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum connections of one ticket.
@@ -153,7 +154,7 @@ impl Stripes {
             if left.is_zero() {
                 return Err(None);
             }
-            t = self.changed.wait_timeout(t, left).unwrap_or_else(PoisonError::into_inner).0;
+            t = wait_timeout(&self.changed, t, left).0;
         }
     }
 

@@ -1,10 +1,11 @@
 //! A daemon process, its worker processes on softgpu, and links to them. This program is all of them: started with `serve` or
 //! `worker` it is the daemon or a worker, and with a process id a helper.
 
+use cuda_api::address_map::{self, HOST};
 use cuda_api::calls::{module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyIn, CopyOut, HOST, HostPin, ImageLoad, ImagePut, Launch, Slab, id};
+use cuda_api::ops::{Chunk, CopyIn, CopyOut, HostPin, ImageLoad, ImagePut, Launch, Slab, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
 use memsync::Verify;
@@ -197,7 +198,7 @@ impl Job {
 
     /// 4 MiB of memory and the kernel, the same in every place.
     fn build(&self) -> (u64, u64) {
-        let address = executor::steer::own_base(DEVICE);
+        let address = address_map::own_base(DEVICE);
         self.ask(id::CHUNK_MAP, &[&bytes(&Chunk { address, bytes: 4 << 20 })]);
         let image = Image::from_bytes(cuda_image::Kind::Ptx, BUMP.bytes().chain([0]).collect::<Vec<u8>>().into()).expect("image");
         let (hash, module) = (image.hash(), compose(Kind::Module, 1, 1));
@@ -458,7 +459,7 @@ fn copies_at_rest_are_complete_before_other_calls() {
         }
         assert!(job.read(memory, 4 * WORDS as usize, one) == expected(u32::from(round % 3 == 0)), "round {round}");
     }
-    let wrong = executor::steer::own_base(DEVICE) + (1 << 38);
+    let wrong = address_map::own_base(DEVICE) + (1 << 38);
     write(wrong, &[7; 64], 1, streams[0]);
     job.ask(id::CONTEXT_SYNC, &[]);
     assert_eq!(job.link.take_fault().expect("a fault").id, id::COPY_IN_AT_REST);

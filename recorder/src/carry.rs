@@ -1,5 +1,7 @@
 //! Carries out a row: the arguments as handles of the recorder, the place, the journal.
 
+mod variable_queries;
+
 use crate::base::encoding::encoded;
 use crate::base::log::lock;
 use crate::device_memory::variables;
@@ -113,8 +115,8 @@ impl CallContext {
     /// Carries out a row of class `send` or `wait`.
     pub(crate) fn carry<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         let edges = C::edges(sent);
-        if variables::ANSWERED.contains(&C::ID)
-            && let Some(reply) = encoded(sent, |body| variables::answer(self, C::ID, body))
+        if variable_queries::ANSWERED.contains(&C::ID)
+            && let Some(reply) = encoded(sent, |body| variable_queries::answer(self, C::ID, body))
         {
             return decode::<C>(&reply?);
         }

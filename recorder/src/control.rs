@@ -12,13 +12,13 @@ use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
-use crate::place::{Spec, SpecError};
 use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rcuda_forwarder::NotInherited;
+use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -264,9 +264,9 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
         Request::Plan { to, gpu, allow_different } => Answer::Plan(mover::plan(job, gpu, &to, allow_different)?),
         Request::Migrate(wanted) => Answer::Move(carry_out(job, wanted)?),
         Request::Suspend(wanted) => {
-            let wanted = wanted.or_to(&Spec::Memory.to_string());
-            if !moves::targets(&wanted.to, job.devices.len())?.iter().all(Spec::is_store) {
-                return Err(MoveError::BadPlace(SpecError::Executes(wanted.to)).into());
+            let wanted = wanted.or_to(&PlaceSpec::Memory.to_string());
+            if !moves::targets(&wanted.to, job.devices.len())?.iter().all(PlaceSpec::is_store) {
+                return Err(MoveError::BadPlace(PlaceSpecError::Executes(wanted.to)).into());
             }
             Answer::Move(carry_out(job, wanted)?)
         }

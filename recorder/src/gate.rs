@@ -14,8 +14,9 @@
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
 use crate::thread::{Here, Noted, Slot};
+use cuda_api::lock::wait_timeout_while;
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 mod held;
@@ -252,7 +253,7 @@ impl Turn {
         loop {
             let wait = limit.saturating_sub(since.elapsed()).min(TURN_LOOK);
             let closing = lock(&CLOSING);
-            let (mut closing, _) = TURN.wait_timeout_while(closing, wait, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
+            let (mut closing, _) = wait_timeout_while(&TURN, closing, wait, |taken| *taken);
             if !std::mem::replace(&mut *closing, true) {
                 return Some(Turn);
             }

@@ -15,6 +15,7 @@ use crate::pinned::blocks::{
 };
 use crate::place::{self, Place};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{self, HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_WRITE_COMBINED, HOST_REGISTER_IO_MEMORY, HOST_REGISTER_READ_ONLY};
 use cuda_api::ops::Slab;
 use cuda_api::pointer::OutPtr;
 use cuda_api::sys;
@@ -33,16 +34,11 @@ pub(crate) use named::{all_have_all, may_pass, note_all, note_copied, note_found
 
 pub(crate) use staging::{HALF, Slots, give_slots, take_slots};
 
-/// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
-const ALLOC_FLAGS: u32 = 7;
-/// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | IOMEMORY | READ_ONLY`.
-const REGISTER_FLAGS: u32 = 15;
-/// `CU_MEMHOSTALLOC_DEVICEMAP`
-const DEVICE_MAP: u32 = 2;
-/// `CU_MEMHOSTALLOC_WRITECOMBINED`
-const WRITE_COMBINED: u32 = 4;
-const IO_MEMORY: u32 = 4;
-const READ_ONLY: u32 = 8;
+const ALLOC_FLAGS: u32 = flags::HOST_ALLOC_PORTABLE | flags::HOST_ALLOC_DEVICE_MAP | flags::HOST_ALLOC_WRITE_COMBINED;
+const REGISTER_FLAGS: u32 = flags::HOST_REGISTER_PORTABLE
+    | flags::HOST_REGISTER_DEVICE_MAP
+    | flags::HOST_REGISTER_IO_MEMORY
+    | flags::HOST_REGISTER_READ_ONLY;
 
 /// Makes the pinned memory that the target of a move knows equal to the job's, contents included. The gate may be open: changes made
 /// meanwhile are transferred by the next call. `known` has the numbers of the blocks that the target knew after the last call.
@@ -226,7 +222,7 @@ pub(crate) fn cuMemHostGetFlags(cx: &mut CallContext, p: u64) -> Result<c_uint, 
         around(&lock(&BLOCKS), p).map(|(_, b)| if b.is_managed() { 0 } else { b.flags }).ok_or(code::ERROR_INVALID_VALUE)?;
     // Of the flags only this one is reported (measured); the driver maps everything that it can.
     cx.device()?;
-    Ok(found & WRITE_COMBINED | DEVICE_MAP)
+    Ok(found & HOST_ALLOC_WRITE_COMBINED | HOST_ALLOC_DEVICE_MAP)
 }
 
 /// Returns whether all pages of a range are mapped in the program.
@@ -247,12 +243,12 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, start: u64, bytesize: u
     if start == 0 || bytes == 0 || flags & !REGISTER_FLAGS != 0 || end.is_none() {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if flags & IO_MEMORY != 0 {
+    if flags & HOST_REGISTER_IO_MEMORY != 0 {
         log::missed("registering memory of other devices".to_owned());
         return Err(code::ERROR_NOT_PERMITTED);
     }
     let read_only = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as u32;
-    if flags & READ_ONLY != 0 && crate::job::attributes::attribute(device, read_only) != Some(1) {
+    if flags & HOST_REGISTER_READ_ONLY != 0 && crate::job::attributes::attribute(device, read_only) != Some(1) {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let _changing = lock(&CHANGING);

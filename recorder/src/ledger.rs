@@ -6,9 +6,9 @@
 use crate::move_error::MoveError;
 use cuda_api::arg::Edges;
 use cuda_api::calls::Call;
-use cuda_api::calls::context::{cuCtxSetCacheConfig, cuCtxSetLimit, cuCtxSetSharedMemConfig};
+use cuda_api::calls::context::cuCtxSetLimit;
 use cuda_api::calls::module::{
-    cuFuncLoad, cuFuncSetAttribute, cuFuncSetCacheConfig, cuFuncSetSharedMemConfig, cuKernelSetAttribute, cuKernelSetCacheConfig,
+    cuFuncSetAttribute, cuFuncSetCacheConfig, cuFuncSetSharedMemConfig, cuKernelSetAttribute, cuKernelSetCacheConfig,
 };
 use cuda_api::code::Code;
 use cuda_api::handle::{Kind, kind};
@@ -70,22 +70,13 @@ impl Keep {
     }
 
     /// The retention of a row's record. `first` is the first handle that it uses.
-    fn of_row<C: Call>(body: &[u8], first: Option<u64>, edges: &Edges) -> Keep {
-        let which = |at: usize| body.get(at..).and_then(|mut rest| u32::get(&mut rest).ok()).unwrap_or(0);
-        match (C::ID, first) {
-            (cuFuncSetAttribute::Fn::ID, Some(f)) => Keep::setting(f, C::ID, which(size_of::<u64>())),
-            (cuKernelSetAttribute::Fn::ID, Some(k)) => Keep::setting(k, C::ID, which(0)),
-            (
-                cuFuncLoad::Fn::ID
-                | cuFuncSetCacheConfig::Fn::ID
-                | cuFuncSetSharedMemConfig::Fn::ID
-                | cuKernelSetCacheConfig::Fn::ID,
-                Some(f),
-            ) => Keep::setting(f, C::ID, 0),
-            (cuCtxSetLimit::Fn::ID, _) => Keep::setting(0, C::ID, which(0)),
-            (cuCtxSetCacheConfig::Fn::ID | cuCtxSetSharedMemConfig::Fn::ID, _) => Keep::setting(0, C::ID, 0),
-            _ if C::IS_CODE && !edges.creates.is_empty() => Keep { role: Role::Child, setting: None },
-            _ => Keep::PLAIN,
+    fn of_row<C: Call>(mut body: &[u8], first: Option<u64>, edges: &Edges) -> Keep {
+        if C::IS_SETTING {
+            return Keep::setting(first.unwrap_or(0), C::ID, C::Sent::get(&mut body).map_or(0, |sent| C::key(&sent)));
+        }
+        match C::IS_CODE && !edges.creates.is_empty() {
+            true => Keep { role: Role::Child, setting: None },
+            false => Keep::PLAIN,
         }
     }
 }

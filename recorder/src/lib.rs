@@ -6,20 +6,10 @@
 //! device's journal ([`ledger`]). A move ([`mover`]) replays the journal at the new place, copies memory while the job runs, closes the
 //! gate, copies and compares what has changed, and commits with one store.
 //!
-//! The layers, each of which uses only those below it (`docs/modules.md` has the files):
-//!
-//! | layer | contents |
-//! |---|---|
-//! | [`abi`], [`control`] | the exported symbols, start and end of the job; the control socket, which `mrcuda migrate` and schedulers use |
-//! | [`mover`], [`moves`] | the move; the requested moves and their results |
-//! | [`calls`] | what each driver function means, one file for each family, and the kinds of objects in one table ([`calls::registry`]) |
-//! | [`carry`], [`host_memory`] | carrying out a row; pinned and managed memory |
-//! | [`order`], [`device_memory`] | the order of work between streams and the host; allocations, chunks and pools |
-//! | [`enter`] | a call of the program, and how it reaches a place |
-//! | [`job`] | the job, its devices and contexts |
-//! | [`objects`] | the recorder's data about handles |
-//! | [`place`], [`ledger`], [`pinned`] | what executes calls; the journal; the blocks of pinned memory |
-//! | [`thread`], [`gate`], [`base`] | the program's threads; the gate; what everything else uses |
+//! CONTRIBUTING.md lists the layers, each of which uses only those below it; `docs/modules.md` has the files, and `cargo xtask lint` checks
+//! both. A call of the program is [`enter`], an object that it names is in [`objects`], the job with its devices and contexts is [`job`].
+//! What each function means is in [`calls`], one file for each family, with the kinds of objects in one table ([`calls::registry`]);
+//! [`carry`] carries out a row.
 
 // Static variables that most calls read are together in the section `mrcuda_hot`: beside a real driver, which uses the caches for itself, a
 // call costs what it must read from memory. Any static variable may be in such a section; the linker keeps its contents together.

@@ -1,10 +1,11 @@
 //! Why a move was refused, was abandoned or failed (docs/scheduler.md, "Codes").
 
 use crate::ledger::NoJournal;
-use crate::place::{OpenError, SpecError};
+use crate::place::OpenError;
 use ::control::{ReasonCode, Refusal};
 use cuda_api::code::Code;
 use journal::JournalError;
+use rcuda_forwarder::PlaceSpecError;
 use rcuda_forwarder::{ControlReply, LinkError, Refused};
 use replayer::{Divergence, ReplayError};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(crate) enum MoveError {
     #[error("the job has no GPU")]
     NoGpu,
     #[error(transparent)]
-    BadPlace(#[from] SpecError),
+    BadPlace(#[from] PlaceSpecError),
     #[error(
         "{places} places were named, and {gpus} of this job's GPUs would move: name one place for all of them, or one for each"
     )]

@@ -13,7 +13,7 @@ use crate::internal_error;
 use crate::job::{Device, Job, Moving};
 use crate::move_error::{Failure, MoveError};
 use crate::moves::{self, Task, Track};
-use crate::place::{self, Place, Spec};
+use crate::place::{self, Place};
 use ::control::Plan;
 use device_move::DeviceMove;
 use faults::Point;
@@ -21,6 +21,7 @@ use journal::OwnedRecord;
 use parked::{Kept, Parked, Taken};
 use protocol::{Action, Attempt, Event, Failed, Joint, Parking, Protocol, Report, Request, Step};
 use quiesce::NotYet;
+use rcuda_forwarder::PlaceSpec;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
 use std::panic::AssertUnwindSafe;
@@ -63,9 +64,9 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     let mut plan = Plan { to: to.to_owned(), ..Plan::default() };
     let task = Task::of_a_plan(allow_different);
     // A plan leaves nothing behind.
-    let made = specs.iter().filter_map(|to| if let Spec::File(directory) = to { Some(directory.clone()) } else { None });
+    let made = specs.iter().filter_map(|to| if let PlaceSpec::File(directory) = to { Some(directory.clone()) } else { None });
     let made: Vec<PathBuf> = made.filter(|directory| !directory.exists()).collect();
-    let all: Vec<(&'static Device, Spec)> = devices.iter().copied().zip(specs.iter().cloned()).collect();
+    let all: Vec<(&'static Device, PlaceSpec)> = devices.iter().copied().zip(specs.iter().cloned()).collect();
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut targets: Vec<(&'static Device, Place)> = Vec::new();
     if sources.is_none() {
@@ -153,21 +154,26 @@ pub(crate) fn run(job: &'static Job, task: &Task) -> Result<(), Failure> {
 }
 
 /// Checks that either all devices of the job are parked or none.
-fn all_or_none(job: &Job, to: &[(&'static Device, Spec)], is_parked: bool) -> Result<(), MoveError> {
+fn all_or_none(job: &Job, to: &[(&'static Device, PlaceSpec)], is_parked: bool) -> Result<(), MoveError> {
     let parks = to.iter().filter(|(_, to)| to.is_store()).count();
     let whole = to.len() == job.devices.len() && (parks == 0 || parks == to.len());
     if whole || (parks == 0 && !is_parked) { Ok(()) } else { Err(MoveError::ParkedTogether) }
 }
 
 /// The targets of the devices, with the GPUs of this machine chosen; `at` returns the current place of a device.
-fn chosen(job: &'static Job, devices: &[&'static Device], to: Vec<Spec>, at: impl Fn(&Device) -> Option<Spec>) -> Vec<Spec> {
+fn chosen(
+    job: &'static Job,
+    devices: &[&'static Device],
+    to: Vec<PlaceSpec>,
+    at: impl Fn(&Device) -> Option<PlaceSpec>,
+) -> Vec<PlaceSpec> {
     let stay = job.devices.iter().filter(|d| devices.iter().all(|c| c.index != d.index));
     let taken: Vec<u32> = stay.filter_map(|d| at(d)?.local_number()).collect();
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
 /// The devices that are to move, and where they go.
-fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
+fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     if task.resumes() {
         let home = parked::home().ok_or(MoveError::NotParked)?.join(",");
         if task.goes_home() {
@@ -187,7 +193,7 @@ fn device_moves<'a>(
 ) -> Result<Vec<DeviceMove<'a>>, MoveError> {
     let (devices, to) = targets(job, task)?;
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
-    let all: Vec<(&'static Device, Spec)> = devices.into_iter().zip(to).collect();
+    let all: Vec<(&'static Device, PlaceSpec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
     let mut device_moves = Vec::new();
     for (number, (device, to)) in all.iter().cloned().enumerate() {

@@ -10,12 +10,13 @@ use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
-use crate::place::Spec;
 use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
+use cuda_api::lock::{wait, wait_timeout};
+use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tracing::Span;
 use tracing::span::EnteredSpan;
@@ -81,7 +82,7 @@ pub(crate) struct Task {
     wanted: Migrate,
     devices: Vec<u32>,
     /// Empty for a resume to where the job was: that is looked up when it is carried out.
-    to: Vec<Spec>,
+    to: Vec<PlaceSpec>,
     /// Whether it is refused unless the job is parked when it is carried out.
     resumes: bool,
     asked: Instant,
@@ -143,10 +144,6 @@ struct Registry {
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { entries: VecDeque::new(), count: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 });
 static CHANGED: Condvar = Condvar::new();
-
-fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Registry {
     fn find(&mut self, id: &str) -> Option<&mut Entry> {
@@ -257,7 +254,7 @@ impl Task {
     }
 
     /// The devices that move, each with its target.
-    pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, Spec)> + 'a {
+    pub(crate) fn targets<'a>(&'a self, job: &'static Job) -> impl Iterator<Item = (&'static Device, PlaceSpec)> + 'a {
         self.devices.iter().zip(&self.to).filter_map(|(d, to)| Some((job.devices.get(*d as usize)?, to.clone())))
     }
 
@@ -497,7 +494,7 @@ impl Task {
                     let _ = self.give_up(why);
                     return;
                 }
-                Some((left, _)) => self.tick.wait_timeout(clock, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some((left, _)) => wait_timeout(&self.tick, clock, left).0,
             };
         }
     }
@@ -556,8 +553,8 @@ fn no_such(id: &str) -> MoveError {
 }
 
 /// A target for each of `n` devices: one for all, or a list.
-pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
-    let list = to.split(',').map(str::parse).collect::<Result<Vec<Spec>, _>>()?;
+pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<PlaceSpec>, MoveError> {
+    let list = to.split(',').map(str::parse).collect::<Result<Vec<PlaceSpec>, _>>()?;
     match list.len() {
         1 => Ok(vec![list[0].clone(); n]),
         m if m == n => Ok(list),
@@ -566,7 +563,11 @@ pub(crate) fn targets(to: &str, n: usize) -> Result<Vec<Spec>, MoveError> {
 }
 
 /// The devices that a request refers to, and their targets.
-pub(crate) fn understand(job: &'static Job, gpu: Option<u32>, to: &str) -> Result<(Vec<&'static Device>, Vec<Spec>), MoveError> {
+pub(crate) fn understand(
+    job: &'static Job,
+    gpu: Option<u32>,
+    to: &str,
+) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     let devices: Vec<&'static Device> = match gpu {
         Some(n) => vec![
             job.devices
@@ -597,7 +598,7 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
 fn accept(
     job: &'static Job,
     wanted: Migrate,
-    (devices, to): (Vec<&'static Device>, Vec<Spec>),
+    (devices, to): (Vec<&'static Device>, Vec<PlaceSpec>),
     resumes: bool,
     by: &str,
     run: Run,
@@ -605,7 +606,7 @@ fn accept(
     let legs = devices.iter().enumerate().map(|(number, device)| GpuMove {
         gpu: device.index,
         from: device.whereabouts().place,
-        to: to.get(number).map(Spec::to_string).unwrap_or_default(),
+        to: to.get(number).map(PlaceSpec::to_string).unwrap_or_default(),
         ..GpuMove::default()
     });
     let legs: Vec<GpuMove> = legs.collect();
@@ -766,7 +767,7 @@ pub(crate) fn last_event() -> u64 {
 pub(crate) fn events_after(seen: u64, limit: Duration) -> Vec<Event> {
     let mut registry = lock(&REGISTRY);
     if registry.seq <= seen {
-        registry = CHANGED.wait_timeout(registry, limit).unwrap_or_else(PoisonError::into_inner).0;
+        registry = wait_timeout(&CHANGED, registry, limit).0;
     }
     registry.events.iter().filter(|e| e.seq > seen).cloned().collect()
 }

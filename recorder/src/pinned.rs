@@ -1,7 +1,6 @@
 //! The job's pinned host memory: its blocks, and their addresses among other bytes.
 
-/// Host memory is mapped and registered in pages of this size.
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) use cuda_api::address_map::PAGE;
 
 pub(crate) mod blocks;
 pub(crate) mod naming;

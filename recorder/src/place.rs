@@ -1,13 +1,13 @@
 //! Places: where the calls of one device execute.
 
+mod choice;
 mod error;
 mod kept_file;
-mod spec;
 
+pub(crate) use choice::choose;
 pub(crate) use error::OpenError;
 use executor::host_rows::HostRows;
 use kept_file::KeptFile;
-pub(crate) use spec::{Spec, SpecError, choose};
 
 use crate::base::log::lock;
 use crate::pinned::blocks;
@@ -21,7 +21,7 @@ use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
     Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, Link, LinkError, Lost, Opens,
-    Reply, StoreAt, Token, TokenError, Transport,
+    PlaceSpec, Reply, StoreAt, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -100,7 +100,7 @@ pub(crate) enum Place {
         /// The connection.
         link: Arc<Link>,
         /// Its place specification.
-        spec: Spec,
+        spec: PlaceSpec,
         /// The host memory of the job that it has, by address.
         pins: Arc<Pins>,
         /// Notes that the place writes to the file of pinned memory.
@@ -290,7 +290,7 @@ impl Worker<'_> {
 
 impl Place {
     /// Opens a place for virtual device `device`. `most`: for how many bytes it must have room, if that is a store of this machine.
-    pub(crate) fn open(spec: &Spec, device: u32, most: u64) -> Result<Place, OpenError> {
+    pub(crate) fn open(spec: &PlaceSpec, device: u32, most: u64) -> Result<Place, OpenError> {
         let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
@@ -299,7 +299,7 @@ impl Place {
             JobHello { virtual_device: device, pid: std::process::id(), env }
         };
         match spec {
-            Spec::Local(gpu) => {
+            PlaceSpec::Local(gpu) => {
                 let gpu = gpu.unwrap_or(0);
                 let options = Options { driver: driver()?, gpu, virtual_device: device };
                 let exec = Executor::open(&options).map_err(|source| OpenError::Local { spec: spec.clone(), source })?;
@@ -308,7 +308,7 @@ impl Place {
                 }
                 Ok(Place::Local { attendant: InProcess::new(exec.clone()), exec, gpu, _writes: Arc::new(UnseenWriter::here()) })
             }
-            Spec::Helper(gpu) => {
+            PlaceSpec::Helper(gpu) => {
                 let (program, hidden) = helper_program()?;
                 let opens = Opens::Gpu { driver: driver()?, gpu: gpu.unwrap_or(0) };
                 let options = HelperOptions { program, opens, hidden };
@@ -317,7 +317,7 @@ impl Place {
                 let link = link.map_err(|source| OpenError::Helper { spec: spec.clone(), source })?;
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
-            Spec::Remote(endpoint) => {
+            PlaceSpec::Remote(endpoint) => {
                 let file = &config.token_file;
                 let token = || {
                     Token::load(file).map_err(|why| match why {
@@ -336,8 +336,8 @@ impl Place {
                 let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
-            Spec::Memory => Place::open_store(spec, Opens::Store(StoreAt::Memory, most), None, &hello()),
-            Spec::File(directory) => {
+            PlaceSpec::Memory => Place::open_store(spec, Opens::Store(StoreAt::Memory, most), None, &hello()),
+            PlaceSpec::File(directory) => {
                 let file = KeptFile::new(directory, device)?;
                 Place::open_store(spec, Opens::Store(StoreAt::NewFile(file.text()?), most), Some(file), &hello())
             }
@@ -345,7 +345,7 @@ impl Place {
     }
 
     /// Starts a helper that holds memory.
-    fn open_store(spec: &Spec, opens: Opens, kept: Option<Arc<KeptFile>>, hello: &JobHello) -> Result<Place, OpenError> {
+    fn open_store(spec: &PlaceSpec, opens: Opens, kept: Option<Arc<KeptFile>>, hello: &JobHello) -> Result<Place, OpenError> {
         let (program, hidden) = helper_program()?;
         let options = HelperOptions { program, opens, hidden };
         let link = Link::to_helper(&options, hello, None);
@@ -378,7 +378,7 @@ impl Place {
         }
     }
 
-    fn remote(link: Arc<Link>, spec: &Spec, shares: bool, kept: Option<Arc<KeptFile>>) -> Place {
+    fn remote(link: Arc<Link>, spec: &PlaceSpec, shares: bool, kept: Option<Arc<KeptFile>>) -> Place {
         link.set_text_hook(crate::base::output::arrived);
         let pins = Arc::new(Pins { file: AtomicBool::new(shares && !blocks::is_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
@@ -416,10 +416,10 @@ impl Place {
     }
 
     /// The place specification with which it was opened.
-    pub(crate) fn spec(&self) -> Spec {
+    pub(crate) fn spec(&self) -> PlaceSpec {
         match self {
             Place::Remote { spec, .. } => spec.clone(),
-            Place::Local { gpu, .. } => Spec::Local(Some(*gpu)),
+            Place::Local { gpu, .. } => PlaceSpec::Local(Some(*gpu)),
         }
     }
 
@@ -442,7 +442,7 @@ impl Place {
     /// The address at which other places can connect to it.
     pub(crate) fn address(&self) -> Option<&Endpoint> {
         match self {
-            Place::Remote { spec: Spec::Remote(endpoint), .. } => Some(endpoint),
+            Place::Remote { spec: PlaceSpec::Remote(endpoint), .. } => Some(endpoint),
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! The executor on a driver, in this process. One driver library serves one place at a time, so the tests take turns; each
 //! opens the place anew, which is a further visit of the same process.
 
+use cuda_api::address_map;
 use cuda_api::calls::{context, module, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
+use cuda_api::lock::lock;
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
@@ -12,7 +14,7 @@ use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const DEVICE: u32 = 2;
 const LEGACY: u64 = cuda_api::arg::LEGACY;
@@ -89,7 +91,7 @@ struct Place {
 
 fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = lock(&TURN);
     open(turn)
 }
 
@@ -133,7 +135,7 @@ impl Place {
     }
 
     fn map(&self, offset: u64, bytes: u64) -> u64 {
-        let address = steer::own_base(DEVICE) + offset;
+        let address = address_map::own_base(DEVICE) + offset;
         self.apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[]));
         address
     }
@@ -311,12 +313,12 @@ fn errors_are_the_drivers_and_stay_with_their_handles() {
     let mut wrong = put.clone();
     wrong[0] ^= 1;
     assert_eq!(p.try_apply(id::IMAGE_PUT, &wrong).0, code::ERROR_INVALID_IMAGE);
-    let base = steer::own_base(DEVICE);
+    let base = address_map::own_base(DEVICE);
     for (address, bytes) in [
         (base + 1, 2 << 20),
         (base, 1 << 20),
         (base - (2 << 20), 2 << 20),
-        (base + steer::ARENA, 2 << 20),
+        (base + address_map::ARENA, 2 << 20),
         (u64::MAX - 1, 2 << 20),
     ] {
         assert_eq!(p.try_apply(id::CHUNK_MAP, &body(&Chunk { address, bytes }, &[])).0, code::ERROR_INVALID_VALUE, "{address:x}");
@@ -345,7 +347,7 @@ fn addresses_come_again_in_the_same_order_and_differ_in_another() {
     first.load(2, OTHER, true);
     let one = first.exec.globals().expect("globals");
     assert_eq!(one.iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["runs", "table", "other"]);
-    let placed = steer::placed_base(DEVICE)..steer::placed_base(DEVICE) + steer::ARENA;
+    let placed = address_map::placed_base(DEVICE)..address_map::placed_base(DEVICE) + address_map::ARENA;
     assert!(one.iter().all(|g| placed.contains(&g.address)), "{one:x?}");
     assert!(matches!(Executor::open(&options()), Err(OpenError::Busy { .. })));
     let other = Options { virtual_device: DEVICE + 1, ..options() };
@@ -475,7 +477,7 @@ fn local_memory_grows_at_the_first_use() {
 
 #[test]
 fn a_journal_is_replayed_and_a_wrong_answer_is_noticed() {
-    let base = steer::own_base(DEVICE);
+    let base = address_map::own_base(DEVICE);
     let (put, load) = load_bodies(1, ADD, false);
     let chunk = body(&Chunk { address: base, bytes: 2 << 20 }, &[]);
     let get = body(
@@ -707,16 +709,21 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
         )
         .0
     };
-    let (at, bytes) = (ops::HOST + 8192, 10_000);
+    let (at, bytes) = (address_map::HOST + 8192, 10_000);
     assert_eq!(pin(at, bytes), code::ERROR_NOT_SUPPORTED, "without a file");
     assert!(p.exec.set_pinned_file(file(0, 0)).is_err(), "it could shrink");
     assert!(p.exec.set_pinned_file(std::fs::File::open("/dev/zero").expect("open").into()).is_err());
     let ours = file(64 << 10, libc::F_SEAL_SHRINK);
     p.exec.set_pinned_file(ours.try_clone().expect("clone")).expect("file");
     assert!(p.exec.set_pinned_file(ours.try_clone().expect("clone")).is_err(), "twice");
-    for (address, bytes) in
-        [(at + 1, 8), (at, 0), (ops::HOST - 4096, 4096), (at, 64 << 10), (ops::HOST_END - 4096, 8192), (at, u64::MAX)]
-    {
+    for (address, bytes) in [
+        (at + 1, 8),
+        (at, 0),
+        (address_map::HOST - 4096, 4096),
+        (at, 64 << 10),
+        (address_map::HOST_END - 4096, 8192),
+        (at, u64::MAX),
+    ] {
         assert_eq!(pin(address, bytes), code::ERROR_INVALID_VALUE, "{address:x} {bytes}");
     }
     assert_eq!(pin(at, bytes), code::SUCCESS);
@@ -752,7 +759,7 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     let p = place();
     let ours = file(1 << 20, libc::F_SEAL_SHRINK);
     p.exec.set_pinned_file(ours.try_clone().expect("clone")).expect("file");
-    let slab = ops::Slab { address: ops::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
+    let slab = ops::Slab { address: address_map::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
     let pin = |address, bytes, slab| {
         p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false, slab }, &[])).0
     };
@@ -777,7 +784,7 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     assert_eq!(p.exec.pinned_host(), [(first, 100), (second, 8192)]);
 
     let file = std::fs::File::from(ours);
-    file.write_all_at(b"from the job", second - ops::HOST).expect("write");
+    file.write_all_at(b"from the job", second - address_map::HOST).expect("write");
     let a = p.map(0, 2 << 20);
     let copy = |dst, src, width| {
         let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
@@ -786,7 +793,7 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     assert_eq!((copy(a, second, 12), copy(first, a, 12)), (code::SUCCESS, code::SUCCESS));
     p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
     let mut seen = [0; 12];
-    file.read_exact_at(&mut seen, first - ops::HOST).expect("read");
+    file.read_exact_at(&mut seen, first - address_map::HOST).expect("read");
     assert_eq!(&seen, b"from the job");
     // What lies between and behind them in the slab is nobody's.
     for (src, width) in [(first + 96, 8), (first + 4096, 8), (second + 8192, 8), (second, 8200)] {
@@ -826,7 +833,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
     };
     let tell = |lines: &[host_mirror::Line]| p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(lines)).0;
     // In pages of the arena, and in the middle of pages elsewhere.
-    for at in [ops::HOST + (1 << 30), 0x5a00_0000_0000 + 100 * 8] {
+    for at in [address_map::HOST + (1 << 30), 0x5a00_0000_0000 + 100 * 8] {
         assert!(!p.exec.has_apart());
         for (address, bytes) in [(at, 0), (at, u64::MAX), (0, 4096), (1 << 47, 4096)] {
             assert_eq!(pin(address, bytes), code::ERROR_INVALID_VALUE, "{address:x} {bytes}");

@@ -14,6 +14,9 @@
 //!
 //! Device memory is memory of this process at the device address; there is no second address space. Settings are
 //! environment variables, listed at [`config`].
+//!
+//! The flags, keys and limits of cuda.h are written down here anew, and not taken from `cuda_api::flags`: a driver does not share them with
+//! mrcuda either, and a wrong number in one of the two is then found by the tests. What is in `cuda-model` is shared on purpose.
 
 mod abi;
 mod config;

@@ -11,6 +11,7 @@ mod left;
 mod run;
 
 pub use cell::{Action, Cell, Door, Spot, Victim, Way};
+use cuda_api::lock::{into_inner, lock};
 pub use injector::StrikeError;
 pub use left::{LeftError, gpu_bytes};
 pub use run::{CellError, End};
@@ -20,7 +21,7 @@ use crate::random::Random;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How each cell ended.
@@ -48,7 +49,7 @@ pub fn sweep(
     let native = native(directory)?;
     let waiting = Mutex::new(cells.iter());
     let ends: Mutex<Ends> = Mutex::default();
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&waiting).next();
     std::thread::scope(|s| {
         for _ in 0..at_once.max(1) {
             s.spawn(|| {
@@ -56,12 +57,12 @@ pub fn sweep(
                     let since = Instant::now();
                     let end = run(*cell, seed, &native, directory);
                     tell(cell, &end, since.elapsed());
-                    ends.lock().unwrap_or_else(PoisonError::into_inner).insert(*cell, end);
+                    lock(&ends).insert(*cell, end);
                 }
             });
         }
     });
-    Ok(ends.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(into_inner(ends))
 }
 
 /// How the cells of a matrix ended, as tables: one for each way, a row for each point, a column for each victim and action.

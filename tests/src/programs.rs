@@ -2,9 +2,10 @@
 
 use crate::install::{self, BuildError, Install};
 use crate::toolchain::{Toolchain, cudart_11, cudart_12};
+use cuda_api::lock::lock;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// How a program is linked with the CUDA runtime.
@@ -208,7 +209,7 @@ impl Programs {
         let next = Mutex::new(stale.into_iter());
         let work = || -> Result<(), BuildError> {
             // The lock is free again before the compiler runs.
-            while let Some(step) = { next.lock().unwrap_or_else(PoisonError::into_inner).next() } {
+            while let Some(step) = { lock(&next).next() } {
                 eprintln!("compiling {}", step.source.display());
                 step.run(&toolchain)?;
             }

@@ -2,10 +2,11 @@
 //! says so ([`Proxy::aim`]); or split, delay, hold up and cut everything, by a seed ([`Trouble`]).
 
 use crate::random::Random;
+use cuda_api::lock::lock;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long a message is held back.
@@ -166,7 +167,7 @@ impl Proxy {
 
     /// Does harm to the next message of this kind.
     pub fn aim(&self, aim: Aim) {
-        *self.state.aim.lock().unwrap_or_else(PoisonError::into_inner) = Some(aim);
+        *lock(&self.state.aim) = Some(aim);
     }
 
     /// How many connections were cut because of the seed.
@@ -176,7 +177,7 @@ impl Proxy {
 
     /// Whether the harm has been done.
     pub fn has_struck(&self) -> bool {
-        self.state.aim.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        lock(&self.state.aim).is_none()
     }
 }
 
@@ -221,7 +222,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, (lane, toward): (Lane, Toward), 
             Err(_) => return both(&from, &to),
         };
         let harm = {
-            let mut aim = state.aim.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut aim = lock(&state.aim);
             let meant = aim.is_some_and(|a| a.lane == lane && a.toward == toward);
             if meant { aim.take().map(|a| a.harm) } else { None }
         };

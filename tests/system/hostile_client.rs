@@ -1,10 +1,11 @@
 //! A client that has the token and means no good: what it can reach of its worker.
 
 use crate::LIMIT;
+use cuda_api::address_map::{HEAP, HOST, OWN, PLACED, SCRATCH, VIEW, VMM};
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{Chunk, CopyOut, DIRECT_COPY, Fill, GraphCall, GraphChange, GraphMake, HOST, HostPin, Slab, id};
+use cuda_api::ops::{Chunk, CopyOut, DIRECT_COPY, Fill, GraphCall, GraphChange, GraphMake, HostPin, Slab, id};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, At, Copy3, CopyEnd, Spec, SpecNode, Work};
 use rcuda_forwarder::{Credentials, JobHello, Link, Lost, Token, Trust};
@@ -13,8 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tests::scene::wait_for;
 use tests::{Scene, Server};
 
-/// First address of the job's device memory.
-const OWN: u64 = 0x2000_0000_0000;
 const CHUNK: u64 = 2 << 20;
 const BYTES: u64 = 64;
 /// A client, and the number of the process that it says that it is, by which the server's log names it.
@@ -154,9 +153,7 @@ fn pins_do_not_tell_where_the_worker_lies() {
     };
     let first = client(&scene, &server);
     // What is the executor's or the job's on the device is no host memory, whether something lies there or not.
-    for at in
-        [OWN, OWN + CHUNK, OWN + (1 << 44), 0x3000_0000_0000, 0x4800_0000_0000, 0x4a00_0000_0000, 0x1080_0000_0000, 0x2_0000_0000]
-    {
+    for at in [OWN, OWN + CHUNK, OWN + (1 << 44), PLACED, SCRATCH, VIEW, VMM, HEAP] {
         assert_eq!(pin(&first, at, 8192), Ok(code::ERROR_INVALID_VALUE), "{at:#x}");
     }
     // Pinned memory has a range of its own, in which only the job can be in its own way.

@@ -87,9 +87,10 @@ mod surface;
 mod trips;
 mod trust;
 
+use cuda_api::lock::lock;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 use tests::{Job, Outcome, Scene};
 
@@ -103,7 +104,7 @@ const LONG: [&str; 3] = ["--steps", "8000", "--progress"];
 /// same every time, so each is run once.
 fn native_orbit(scene: &Scene, args: &[&str]) -> Outcome {
     static KNOWN: Mutex<BTreeMap<String, Outcome>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&KNOWN);
     let run = || {
         let args = [args, &["--reports"]].concat();
         let outcome = Job::native(scene, "native", &scene.install.file("orbit"), &args).wait(LIMIT);

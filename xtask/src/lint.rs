@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles of modules,
+//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles and layers of modules,
 //! spelling, and the licences of what we use. `.ci/run` runs it before the tests.
 
 use crate::docs::RUSTDOC;
@@ -68,7 +68,7 @@ pub(crate) fn lint() -> Result<(), Error> {
         wrong.iter().for_each(|entry| println!("{entry}"));
         failed.push("docs/SUMMARY.md");
     }
-    step("circles of modules");
+    step("circles and layers of modules");
     if let Err(wrong) = modules::check() {
         println!("{wrong}");
         failed.push("modules");

@@ -1,18 +1,22 @@
-//! `cargo xtask modules`: which files of a crate use which, in layers, and which use each other in a circle.
+//! `cargo xtask modules`: which files of a crate use which, in layers, and which use each other in a circle or against the layers that
+//! CONTRIBUTING.md lists.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `source` | what one file declares and names, without comments, strings and tests |
 //! | `tree` | the files of a crate, and what a path in one of them stands for |
 //! | `graph` | circles and layers |
+//! | `layers` | the layers of the recorder |
 //! | `page` | `docs/modules.md` |
 
 mod graph;
+mod layers;
 mod page;
 mod source;
 mod tree;
 
 use crate::error::Error;
+use crate::pages;
 use ::tests::install;
 use clap::Args;
 use page::Crate;
@@ -26,8 +30,8 @@ const PAGE: &str = "docs/modules.md";
 
 #[derive(Debug, Args)]
 pub(crate) struct ModulesArgs {
-    /// Write nothing: fail if docs/modules.md is not current, or if other numbers of files are in circles than
-    /// xtask/src/modules.rs says
+    /// Write nothing: fail if docs/modules.md is not current, if other numbers of files are in circles than
+    /// xtask/src/modules.rs says, or if a file of the recorder uses a higher layer of CONTRIBUTING.md
     #[arg(long)]
     check: bool,
     /// List the uses that make the circles of a crate, with the lines of their first occurrence
@@ -51,7 +55,8 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<(), Error> {
     check_crates(&root, &crates)
 }
 
-/// Fails if docs/modules.md is not current, or if other numbers of files are in circles than [`LIMITS`] says.
+/// Fails if docs/modules.md is not current, if other numbers of files are in circles than [`LIMITS`] says, or if a file of the recorder is
+/// in no layer or uses a higher one.
 pub(crate) fn check() -> Result<(), Error> {
     let root = install::root();
     check_crates(&root, &read(&root)?)
@@ -59,6 +64,9 @@ pub(crate) fn check() -> Result<(), Error> {
 
 fn check_crates(root: &Path, crates: &[Crate]) -> Result<(), Error> {
     let mut wrong = wrong_limits(crates, LIMITS);
+    let page = pages::read(&root.join(layers::PAGE))?;
+    let recorder = crates.iter().filter(|c| c.name == layers::CRATE);
+    wrong.extend(recorder.flat_map(|c| layers::wrong(&c.graph, &layers::table(&page))));
     if std::fs::read_to_string(root.join(PAGE)).unwrap_or_default() != page::page(crates) {
         wrong.push(format!("{PAGE} is not current: run cargo xtask modules"));
     }

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::step::step;
 use ::tests::install;
+use cuda_api::lock::{into_inner, lock};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
@@ -49,13 +50,13 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Error> {
                     cargo.args(["--quiet", "--", "--exact", name, "--nocapture"]);
                     cargo.env("FUZZ_SECONDS", (60 * args.minutes).to_string());
                     if !cargo.status().is_ok_and(|status| status.success()) {
-                        failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(name.as_str());
+                        lock(&failed).push(name.as_str());
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let failed = into_inner(failed);
     if failed.is_empty() { Ok(()) } else { Err(Error::Found(format!("verify: failed: {}", failed.join(", ")))) }
 }
 

@@ -43,7 +43,7 @@ calls! { $ for_each_context_call context ContextCalls;
     /// A limit of the context.
     0x0214 query wait fn cuCtxGetLimit(pvalue: Out<usize>, limit: Enum<sys::CUlimit>);
     /// Changes a limit of the context.
-    0x0215 state wait fn cuCtxSetLimit(limit: Enum<sys::CUlimit>, value: Val<usize>);
+    0x0215 state wait fn cuCtxSetLimit(limit: KeyEnum<sys::CUlimit>, value: Val<usize>);
     /// Preference between cache and shared memory.
     0x0216 query wait fn cuCtxGetCacheConfig(pconfig: OutEnum<sys::CUfunc_cache>);
     /// Changes the preference between cache and shared memory.

@@ -47,7 +47,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// A property of a kernel.
     0x0514 query wait fn cuKernelGetAttribute(pi: Out<c_int>, attrib: Enum<sys::CUfunction_attribute>, kernel: Use<Kernel>, dev: DeviceArg) [null(kernel, HANDLE)];
     /// Changes a property of a kernel.
-    0x0515 state wait fn cuKernelSetAttribute(attrib: Enum<sys::CUfunction_attribute>, val: Val<c_int>, kernel: Use<Kernel>, dev: DeviceArg) [null(kernel, HANDLE)];
+    0x0515 state wait fn cuKernelSetAttribute(attrib: KeyEnum<sys::CUfunction_attribute>, val: Val<c_int>, kernel: Use<Kernel>, dev: DeviceArg) [null(kernel, HANDLE)];
     /// Cache preference of a kernel.
     0x0516 state wait fn cuKernelSetCacheConfig(kernel: Use<Kernel>, config: Enum<sys::CUfunc_cache>, dev: DeviceArg) [null(kernel, HANDLE)];
     /// Place and size of a parameter.
@@ -55,7 +55,7 @@ calls! { $ for_each_module_call module ModuleCalls;
     /// A property of a function.
     0x0518 query wait fn cuFuncGetAttribute(pi: Out<c_int>, attrib: Enum<sys::CUfunction_attribute>, hfunc: Use<Function>) [null(pi, VALUE), start, null(hfunc, HANDLE)];
     /// Changes a property of a function.
-    0x0519 state wait fn cuFuncSetAttribute(hfunc: Use<Function>, attrib: Enum<sys::CUfunction_attribute>, value: Val<c_int>) [start, null(hfunc, HANDLE)];
+    0x0519 state wait fn cuFuncSetAttribute(hfunc: Use<Function>, attrib: KeyEnum<sys::CUfunction_attribute>, value: Val<c_int>) [start, null(hfunc, HANDLE)];
     /// Cache preference of a function.
     0x051a state wait fn cuFuncSetCacheConfig(hfunc: Use<Function>, config: Enum<sys::CUfunc_cache>) [start, null(hfunc, HANDLE)];
     /// The module of a function.

@@ -5,19 +5,12 @@
 //! relocation points, the relocation is removed (a 580 driver rejects relocations without an effect), and the symbol
 //! becomes that of an ordinary, unused variable.
 
-use super::super::cubin::MANAGED;
+use super::super::cubin::{CUDA_OBJECT, MANAGED, OBJECT, REL, RELA, SYMBOL, SYMTAB};
 use super::super::size::{self, SECTION_ROW};
 use super::super::source::{u16_at, u32_at, u64_at};
 use super::variables::{Addresses, MAX_INITIAL, Managed, ManagedError, Variables};
 
-const SYMBOL: usize = 24;
-/// Symbol types of variables: ordinary, and the vendor's own.
-const OBJECT: u8 = 1;
-const CUDA_OBJECT: u8 = 13;
-// Section types; the later ones belong to the second form of the code, from which a driver may compile anew.
-const SYMTAB: u32 = 2;
-const RELA: u32 = 4;
-const REL: u32 = 9;
+// Section types of the second form of the code, from which a driver may compile anew.
 const SECOND_RELA: u32 = 0x7000_0082;
 const SECOND_SYMTAB: u32 = 0x7000_0085;
 

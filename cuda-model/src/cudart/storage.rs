@@ -4,8 +4,9 @@
 
 use super::host::{Host, give, guard};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::{read_lock, write_lock};
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
 /// A library's destructor for the value, called when the context is destroyed: (context, key, value).
 type Destructor = unsafe extern "C" fn(usize, usize, usize);
@@ -32,7 +33,7 @@ fn meant(host: &dyn Host, context: usize) -> Result<usize, Code> {
 pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructor: Option<Destructor>) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
-        let mut all = VALUES.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = write_lock(&VALUES);
         let values = all.entry(context).or_default();
         let new = Value { key, value, destructor };
         match values.iter_mut().find(|v| v.key == key) {
@@ -47,7 +48,7 @@ pub(super) extern "C" fn put(context: usize, key: usize, value: usize, destructo
 pub(super) extern "C" fn delete(context: usize, key: usize) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
-        let mut all = VALUES.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = write_lock(&VALUES);
         if let Some(values) = all.get_mut(&context) {
             values.retain(|v| v.key != key);
             if values.is_empty() {
@@ -65,7 +66,7 @@ pub(super) extern "C" fn delete(context: usize, key: usize) -> Code {
 pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) -> Code {
     guard(|host| {
         let context = meant(host, context)?;
-        let all = VALUES.read().unwrap_or_else(PoisonError::into_inner);
+        let all = read_lock(&VALUES);
         let value = all.get(&context).and_then(|values| values.iter().find(|v| v.key == key));
         let value = value.ok_or(code::ERROR_INVALID_HANDLE)?.value;
         // SAFETY: the caller vouches for `to`.
@@ -78,7 +79,7 @@ pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) 
 /// Must be called without holding locks, because runtimes call back into the driver. Each value is removed from the
 /// table before its destructor runs, so it runs once, and values that a destructor attaches are kept.
 pub fn context_destroyed(context: usize) {
-    let gone = VALUES.write().unwrap_or_else(PoisonError::into_inner).remove(&context);
+    let gone = write_lock(&VALUES).remove(&context);
     for Value { key, value, destructor } in gone.unwrap_or_default() {
         if let Some(destructor) = destructor {
             // SAFETY: the library that attached the value wants this call, once; it outlives its values.

@@ -3,6 +3,7 @@
 use super::model::{Node, Owner};
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::work::{At, Copy3, Fill, Spec, Work};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,8 +11,6 @@ const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_*`
 const AUTO_FREE: u64 = 1;
-/// Upload at once.
-pub(super) const UPLOAD: u64 = 2;
 /// Launchable by device code.
 pub(super) const DEVICE_LAUNCH: u64 = 4;
 /// Nodes have individual priorities.
@@ -61,7 +60,7 @@ impl Graphs {
     pub(super) fn prepare(&mut self, graph: u64, flags: u64, current: u64) -> Result<Prepared, Refusal> {
         let invalid = |rc: Code| refuse(rc, 1, 0);
         self.store.graph(graph).map_err(invalid)?;
-        if flags & !(AUTO_FREE | UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY) != 0 {
+        if flags & !(AUTO_FREE | INSTANTIATE_UPLOAD | DEVICE_LAUNCH | NODE_PRIORITY) != 0 {
             return Err(invalid(INVALID));
         }
         if flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE != 0 {

@@ -2,10 +2,10 @@
 
 use super::state::mappings::Aliases;
 use super::{Executor, short};
-use crate::steer::{ARENA, GRANULE};
+use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use cuda_api::ops::{Alias, VMM, VMM_END};
+use cuda_api::ops::Alias;
 use cuda_api::wire::Wire;
 
 impl Executor {

@@ -2,7 +2,7 @@
 
 use super::state::mappings::Mapped;
 use super::{ContextState, Executor, fresh_number, short};
-use crate::steer::{self, GRANULE};
+use cuda_api::address_map::{ARENA, GRANULE, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Chunk;
@@ -11,8 +11,8 @@ use cuda_api::wire::Wire;
 impl Executor {
     pub(super) fn map_chunk(&self, mut body: &[u8]) -> Result<(), Code> {
         let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
-        let base = steer::own_base(self.virtual_device);
-        let inside = address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + steer::ARENA);
+        let base = own_base(self.virtual_device);
+        let inside = address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + ARENA);
         if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }

@@ -3,7 +3,7 @@
 use super::own::{Own, warm_up};
 use crate::gpu::Gpu;
 use crate::pools::Pools;
-use crate::steer::{GRANULE, own_base};
+use cuda_api::address_map::{GRANULE, own_base};
 use cuda_api::code::Code;
 use std::sync::Arc;
 

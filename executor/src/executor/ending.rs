@@ -3,11 +3,12 @@
 use super::state::buffers;
 use super::{CURRENT, ContextState, Executor, Streams, fresh_number, remember_current};
 use crate::steer;
+use cuda_api::address_map::{ARENA, own_base};
 use cuda_api::code::Code;
 use cuda_api::handle::Kind;
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, write_lock};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// Handles of objects that are destroyed with their context. Libraries and their kernels are not.
 const ENDING_WITH_CONTEXT: [Kind; 9] = [
@@ -36,7 +37,7 @@ impl Executor {
 
     /// Destroys the context with everything in it, and creates a new one. Returns whether libraries have created the new context's heap.
     pub(super) fn reset(&self) -> Result<bool, Code> {
-        let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        let mut life = write_lock(&self.life);
         self.hosts.forget_copies();
         self.unmap_all();
         self.graphs_ended();
@@ -83,7 +84,7 @@ impl Executor {
         if self.make_current().is_err() && self.ticket.load(Ordering::Acquire) == 0 {
             return;
         }
-        let life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        let life = write_lock(&self.life);
         if self.ticket.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
@@ -105,7 +106,7 @@ impl Executor {
         self.end_adoption();
         self.unpin_all();
         let _ = self.gpu.release();
-        let _ = self.gpu.unreserve(steer::own_base(self.virtual_device), steer::ARENA);
+        let _ = self.gpu.unreserve(own_base(self.virtual_device), ARENA);
         steer::hold_own_again(self.virtual_device);
         let _ = self.gpu.set_current(0);
         CURRENT.set(0);

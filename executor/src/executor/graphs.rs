@@ -7,6 +7,7 @@ use crate::gpu::graphs::NodeParams;
 use crate::pools::Recorded;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
@@ -15,9 +16,6 @@ use cuda_api::work::{At, Attribute, Copy3, Edge, HOST, Kernel, Spec, Work, attri
 use rustc_hash::FxHashSet;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: a separate call does this.
-pub(super) const UPLOAD: u64 = 2;
 
 impl Executor {
     fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
@@ -227,7 +225,8 @@ impl Executor {
         } else {
             self.build_home(op.home, &op.spec, &calls)
         }?;
-        match self.gpu.instantiate(built.graph, op.flags & !UPLOAD) {
+        // A separate call uploads.
+        match self.gpu.instantiate(built.graph, op.flags & !INSTANTIATE_UPLOAD) {
             Ok(live) => {
                 self.bindings.bind(op.instance, live);
                 let copies = |spec: &Spec| spec.calls().any(|(_, work)| matches!(work, Work::Copy(_)));

@@ -8,8 +8,10 @@
 use super::state::holds::{GO, Held, Words, write};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
+use cuda_api::address_map;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::MEM_OP_WAIT_32;
 use cuda_api::handle::Kind;
 use cuda_api::lock::lock;
 use cuda_api::ops::{HOLD, HostCall, MemoryPart, StreamHold, StreamMemory};
@@ -17,9 +19,7 @@ use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
 
 /// Number of bytes of words that are page-locked at a time.
-const PAGE: usize = 4096;
-/// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal.
-const WAIT: u32 = 1;
+const PAGE: usize = address_map::PAGE as usize;
 /// Descriptions of why streams are held, for reports of what a job waits for.
 const ANOTHER_GPU: &str = "waits for another GPU of the job";
 const HOST_WORK: &str = "waits for a copy in the job's own memory";
@@ -104,7 +104,7 @@ impl Executor {
         }
         let word = self.word(life)?;
         write(word, 0);
-        let part = MemoryPart { operation: WAIT, address: word as u64, value: GO.into(), flags: 0 };
+        let part = MemoryPart { operation: MEM_OP_WAIT_32, address: word as u64, value: GO.into(), flags: 0 };
         let wait = StreamMemory { stream, first_version: false, flags: 0, parts: vec![part] };
         // Without the lock: if the stream's queue is full the driver waits, possibly for a stream that the job has to release.
         let after = self.gpu.stream_memory(live, &wait).and_then(|()| {

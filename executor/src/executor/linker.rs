@@ -1,6 +1,7 @@
 //! Linking at run time: a complete link in one request.
 
 use super::checker::check_options;
+use super::modules::LOG;
 use super::{Executor, short};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Link, Linked};
@@ -8,8 +9,6 @@ use cuda_api::sys;
 use cuda_api::wire::Wire;
 use std::ffi::{CString, c_void};
 
-/// Room for each kind of message.
-const LOG: usize = 16 << 10;
 /// `CU_JIT_INFO_LOG_BUFFER`, its size, `CU_JIT_ERROR_LOG_BUFFER`, its size.
 const LOGS: [u32; 4] = [3, 4, 5, 6];
 /// Higher counts of options or parts are errors of the sender.

@@ -20,8 +20,8 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Size of the buffer for the compiler's error log.
-const LOG: usize = 16 << 10;
+/// Size of the buffer for each of the compiler's and the linker's logs.
+pub(super) const LOG: usize = 16 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const ERROR_LOG: u32 = 5;
 const ERROR_LOG_SIZE: u32 = 6;

@@ -6,10 +6,10 @@
 
 use super::{Executor, short};
 use crate::share;
-use crate::steer::{ARENA, DEVICES, GRANULE, own_base};
+use cuda_api::address_map::{ARENA, DEVICES, GRANULE, IMPORTS, IMPORTS_END, VMM, VMM_END, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use cuda_api::ops::{Chunk, IMPORTS, IMPORTS_END, Offer, PeerMap, VMM, VMM_END};
+use cuda_api::ops::{Chunk, Offer, PeerMap};
 use cuda_api::wire::Wire;
 use std::os::fd::AsRawFd;
 

@@ -10,10 +10,10 @@ use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, Line};
 use crate::limits::{MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
-use crate::steer::RESERVED_END;
+use cuda_api::address_map::{HEAP, HEAP_END, HOST, HOST_END, IMPORTS_END, PAGE, VMM};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
-use cuda_api::ops::{HOST, HOST_END, HostPin, Slab, VMM};
+use cuda_api::ops::{HostPin, Slab};
 use cuda_api::wire::Wire;
 use std::ffi::c_void;
 use std::io;
@@ -21,11 +21,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-const PAGE: u64 = 4096;
 /// End of user space.
 const END: u64 = 1 << 47;
-/// The range that a driver reserves for itself: no program has host memory there.
-const DRIVERS: Range<u64> = 0x2_0000_0000..0x22_0000_0000;
 /// The whole pages that contain a range.
 fn pages(at: u64, bytes: u64) -> (u64, u64) {
     let start = at & !(PAGE - 1);
@@ -257,7 +254,7 @@ impl Executor {
         let bad = code::ERROR_INVALID_VALUE;
         let end = address.checked_add(bytes).filter(|end| bytes > 0 && address >= PAGE && *end <= END).ok_or(bad)?;
         let clear_of = |range: &Range<u64>| end <= range.start || address >= range.end;
-        if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..RESERVED_END)) && clear_of(&DRIVERS)) {
+        if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..IMPORTS_END)) && clear_of(&(HEAP..HEAP_END))) {
             return Err(bad);
         }
         if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {

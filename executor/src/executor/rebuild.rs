@@ -7,9 +7,9 @@
 use super::Executor;
 use super::checker::HostEnds;
 use super::graph_calls::LARGEST;
-use super::graphs::UPLOAD;
 use super::state::graphs::{Built, Calls};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::handle::Kind;
 use cuda_api::lock::lock;
 use cuda_api::ops::GraphChange;
@@ -141,7 +141,7 @@ impl Executor {
         let still = |at: At, c: &Copy3| direct(at, old.calls.at(at).is_none()) && self.is_direct(c);
         let calls = self.calls_of(&source.spec, &old.calls, still)?;
         let mut built = self.build_graph(&source.spec, 0, &calls, &old.off)?;
-        let made = self.gpu.instantiate(built.graph, source.flags & !UPLOAD).and_then(|live| {
+        let made = self.gpu.instantiate(built.graph, source.flags & !INSTANTIATE_UPLOAD).and_then(|live| {
             let switched = old.off.difference(&built.missing).try_for_each(|at| self.switch_node(live, &built, *at, false));
             switched.map(|()| live).inspect_err(|_| {
                 // The first error is reported.

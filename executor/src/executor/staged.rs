@@ -5,18 +5,15 @@ use crate::pending::{Mark, Pending};
 use crate::staging::{Room, Staging, WORDS, Word};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{MEM_OP_WAIT_32, MEM_OP_WRITE_32};
 use cuda_api::ops::{BulkCopy, MemoryPart, StreamMemory};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
 
-/// `CU_STREAM_MEM_OP_WAIT_VALUE_32`, whose plain form waits for a value that is greater or equal, and `CU_STREAM_MEM_OP_WRITE_VALUE_32`.
-const WAIT: u32 = 1;
-const WRITE: u32 = 2;
-
 fn part(word: Word) -> MemoryPart {
     let (operation, address, value) = match word {
-        Word::Wait(at, value) => (WAIT, at, value),
-        Word::Write(at, value) => (WRITE, at, value),
+        Word::Wait(at, value) => (MEM_OP_WAIT_32, at, value),
+        Word::Write(at, value) => (MEM_OP_WRITE_32, at, value),
     };
     MemoryPart { operation, address, value: value.into(), flags: 0 }
 }

@@ -7,7 +7,7 @@
 use super::state::arrays::{Pool, Window};
 use super::{ContextState, Executor, handle, short};
 use crate::gpu::Gpu;
-use crate::steer::GRANULE;
+use cuda_api::address_map::GRANULE;
 use cuda_api::arg::stage_stream;
 use cuda_api::array::{MapInfo, OF_LEVEL, SPARSE, Shape, TilePool, Tiles, TilesMap};
 use cuda_api::code::{self, Code};

@@ -7,8 +7,8 @@ use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
 use cuda_api::code::{self, Code};
-use cuda_api::lock::lock;
-use std::sync::{Arc, PoisonError, RwLockWriteGuard};
+use cuda_api::lock::{lock, read_lock, write_lock};
+use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Duration;
 
 /// Size of a table of pages: 16 bytes for each page from the beginning, and the result for each from the middle on.
@@ -140,7 +140,7 @@ impl Executor {
 
     /// Blocks further transfers and waits for those under way: memory that they may use can then be unmapped.
     pub(super) fn no_transfers(&self, life: &ContextState) -> Result<RwLockWriteGuard<'_, ()>, Code> {
-        let guard = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        let guard = write_lock(&self.mapping);
         for lane in life.lanes {
             while let Err(rc) = self.gpu.query_stream(lane) {
                 if rc != code::ERROR_NOT_READY {
@@ -194,7 +194,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let stream = life.lane(lane);
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = read_lock(&self.mapping);
         let chunk_end = |at: u64| {
             let chunks = lock(&self.chunks);
             let (start, chunk) = chunks.range(..=at).next_back()?;
@@ -299,7 +299,7 @@ impl Executor {
             return Err(code::ERROR_CONTEXT_IS_DESTROYED);
         }
         let mut table = PageTable::new(buffer, &life)?;
-        let _staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let _staying = read_lock(&self.mapping);
         let mut is_there = self.presence();
         let mut there = Vec::with_capacity(PAGES_AT_ONCE);
         for (address, bytes) in pages.take(PAGES_AT_ONCE) {

@@ -9,27 +9,24 @@
 use super::state::mappings::View;
 use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
 use super::{ContextState, Executor};
-use crate::share::{self, Name};
-use crate::steer::{ARENA, VIEW};
+use crate::share::{self, Name, TIMEOUT};
+use cuda_api::address_map::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, read_lock};
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// Timeout of each side for the other's messages.
-const TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
 /// Ranges of at least this size are copied by the driver, others by a kernel, which copies many at once.
 const LONG: u64 = 1 << 20;
 /// Bytes that one block of the kernel copies.
-const PAGE: u64 = 64 << 10;
+const BLOCK: u64 = 64 << 10;
 
 cuda_api::wire_struct! {
     /// A chunk whose memory is offered by descriptor.
@@ -304,7 +301,7 @@ impl Executor {
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let stream = life.lane(lane);
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = read_lock(&self.mapping);
         let distance = {
             let view = lock(&self.views.view);
             let mut is_there = self.presence();
@@ -332,12 +329,12 @@ impl Executor {
         let life = self.life();
         let mut table = PageTable::new(buffer, &life)?;
         let stream = life.lane(lane);
-        let staying = self.mapping.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = read_lock(&self.mapping);
         let mut submit = || {
             let view = lock(&self.views.view);
             let distance = view.distance(self.virtual_device);
             let mut is_there = self.presence();
-            while table.has_room(LONG.div_ceil(PAGE) as u32)
+            while table.has_room(LONG.div_ceil(BLOCK) as u32)
                 && let Some((at, bytes)) = left.pop()
             {
                 // A copy stays inside one mapping.
@@ -351,7 +348,7 @@ impl Executor {
                 if here >= LONG {
                     self.gpu.copy_device(at, at.wrapping_add(distance), here, stream)?;
                 } else {
-                    (0..here).step_by(PAGE as usize).for_each(|from| table.add(at + from, PAGE.min(here - from)));
+                    (0..here).step_by(BLOCK as usize).for_each(|from| table.add(at + from, BLOCK.min(here - from)));
                 }
             }
             if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
@@ -368,7 +365,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steer::own_base;
+    use cuda_api::address_map::own_base;
 
     #[test]
     fn neighbours_are_joined() {

@@ -1,7 +1,6 @@
 //! Lines of memory, the unit in which both sides send changes.
 
-/// Memory is compared by pages, and sent by lines.
-pub(super) const PAGE: u64 = 4096;
+/// Bytes of a line: memory is compared by pages, and sent by lines.
 pub(super) const LINE: u64 = 64;
 pub(super) const WORDS: usize = 8;
 

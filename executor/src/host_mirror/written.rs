@@ -13,7 +13,7 @@
 //! * Those of devices that have permanent access to memory (network cards, fixed buffers of io_uring): the system reports the amount of
 //!   such memory.
 
-use cuda_api::ops::{HOST, HOST_END};
+use cuda_api::address_map::{HOST, HOST_END, PAGE};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::line::PAGE;
 use cuda_api::lock::lock;
 
 /// Less memory than this is compared as fast as its tracking is queried.

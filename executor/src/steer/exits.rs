@@ -5,8 +5,9 @@
 //! then return 4, never return, or abort the process. So in a job the driver's handlers are stored here, and the job's own exit handler
 //! runs them.
 
+use cuda_api::lock::lock;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 type Function = unsafe extern "C" fn(*mut c_void);
 
@@ -21,7 +22,7 @@ type Handler = (Function, usize);
 static KEPT: Mutex<Option<Vec<Handler>>> = Mutex::new(None);
 
 fn kept() -> std::sync::MutexGuard<'static, Option<Vec<Handler>>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KEPT)
 }
 
 /// From now on stores handlers of drivers until [`run_exit_handlers`].

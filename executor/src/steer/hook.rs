@@ -2,7 +2,8 @@
 //!
 //! They run inside the driver, on any thread and with any lock held, so they do not allocate, lock or panic.
 
-use super::{ARENA, DEVICES, HELD, NOT, OWN, PLACED, PLACEHOLDER, PLACING, Ranges, SCRATCH, SCRATCH_BYTES, SMALLEST, ranges};
+use super::{HELD, NOT, PLACEHOLDER, PLACING, Ranges, SMALLEST, ranges};
+use cuda_api::address_map::{ARENA, DEVICES, OWN, PLACED, SCRATCH, SCRATCH_BYTES};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -217,7 +218,7 @@ mod tests {
         give_back(base, 2 << 20);
         drop(placing);
         let elsewhere = ask(0, 2 << 20);
-        assert!((SCRATCH..SCRATCH + 32 * SCRATCH_BYTES).contains(&elsewhere), "{elsewhere:x}");
+        assert!((SCRATCH..SCRATCH + u64::from(DEVICES) * SCRATCH_BYTES).contains(&elsewhere), "{elsewhere:x}");
         give_back(elsewhere, 2 << 20);
     }
 

@@ -4,10 +4,11 @@ mod battery;
 mod weak;
 
 use battery::{BATCH, PAGE, findings, findings_in_batches, missed};
+use cuda_api::address_map;
 use cuda_api::code;
 use cuda_api::ops::{Chunk, id};
 use cuda_api::wire::Wire;
-use executor::{Applied, Executor, Options, PageKey, Piece, steer};
+use executor::{Applied, Executor, Options, PageKey, Piece};
 use std::path::PathBuf;
 
 /// Controls: the battery finds every weak hash, also the one that mrcuda had in the beginning, whose collisions made moves lose
@@ -58,7 +59,7 @@ fn the_kernel_tells_all_pages_apart() {
     const DEVICE: u32 = 3;
     let every = if std::env::var_os("MRCUDA_TEST_DRIVER").is_some() { 1 } else { 61 };
     let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE }).expect("open");
-    let base = steer::own_base(DEVICE);
+    let base = address_map::own_base(DEVICE);
     let mut chunk = Vec::new();
     Chunk { address: base, bytes: (BATCH * PAGE) as u64 }.put(&mut chunk);
     assert!(matches!(exec.apply(id::CHUNK_MAP, &chunk, &mut Vec::new()), Applied::Done(code::SUCCESS)));

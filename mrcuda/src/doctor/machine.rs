@@ -1,12 +1,9 @@
 //! Checks what the kernel and the limits of this session allow.
 
 use super::finding::Finding;
+use cuda_api::address_map::{ARENA, OWN};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-/// Size of the address ranges that a job reserves: one for its own allocations and one for the driver's, for each GPU.
-const RANGE: usize = 512 << 30;
-/// Start of the first range; docs/memory.md, "Addresses", describes the layout.
-const FIRST: usize = 0x2000_0000_0000;
 /// A job uses one mapping for each 2 MiB of GPU memory at worst; the usual limit suffices for 64 GiB in the worst case.
 const FEWEST_MAPPINGS: u64 = 65_530;
 
@@ -38,16 +35,16 @@ fn address_space() -> Finding {
     const SUBJECT: &str = "address space";
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a fresh mapping that replaces nothing; nothing is stored in it.
-    let got = unsafe { libc::mmap(FIRST as *mut _, RANGE, libc::PROT_NONE, flags, -1, 0) };
-    if got as usize == FIRST {
+    let got = unsafe { libc::mmap(OWN as *mut _, ARENA as usize, libc::PROT_NONE, flags, -1, 0) };
+    if got as u64 == OWN {
         // SAFETY: the mapping made above.
-        unsafe { libc::munmap(got, RANGE) };
+        unsafe { libc::munmap(got, ARENA as usize) };
         return Finding::good(SUBJECT, "ranges of 512 GiB can be held");
     }
     let error = std::io::Error::last_os_error();
     if got != libc::MAP_FAILED {
         // SAFETY: a mapping made above, at another address (kernels that do not know the flag).
-        unsafe { libc::munmap(got, RANGE) };
+        unsafe { libc::munmap(got, ARENA as usize) };
         return Finding::bad(SUBJECT, "the kernel does not put a range where it is asked to");
     }
     let limit = getrlimit(Resource::RLIMIT_AS).map_or(RLIM_INFINITY, |(soft, _)| soft);

@@ -4,13 +4,14 @@ use super::admission::Source;
 use super::env;
 use super::error::{AssignError, ServeError};
 use super::log::RateLimitedLog;
-use crate::channel::{Channel, Message, Start, StoreAt};
+use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
 use crate::limits::Limits;
 use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
+use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
@@ -19,11 +20,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// Maximum time that a client waits for a worker to open its GPU; it gets an error after that.
-pub(super) const OPENING: Duration = Duration::from_secs(100);
 /// Time limit for a worker to end once its channel is closed;
 const ENDING: Duration = Duration::from_secs(2);
 /// and for one that has served a job, unless the daemon ends: destroying a context with much memory takes time on a
@@ -194,7 +193,7 @@ impl Worker {
                 self.end();
                 return Err(AssignError::OpeningTimeout(OPENING));
             }
-            phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
+            phase = wait_timeout(&self.changed, phase, left).0;
         }
     }
 
@@ -233,7 +232,7 @@ impl Worker {
             if left.is_zero() {
                 return false;
             }
-            phase = self.changed.wait_timeout(phase, left).unwrap_or_else(PoisonError::into_inner).0;
+            phase = wait_timeout(&self.changed, phase, left).0;
         }
         wanted(&phase)
     }

@@ -11,6 +11,7 @@ use crate::rdma::queue::Memory;
 use crate::rdma::stream::Stream;
 use crate::sync::lock;
 use crate::traffic;
+use cuda_api::lock::{wait_timeout_while, wait_while};
 use cuda_api::ops::id;
 use executor::staging::{AREAS, Mapped, Sizes};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +19,7 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 mod own;
@@ -192,8 +193,7 @@ impl Bulk {
                 return None;
             }
             let stands = |t: &mut Table| !t.is_shut && t.under_way(memory.stream) == before;
-            let waited = self.changed.wait_timeout_while(t, self.room_timeout, stands);
-            let (after, limit) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (after, limit) = wait_timeout_while(&self.changed, t, self.room_timeout, stands);
             t = after;
             if limit.timed_out() {
                 t.stuck.insert(memory.stream, before);
@@ -277,8 +277,7 @@ impl Bulk {
     }
 
     fn wait_while(&self, waits: impl Fn(&Table) -> bool) {
-        let waited = self.changed.wait_while(lock(&self.table), |t| waits(t));
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(wait_while(&self.changed, lock(&self.table), |t| waits(t)));
     }
 
     /// Makes the file for the regions. Returns its descriptor for the worker, once; `None` also if there can be none.

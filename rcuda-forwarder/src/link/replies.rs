@@ -2,9 +2,10 @@
 
 use crate::sync::lock;
 use cuda_api::code::Code;
+use cuda_api::lock::{wait, wait_timeout};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// The link to the worker is lost, and every call on it fails from now on.
@@ -114,7 +115,7 @@ impl Waiter {
         loop {
             match outcome.take() {
                 Some(found) => return found,
-                None => outcome = self.arrived.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => outcome = wait(&self.arrived, outcome),
             }
         }
     }
@@ -128,7 +129,7 @@ impl Waiter {
             if outcome.is_some() || left.is_zero() {
                 return outcome.take();
             }
-            outcome = self.arrived.wait_timeout(outcome, left).unwrap_or_else(PoisonError::into_inner).0;
+            outcome = wait_timeout(&self.arrived, outcome, left).0;
         }
     }
 }

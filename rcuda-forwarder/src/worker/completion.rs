@@ -9,9 +9,10 @@
 use crate::place::{Outcome, Place};
 use crate::sync::lock;
 use cuda_api::code::Code;
+use cuda_api::lock::wait;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long the thread spins after the last completion,
@@ -142,7 +143,7 @@ impl<T> Completion<T> {
             self.asleep.store(false, Ordering::SeqCst);
         }
         while self.asleep.load(Ordering::SeqCst) {
-            fresh = self.arrived.wait(fresh).unwrap_or_else(PoisonError::into_inner);
+            fresh = wait(&self.arrived, fresh);
         }
     }
 

@@ -8,10 +8,11 @@
 
 use crate::frame::Head;
 use crate::sync::lock;
+use cuda_api::lock::wait_while;
 use cuda_api::ops::id;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 /// The queued calls, and the one being applied.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl LateCalls {
     pub(super) fn run<E>(&self, mut apply: impl FnMut(Head, &[u8]) -> Result<(), E>) -> E {
         loop {
             let queue = lock(&self.queue);
-            let mut queue = self.arrived.wait_while(queue, |q| q.is_empty()).unwrap_or_else(PoisonError::into_inner);
+            let mut queue = wait_while(&self.arrived, queue, |q| q.is_empty());
             let Some((head, body)) = queue.pop_front() else { continue };
             drop(queue);
             if let Err(why) = apply(head, &body) {

@@ -9,6 +9,7 @@ use crate::mover::parked;
 use crate::place::{self, OpenError, Place};
 use crate::thread::{self, here};
 use crate::{children, control, gate, internal_error, moves};
+use cuda_api::address_map::DEVICES;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
 use cuda_api::pointer::OutPtr;
@@ -86,7 +87,7 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
     }
     let specs = place::choose((0u32..).zip(config.servers.iter().cloned()).collect(), &[], None);
     let mut devices = Vec::new();
-    for (index, spec) in (0u32..32).zip(&specs) {
+    for (index, spec) in (0..DEVICES).zip(&specs) {
         executor::steer::hold_ranges(index).map_err(|source| ConnectError::Addresses { index, source })?;
         let place = Place::open(spec, index, 0)?;
         tracing::debug!(target: "place", "device {index} is {} at {spec}", place.device().name);

@@ -1,6 +1,7 @@
 //! The environment variables that the recorder reads, each read once.
 
-use crate::place::{Spec, SpecError};
+use cuda_api::address_map::DEVICES;
+use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -22,7 +23,7 @@ pub(crate) struct Config {
     /// `MRCUDA_SERVERS`: a place for each virtual device. Without it the job starts in-process on the local GPU. `MRCUDA_VISIBLE` has the
     /// value of `CUDA_VISIBLE_DEVICES` at that time (`all` if it was unset): a later value, set by a launcher under the job, chooses
     /// among the places.
-    pub(crate) servers: Vec<Spec>,
+    pub(crate) servers: Vec<PlaceSpec>,
     /// `MRCUDA_ON_SIGNAL`: the target of a move by signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
@@ -57,14 +58,14 @@ pub(crate) enum ConfigError {
         /// The variable.
         name: &'static str,
         /// Why the place is invalid.
-        source: SpecError,
+        source: PlaceSpecError,
     },
     /// More places than a job can have.
-    #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = executor::steer::DEVICES)]
+    #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = DEVICES)]
     Places(usize),
     /// Nothing is executed at such a place.
     #[error("MRCUDA_SERVERS: nothing is executed at {0}: a job is parked there, but cannot start")]
-    Store(Spec),
+    Store(PlaceSpec),
     /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
@@ -82,11 +83,11 @@ fn read() -> Result<Config, ConfigError> {
     let servers = var("MRCUDA_SERVERS")
         .map(|list| list.split(',').map(|s| s.parse().map_err(place("MRCUDA_SERVERS"))).collect())
         .transpose()?
-        .unwrap_or_else(|| vec![Spec::Local(None)]);
-    if servers.len() > executor::steer::DEVICES as usize {
+        .unwrap_or_else(|| vec![PlaceSpec::Local(None)]);
+    if servers.len() > DEVICES as usize {
         return Err(ConfigError::Places(servers.len()));
     }
-    if let Some(store) = servers.iter().find(|place: &&Spec| place.is_store()) {
+    if let Some(store) = servers.iter().find(|place: &&PlaceSpec| place.is_store()) {
         return Err(ConfigError::Store(store.clone()));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -99,7 +100,7 @@ fn read() -> Result<Config, ConfigError> {
         Some(name) => signal_number(name).ok_or_else(|| ConfigError::Signal(name.to_owned()))?,
     };
     let on_signal = var("MRCUDA_ON_SIGNAL").unwrap_or_else(|| "local".into());
-    on_signal.split(',').try_for_each(|place| place.parse::<Spec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
+    on_signal.split(',').try_for_each(|place| place.parse::<PlaceSpec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MAX_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
@@ -126,7 +127,7 @@ fn read() -> Result<Config, ConfigError> {
 }
 
 /// The places that `CUDA_VISIBLE_DEVICES` selects by number: everything up to the first invalid or repeated entry, as natively.
-fn visible(places: Vec<Spec>, shown: Option<&str>) -> Vec<Spec> {
+fn visible(places: Vec<PlaceSpec>, shown: Option<&str>) -> Vec<PlaceSpec> {
     let Some(shown) = shown else { return places };
     let mut chosen: Vec<usize> = Vec::new();
     for word in shown.split(',') {

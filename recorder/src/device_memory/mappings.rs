@@ -1,16 +1,17 @@
 //! The program's own physical memory, reservations and mappings.
 
 use crate::job::Device;
-use crate::objects::allocations::{ARENA, GRANULE};
 use crate::objects::ranges::Ranges;
 use crate::objects::ticket::{Loan, Ticket};
+use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
+use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::memory::AllocationProp;
-use cuda_api::ops::{Chunk, VMM, VMM_END};
+use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{LazyLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What an owner offers of its memory.
 pub(crate) struct Lendable {
@@ -20,8 +21,7 @@ pub(crate) struct Lendable {
     pub(crate) bytes: u64,
 }
 
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
-pub(crate) const READ_WRITE: u32 = 3;
+pub(crate) use cuda_api::flags::ACCESS_READ_WRITE as READ_WRITE;
 
 /// In place of a handle: the memory belongs to another process.
 pub(crate) const FOREIGN: u64 = 0;
@@ -83,11 +83,11 @@ pub(crate) static STATE: LazyLock<RwLock<Vmm>> = LazyLock::new(|| {
 });
 
 pub(crate) fn read() -> RwLockReadGuard<'static, Vmm> {
-    STATE.read().unwrap_or_else(PoisonError::into_inner)
+    read_lock(&STATE)
 }
 
 pub(crate) fn write() -> RwLockWriteGuard<'static, Vmm> {
-    STATE.write().unwrap_or_else(PoisonError::into_inner)
+    write_lock(&STATE)
 }
 
 /// Returns whether an address is one that the program can reserve.

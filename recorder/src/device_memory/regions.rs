@@ -1,7 +1,7 @@
 //! What lies at a device address.
 
 use crate::job::{Device, Job};
-use crate::objects::allocations::{ARENA, OWN, PLACED, PLACED_END};
+use cuda_api::address_map::{ARENA, HEAP, HEAP_END, OWN, PLACED, PLACED_END};
 use cuda_api::code::{self, Code};
 
 /// The index of the device to which an address belongs, as far as the address shows it: own allocations, the driver's placements, and the
@@ -43,7 +43,7 @@ pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Vec<u64> {
 pub(crate) fn is_device(address: u64) -> bool {
     (OWN..PLACED_END).contains(&address)
         || crate::device_memory::mappings::is_reserved(address)
-        || (0x2_0000_0000..0x22_0000_0000).contains(&address)
+        || (HEAP..HEAP_END).contains(&address)
 }
 
 impl Device {

@@ -10,6 +10,7 @@ use crate::objects::allocations::{Allocation, Home};
 use crate::objects::chunks::Request;
 use crate::objects::memory_lock::Fence;
 use crate::objects::pool::{Found, NO_STREAM, Pool};
+use cuda_api::address_map::DEVICES;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
@@ -134,7 +135,7 @@ pub(crate) fn owner(cx: &CallContext, address: u64) -> Result<(&'static Device, 
 }
 
 /// Lower slots are for the devices' default pools.
-pub(crate) const FIRST_CREATED: u32 = 32;
+pub(crate) const FIRST_CREATED: u32 = DEVICES;
 
 pub(crate) static NEXT: AtomicU32 = AtomicU32::new(FIRST_CREATED);
 

@@ -1,15 +1,10 @@
-//! Variables of loaded code, by name and as memory that a program queries. Their addresses are known to the place.
+//! Variables of loaded code, as memory that a program queries. Their addresses are known to the place.
 
-use crate::base::encoding::encode;
 use crate::base::log::lock;
 use crate::device_memory::regions;
 use crate::enter::CallContext;
-use crate::host_memory::managed_variables;
 use crate::job::{Device, contexts};
-use crate::objects::allocations::{PLACED, PLACED_END};
-use cuda_api::calls::Call;
-use cuda_api::calls::module::{cuLibraryGetGlobal, cuModuleGetGlobal_v2};
-use cuda_api::code::{self, Code};
+use cuda_api::address_map::{PLACED, PLACED_END};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::{self, CodeFacts, Variable};
 use cuda_api::wire::Wire;
@@ -43,33 +38,6 @@ struct State {
 const FIRST_NUMBER: u64 = 1 << 49;
 
 static STATE: Mutex<State> = Mutex::new(State::new());
-
-/// Rows that query a variable by its name.
-pub(crate) const ANSWERED: [u16; 2] = [cuModuleGetGlobal_v2::Fn::ID, cuLibraryGetGlobal::Fn::ID];
-
-/// The answer to such a call, if the variable is managed, or the place has said where it is.
-pub(crate) fn answer(cx: &CallContext, call: u16, mut body: &[u8]) -> Option<Result<Vec<u8>, Code>> {
-    let find = |owner: u64, name: &[u8]| {
-        let said = || lock(&cx.device().ok()?.ledger).code.variable(owner, name);
-        managed_variables::find(cx, owner, name).or_else(said)
-    };
-    let (reply, is_asked) = if call == cuModuleGetGlobal_v2::Fn::ID {
-        let asked = cuModuleGetGlobal_v2::Sent::get(&mut body).ok()?;
-        let (at, bytes) = find(asked.hmod, &asked.name)?;
-        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
-        (encode(&cuModuleGetGlobal_v2::Reply { dptr, bytes, hmod: (), name: () }), asked.dptr || asked.bytes)
-    } else {
-        let asked = cuLibraryGetGlobal::Sent::get(&mut body).ok()?;
-        let (at, bytes) = find(asked.library, &asked.name)?;
-        let (dptr, bytes) = (asked.dptr.then_some(at), asked.bytes.then_some(bytes as usize));
-        (encode(&cuLibraryGetGlobal::Reply { dptr, bytes, library: (), name: () }), asked.dptr || asked.bytes)
-    };
-    if !is_asked {
-        return Some(Err(code::ERROR_INVALID_VALUE));
-    }
-    // A failed context returns its error.
-    Some(cx.device().and_then(Device::check).map(|()| reply))
-}
 
 fn context_of(cx: &CallContext, device: u32, owner: u64) -> Option<u64> {
     match kind(owner) {

@@ -49,7 +49,7 @@ fn run_parking(
     most_preemptions: usize,
     parked: fn(&Closed, &Counts),
 ) -> Result<usize, String> {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = cuda_api::lock::lock(&ONE_AT_A_TIME);
     let before = STATE.load(Ordering::SeqCst);
     let found = explore(most_preemptions, barrier, || {
         STATE.store(state, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::pinned::blocks::*;
 use crate::pinned::naming::may_name;
-use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END};
+use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END};
 use std::ops::Range;
 
 fn block(bytes: u64) -> Block {

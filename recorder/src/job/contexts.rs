@@ -3,6 +3,7 @@
 use crate::base::log::lock;
 use crate::job::{self, Device, Job};
 use crate::thread::{self, here};
+use cuda_api::address_map::DEVICES;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Cells, Kind, compose, kind, slot};
 use cuda_model::parts::Part;
@@ -10,11 +11,11 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-/// `CU_CTX_MAP_HOST`: every primary context reports it (measured).
-pub(crate) const MAP_HOST: u32 = 8;
+// Every primary context reports this flag (measured).
+pub(crate) use cuda_api::flags::CONTEXT_MAP_HOST as MAP_HOST;
 
 /// First slot of contexts that the program creates; lower slots are the primary contexts.
-pub(crate) const FIRST_CREATED: u32 = 32;
+pub(crate) const FIRST_CREATED: u32 = DEVICES;
 
 /// Maximum number of slots in handles.
 pub(crate) const SLOTS: u32 = 1 << 24;

@@ -1,5 +1,6 @@
 use super::*;
-use cuda_api::calls::module::cuModuleGetFunction;
+use cuda_api::calls::context::cuCtxSetCacheConfig;
+use cuda_api::calls::module::{cuFuncLoad, cuModuleGetFunction};
 use cuda_api::handle::compose;
 use cuda_api::ops::FunctionInfo;
 use executor::DeviceInfo;

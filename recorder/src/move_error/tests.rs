@@ -2,7 +2,7 @@ use super::*;
 
 /// One value of each variant.
 fn all() -> Vec<MoveError> {
-    let place = || "nowhere".parse::<crate::place::Spec>().unwrap_err();
+    let place = || "nowhere".parse::<rcuda_forwarder::PlaceSpec>().unwrap_err();
     let refused = || Refused::Other("no".to_owned());
     let io = || io::Error::other("no");
     let at = || Moment::Phase("delta".to_owned());

@@ -20,7 +20,7 @@ use crate::ledger::tail::Weight;
 use crate::move_error::{Failure, MoveError};
 use crate::moves::{Task, Track};
 use crate::objects::table::EVERY_DEVICE;
-use crate::place::{OpenError, Place, Spec, Waiting};
+use crate::place::{OpenError, Place, Waiting};
 use ::control::EventKind;
 use cuda_api::board::Constants;
 use cuda_api::code;
@@ -29,6 +29,7 @@ use cuda_api::wire::Wire;
 use faults::{Faults, Point};
 use journal::{JournalError, OwnedRecord, Record};
 use memsync::{Round, Verify};
+use rcuda_forwarder::PlaceSpec;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
@@ -87,7 +88,7 @@ impl Count {
 pub(super) struct DeviceMove<'a> {
     task: &'a Task,
     pub(super) device: &'static Device,
-    to: Spec,
+    to: PlaceSpec,
     pub(super) source: Place,
     pub(super) report: ::control::GpuMove,
     /// Why this process cannot be the requested target: a helper may be used instead.
@@ -115,7 +116,13 @@ pub(super) struct DeviceMove<'a> {
 }
 
 impl<'a> DeviceMove<'a> {
-    pub(super) fn new(device: &'static Device, source: Place, to: Spec, task: &'a Task, shape: Option<Shape>) -> DeviceMove<'a> {
+    pub(super) fn new(
+        device: &'static Device,
+        source: Place,
+        to: PlaceSpec,
+        task: &'a Task,
+        shape: Option<Shape>,
+    ) -> DeviceMove<'a> {
         let report = ::control::GpuMove {
             gpu: device.index,
             from: source.spec().to_string(),
@@ -148,7 +155,7 @@ impl<'a> DeviceMove<'a> {
     pub(super) fn again(mut self, helper: bool) -> DeviceMove<'a> {
         let (device, task, source, shape) = (self.device, self.task, self.source.clone(), self.shape.take());
         let (to, instead) = match self.unfit.take().filter(|_| helper) {
-            Some(why) => (Spec::Helper(self.to.local_number()), Some(format!("{}: {why}", self.to))),
+            Some(why) => (PlaceSpec::Helper(self.to.local_number()), Some(format!("{}: {why}", self.to))),
             None => (self.to.clone(), None),
         };
         let (owns_source, beside) = (std::mem::take(&mut self.owns_source), self.beside);
@@ -171,7 +178,7 @@ impl<'a> DeviceMove<'a> {
 
     /// Notes an error that makes this process unfit as the target.
     fn blame<T>(&mut self, r: Result<T, MoveError>) -> Result<T, MoveError> {
-        if let (Err(why), Spec::Local(_)) = (&r, &self.to) {
+        if let (Err(why), PlaceSpec::Local(_)) = (&r, &self.to) {
             self.unfit = Some(why.to_string());
         }
         r
@@ -241,7 +248,7 @@ impl<'a> DeviceMove<'a> {
             let most = most_parked(device_move.device);
             let open = move || Place::open(&to, index, most).map_err(MoveError::from);
             // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
-            let opened = if let Spec::Local(_) = device_move.to { open() } else { device_move.task.apart(open) };
+            let opened = if let PlaceSpec::Local(_) = device_move.to { open() } else { device_move.task.apart(open) };
             let target = device_move.blame(opened)?;
             device_move.report.transport = target.transport().to_owned();
             let theirs = target.clone();
@@ -541,7 +548,7 @@ pub(super) struct Looked {
 }
 
 /// What other devices need in the store to which this one moves: room is checked before anything is copied.
-pub(super) fn beside(job: &Job, all: &[(&'static Device, Spec)], number: usize) -> u64 {
+pub(super) fn beside(job: &Job, all: &[(&'static Device, PlaceSpec)], number: usize) -> u64 {
     let to = &all[number].1;
     let others = all.iter().enumerate().filter(|(other, (_, there))| to.is_store() && *other != number && there == to);
     others.map(|(_, (device, _))| registry::needed_bytes(job, device)).fold(0, u64::saturating_add)
@@ -557,7 +564,7 @@ pub(super) struct Room {
 
 /// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Spec, beside: u64, task: &Task) -> Looked {
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> Looked {
     let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     match stand_in(to, device) {
@@ -597,12 +604,12 @@ fn most_parked(device: &Device) -> u64 {
 
 /// Opens what a plan compares with the job. For this process, where opening the driver cannot be undone, that is a helper with the same GPU;
 /// `None` if this installation has no helpers.
-fn stand_in(to: &Spec, device: &Device) -> Result<Option<Place>, OpenError> {
-    let Spec::Local(gpu) = to else { return Place::open(to, device.index, most_parked(device)).map(Some) };
+fn stand_in(to: &PlaceSpec, device: &Device) -> Result<Option<Place>, OpenError> {
+    let PlaceSpec::Local(gpu) = to else { return Place::open(to, device.index, most_parked(device)).map(Some) };
     if crate::base::config::get()?.driver.is_none() {
         return Err(OpenError::NoDriver);
     }
-    match Place::open(&Spec::Helper(*gpu), device.index, 0) {
+    match Place::open(&PlaceSpec::Helper(*gpu), device.index, 0) {
         Err(OpenError::OwnFile(_) | OpenError::NoHelper(_)) => Ok(None),
         opened => opened.map(Some),
     }
@@ -623,7 +630,7 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
 }
 
 /// Returns whether a device is in this process already, where no second place of this kind exists, or parked at this place.
-pub(super) fn is_there(source: &Place, to: &Spec) -> bool {
+pub(super) fn is_there(source: &Place, to: &PlaceSpec) -> bool {
     (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec() == *to
 }
 

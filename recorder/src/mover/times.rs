@@ -9,6 +9,7 @@ use crate::job::{Device, Job};
 use crate::move_error::MoveError;
 use crate::place::Place;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::EVENT_DISABLE_TIMING;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,6 @@ pub(super) fn record_reference(job: &Job, place: &Place) -> Result<f64, MoveErro
 
 /// Queries from the idle source when each event occurred, since the next place cannot know.
 pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Result<(), MoveError> {
-    const DISABLE_TIMING: u32 = 2;
     let epoch = device.epoch.load(Ordering::Relaxed);
     let timed: Vec<_> = job
         .tables
@@ -38,7 +38,7 @@ pub(super) fn keep_event_times(job: &Job, device: &Device, source: &Place) -> Re
         .all(device.index)
         .into_iter()
         .filter(|(_, e)| {
-            e.data.epoch.load(Ordering::Relaxed) == epoch && e.data.flags.load(Ordering::Relaxed) & DISABLE_TIMING == 0
+            e.data.epoch.load(Ordering::Relaxed) == epoch && e.data.flags.load(Ordering::Relaxed) & EVENT_DISABLE_TIMING == 0
         })
         .collect();
     if timed.is_empty() {

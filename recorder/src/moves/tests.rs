@@ -6,7 +6,7 @@ fn wanted(to: &str) -> Migrate {
 }
 
 fn task(id: &str, wanted: Migrate) -> Arc<Task> {
-    Arc::new(Task { id: id.into(), wanted, devices: vec![0], to: vec![Spec::Local(None)], ..Task::of_a_plan(false) })
+    Arc::new(Task { id: id.into(), wanted, devices: vec![0], to: vec![PlaceSpec::Local(None)], ..Task::of_a_plan(false) })
 }
 
 #[test]
@@ -40,14 +40,14 @@ fn state(id: &str) -> MoveState {
 
 #[test]
 fn one_place_is_for_all_gpus() {
-    assert_eq!(targets("local", 3).unwrap(), vec![Spec::Local(None); 3]);
+    assert_eq!(targets("local", 3).unwrap(), vec![PlaceSpec::Local(None); 3]);
     assert_eq!(targets("a:1/0", 1).unwrap().len(), 1);
 }
 
 #[test]
 fn a_list_has_a_place_for_each_gpu() {
     let all = targets("local,helper:2", 2).unwrap();
-    assert_eq!(all, [Spec::Local(None), Spec::Helper(Some(2))]);
+    assert_eq!(all, [PlaceSpec::Local(None), PlaceSpec::Helper(Some(2))]);
 }
 
 #[test]

@@ -1,34 +1,18 @@
 //! The allocations of one device, its arena, and its pools: tables without I/O. [`super::chunks`] and [`super::stream_frees`] change them.
 
 use crate::objects::pool::Pool;
+pub(crate) use crate::objects::pool::STEP;
 use crate::objects::ranges::Ranges;
 use crate::thread::here;
+pub(crate) use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// First address of the recorder's allocations on device 0; each device has an arena of [`ARENA`] bytes (docs/memory.md, "Addresses").
-pub(crate) const OWN: u64 = 0x2000_0000_0000;
-
-/// First address of the driver's own placements.
-pub(crate) const PLACED: u64 = 0x3000_0000_0000;
-
-/// Size of an arena in bytes.
-pub(crate) const ARENA: u64 = 512 << 30;
-
-/// End of the placements of the drivers of all devices.
-pub(crate) const PLACED_END: u64 = PLACED + 32 * ARENA;
-
-/// Granularity of physical memory.
-pub(crate) const GRANULE: u64 = 2 << 20;
-
 /// Allocations from this size on have their own chunks.
 pub(crate) const LARGE: u64 = 1 << 20;
-
-/// Alignment of small allocations.
-pub(crate) const STEP: u64 = 512;
 
 /// Each device numbers its allocations from a multiple of this power of two on, so that a number is that of one piece of memory in the
 /// job. Below the first one are the numbers of host memory, above the last one those of mappings and variables.

@@ -4,8 +4,9 @@
 //!
 //! A chunk that is being mapped or unmapped is in no table: nobody gets its addresses until the result is reported.
 
-use crate::objects::allocations::{ARENA, Allocation, GRANULE, Home, LARGE, Memory, OWN, STEP};
+use crate::objects::allocations::{Allocation, Home, LARGE, Memory, STEP};
 use crate::objects::pool::{self, Found, Pool};
+use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Chunk;
 

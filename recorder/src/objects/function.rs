@@ -5,6 +5,7 @@ use crate::base::answers::Answers;
 use crate::base::log::lock;
 use crate::base::sync::AtomicPtr;
 use crate::objects::table::Known;
+use cuda_api::address_map::DEVICES;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::FunctionInfo;
 use cuda_api::wire::Wire;
@@ -13,9 +14,6 @@ use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
-
-/// Maximum number of devices of a job.
-const DEVICES: usize = 32;
 
 /// Properties of a function that a place has returned.
 #[derive(Debug)]
@@ -53,7 +51,7 @@ pub(crate) struct FunctionData {
     /// The answer of the first device, if it is still valid,
     first: AtomicPtr<Told>,
     /// and those of the others, which a job with one device never has.
-    others: OnceLock<Box<[AtomicPtr<Told>; DEVICES - 1]>>,
+    others: OnceLock<Box<[AtomicPtr<Told>; DEVICES as usize - 1]>>,
     /// Cached answers of its place.
     pub(crate) answers: Answers,
     /// Module or library to which it belongs.
@@ -104,7 +102,7 @@ impl FunctionData {
 
 impl Known for FunctionData {
     fn forget(&self) {
-        (0..DEVICES as u32).for_each(|d| self.forget_on(d));
+        (0..DEVICES).for_each(|d| self.forget_on(d));
         self.answers.forget();
         self.parent.store(0, Ordering::Relaxed);
     }
@@ -120,7 +118,7 @@ mod tests {
     /// These tests share the stored answers of all functions, and a lock that another test holds looks like a deadlock to a model.
     fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
-        ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        cuda_api::lock::lock(&ONE)
     }
 
     fn answer(shared: u32) -> Vec<u8> {

@@ -6,7 +6,8 @@
 //! again before.
 
 use crate::objects::ranges::Ranges;
-use cuda_api::ops::{Chunk, IMPORTS, IMPORTS_END};
+use cuda_api::address_map::{IMPORTS, IMPORTS_END};
+use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A chunk of another device.

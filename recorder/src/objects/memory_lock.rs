@@ -4,9 +4,10 @@
 use crate::objects::allocations::Memory;
 use crate::place::Waiting;
 use crate::thread::{Used, here};
+use cuda_api::lock::{read_lock, write_lock};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A synchronisation that no thread waits for.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl MemoryLock {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Memory> {
-        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.memory)
     }
 
     /// As [`MemoryLock::read`], for readers that do not wait.
@@ -44,7 +45,7 @@ impl MemoryLock {
     }
 
     pub(crate) fn write(&self) -> MemoryMut<'_> {
-        MemoryMut { memory: self.memory.write().unwrap_or_else(PoisonError::into_inner), of: self }
+        MemoryMut { memory: write_lock(&self.memory), of: self }
     }
 
     /// As [`Memory::is_settled`]. A thread that synchronises sees the frees of which it knows.
@@ -100,7 +101,8 @@ impl Drop for MemoryMut<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::allocations::{Home, OWN};
+    use crate::objects::allocations::Home;
+    use cuda_api::address_map::OWN;
 
     #[test]
     fn a_freed_allocation_is_not_used_again() {

@@ -5,6 +5,7 @@ use crate::job::Device;
 use crate::objects::events::EventData;
 use cuda_api::arg::LEGACY;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::STREAM_NON_BLOCKING;
 use cuda_api::handle::Kind;
 use cuda_api::work::Work;
 use cuda_model::graph::Stream;
@@ -17,10 +18,8 @@ pub(crate) fn number(device: &Device) -> u64 {
 
 /// A resolved stream of a device in the capture model's form.
 pub(crate) fn seen(cx: &CallContext, stream: u64, device: &Device) -> Result<Stream, Code> {
-    /// `CU_STREAM_NON_BLOCKING`
-    const NON_BLOCKING: u32 = 1;
     let legacy = stream == LEGACY;
-    let blocking = legacy || cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0;
+    let blocking = legacy || cx.job.tables.streams.get(stream)?.data.flags.load(Ordering::Relaxed) & STREAM_NON_BLOCKING == 0;
     Ok(Stream { key: stream, context: number(device), legacy, blocking })
 }
 

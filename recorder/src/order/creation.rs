@@ -6,13 +6,10 @@ use crate::order::follow;
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuStreamCreate, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
+pub(crate) use cuda_api::flags::EVENT_DISABLE_TIMING as DISABLE_TIMING;
+use cuda_api::flags::{EVENT_BLOCKING_SYNC, EVENT_INTERPROCESS, STREAM_NON_BLOCKING};
 use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
-
-/// `CU_EVENT_DISABLE_TIMING`
-pub(crate) const DISABLE_TIMING: u32 = 2;
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: u32 = 1;
 
 /// The parameters of a creation.
 #[derive(Clone, Copy)]
@@ -25,10 +22,8 @@ pub(crate) struct Creation {
 /// The parameters of a creation, if it creates a stream or an event and the driver would not refuse it: validated locally, which avoids a
 /// round trip.
 pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
-    const STREAM_FLAGS: u32 = NON_BLOCKING;
-    /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`
-    const EVENT_FLAGS: u32 = 7;
-    const INTERPROCESS: u32 = 4;
+    const STREAM_FLAGS: u32 = STREAM_NON_BLOCKING;
+    const EVENT_FLAGS: u32 = EVENT_BLOCKING_SYNC | DISABLE_TIMING | EVENT_INTERPROCESS;
     let body = &mut body;
     let (asked, allowed) = match id {
         cuStreamCreate::Fn::ID => {
@@ -46,7 +41,7 @@ pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Cod
         _ => return Ok(None),
     };
     // An event shared between processes cannot have times (CUDA driver API reference).
-    let untimed = asked.flags & INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
+    let untimed = asked.flags & EVENT_INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
     if asked.flags & !allowed == 0 && untimed { Ok(Some(asked)) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
@@ -55,7 +50,7 @@ pub(crate) fn note_creation(cx: &CallContext, device: &'static Device, made: Cre
     if let Ok(s) = cx.job.tables.streams.get(made.handle) {
         s.data.flags.store(made.flags, Ordering::Relaxed);
         s.data.priority.store(made.priority as u32, Ordering::Relaxed);
-        if made.flags & NON_BLOCKING != 0 {
+        if made.flags & STREAM_NON_BLOCKING != 0 {
             device.note_independent_stream();
         }
         follow::new_in(cx, device, s.context(), made.handle)?;

@@ -3,14 +3,13 @@
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::objects::instances::LastLaunch;
-use cuda_api::sys;
+use cuda_api::flags::STREAM_NON_BLOCKING;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Returns whether a stream's work implicitly follows that of others. A destroyed stream counts as one of these.
 pub(crate) fn follows_default(cx: &CallContext, stream: u64) -> bool {
-    const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-    cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & NON_BLOCKING == 0)
+    cx.job.tables.streams.get(stream).map_or(true, |s| s.data.flags.load(Ordering::Relaxed) & STREAM_NON_BLOCKING == 0)
 }
 
 /// Bits of a position in a place's order, where it is stored together with the place's epoch.

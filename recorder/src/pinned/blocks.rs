@@ -2,8 +2,9 @@
 
 use crate::base::log::lock;
 use crate::pinned::slabs::{self, Slabs};
+use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END};
 use cuda_api::code::{self, Code};
-use cuda_api::ops::{HOST as ARENA, HOST_END as ARENA_END, Slab};
+use cuda_api::ops::Slab;
 use faults::Faults;
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -1,7 +1,7 @@
 //! Why a place cannot be opened.
 
-use super::spec::Spec;
 use crate::base::config::ConfigError;
+use rcuda_forwarder::PlaceSpec;
 use rcuda_forwarder::{LinkError, TokenError};
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub(crate) enum OpenError {
     #[error("{spec} cannot be used: {source}")]
     Local {
         /// The place.
-        spec: Spec,
+        spec: PlaceSpec,
         /// The cause.
         source: executor::OpenError,
     },
@@ -26,7 +26,7 @@ pub(crate) enum OpenError {
     #[error("{spec} cannot be used: {source}")]
     Helper {
         /// The place.
-        spec: Spec,
+        spec: PlaceSpec,
         /// The cause.
         source: LinkError,
     },
@@ -43,7 +43,7 @@ pub(crate) enum OpenError {
     #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
     NoToken {
         /// The place.
-        spec: Spec,
+        spec: PlaceSpec,
         /// The expected path of the token.
         file: PathBuf,
     },

@@ -8,9 +8,10 @@ use super::physical::{Mapping, Reservation};
 use super::pool::{Pool, UNIT};
 use super::retire::Retired;
 use crate::ptx::Ranges;
+use cuda_api::lock::{read_lock, write_lock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Kind of an allocation.
 pub(crate) enum Kind {
@@ -99,12 +100,12 @@ static MEMORY: LazyLock<RwLock<Memory>> = LazyLock::new(RwLock::default);
 
 /// The table, for reading.
 pub(crate) fn read() -> RwLockReadGuard<'static, Memory> {
-    MEMORY.read().unwrap_or_else(PoisonError::into_inner)
+    read_lock(&MEMORY)
 }
 
 /// The table, for writing.
 pub(crate) fn write() -> RwLockWriteGuard<'static, Memory> {
-    MEMORY.write().unwrap_or_else(PoisonError::into_inner)
+    write_lock(&MEMORY)
 }
 
 impl Memory {

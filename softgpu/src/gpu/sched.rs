@@ -14,9 +14,10 @@ use super::lock;
 use super::mark::Mark;
 use crate::config;
 use crate::result::Res;
+use cuda_api::lock::{self, wait_timeout};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Kernels that one device runs at the same time.
@@ -221,7 +222,7 @@ fn worker() {
                     scheduler.watch.notify_one();
                 }
                 state.idle += 1;
-                let (guard, timeout) = scheduler.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                let (guard, timeout) = wait_timeout(&scheduler.work, state, IDLE);
                 state = guard;
                 state.idle -= 1;
                 state.called = false;
@@ -234,7 +235,7 @@ fn worker() {
             }
             Err(again) => {
                 state.watched = true;
-                let (guard, timeout) = scheduler.watch.wait_timeout(state, again).unwrap_or_else(PoisonError::into_inner);
+                let (guard, timeout) = wait_timeout(&scheduler.watch, state, again);
                 state = guard;
                 state.watched = false;
                 if timeout.timed_out() && again == IDLE && state.queues.is_empty() {
@@ -314,7 +315,7 @@ pub(crate) fn wait(marks: &[Arc<Mark>]) {
     let scheduler = scheduler();
     let mut state = lock(&scheduler.state);
     while !marks.iter().all(|mark| mark.done()) {
-        state = scheduler.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = lock::wait(&scheduler.ended, state);
     }
 }
 

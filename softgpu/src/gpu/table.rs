@@ -1,7 +1,8 @@
 //! Handles: numbers that identify objects and are never reused, so that a destroyed handle stays invalid.
 
+use cuda_api::lock::{read_lock, write_lock};
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// Distance between handles: they look like aligned pointers, and small integers are never valid.
 const STEP: usize = 0x40;
@@ -24,7 +25,7 @@ impl<T> Table<T> {
 
     /// Creates an object that knows its handle.
     pub fn insert_with(&self, make: impl FnOnce(usize) -> T) -> Arc<T> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = write_lock(&self.inner);
         inner.next += STEP;
         let handle = inner.next;
         let object = Arc::new(make(handle));
@@ -34,29 +35,29 @@ impl<T> Table<T> {
 
     /// The object of a handle, if it exists.
     pub fn get(&self, handle: usize) -> Option<Arc<T>> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).map.get(&handle).cloned()
+        read_lock(&self.inner).map.get(&handle).cloned()
     }
 
     /// Whether the object no longer exists.
     pub fn is_past(&self, handle: usize) -> bool {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = read_lock(&self.inner);
         // Handles of the kind differ in the lower bits only.
         handle <= inner.next && handle >> 36 == inner.next >> 36 && !inner.map.contains_key(&handle)
     }
 
     /// Removes a handle.
     pub fn remove(&self, handle: usize) -> Option<Arc<T>> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).map.remove(&handle)
+        write_lock(&self.inner).map.remove(&handle)
     }
 
     /// Calls `f` for every object.
     pub fn each(&self, mut f: impl FnMut(&T)) {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).map.values().for_each(|object| f(object));
+        read_lock(&self.inner).map.values().for_each(|object| f(object));
     }
 
     /// Removes every object for which `gone` is true.
     pub fn remove_if(&self, gone: impl Fn(&T) -> bool) {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).map.retain(|_, object| !gone(object));
+        write_lock(&self.inner).map.retain(|_, object| !gone(object));
     }
 }
 

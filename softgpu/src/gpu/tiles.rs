@@ -9,8 +9,9 @@ use super::physical::Physical;
 use crate::ptx::{Spot, Tiled};
 use crate::result::Res;
 use cuda_api::array::{CUBEMAP, DEFERRED, LAYERED, Layout, OF_LEVEL, OF_TAIL, ONE_TAIL, SPARSE, SURFACE, Shape, Tiles};
+use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::sys::CUresult;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// Bytes of a tile.
@@ -109,7 +110,7 @@ impl Tiling {
 
     /// Changes the memory of a tile.
     pub fn set(&self, tile: u64, backing: Backing) {
-        self.tiles.write().unwrap_or_else(PoisonError::into_inner)[tile as usize] = backing;
+        write_lock(&self.tiles)[tile as usize] = backing;
     }
 
     /// The tiles of a request, in the order of their memory.
@@ -140,7 +141,7 @@ pub(crate) struct LevelTiles {
 impl Tiled for LevelTiles {
     fn at(&self, x: u64, y: u64, z: u64) -> (Spot, u64) {
         let (tile, skip, run) = self.tiling.find(self.level, x, y, z);
-        let tiles = self.tiling.tiles.read().unwrap_or_else(PoisonError::into_inner);
+        let tiles = read_lock(&self.tiling.tiles);
         let spot = match &tiles[tile as usize] {
             Some((_, at)) => Spot::At(at + skip),
             None if self.tiling.strict => Spot::Missing,

@@ -4,6 +4,7 @@
 //! Then the thread takes more, twice as many each round, and runs them in turn, so that grids that synchronize as a
 //! whole progress.
 
+use cuda_api::lock::{into_inner, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -182,7 +183,7 @@ impl<'a> Grid<'a> {
 
     fn fail(&self, fault: Fault) {
         self.stop.store(true, Ordering::Relaxed);
-        let mut first = self.fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut first = lock(&self.fault);
         first.get_or_insert(fault);
     }
 
@@ -279,7 +280,7 @@ pub fn run(launch: &Launch<'_>, env: &Env) -> Result<RunStats, Fault> {
         }
         grid.work();
     });
-    match grid.fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+    match into_inner(grid.fault) {
         Some(fault) => Err(fault),
         None => Ok(RunStats { thread_instructions: grid.executed.into_inner(), warp_instructions: grid.issued.into_inner() }),
     }

@@ -7,7 +7,8 @@
 
 use super::machine::{Cta, Flow, Frame, Function, Group, SharedSymbols, State, Warp};
 use super::operand::{LANES, NONE, Row};
-use std::sync::{Mutex, PoisonError};
+use cuda_api::lock::lock;
+use std::sync::Mutex;
 
 /// Why a slice ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,12 +39,12 @@ const SPARE_BYTES: usize = 256 << 10;
 
 impl Files {
     fn take() -> Files {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        lock(&SPARE).pop().unwrap_or_default()
     }
 
     fn give_back(self) {
         let bytes = size_of::<Row<u32>>() * self.r32.capacity() + size_of::<Row<u64>>() * self.r64.capacity();
-        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&SPARE);
         if spare.len() < SPARES && bytes + self.local.capacity() <= SPARE_BYTES {
             spare.push(self);
         }

@@ -2,9 +2,10 @@
 
 use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
-use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal, UPLOAD};
+use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal};
 use crate::graph::model::Owner;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::graph::{AnyParams, KernelArgs};
 use cuda_api::pointer::{InOutPtr, OutPtr, Plain};
 use cuda_api::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode};
@@ -79,7 +80,7 @@ pub fn cuGraphInstantiate_v2<H: Host>(
 /// Creates an instance.
 pub fn cuGraphInstantiateWithFlags<H: Host>(h: &mut H, graph: u64, flags: c_ulonglong) -> Result<u64, Code> {
     // Uploading needs a stream, which only the next form has.
-    if flags & UPLOAD != 0 {
+    if flags & INSTANTIATE_UPLOAD != 0 {
         return Err(INVALID);
     }
     instantiate(h, graph, flags).map_err(|why| why.code)
@@ -108,7 +109,7 @@ pub fn cuGraphInstantiateWithParams<H: Host>(
 ) -> Done {
     let p = params.cast::<Params>().read()?;
     let (outcome, answer) = match instantiate_to(h, to, graph as u64, p.flags) {
-        Ok(instance) if p.flags & UPLOAD != 0 => (h.upload(instance, p.stream), Params { node: 0, result: 0, ..p }),
+        Ok(instance) if p.flags & INSTANTIATE_UPLOAD != 0 => (h.upload(instance, p.stream), Params { node: 0, result: 0, ..p }),
         Ok(_) => (Ok(()), Params { node: 0, result: 0, ..p }),
         Err(why) => (Err(why.code), Params { node: why.node, result: why.result, ..p }),
     };

@@ -2,6 +2,7 @@
 
 use super::{Host, INVALID, any_work, attributes_of, checked, kernel, set_work, work_of};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::LAST_LAUNCH_ATTRIBUTE;
 use cuda_api::graph::{self, AnyParams, AttributeValue, KernelArgs, RawKernel, RawMemOps};
 use cuda_api::work::{ATTRIBUTE_BYTES, Attribute, Copy3, Fill, HostCall, Kernel, STREAM_ATTRIBUTE_BYTES, Work, attribute_id};
 
@@ -113,15 +114,13 @@ pub fn cuGraphKernelNodeGetAttribute<H: Host>(h: &mut H, node: u64, attribute: u
     let mut value = [0u8; STREAM_ATTRIBUTE_BYTES];
     match known {
         Some(a) => value.copy_from_slice(&a[8..]),
-        None if attribute == 0 || attribute > LAST_ATTRIBUTE => return Err(INVALID),
+        None if attribute == 0 || attribute > LAST_LAUNCH_ATTRIBUTE => return Err(INVALID),
         // An attribute that was never set is zero.
         None => {}
     }
     Ok(value)
 }
 
-/// The last attribute of CUDA 13.0's header: `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`.
-const LAST_ATTRIBUTE: u32 = 16;
 /// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`
 const DEVICE_UPDATABLE: u32 = 13;
 
@@ -130,7 +129,7 @@ pub fn cuGraphKernelNodeSetAttribute<H: Host>(h: &mut H, node: u64, attribute: u
     match attribute {
         DEVICE_UPDATABLE => return Err(code::ERROR_NOT_SUPPORTED),
         0 => return Err(INVALID),
-        n if n > LAST_ATTRIBUTE => return Err(INVALID),
+        n if n > LAST_LAUNCH_ATTRIBUTE => return Err(INVALID),
         _ => {}
     }
     let mut k = kernel_of(h, node)?;

@@ -4,17 +4,19 @@ use super::{BAD, Copy3, CopyEnd, DEVICE, Fill, HOST, Kind, MemoryPart, Resource,
 use crate::executor::Executor;
 use crate::executor::state::mappings::Arenas;
 use crate::gpu::Gpu;
-use crate::{Applied, Options, batch, steer};
+use crate::{Applied, Options, batch};
+use cuda_api::address_map::{self, HOST_END, VMM, VMM_END};
 use cuda_api::arg::LEGACY;
 use cuda_api::array::{ArrayMake, CopyBox, CopyBoxLate, ObjectMake, Sampling, Shape, WINDOWS};
 use cuda_api::calls::{self, Call, array, module, stream};
 use cuda_api::class::How;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::compose;
+use cuda_api::lock::lock;
 use cuda_api::ops::{
-    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HOST_END,
-    HostPin, ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute,
-    TENSOR_MAP_BYTES, TensorMapIm2col, TensorMapTiled, VMM, VMM_END, id, name,
+    ATTRIBUTE_BYTES, Alias, BulkCopy, Chunk, CopyDevice, CopyIn, CopyInLate, CopyOut, GraphChange, GraphMake, HOLD, HostPin,
+    ImageLoad, ImagePut, Launch, Link, Memory, Op, PeerMap, STREAM_ATTRIBUTE_BYTES, Slab, StreamAttribute, TENSOR_MAP_BYTES,
+    TensorMapIm2col, TensorMapTiled, id, name,
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
@@ -22,7 +24,7 @@ use cuda_api::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode
 use cuda_image::Image;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 mod stand_in;
 
@@ -75,9 +77,9 @@ pub(in crate::executor) struct Job {
 impl Job {
     pub(in crate::executor) fn open() -> Job {
         static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = lock(&TURN);
         let exec = Executor::open(&Options { driver: driver(), gpu: 0, virtual_device: DEVICE_NUMBER }).expect("open");
-        let memory = steer::own_base(DEVICE_NUMBER);
+        let memory = address_map::own_base(DEVICE_NUMBER);
         let bytes: Vec<u8> = CODE.bytes().collect();
         let image = Image::from_bytes(cuda_image::Kind::Ptx, bytes.into()).expect("image");
         let (hash, kind) = (image.hash(), image.kind.code());
@@ -155,12 +157,12 @@ type Hostile = (Vec<u8>, bool);
 fn ends(at: u64) -> impl Iterator<Item = CopyEnd> {
     (0..6).chain([77, u32::MAX]).flat_map(move |memory| {
         let e = CopyEnd { memory, pitch: BYTES, height: 1, ..CopyEnd::default() };
-        let far = at.wrapping_sub(steer::own_base(DEVICE_NUMBER));
+        let far = at.wrapping_sub(address_map::own_base(DEVICE_NUMBER));
         // The last: an address of the job with an offset that leads outside.
         [
             CopyEnd { host: at, device: at, array: at, ..e },
             CopyEnd { device: at, ..e },
-            CopyEnd { device: steer::own_base(DEVICE_NUMBER), x: far, pitch: u64::MAX, ..e },
+            CopyEnd { device: address_map::own_base(DEVICE_NUMBER), x: far, pitch: u64::MAX, ..e },
         ]
     })
 }
@@ -398,7 +400,7 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
         id::HOST_PIN => {
             let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart, slab: Slab::default() }, &[]);
             // Mirrored memory may be allocated in the range of pinned memory.
-            let apart = Some(pin(true)).filter(|_| !(cuda_api::ops::HOST..HOST_END).contains(&at));
+            let apart = Some(pin(true)).filter(|_| !(address_map::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())
         }
         id::BATCH => {
@@ -443,7 +445,7 @@ impl Outside {
         let canaries = vec![heap.as_ptr(), stack.as_ptr(), lane.bytes().as_ptr(), ring.cast()];
         let canaries: Vec<u64> = canaries.into_iter().map(middle).collect();
         let names = ["heap", "stack", "a lane's buffer", "a shared ring"];
-        let own = steer::own_base(DEVICE_NUMBER);
+        let own = address_map::own_base(DEVICE_NUMBER);
         let numbers = [
             ("the program", program),
             ("code", libc::getpid as *const () as u64),
@@ -451,11 +453,11 @@ impl Outside {
             ("its scratch for this device", 0x4800_0000_0000 + u64::from(DEVICE_NUMBER) * (64 << 30) + 4096),
             ("memory of a source", 0x4a00_0000_0000),
             ("memory of other GPUs", 0x4a80_0000_0000),
-            ("another device's memory", steer::own_base(DEVICE_NUMBER + 1) + 4096),
-            ("another device's variables", steer::placed_base(DEVICE_NUMBER - 1) + 4096),
+            ("another device's memory", address_map::own_base(DEVICE_NUMBER + 1) + 4096),
+            ("another device's variables", address_map::placed_base(DEVICE_NUMBER - 1) + 4096),
             ("the byte before it", own - 8),
             ("reservations without memory", VMM + (5 << 30)),
-            ("pinned memory that is none", cuda_api::ops::HOST + (1 << 40)),
+            ("pinned memory that is none", address_map::HOST + (1 << 40)),
             ("the last of it", HOST_END - 8),
             ("the first page", 8),
             ("the system's half", 0xffff_8000_0000_0000),
@@ -583,7 +585,8 @@ fn no_driver_sees_memory_that_is_not_the_jobs() {
 fn rows_have_no_addresses() {
     // A kind of argument that is not listed here may be a pointer. `Val` accepts no 64-bit numbers, so a device pointer does not
     // compile as one.
-    const WITHOUT: [&str; 10] = ["Val", "Enum", "Out", "OutEnum", "New", "Use", "End", "StreamArg", "Str", "DeviceArg"];
+    const WITHOUT: [&str; 11] =
+        ["Val", "Enum", "KeyEnum", "Out", "OutEnum", "New", "Use", "End", "StreamArg", "Str", "DeviceArg"];
     let carried = |row: &&calls::Row| matches!(row.how, How::Send | How::Wait);
     let mut count = 0;
     for row in calls::rows().filter(carried) {
@@ -617,7 +620,7 @@ fn spans_and_reaches_do_not_overflow() {
 #[test]
 fn arenas_are_whole_ranges() {
     let a = Arenas::default();
-    let (first, size) = (0x2000_0000_0000, steer::ARENA);
+    let (first, size) = (0x2000_0000_0000, address_map::ARENA);
     a.add(first);
     a.add(first + size);
     a.add(1 << 60);

@@ -10,7 +10,7 @@ fn a_move_whose_kernels_do_not_start_holds_up_no_copy_of_the_job() {
     let gpu = &job.exec.gpu;
     let word = gpu.pin(PAGE).expect("a word");
     write(word, 0);
-    let part = MemoryPart { operation: WAIT, address: word as u64, value: GO.into(), flags: 0 };
+    let part = MemoryPart { operation: MEM_OP_WAIT_32, address: word as u64, value: GO.into(), flags: 0 };
     // What the connections of a move use, and more.
     for number in 0..64 {
         let stream = job.exec.life().lane(number);

@@ -4,15 +4,15 @@ use super::buffers::Pinned;
 use super::pinned::PinnedMemory;
 use crate::gpu::graphs::NodeParams;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{MEM_OP_WAIT_32, MEM_OP_WRITE_32};
 use cuda_api::lock::lock;
 use cuda_api::work::{Copy3, CopyEnd, HOST};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// `CU_STREAM_MEM_OP_WAIT_VALUE_32` and `CU_STREAM_MEM_OP_WRITE_VALUE_32`. A plain wait is for a value that is greater or equal.
-const WAIT: u64 = 1;
-const WRITE: u64 = 2;
+const WAIT: u64 = MEM_OP_WAIT_32 as u64;
+const WRITE: u64 = MEM_OP_WRITE_32 as u64;
 
 /// A node with a copy from or to the job.
 #[derive(Debug, Default)]

@@ -4,11 +4,11 @@ use super::copy_nodes::CopyCall;
 use crate::gpu::Gpu;
 use crate::pools::Recorded;
 use cuda_api::code::{self, Code};
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, wait_while};
 use cuda_api::wire::Wire;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// Maximum number of bytes that are stored for copies of graphs until their nodes are reached: a job sends much less before it is told
 /// that they were reached.
@@ -59,7 +59,7 @@ impl Call {
             Some(run) => run(self.token, status),
             None => {
                 let done = lock(&self.done);
-                drop(self.said.wait_while(done, |done| !*done).unwrap_or_else(PoisonError::into_inner));
+                drop(wait_while(&self.said, done, |done| !*done));
             }
         }
         self.owner.over(self.token);

@@ -1,8 +1,8 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
 use crate::fork::NotInherited;
-use crate::steer::{ARENA, own_base};
-use cuda_api::ops::{IMPORTS_END, Offer};
+use cuda_api::address_map::{ARENA, IMPORTS_END, own_base};
+use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -48,7 +48,6 @@ pub(crate) struct Imported {
 
 /// Size of an arena as a power of two: all memory of the job on the device lies in ranges of this size, at multiples of it.
 const ARENA_BITS: u32 = ARENA.trailing_zeros();
-const _: () = assert!(ARENA.is_power_of_two());
 
 /// Number of words of [`Arenas`].
 const WORDS: usize = 3;

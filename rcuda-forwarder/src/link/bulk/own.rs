@@ -67,7 +67,7 @@ pub(super) fn are_possible() -> bool {
 mod tests {
     use super::*;
 
-    const PAGE: usize = 4096;
+    const PAGE: usize = cuda_api::address_map::PAGE as usize;
 
     /// Pages of which one in the middle is taken away.
     fn pages(take: impl Fn(*mut libc::c_void)) -> *mut u8 {

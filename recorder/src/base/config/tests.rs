@@ -2,8 +2,8 @@ use super::*;
 
 #[test]
 fn a_launcher_chooses_among_the_places() {
-    let places: Vec<Spec> = ["local:0", "helper:1", "unix:/run/s/2"].map(|p| p.parse().unwrap()).to_vec();
-    let seen = |shown| visible(places.clone(), shown).iter().map(Spec::to_string).collect::<Vec<_>>().join(" ");
+    let places: Vec<PlaceSpec> = ["local:0", "helper:1", "unix:/run/s/2"].map(|p| p.parse().unwrap()).to_vec();
+    let seen = |shown| visible(places.clone(), shown).iter().map(PlaceSpec::to_string).collect::<Vec<_>>().join(" ");
     assert_eq!(seen(None), "local:0 helper:1 unix:/run/s/2");
     assert_eq!(seen(Some("2, 0")), "unix:/run/s/2 local:0");
     assert_eq!(seen(Some("1,1,0")), "helper:1");
@@ -11,8 +11,8 @@ fn a_launcher_chooses_among_the_places() {
 }
 
 fn seen(shown: &str) -> String {
-    let places: Vec<Spec> = ["local:0", "helper:1", "unix:/run/s/2"].map(|p| p.parse().unwrap()).to_vec();
-    visible(places, Some(shown)).iter().map(Spec::to_string).collect::<Vec<_>>().join(" ")
+    let places: Vec<PlaceSpec> = ["local:0", "helper:1", "unix:/run/s/2"].map(|p| p.parse().unwrap()).to_vec();
+    visible(places, Some(shown)).iter().map(PlaceSpec::to_string).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn unknown_signals_are_refused() {
 
 #[test]
 fn errors_name_the_variable_and_the_value() {
-    let place = ConfigError::Place { name: "MRCUDA_SERVERS", source: "nowhere".parse::<Spec>().unwrap_err() };
+    let place = ConfigError::Place { name: "MRCUDA_SERVERS", source: "nowhere".parse::<PlaceSpec>().unwrap_err() };
     assert!(place.to_string().starts_with("MRCUDA_SERVERS: invalid place `nowhere`"), "{place}");
     assert_eq!(ConfigError::Places(33).to_string(), "MRCUDA_SERVERS: 33 places: a job can have at most 32");
     assert_eq!(ConfigError::Signal("X".into()).to_string(), "MRCUDA_SIGNAL: no signal is called X");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::encoding::encode;
 use crate::device_memory::regions::{home_index, is_device};
-use cuda_api::ops;
+use cuda_api::address_map::{HEAP, HEAP_END, PLACED, PLACED_END, VMM, VMM_END};
 use cuda_api::wire::Wire;
 
 #[test]
@@ -54,11 +54,11 @@ fn host_addresses_show_no_device() {
 
 #[test]
 fn device_memory_is_known_by_its_address() {
-    let heap = [0x2_0000_0000, 0x22_0000_0000 - 1];
-    for address in [OWN, PLACED - 1, PLACED, PLACED_END - 1, ops::VMM, ops::VMM_END - 1].into_iter().chain(heap) {
+    let heap = [HEAP, HEAP_END - 1];
+    for address in [OWN, PLACED - 1, PLACED, PLACED_END - 1, VMM, VMM_END - 1].into_iter().chain(heap) {
         assert!(is_device(address), "{address:#x}");
     }
-    for address in [0x2_0000_0000 - 1, 0x22_0000_0000, ops::VMM - 1, PLACED_END] {
+    for address in [HEAP - 1, HEAP_END, VMM - 1, PLACED_END] {
         assert!(!is_device(address), "{address:#x}");
     }
 }

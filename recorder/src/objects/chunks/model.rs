@@ -2,7 +2,7 @@
 //! random ones. The place here keeps account of what is mapped; between two steps of a request another thread may allocate and free.
 
 use super::*;
-use crate::objects::allocations::{ARENA, OWN, default_of};
+use crate::objects::allocations::default_of;
 use crate::objects::ranges::Ranges;
 use interleave::{Choices, every_choice, random_choices};
 use std::collections::BTreeMap;

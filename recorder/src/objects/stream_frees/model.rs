@@ -3,9 +3,10 @@
 //! thread does the same; fences and mappings may fail.
 
 use super::*;
-use crate::objects::allocations::{ARENA, GRANULE, default_of};
+use crate::objects::allocations::default_of;
 use crate::objects::chunks::{Growth, Request, Step};
 use crate::objects::pool::{NO_STREAM, Pool, STEP};
+use cuda_api::address_map::{ARENA, GRANULE};
 use cuda_api::code;
 use interleave::{Choices, every_choice, random_choices};
 

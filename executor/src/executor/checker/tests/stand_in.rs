@@ -4,9 +4,10 @@ use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::calls::{self, Driver};
 use cuda_api::code::{self, Code};
+use cuda_api::lock::lock;
 use cuda_api::sys;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// A call: the function, and all numbers in its arguments and in the structures that they point to.
 type Call = (&'static str, Vec<u64>);
@@ -15,11 +16,11 @@ static SEEN: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 
 /// The calls since the last query.
 pub(super) fn seen() -> Vec<Call> {
-    std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *lock(&SEEN))
 }
 
 fn saw(name: &'static str, words: Vec<u64>) -> Code {
-    SEEN.lock().unwrap_or_else(PoisonError::into_inner).push((name, words));
+    lock(&SEEN).push((name, words));
     code::SUCCESS
 }
 
