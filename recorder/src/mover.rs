@@ -202,9 +202,9 @@ fn device_moves<'a>(
             continue;
         }
         let lost = source.clone();
-        let again = match source.is_lost() && source.spec().is_store() {
-            // Opening it reads its list of pages, which may take long.
-            true => task.apart(move || Ok(lost.file_again(device.index)))?,
+        let again = match source.spec().is_store() {
+            // Opening its file again reads the list of pages, which may take long.
+            true => task.apart(move || Ok(if lost.answers() { None } else { lost.file_again(device.index) }))?,
             false => None,
         };
         let is_again = again.is_some();

@@ -582,6 +582,11 @@ impl Place {
         matches!(self, Place::Remote { link, .. } if link.is_lost())
     }
 
+    /// Asks the place something small: only then is it known whether a worker that did nothing for a while is still there.
+    pub(crate) fn answers(&self) -> bool {
+        self.control(&Control::Moved).is_ok() && !self.is_lost()
+    }
+
     /// Returns whether the place is a lost worker, and nothing is left of what it held for a parked device.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_lost() && !matches!(self, Place::Remote { kept: Some(kept), .. } if kept.seal.get().is_some())
