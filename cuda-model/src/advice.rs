@@ -3,6 +3,7 @@
 use crate::batch::Location;
 use cuda_api::address_map::PAGE;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{LOCATION_DEVICE, LOCATION_HOST_NUMA};
 use cuda_api::pointer::{InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -10,10 +11,6 @@ use std::ffi::c_void;
 /// `CU_DEVICE_CPU` and `CU_DEVICE_INVALID`
 const CPU: i32 = -1;
 const NONE: i32 = -2;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`
-const NODE: u32 = 3;
 /// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION` and `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`; lower values concern no
 /// location.
 const PREFER: u32 = 3;
@@ -36,12 +33,12 @@ pub struct Advice(BTreeMap<u64, (u64, State)>);
 
 /// A location as the older attributes represent it.
 fn number((kind, n): Location) -> i32 {
-    if kind == DEVICE { n } else { CPU }
+    if kind == LOCATION_DEVICE { n } else { CPU }
 }
 
 /// The number that belongs to a kind of location: of a device, or of a NUMA node of the host (measured).
 fn number_of_kind((kind, n): Location) -> i32 {
-    if matches!(kind, DEVICE | NODE) { n } else { CPU }
+    if matches!(kind, LOCATION_DEVICE | LOCATION_HOST_NUMA) { n } else { CPU }
 }
 
 /// Checks a `CUmem_advise` as a 580 driver does (measured): its kind, the range of memory, the location. Returns
@@ -59,10 +56,10 @@ pub fn check(
         return Err(code::ERROR_INVALID_VALUE);
     }
     // NUMA nodes may be preferred for any memory, without an effect; they access nothing.
-    if kind == NODE && advice > NO_PREFERENCE {
+    if kind == LOCATION_HOST_NUMA && advice > NO_PREFERENCE {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if kind == NODE && range.is_err() {
+    if kind == LOCATION_HOST_NUMA && range.is_err() {
         return Ok(false);
     }
     range?;

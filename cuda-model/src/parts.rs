@@ -22,8 +22,8 @@ const TOLD: usize = 24;
 const ALONE: u32 = 1;
 /// `CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE`
 const LARGE_CLUSTERS: u32 = 2;
-/// Blocks of the largest cluster.
-const LARGEST_CLUSTER: u32 = 16;
+/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
+pub const LARGEST_CLUSTER: u32 = 16;
 /// First handle of a descriptor; handles are never destroyed, because CUDA has no function for that.
 const FIRST_DESCRIPTOR: u64 = 0x5d00_0000_0040;
 

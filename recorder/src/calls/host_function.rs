@@ -14,6 +14,7 @@ use crate::order::{captures, landing};
 use crate::pinned::blocks;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
+use cuda_api::address_map::DEVICES;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
@@ -248,7 +249,8 @@ fn perform((token, arrived): Arrival) {
 
 /// The thread that carries out a device's host functions, one after the other as the driver does, or the thread for other tasks.
 fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> {
-    static THREADS: [[OnceLock<Option<Sender<Arrival>>>; 32]; 2] = [const { [const { OnceLock::new() }; 32] }; 2];
+    static THREADS: [[OnceLock<Option<Sender<Arrival>>>; DEVICES as usize]; 2] =
+        [const { [const { OnceLock::new() }; DEVICES as usize] }; 2];
     let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
     let start = || {
         let (sender, arrivals) = channel();

@@ -12,10 +12,11 @@ use crate::device_memory::{mappings, peer};
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
-use crate::objects::allocations::{ARENA, GRANULE};
 use crate::order::landing;
+use cuda_api::address_map::{ARENA, GRANULE};
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{Chunk, EventOffer, EventOpen, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
@@ -26,9 +27,6 @@ use std::sync::atomic::Ordering;
 const MAGIC: [u8; 8] = *b"mrcudaIM";
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
 const LAZY: u32 = 1;
-
-/// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`
-const INTERPROCESS: u32 = 6;
 
 /// Makes a stream wait for the current record of a shared event. What another process has written to host memory by then is sent to the
 /// place before the stream continues.
@@ -121,7 +119,7 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut CallContext, handle: sys::CUipcEvent
 fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
-    data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
+    data.flags.fetch_or(EVENT_INTERPROCESS | EVENT_DISABLE_TIMING | SHARED, Ordering::Relaxed);
     data.recorded_somewhere(device.epoch.load(Ordering::Relaxed));
     Ok(())
 }

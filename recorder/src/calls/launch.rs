@@ -14,6 +14,7 @@ use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::LAST_LAUNCH_ATTRIBUTE;
 use cuda_api::handle::Kind;
 use cuda_api::launch_args::{Config, ExtraParams, KernelParams};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
@@ -22,15 +23,12 @@ use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Attribute, Kernel, Work};
 use cuda_model::old_launch::Shape;
+use cuda_model::parts::LARGEST_CLUSTER;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 /// More attributes than there are kinds indicate a damaged count.
 const MOST_ATTRIBUTES: usize = 64;
-/// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
-const LAST_ATTRIBUTE: u32 = 16;
-/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
-const LARGEST_CLUSTER: u64 = 16;
 
 /// The properties of a function that launches need. The first query on a device loads its code there: a journalled first use.
 pub(crate) fn info(cx: &mut CallContext, function: u64) -> Result<&'static FunctionInfo, Code> {
@@ -336,7 +334,7 @@ fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), 
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
         let cluster = [word(8), word(12), word(16)];
         let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
-        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > LARGEST_CLUSTER {
+        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > u64::from(LARGEST_CLUSTER) {
             return Err(code::ERROR_INVALID_CLUSTER_SIZE);
         }
         let known = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH as u32;
@@ -358,7 +356,7 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
             A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
         ];
         // An attribute of streams, or an unknown one.
-        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_ATTRIBUTE {
+        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_LAUNCH_ATTRIBUTE {
             return Err(code::ERROR_INVALID_VALUE);
         }
         if names_handles.iter().any(|x| *x as u32 == id) {

@@ -1,10 +1,9 @@
 //! The allocations of one device, its arena, and its pools: tables without I/O. [`super::chunks`] and [`super::stream_frees`] change them.
 
 use crate::objects::pool::Pool;
-pub(crate) use crate::objects::pool::STEP;
 use crate::objects::ranges::Ranges;
 use crate::thread::here;
-pub(crate) use cuda_api::address_map::{ARENA, GRANULE, OWN};
+use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::Chunk;

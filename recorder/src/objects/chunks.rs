@@ -4,8 +4,8 @@
 //!
 //! A chunk that is being mapped or unmapped is in no table: nobody gets its addresses until the result is reported.
 
-use crate::objects::allocations::{Allocation, Home, LARGE, Memory, STEP};
-use crate::objects::pool::{self, Found, Pool};
+use crate::objects::allocations::{Allocation, Home, LARGE, Memory};
+use crate::objects::pool::{self, Found, Pool, STEP};
 use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Chunk;
