@@ -185,7 +185,7 @@ impl Advice {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null, unknown attributes, and a size that does not fit.
-    pub fn give(&self, to: OutPtr<c_void>, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
+    pub fn write_attribute(&self, to: OutPtr<c_void>, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -193,11 +193,11 @@ impl Advice {
         to.typed::<i32>().write_list(&words)
     }
 
-    /// As [`Self::give`], for several attributes.
+    /// As [`Self::write_attribute`], for several attributes.
     ///
     /// # Errors
-    /// As [`Self::give`].
-    pub fn give_all(
+    /// As [`Self::write_attribute`].
+    pub fn write_attributes(
         &self,
         (to, sizes, attributes, n): (InPtr<*mut c_void>, InPtr<usize>, InPtr<u32>, usize),
         at: u64,
@@ -207,7 +207,7 @@ impl Advice {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let mut wanted = to.outputs(n)?.zip(sizes.elements(n)?).zip(attributes.elements(n)?);
-        wanted.try_for_each(|((to, size), attribute)| self.give(to, attribute, size, at, bytes))
+        wanted.try_for_each(|((to, size), attribute)| self.write_attribute(to, attribute, size, at, bytes))
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn cuDeviceGetDevResource(
 ) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     parts::check_type(kind)?;
-    whole_of(device).give(to)
+    whole_of(device).write_to(to)
 }
 
 pub(crate) fn cuCtxGetDevResource(
@@ -62,7 +62,7 @@ pub(crate) fn cuCtxGetDevResource(
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
     let ctx = if ctx.is_null() { contexts::current() } else { ctx as u64 };
-    part_of(cx.job, ctx)?.give(to)
+    part_of(cx.job, ctx)?.write_to(to)
 }
 
 pub(crate) fn cuGreenCtxGetDevResource(
@@ -72,7 +72,7 @@ pub(crate) fn cuGreenCtxGetDevResource(
     kind: u32,
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
-    part_of(cx.job, find(green as u64)?.0)?.give(to)
+    part_of(cx.job, find(green as u64)?.0)?.write_to(to)
 }
 
 pub(crate) fn cuDevSmResourceSplitByCount(

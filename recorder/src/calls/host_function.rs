@@ -60,7 +60,7 @@ enum Task {
 /// Number of bytes that were sent with launches of graphs and that their nodes have not taken yet: the places store them meanwhile.
 static SENT: AtomicUsize = AtomicUsize::new(0);
 /// Maximum of this number.
-const MOST_SENT: usize = 8 << 20;
+const MAX_SENT: usize = 8 << 20;
 /// The longest copy whose bytes are sent with its launch: more would delay the launch.
 const SHORT: u64 = 64 << 10;
 
@@ -226,7 +226,7 @@ fn perform((token, arrived): Arrival) {
     let token = token.to_le_bytes();
     let send = |bytes: &[u8]| {
         // The bytes may contain addresses of memory that the worker does not have yet.
-        place.give_named(bytes);
+        place.pin_named(bytes);
         place.send(id::HOST_DONE, &[&token, bytes]).map(drop)
     };
     // A lost worker waits for nothing.
@@ -374,7 +374,7 @@ impl NodeTask {
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     let bytes = rect::read_plain(copy);
     crate::host_memory::note_copied(cx, 0, &bytes)?;
-    if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
+    if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MAX_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
     }
     Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })

@@ -80,10 +80,10 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
         import.opened += 1;
         return Ok(*address);
     }
-    let at = mappings::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let at = mappings::reserve_addresses(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
     if let Err(rc) = cx.ask(device, id::PEER_MAP, &[&encode(&map)]) {
-        mappings::give_room(at, handle.bytes);
+        mappings::release_addresses(at, handle.bytes);
         if rc == code::ERROR_PEER_ACCESS_UNSUPPORTED {
             log::missed("memory of another process whose GPU is not on the same machine, or that is gone".to_owned());
             return Err(code::ERROR_MAP_FAILED);
@@ -139,7 +139,7 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: u64) -> Result<(),
     ipc.imports.remove(&dptr);
     mappings::forget_foreign(at);
     let unmapped = cx.ask(device, id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes })]);
-    mappings::give_room(at, bytes);
+    mappings::release_addresses(at, bytes);
     unmapped.map(drop)
 }
 

@@ -152,7 +152,7 @@ pub(crate) fn cuMemRangeGetAttribute(
 ) -> Result<(), Code> {
     cx.device()?.check()?;
     check_range(at, bytes as u64)?;
-    lock(&ADVICE).give(to, attribute, size, at, bytes as u64)
+    lock(&ADVICE).write_attribute(to, attribute, size, at, bytes as u64)
 }
 
 pub(crate) fn cuMemRangeGetAttributes(
@@ -166,7 +166,7 @@ pub(crate) fn cuMemRangeGetAttributes(
 ) -> Result<(), Code> {
     cx.device()?.check()?;
     check_range(at, bytes as u64)?;
-    lock(&ADVICE).give_all((to, sizes, attributes.cast(), n), at, bytes as u64)
+    lock(&ADVICE).write_attributes((to, sizes, attributes.cast(), n), at, bytes as u64)
 }
 
 pub(crate) fn cuMemPrefetchBatchAsync(

@@ -6,7 +6,7 @@
 
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
-use crate::objects::spare_events::{MOST, RESTING, Spare};
+use crate::objects::spare_events::{MAX_SPARE, QUARANTINE, Spare};
 use cuda_api::code::Code;
 use cuda_api::flags::EVENT_INTERPROCESS;
 use cuda_api::handle::{Kind, kind};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// `cuEventCreate` by reusing a destroyed event; returns false if there is none.
 pub(crate) fn make_again(cx: &mut CallContext, to: OutPtr<sys::CUevent>, flags: c_uint) -> Result<bool, Code> {
     let Ok(device) = cx.device() else { return Ok(false) };
-    if to.is_null() || device.spare_events.count() <= RESTING {
+    if to.is_null() || device.spare_events.count() <= QUARANTINE {
         return Ok(false);
     }
     device.check()?;
@@ -39,7 +39,7 @@ pub(crate) fn keep(cx: &mut CallContext, event: u64) -> Result<bool, Code> {
     // Graphs and captures refer to events by their handles, and for longer.
     // The flags below this one say how the event is waited for; an event with it may be known to other processes.
     let is_plain = flags < EVENT_INTERPROCESS && !slot.data.in_graph.load(Ordering::Relaxed);
-    if !is_plain || device.spare_events.count() >= MOST {
+    if !is_plain || device.spare_events.count() >= MAX_SPARE {
         return Ok(false);
     }
     let is_past = |stream, at| device.is_past(stream, at);

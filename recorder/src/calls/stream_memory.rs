@@ -29,7 +29,7 @@ const NOR: u32 = 3;
 /// `CU_STREAM_WAIT_VALUE_FLUSH`
 const WAIT_FLUSH: u32 = 1 << 30;
 /// A batch has fewer operations than this (CUDA driver API reference).
-const MOST: u32 = 256;
+const MAX_BATCH: u32 = 256;
 
 /// Number of waits of workers' streams that have not ended.
 static WAITS: AtomicUsize = AtomicUsize::new(0);
@@ -190,7 +190,7 @@ fn batch(
     if count == 0 && flags == 0 {
         return submit(cx, stream, first_version, Vec::new(), flags);
     }
-    if array.is_null() || count >= MOST || flags != 0 {
+    if array.is_null() || count >= MAX_BATCH || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let words = array.cast::<[u64; 6]>().elements(count as usize)?;

@@ -29,7 +29,7 @@ pub(crate) mod share;
 pub(crate) mod tile_pools;
 
 /// Higher counts of locations than any machine has are refused.
-const MOST_LOCATIONS: usize = 4096;
+const MAX_LOCATIONS: usize = 4096;
 
 fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
     device.check()?;
@@ -234,7 +234,7 @@ pub(crate) fn cuMemSetAccess(
     desc: InPtr<sys::CUmemAccessDesc>,
     count: usize,
 ) -> Result<(), Code> {
-    if desc.is_null() || count == 0 || count > MOST_LOCATIONS {
+    if desc.is_null() || count == 0 || count > MAX_LOCATIONS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut changes = Vec::with_capacity(count);

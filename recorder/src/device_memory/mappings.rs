@@ -189,12 +189,12 @@ pub(crate) fn borrowed(device: &Device) -> usize {
 }
 
 /// Reserves addresses for memory of another process.
-pub(crate) fn take_room(bytes: u64) -> Option<u64> {
+pub(crate) fn reserve_addresses(bytes: u64) -> Option<u64> {
     write().room.take_aligned(bytes, GRANULE)
 }
 
-/// Undoes [`take_room`].
-pub(crate) fn give_room(address: u64, bytes: u64) {
+/// Undoes [`reserve_addresses`].
+pub(crate) fn release_addresses(address: u64, bytes: u64) {
     write().room.put(address, bytes);
 }
 

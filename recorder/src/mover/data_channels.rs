@@ -145,7 +145,7 @@ impl Wires {
 /// Whether two places are to be treated as those of two machines, though they may be on one.
 pub(super) fn are_apart(source: &Place, target: &Place) -> bool {
     let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
-    Faults::from_env().tcp_is_far && (is_tcp(source) || is_tcp(target))
+    Faults::from_env().tcp_is_other_machine && (is_tcp(source) || is_tcp(target))
 }
 
 /// Combines the results of both ends; of two errors returns the one that is not merely a consequence of the other end's failure.

@@ -53,7 +53,7 @@ pub(crate) struct Found {
 
 /// What the place reported about its memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct MemoryReport {
     pub(crate) at: Instant,
     pub(crate) epoch: u64,
     pub(crate) free: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Memory {
     pub(crate) next_id: u64,
     /// Number of the last allocation, or of none, before the last reset.
     pub(crate) last_reset: u64,
-    pub(crate) told: Option<Told>,
+    pub(crate) report: Option<MemoryReport>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) current_pool: u64,
     /// Generation of the stream-ordered frees that are made now ([`super::pool`]).
@@ -124,7 +124,7 @@ impl Memory {
             next_id: first_id,
             last_reset: first_id,
             unmapping: 0,
-            told: None,
+            report: None,
             pools: BTreeMap::from([(default_of(device), Pool::new(0))]),
             current_pool: default_of(device),
             generation: 1,

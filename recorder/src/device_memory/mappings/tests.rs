@@ -134,11 +134,11 @@ fn reserved_addresses_are_those_of_the_range() {
 
 #[test]
 fn room_for_other_processes_is_aligned_and_comes_back() {
-    let at = take_room(GRANULE).unwrap();
+    let at = reserve_addresses(GRANULE).unwrap();
     assert!(at.is_multiple_of(GRANULE) && is_reserved(at));
-    give_room(at, GRANULE);
-    assert_eq!(take_room(u64::MAX - GRANULE + 1), None);
-    assert_eq!(take_room(ARENA + GRANULE), None, "no range spans two arenas");
+    release_addresses(at, GRANULE);
+    assert_eq!(reserve_addresses(u64::MAX - GRANULE + 1), None);
+    assert_eq!(reserve_addresses(ARENA + GRANULE), None, "no range spans two arenas");
 }
 
 #[test]
