@@ -286,23 +286,23 @@ outputs! {
 outputs! {
     [T: Copy] Out<T> => T, |c, _all| c.not_null().map(drop), |v| c.write(v);
     [E] OutEnum<E> => u32, |c, _all| c.not_null().map(drop), |v| c.write(v);
-    [T: Copy] OutHandle<T> => u64, |c, _all| c.not_null().map(drop), |v| give_handle(c, v);
-    [T: Copy] OutHandleOrNull<T> => u64, |c, _all| c.not_null().map(|c| give_handle(c, 0)), |v| give_handle(c, v);
+    [T: Copy] OutHandle<T> => u64, |c, _all| c.not_null().map(drop), |v| write_handle(c, v);
+    [T: Copy] OutHandleOrNull<T> => u64, |c, _all| c.not_null().map(|c| write_handle(c, 0)), |v| write_handle(c, v);
     [T: WriteStruct] OutStruct<T> => T::Value, |c, _all| c.not_null().map(drop), |v| T::write(c, &v);
     [T: ReadStruct + WriteStruct] InOut<T> => <T as WriteStruct>::Value, |c, _all| Ok(()), |v| T::write(c, &v);
     [T: Copy] OutVoid<T> => T, |c, _all| c.not_null().map(drop), |v| c.typed().write(v);
     [T: Copy] OutOpt<T> => T, |c, _all| Ok(()), |v| c.write_if_wanted(v);
     [E] OutEnumOpt<E> => u32, |c, _all| Ok(()), |v| c.write_if_wanted(v);
-    [T: Copy] OutHandleOpt<T> => u64, |c, _all| Ok(()), |v| give_handle(c, v);
+    [T: Copy] OutHandleOpt<T> => u64, |c, _all| Ok(()), |v| write_handle(c, v);
     [T: Copy, const N: usize] OutArray<T, N> => [T; N], |c, _all| c.not_null().map(drop), |v| c.array().write(v);
     [] OutStr => &'static CStr, |c, _all| c.not_null().map(drop), |v| c.write(v.as_ptr());
     [const LEN: usize] OutText<LEN> => String, |c, all| c.not_null().and(room::<LEN>(all).map(drop)), |v| {
-        room::<LEN>(all).and_then(|room| give_text(c, room, &v))
+        room::<LEN>(all).and_then(|room| write_text(c, room, &v))
     };
 }
 
 /// Writes a handle, which is a number of the type's size, unless it is not wanted.
-fn give_handle<T: Copy>(to: OutPtr<T>, handle: u64) {
+fn write_handle<T: Copy>(to: OutPtr<T>, handle: u64) {
     const { assert!(size_of::<T>() == size_of::<u64>()) };
     to.cast::<u64>().write_if_wanted(handle);
 }
@@ -314,7 +314,7 @@ fn room<const LEN: usize>(all: &[u64]) -> Result<usize, Code> {
 }
 
 /// Writes what fits of a text, and its NUL.
-fn give_text(to: OutPtr<c_char>, room: usize, value: &str) -> Result<(), Code> {
+fn write_text(to: OutPtr<c_char>, room: usize, value: &str) -> Result<(), Code> {
     let n = value.len().min(room - 1);
     to.cast::<u8>().write_list(&value.as_bytes()[..n])?;
     to.element(n).write(0)

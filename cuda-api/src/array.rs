@@ -13,10 +13,10 @@ mod raw;
 mod tiles;
 
 pub use crate::work::HOST;
-pub use raw::{give_resource, give_sampling, give_shape, give_view, resource, sampling, shape, shape_2d, view};
+pub use raw::{resource, sampling, shape, shape_2d, view, write_resource, write_sampling, write_shape, write_view};
 pub use tiles::{
-    Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, TILE_POOL, TilePool, Tiles, TilesMap, give_need, give_sparse,
-    need, sparse,
+    Layout, MapInfo, OF_LEVEL, OF_TAIL, OF_WHOLE, ONE_TAIL, Row, TILE_POOL, TilePool, Tiles, TilesMap, need, sparse,
+    write_requirements, write_sparse,
 };
 
 /// `CU_MEMORYTYPE_DEVICE`

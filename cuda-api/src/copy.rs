@@ -172,6 +172,6 @@ pub fn copy_3d_peer(p: InPtr<sys::CUDA_MEMCPY3D_PEER>) -> Result<Copy3, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_copy_3d(to: OutPtr<sys::CUDA_MEMCPY3D>, c: &Copy3) -> Result<(), Code> {
+pub fn write_copy_3d(to: OutPtr<sys::CUDA_MEMCPY3D>, c: &Copy3) -> Result<(), Code> {
     to.cast().write(raw_copy(c))
 }

@@ -3,7 +3,7 @@
 
 use crate::answer::structs;
 use crate::code::{self, Code};
-use crate::copy::{copy_3d, give_copy_3d};
+use crate::copy::{copy_3d, write_copy_3d};
 use crate::launch_args::{ExtraParams, KernelParams};
 use crate::ops::MAX_PARAM_BYTES;
 use crate::pointer::{InOutPtr, InPtr, OutPtr, Plain};
@@ -182,7 +182,7 @@ fn fill(p: InPtr<sys::CUDA_MEMSET_NODE_PARAMS>) -> Result<Fill, Code> {
 }
 
 /// Writes a fill.
-fn give_fill(to: OutPtr<sys::CUDA_MEMSET_NODE_PARAMS>, f: &Fill) -> Result<(), Code> {
+fn write_fill(to: OutPtr<sys::CUDA_MEMSET_NODE_PARAMS>, f: &Fill) -> Result<(), Code> {
     let (pitch, width, height) = (f.pitch as usize, f.width as usize, f.rows as usize);
     to.cast().write(RawFill { dst: f.dst, pitch, value: f.value, element: f.element, width, height })
 }
@@ -194,7 +194,7 @@ fn host(p: InPtr<sys::CUDA_HOST_NODE_PARAMS>) -> Result<HostCall, Code> {
 }
 
 /// Writes a host function.
-fn give_host(to: OutPtr<sys::CUDA_HOST_NODE_PARAMS>, h: &HostCall) -> Result<(), Code> {
+fn write_host(to: OutPtr<sys::CUDA_HOST_NODE_PARAMS>, h: &HostCall) -> Result<(), Code> {
     to.cast().write([h.function, h.data])
 }
 
@@ -411,9 +411,9 @@ structs! { write
     CUDA_KERNEL_NODE_PARAMS as (RawKernel, u64) = |to: OutPtr<Self>, (first, kernel): &(RawKernel, u64)| {
         to.cast().write(RawKernel2 { first: *first, kernel: *kernel, context: 0 })
     };
-    CUDA_MEMCPY3D as Copy3 = give_copy_3d;
-    CUDA_MEMSET_NODE_PARAMS as Fill = give_fill;
-    CUDA_HOST_NODE_PARAMS as HostCall = give_host;
+    CUDA_MEMCPY3D as Copy3 = write_copy_3d;
+    CUDA_MEMSET_NODE_PARAMS as Fill = write_fill;
+    CUDA_HOST_NODE_PARAMS as HostCall = write_host;
     CUDA_BATCH_MEM_OP_NODE_PARAMS as RawMemOps = |to: OutPtr<Self>, raw: &RawMemOps| to.cast().write(*raw);
     CUDA_MEM_ALLOC_NODE_PARAMS as MemAlloc = |to: OutPtr<Self>, alloc: &MemAlloc| to.cast().write(raw_alloc(alloc));
     CUkernelNodeAttrValue as AttributeValue = |to: OutPtr<Self>, value: &AttributeValue| to.cast().write(*value);

@@ -3,6 +3,7 @@
 use crate::batch::Location;
 use cuda_api::address_map::PAGE;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{LOCATION_DEVICE, LOCATION_HOST_NUMA};
 use cuda_api::pointer::{InPtr, OutPtr};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -10,10 +11,6 @@ use std::ffi::c_void;
 /// `CU_DEVICE_CPU` and `CU_DEVICE_INVALID`
 const CPU: i32 = -1;
 const NONE: i32 = -2;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`
-const NODE: u32 = 3;
 /// `CU_MEM_ADVISE_SET_PREFERRED_LOCATION` and `CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION`; lower values concern no
 /// location.
 const PREFER: u32 = 3;
@@ -36,12 +33,12 @@ pub struct Advice(BTreeMap<u64, (u64, State)>);
 
 /// A location as the older attributes represent it.
 fn number((kind, n): Location) -> i32 {
-    if kind == DEVICE { n } else { CPU }
+    if kind == LOCATION_DEVICE { n } else { CPU }
 }
 
 /// The number that belongs to a kind of location: of a device, or of a NUMA node of the host (measured).
 fn number_of_kind((kind, n): Location) -> i32 {
-    if matches!(kind, DEVICE | NODE) { n } else { CPU }
+    if matches!(kind, LOCATION_DEVICE | LOCATION_HOST_NUMA) { n } else { CPU }
 }
 
 /// Checks a `CUmem_advise` as a 580 driver does (measured): its kind, the range of memory, the location. Returns
@@ -59,10 +56,10 @@ pub fn check(
         return Err(code::ERROR_INVALID_VALUE);
     }
     // NUMA nodes may be preferred for any memory, without an effect; they access nothing.
-    if kind == NODE && advice > NO_PREFERENCE {
+    if kind == LOCATION_HOST_NUMA && advice > NO_PREFERENCE {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if kind == NODE && range.is_err() {
+    if kind == LOCATION_HOST_NUMA && range.is_err() {
         return Ok(false);
     }
     range?;
@@ -188,7 +185,7 @@ impl Advice {
     ///
     /// # Errors
     /// `INVALID_VALUE` for null, unknown attributes, and a size that does not fit.
-    pub fn give(&self, to: OutPtr<c_void>, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
+    pub fn write_attribute(&self, to: OutPtr<c_void>, attribute: u32, size: usize, at: u64, bytes: u64) -> Result<(), Code> {
         if to.is_null() {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -196,11 +193,11 @@ impl Advice {
         to.typed::<i32>().write_list(&words)
     }
 
-    /// As [`Self::give`], for several attributes.
+    /// As [`Self::write_attribute`], for several attributes.
     ///
     /// # Errors
-    /// As [`Self::give`].
-    pub fn give_all(
+    /// As [`Self::write_attribute`].
+    pub fn write_attributes(
         &self,
         (to, sizes, attributes, n): (InPtr<*mut c_void>, InPtr<usize>, InPtr<u32>, usize),
         at: u64,
@@ -210,7 +207,7 @@ impl Advice {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let mut wanted = to.outputs(n)?.zip(sizes.elements(n)?).zip(attributes.elements(n)?);
-        wanted.try_for_each(|((to, size), attribute)| self.give(to, attribute, size, at, bytes))
+        wanted.try_for_each(|((to, size), attribute)| self.write_attribute(to, attribute, size, at, bytes))
     }
 }
 

@@ -20,7 +20,7 @@ pub use storage::context_destroyed;
 
 use cuda_api::code::{self, Code};
 use cuda_api::pointer::InPtr;
-use host::{HOST, give, guard};
+use host::{HOST, guard, write_out};
 use std::ffi::{c_char, c_void};
 use std::ptr::without_provenance;
 
@@ -188,7 +188,7 @@ unsafe fn load(host: &dyn Host, to: *mut usize, image: *const c_void) -> Result<
         return Err(code::ERROR_INVALID_VALUE);
     }
     // SAFETY: the caller vouches for `image` and `to`.
-    unsafe { give(to, host.load_fatbin(InPtr::new(image))?) }
+    unsafe { write_out(to, host.load_fatbin(InPtr::new(image))?) }
 }
 
 /// Returns the handle of a device's primary context, whether it is active or not.
@@ -197,7 +197,7 @@ unsafe fn load(host: &dyn Host, to: *mut usize, image: *const c_void) -> Result<
 /// `to` must be null or valid for a write.
 unsafe extern "C" fn primary_context(to: *mut usize, device: i32) -> Code {
     // SAFETY: the caller vouches for `to`.
-    guard(|host| unsafe { give(to, host.primary_context(device)?) })
+    guard(|host| unsafe { write_out(to, host.primary_context(device)?) })
 }
 
 /// Reports that the module of a wrapper has been unloaded; no state is kept for that address.
@@ -216,14 +216,14 @@ static WATCHED: ([u32; 1024], [u32; 14]) = ([0; 1024], [0; 14]);
 /// Both pointers must be null or valid for a write.
 unsafe extern "C" fn runtime_callbacks(flags: *mut *const u32, count: *mut usize) {
     // SAFETY: the caller vouches for the pointers.
-    guard(|_| unsafe { give(flags, WATCHED.0.as_ptr()).and(give(count, WATCHED.0.len())) });
+    guard(|_| unsafe { write_out(flags, WATCHED.0.as_ptr()).and(write_out(count, WATCHED.0.len())) });
 }
 
 /// # Safety
 /// As for [`runtime_callbacks`].
 unsafe extern "C" fn other_callbacks(flags: *mut *const u32, count: *mut usize) {
     // SAFETY: the caller vouches for the pointers.
-    guard(|_| unsafe { give(flags, WATCHED.1.as_ptr()).and(give(count, WATCHED.1.len())) });
+    guard(|_| unsafe { write_out(flags, WATCHED.1.as_ptr()).and(write_out(count, WATCHED.1.len())) });
 }
 
 /// cuBLASLt calls it around look-ups with an output pointer: nothing watches this thread, so the answer is null.
@@ -234,7 +234,7 @@ unsafe extern "C" fn thread_state(to: *mut *const c_void) -> Code {
     guard(|_| {
         // A caller may pass null.
         // SAFETY: the caller vouches for `to`.
-        let _ = unsafe { give(to, std::ptr::null()) };
+        let _ = unsafe { write_out(to, std::ptr::null()) };
         Ok(())
     })
 }
@@ -247,9 +247,9 @@ unsafe extern "C" fn check_context(_context: usize, bits: *mut u32, detail: *mut
     guard(|_| {
         // Either may be null.
         // SAFETY: the caller vouches for the pointers.
-        let _ = unsafe { give(bits, 0) };
+        let _ = unsafe { write_out(bits, 0) };
         // SAFETY: as above.
-        let _ = unsafe { give(detail, std::ptr::null()) };
+        let _ = unsafe { write_out(detail, std::ptr::null()) };
         Ok(())
     })
 }
@@ -280,7 +280,7 @@ unsafe extern "C" fn check_integrity(version: u32, unix_seconds: u64, to: *mut [
         };
         let result = integrity::answer(&known, &host.devices()).ok_or(code::ERROR_UNKNOWN)?;
         // SAFETY: the caller vouches for `to`.
-        unsafe { give(to, result) }
+        unsafe { write_out(to, result) }
     })
 }
 
@@ -290,14 +290,14 @@ unsafe extern "C" fn check_integrity(version: u32, unix_seconds: u64, to: *mut [
 /// `to` must be null or valid for a write.
 unsafe extern "C" fn library_flag(what: usize, to: *mut u64) -> Code {
     // SAFETY: the caller vouches for `to`.
-    guard(|_| unsafe { give(to, u64::from(what != 0)) })
+    guard(|_| unsafe { write_out(to, u64::from(what != 0)) })
 }
 
 /// # Safety
 /// As for [`library_flag`]. The width of the answer is not known; four bytes overwrite nothing.
 unsafe extern "C" fn library_number(_context: usize, _what: usize, to: *mut u32) -> Code {
     // SAFETY: the caller vouches for `to`.
-    guard(|_| unsafe { give(to, 0) })
+    guard(|_| unsafe { write_out(to, 0) })
 }
 
 /// An object without contents.
@@ -313,7 +313,7 @@ unsafe extern "C" fn library_object(_context: usize, stream: usize, to: *mut *co
             return Err(code::ERROR_INVALID_HANDLE);
         }
         // SAFETY: the caller vouches for `to`.
-        unsafe { give(to, EMPTY.as_ptr().cast()) }
+        unsafe { write_out(to, EMPTY.as_ptr().cast()) }
     })
 }
 

@@ -17,13 +17,13 @@ const SM: u32 = 1;
 /// Marks resources that were created here, in the driver's private bytes.
 const MARK: u32 = 0x7061_7274;
 /// Index of the first public word.
-const TOLD: usize = 24;
+const FIRST_PUBLIC: usize = 24;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`
 const ALONE: u32 = 1;
 /// `CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE`
 const LARGE_CLUSTERS: u32 = 2;
-/// Blocks of the largest cluster.
-const LARGEST_CLUSTER: u32 = 16;
+/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
+pub const LARGEST_CLUSTER: u32 = 16;
 /// First handle of a descriptor; handles are never destroyed, because CUDA has no function for that.
 const FIRST_DESCRIPTOR: u64 = 0x5d00_0000_0040;
 
@@ -68,7 +68,7 @@ impl Part {
         if self.count != 0 {
             let (least, multiple) = granule(self.major);
             raw[..6].copy_from_slice(&[SM, MARK, self.device, self.count, self.major, self.split]);
-            raw[TOLD..TOLD + 3].copy_from_slice(&[self.count, least, multiple]);
+            raw[FIRST_PUBLIC..FIRST_PUBLIC + 3].copy_from_slice(&[self.count, least, multiple]);
         }
         raw
     }
@@ -84,7 +84,7 @@ impl Part {
     ///
     /// # Errors
     /// `INVALID_VALUE`: null.
-    pub fn give(self, to: OutPtr<sys::CUdevResource>) -> Result<(), Code> {
+    pub fn write_to(self, to: OutPtr<sys::CUdevResource>) -> Result<(), Code> {
         to.cast().write(self.raw())
     }
 }
@@ -131,13 +131,13 @@ pub fn split(
     let split = SPLITS.fetch_add(1, Ordering::Relaxed);
     if !result.is_null() {
         for n in 0..made {
-            Part { count: size, split, ..input }.give(result.element(n as usize))?;
+            Part { count: size, split, ..input }.write_to(result.element(n as usize))?;
         }
     }
     if rest.is_null() {
         return Ok(());
     }
-    Part { count: input.count - made * size, split, ..input }.give(rest)
+    Part { count: input.count - made * size, split, ..input }.write_to(rest)
 }
 
 /// The parts of all descriptors.

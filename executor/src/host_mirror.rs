@@ -94,7 +94,7 @@ struct Part {
 
 /// One side's view of all mirrored memory.
 #[derive(Debug, Default)]
-pub struct Twins {
+pub struct MirroredMemory {
     /// By first address; whole pages.
     parts: BTreeMap<u64, Part>,
     /// Whether the writer is this process, so that the system can track its writes.
@@ -131,21 +131,21 @@ fn spread(bits: u64) -> u64 {
     (0..8).filter(|i| bits >> i & 1 != 0).fold(0, |word, i| word | 0xff << (8 * i))
 }
 
-impl Twins {
+impl MirroredMemory {
     /// The side of a place: the GPU's writes to its memory cannot be tracked.
-    pub fn of_place() -> Twins {
-        Twins::default()
+    pub fn of_place() -> MirroredMemory {
+        MirroredMemory::default()
     }
 
     /// The side of the job: only written pages are compared, where the system tracks them.
-    pub fn of_job() -> Twins {
-        Twins { noted: true, ..Twins::default() }
+    pub fn of_job() -> MirroredMemory {
+        MirroredMemory { noted: true, ..MirroredMemory::default() }
     }
 
     /// Adds memory of whole pages. Both sides initially assume that it contains zeros.
     ///
     /// # Safety
-    /// It stays mapped and readable, and writable if the other side changes it, until it is [removed](Twins::remove).
+    /// It stays mapped and readable, and writable if the other side changes it, until it is [removed](MirroredMemory::remove).
     ///
     /// # Errors
     /// There is not enough memory for the shadow copy.
@@ -183,7 +183,7 @@ impl Twins {
         self.collect().0
     }
 
-    /// As [`Twins::look`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
+    /// As [`MirroredMemory::look`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
     /// is sent, they must be [`joined`].
     pub fn collect(&mut self) -> (Vec<Line>, bool) {
         let mut active = std::mem::take(&mut self.left);
@@ -422,7 +422,7 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
 
 /// Compares a page with the shadow copy.
 fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
-    // SAFETY: the page is mapped (`Twins::add`). Others may write to it: a concurrent change may be found now or later.
+    // SAFETY: the page is mapped (`MirroredMemory::add`). Others may write to it: a concurrent change may be found now or later.
     if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
         look_at(page, ours, found);
     }
@@ -453,25 +453,25 @@ mod tests {
     /// A test's memory of some pages, and one side's view of it.
     struct Side {
         memory: Agreed,
-        twins: Twins,
+        mirrored: MirroredMemory,
     }
 
     /// Enough pages to make tracking worthwhile.
     const PAGES: usize = 64;
     /// Both sides are the same except for the tracking of writes.
-    const KINDS: [fn() -> Twins; 2] = [Twins::of_place, Twins::of_job];
+    const KINDS: [fn() -> MirroredMemory; 2] = [MirroredMemory::of_place, MirroredMemory::of_job];
 
     impl Side {
         fn new() -> Side {
-            Side::of(Twins::of_place)
+            Side::of(MirroredMemory::of_place)
         }
 
-        fn of(kind: fn() -> Twins) -> Side {
+        fn of(kind: fn() -> MirroredMemory) -> Side {
             let memory = Agreed::new(PAGES * PAGE as usize).unwrap();
-            let mut twins = kind();
+            let mut mirrored = kind();
             // SAFETY: it lives as long as the view.
-            unsafe { twins.add(memory.at as u64, memory.len as u64) }.unwrap();
-            Side { memory, twins }
+            unsafe { mirrored.add(memory.at as u64, memory.len as u64) }.unwrap();
+            Side { memory, mirrored }
         }
 
         fn bytes(&mut self) -> &mut [u8] {
@@ -485,10 +485,10 @@ mod tests {
 
         /// Sends changes to another side at another address.
         fn tell(&mut self, other: &mut Side) -> usize {
-            let mut lines = self.twins.look();
+            let mut lines = self.mirrored.look();
             let (from, to) = (self.at(), other.at());
             lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-            assert!(other.twins.take_over(bytes_of(&lines), |_| 0));
+            assert!(other.mirrored.take_over(bytes_of(&lines), |_| 0));
             lines.len()
         }
     }
@@ -545,11 +545,11 @@ mod tests {
         // Both have sent before they received: one of them gives its own changes precedence.
         a.bytes()[100] = 3;
         b.bytes()[100] = 4;
-        let (mut from_a, mut from_b) = (a.twins.look(), b.twins.look());
+        let (mut from_a, mut from_b) = (a.mirrored.look(), b.mirrored.look());
         from_a.iter_mut().for_each(|l| l[0] = l[0] - a.at() + b.at());
         from_b.iter_mut().for_each(|l| l[0] = l[0] - b.at() + a.at());
         let sent = from_a[0][1];
-        assert!(a.twins.take_over(bytes_of(&from_b), |_| sent) && b.twins.take_over(bytes_of(&from_a), |_| 0));
+        assert!(a.mirrored.take_over(bytes_of(&from_b), |_| sent) && b.mirrored.take_over(bytes_of(&from_a), |_| 0));
         assert_eq!((a.bytes()[100], b.bytes()[100]), (3, 3));
         assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
     }
@@ -558,11 +558,11 @@ mod tests {
     fn other_memory_is_left_alone() {
         let (mut a, mut b) = (Side::new(), Side::new());
         a.bytes()[0] = 9;
-        let mut lines = a.twins.look();
+        let mut lines = a.mirrored.look();
         lines[0][0] = b.at() + b.memory.len as u64;
-        assert!(!b.twins.take_over(bytes_of(&lines), |_| 0));
+        assert!(!b.mirrored.take_over(bytes_of(&lines), |_| 0));
         lines[0][0] = b.at() + 8;
-        assert!(!b.twins.take_over(bytes_of(&lines), |_| 0), "lines begin at lines");
+        assert!(!b.mirrored.take_over(bytes_of(&lines), |_| 0), "lines begin at lines");
         assert!(b.bytes().iter().all(|x| *x == 0));
     }
 
@@ -571,7 +571,7 @@ mod tests {
         let mut a = Side::new();
         a.bytes()[..1000].fill(1);
         a.bytes()[5000] = 1;
-        let lines: Vec<u64> = a.twins.look().iter().map(|l| (l[0] - a.at()) / LINE).collect();
+        let lines: Vec<u64> = a.mirrored.look().iter().map(|l| (l[0] - a.at()) / LINE).collect();
         assert_eq!(lines, (1..15).rev().chain([15, 0, 78]).collect::<Vec<_>>());
     }
 
@@ -601,12 +601,12 @@ mod tests {
                     }
                 }
             });
-            let Side { memory, mut twins } = a;
+            let Side { memory, mut mirrored } = a;
             loop {
                 let done = writer.is_finished();
-                let (mut lines, whole) = twins.collect();
+                let (mut lines, whole) = mirrored.collect();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                assert!(b.twins.take_over(bytes_of(&lines), |_| 0));
+                assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
                 // SAFETY: as above.
                 let seen: Vec<u64> = order.iter().map(|at| unsafe { word(to + 8 * at) }.load(Ordering::Relaxed)).collect();
                 if whole {
@@ -659,12 +659,12 @@ mod tests {
                     (0..20).for_each(|_| std::hint::spin_loop());
                 }
             });
-            let Side { memory, mut twins } = a;
+            let Side { memory, mut mirrored } = a;
             let mut wrong = None;
             for _ in 0..300 {
-                let mut lines = twins.look();
+                let mut lines = mirrored.look();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                assert!(b.twins.take_over(bytes_of(&lines), |_| 0));
+                assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
                 // SAFETY: as above.
                 let count = unsafe { word(to + counter) }.load(Ordering::Relaxed);
                 let at = (PAGE + width * (count % ELEMENTS)) as usize;
@@ -696,16 +696,16 @@ mod tests {
                     unsafe { word(from) }.store(n, Ordering::Release);
                 }
             });
-            let Side { memory, mut twins } = a;
+            let Side { memory, mut mirrored } = a;
             // SAFETY: as above.
             while unsafe { word(from) }.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
             let (mut last, mut right) = (0, true);
             for _ in 0..200 {
-                let mut lines = twins.look();
+                let mut lines = mirrored.look();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                right &= b.twins.take_over(bytes_of(&lines), |_| 0);
+                right &= b.mirrored.take_over(bytes_of(&lines), |_| 0);
                 // SAFETY: as above.
                 let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
                 let count = at(0);
@@ -748,14 +748,14 @@ mod tests {
                     }
                 }
             });
-            let Side { memory, mut twins } = a;
+            let Side { memory, mut mirrored } = a;
             let mut last = 0;
             while last < MESSAGES && failed.load(Ordering::Relaxed) == 0 {
-                let mut lines = twins.look();
+                let mut lines = mirrored.look();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
                 // SAFETY: as above.
                 let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
-                let known = b.twins.take_over(bytes_of(&lines), |_| 0);
+                let known = b.mirrored.take_over(bytes_of(&lines), |_| 0);
                 let (seen, before) = (at(flag), last);
                 last = seen;
                 if !known || seen < before || (0..40).any(|n| seen != before && at(data(n)) != seen) {
@@ -776,13 +776,13 @@ mod tests {
         for kind in KINDS {
             let mut a = Side::of(kind);
             a.bytes()[9] = 1;
-            let (mut changes, at) = (a.twins.look_once(&BTreeSet::new()), a.at());
-            assert_eq!((changes.len(), a.twins.look_once(&BTreeSet::new()).len()), (1, 0));
-            a.twins.undo(&changes.remove(0), u64::MAX);
+            let (mut changes, at) = (a.mirrored.look_once(&BTreeSet::new()), a.at());
+            assert_eq!((changes.len(), a.mirrored.look_once(&BTreeSet::new()).len()), (1, 0));
+            a.mirrored.undo(&changes.remove(0), u64::MAX);
             // Also if the system does not report the page any more.
             std::thread::sleep(std::time::Duration::from_millis(300));
-            assert_eq!(a.twins.look().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
-            assert!(a.twins.look().is_empty());
+            assert_eq!(a.mirrored.look().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
+            assert!(a.mirrored.look().is_empty());
         }
     }
 }

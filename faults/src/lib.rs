@@ -202,7 +202,7 @@ pub struct Faults {
     /// Time limit of a round of a move while the job runs.
     pub round_limit: Option<Duration>,
     /// Treat places over TCP as other machines.
-    pub tcp_is_far: bool,
+    pub tcp_is_other_machine: bool,
     /// Copy the memory of places of one GPU instead of handing it over.
     pub no_adoption: bool,
     /// Make small copies as large ones.
@@ -220,7 +220,7 @@ impl Faults {
         READ.get_or_init(|| Faults {
             corrupt_page: page(word("MRCUDA_FAULT_CORRUPT_BYTE").as_deref()),
             round_limit: word("MRCUDA_FAULT_ROUND_LIMIT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
-            tcp_is_far: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
+            tcp_is_other_machine: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
             no_adoption: word("MRCUDA_FAULT_NO_ADOPTION").is_some_and(|v| v == "1"),
             small_copies: word("MRCUDA_FAULT_SMALL_COPIES").is_some_and(|v| v == "1"),
             slabs: word("MRCUDA_FAULT_SLABS").is_some_and(|v| v == "1"),

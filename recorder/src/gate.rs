@@ -125,7 +125,7 @@ impl Here {
         if let Some(slot) = self.slot.get() {
             slot.inside.store(0, Ordering::Release);
             if self.slot_for_one_call.get() {
-                self.give_slot_back();
+                self.release_slot();
             }
         }
     }

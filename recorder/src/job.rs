@@ -1,6 +1,6 @@
 //! The job: its devices and the state that they share.
 
-use crate::base::completion_cache::Quiet;
+use crate::base::completion_cache::CompletionCache;
 use crate::base::log::lock;
 use crate::gate;
 use crate::ledger::{self, Ledger};
@@ -83,7 +83,7 @@ pub(crate) struct Device {
     /// The constants that the place's NVML reported when first queried.
     pub(crate) board: OnceLock<Constants>,
     /// The completion cache.
-    quiet: Mutex<Quiet>,
+    quiet: Mutex<CompletionCache>,
     /// See [`Device::has_independent_streams`].
     independent_streams: AtomicBool,
     /// References to the primary context.
@@ -216,7 +216,7 @@ impl Device {
     pub(crate) fn new(index: u32, place: Place) -> Device {
         place.begin_to_execute();
         let info = place.device().clone();
-        let mut quiet = Quiet::default();
+        let mut quiet = CompletionCache::default();
         if let Some(position) = place.position() {
             // A fresh place has no work.
             quiet.learn(FIRST_EPOCH, position..position, None);

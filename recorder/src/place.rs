@@ -61,7 +61,7 @@ pub(crate) struct Pins {
     /// Whether a device of the job executes there. Otherwise it is only the target of a move, which may still fail.
     executes: AtomicBool,
     /// Held while the worker gets memory that is named by bytes which travel beside the calls.
-    giving: Mutex<()>,
+    pinning: Mutex<()>,
 }
 
 /// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never
@@ -537,21 +537,21 @@ impl Place {
 
     /// Pins the host memory whose addresses appear in `bytes`, which are about to be sent to the GPU, as far as the place does
     /// not have it yet.
-    pub(crate) fn give_named(&self, bytes: &[u8]) {
+    pub(crate) fn pin_named(&self, bytes: &[u8]) {
         if let Some(worker) = self.worker() {
             naming::named_in(bytes, &worker);
         }
     }
 
-    /// As [`Place::give_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has
+    /// As [`Place::pin_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has
     /// the contents of that memory, whatever call its driver is in.
-    pub(crate) fn give_named_at_once(&self, bytes: &[u8]) {
+    pub(crate) fn pin_named_and_wait(&self, bytes: &[u8]) {
         let Place::Remote { link, pins, .. } = self else { return };
         if !naming::any_unmapped() || !naming::may_be_named(bytes) {
             return;
         }
         // Another thread may find the same memory.
-        let _giving = lock(&pins.giving);
+        let _pinning = lock(&pins.pinning);
         if naming::named_in(bytes, &Worker { link, pins }) && link.tell_changes().is_ok() {
             // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no
             // memory.
@@ -630,8 +630,8 @@ impl Place {
         }
     }
 
-    /// Returns whether a round trip to the place takes so long that answers are read ahead.
-    pub(crate) fn is_far(&self) -> bool {
+    /// Returns whether the place is reached over a network: a round trip takes so long that answers are read ahead.
+    pub(crate) fn is_over_network(&self) -> bool {
         matches!(self, Place::Remote { link, .. } if link.transport().is_network())
     }
 

@@ -101,7 +101,7 @@ extern "C" fn at_end(round: *mut c_void) {
     let here = here();
     here.is_tidied.set(true);
     here.context.set(0);
-    here.give_slot_back();
+    here.release_slot();
     let own = OWN.with(|own| own.take());
     // In a forked child another thread of the parent may hold the lock for ever.
     if !IS_FORKED_CHILD.load(Ordering::Relaxed) {
@@ -128,7 +128,7 @@ pub(crate) fn take_ended_streams(device: u32) -> Vec<u64> {
 impl Here {
     /// Releases the slot. The thread is outside the gate.
     #[cold]
-    pub(crate) fn give_slot_back(&self) {
+    pub(crate) fn release_slot(&self) {
         if let Some(slot) = self.slot.take() {
             slot.taken.store(false, Ordering::Release);
         }

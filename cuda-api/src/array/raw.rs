@@ -1,7 +1,7 @@
 //! The structures of cuda.h that describe arrays and objects, with enums as plain numbers, since a C program can store
 //! any value.
 
-use super::tiles::{Layout, give_need, give_sparse};
+use super::tiles::{Layout, write_requirements, write_sparse};
 use super::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Sampling, Shape, View};
 use crate::answer::structs;
 use crate::code::{self, Code};
@@ -109,7 +109,7 @@ pub fn shape(p: InPtr<sys::CUDA_ARRAY3D_DESCRIPTOR>) -> Result<Shape, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` if both are null.
-pub fn give_shape(
+pub fn write_shape(
     whole: OutPtr<sys::CUDA_ARRAY3D_DESCRIPTOR>,
     flat: OutPtr<sys::CUDA_ARRAY_DESCRIPTOR>,
     s: &Shape,
@@ -144,7 +144,7 @@ pub fn resource(p: InPtr<sys::CUDA_RESOURCE_DESC>) -> Result<Resource, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_resource(to: OutPtr<sys::CUDA_RESOURCE_DESC>, r: &Resource) -> Result<(), Code> {
+pub fn write_resource(to: OutPtr<sys::CUDA_RESOURCE_DESC>, r: &Resource) -> Result<(), Code> {
     // One of the two is 0.
     let first = r.array | r.address;
     let sizes = [r.width, r.height, r.pitch];
@@ -174,7 +174,7 @@ pub fn sampling(p: InPtr<sys::CUDA_TEXTURE_DESC>) -> Result<Sampling, Code> {
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_sampling(to: OutPtr<sys::CUDA_TEXTURE_DESC>, s: &Sampling) -> Result<(), Code> {
+pub fn write_sampling(to: OutPtr<sys::CUDA_TEXTURE_DESC>, s: &Sampling) -> Result<(), Code> {
     to.cast().write(RawSampling {
         address: s.address,
         filter: s.filter,
@@ -204,7 +204,7 @@ pub fn view(p: InPtr<sys::CUDA_RESOURCE_VIEW_DESC>) -> Result<Option<View>, Code
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_view(to: OutPtr<sys::CUDA_RESOURCE_VIEW_DESC>, v: &View) -> Result<(), Code> {
+pub fn write_view(to: OutPtr<sys::CUDA_RESOURCE_VIEW_DESC>, v: &View) -> Result<(), Code> {
     to.cast().write(RawView { format: v.format, size: v.size, levels: v.levels, layers: v.layers, reserved: [0; 16] })
 }
 
@@ -216,13 +216,13 @@ structs! { read
     CUDA_RESOURCE_VIEW_DESC as View = |p| view(p)?.ok_or(code::ERROR_INVALID_VALUE);
 }
 structs! { write
-    CUDA_ARRAY_DESCRIPTOR as Shape = |to, shape| give_shape(OutPtr::null(), to, shape);
-    CUDA_ARRAY3D_DESCRIPTOR as Shape = |to, shape| give_shape(to, OutPtr::null(), shape);
-    CUDA_RESOURCE_DESC as Resource = give_resource;
-    CUDA_TEXTURE_DESC as Sampling = give_sampling;
-    CUDA_RESOURCE_VIEW_DESC as View = give_view;
-    CUDA_ARRAY_SPARSE_PROPERTIES as Layout = give_sparse;
-    CUDA_ARRAY_MEMORY_REQUIREMENTS as Layout = give_need;
+    CUDA_ARRAY_DESCRIPTOR as Shape = |to, shape| write_shape(OutPtr::null(), to, shape);
+    CUDA_ARRAY3D_DESCRIPTOR as Shape = |to, shape| write_shape(to, OutPtr::null(), shape);
+    CUDA_RESOURCE_DESC as Resource = write_resource;
+    CUDA_TEXTURE_DESC as Sampling = write_sampling;
+    CUDA_RESOURCE_VIEW_DESC as View = write_view;
+    CUDA_ARRAY_SPARSE_PROPERTIES as Layout = write_sparse;
+    CUDA_ARRAY_MEMORY_REQUIREMENTS as Layout = write_requirements;
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(r, rows);
         // SAFETY: as above.
         let mut back: sys::CUDA_RESOURCE_DESC = unsafe { std::mem::zeroed() };
-        give_resource(OutPtr::of(&mut back), &r).unwrap();
+        write_resource(OutPtr::of(&mut back), &r).unwrap();
         // SAFETY: as above.
         assert_eq!(resource(unsafe { InPtr::new(&raw const back) }), Ok(r));
         let s = Sampling {
@@ -264,7 +264,7 @@ mod tests {
             border: [9; 4],
         };
         let mut t = std::mem::MaybeUninit::<sys::CUDA_TEXTURE_DESC>::zeroed();
-        give_sampling(OutPtr::of_room(&mut t), &s).unwrap();
+        write_sampling(OutPtr::of_room(&mut t), &s).unwrap();
         // SAFETY: as above.
         assert_eq!(sampling(unsafe { InPtr::new(t.as_ptr()) }), Ok(s));
         // SAFETY: the enums written are values that they have.
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!((t.maxAnisotropy, t.mipmapLevelBias, t.maxMipmapLevelClamp), (16, 1.0, 2.0));
         let v = View { format: 3, size: [1, 2, 3], levels: [4, 5], layers: [6, 7] };
         let mut w = std::mem::MaybeUninit::<sys::CUDA_RESOURCE_VIEW_DESC>::zeroed();
-        give_view(OutPtr::of_room(&mut w), &v).unwrap();
+        write_view(OutPtr::of_room(&mut w), &v).unwrap();
         // SAFETY: as above.
         assert_eq!(view(unsafe { InPtr::new(w.as_ptr()) }), Ok(Some(v)));
         // SAFETY: as above.

@@ -315,7 +315,7 @@ pub fn sparse(p: InPtr<sys::CUDA_ARRAY_SPARSE_PROPERTIES>) -> Result<Layout, Cod
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_sparse(to: OutPtr<sys::CUDA_ARRAY_SPARSE_PROPERTIES>, l: &Layout) -> Result<(), Code> {
+pub fn write_sparse(to: OutPtr<sys::CUDA_ARRAY_SPARSE_PROPERTIES>, l: &Layout) -> Result<(), Code> {
     let (tile, tail_level, tail_bytes, flags) = (l.tile, l.tail_level, l.tail_bytes, l.flags);
     to.cast().write(RawSparse { tile, tail_level, tail_bytes, flags, reserved: [0; 4] })
 }
@@ -333,7 +333,7 @@ pub fn need(p: InPtr<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>) -> Result<Layout, Cod
 ///
 /// # Errors
 /// `INVALID_VALUE` for null.
-pub fn give_need(to: OutPtr<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, l: &Layout) -> Result<(), Code> {
+pub fn write_requirements(to: OutPtr<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>, l: &Layout) -> Result<(), Code> {
     to.cast().write(RawNeed { bytes: l.bytes, alignment: l.alignment, reserved: [0; 4] })
 }
 

@@ -9,7 +9,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use super::host::{give, guard};
+use super::host::{guard, write_out};
 use cuda_api::code::{self, Code};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn make_key(
         let key = key_of([kind, capability, debug], data, texts).ok_or(code::ERROR_NOT_SUPPORTED)?;
         let key = Box::into_raw(Box::new(key));
         // SAFETY: the caller vouches for `to`.
-        unsafe { give(to, key) }
+        unsafe { write_out(to, key) }
     })
 }
 
@@ -147,8 +147,8 @@ pub(super) unsafe extern "C" fn find(key: *const Key, other: u32, to: *mut *mut 
         // SAFETY: fresh memory of this size; the caller vouches for the pointers, which are not null.
         unsafe {
             std::ptr::copy_nonoverlapping(found.as_ptr(), memory.cast(), found.len());
-            give(to, memory)?;
-            give(bytes, len)
+            write_out(to, memory)?;
+            write_out(bytes, len)
         }
     })
 }

@@ -63,7 +63,7 @@ pub(super) fn guard(body: impl FnOnce(&'static dyn Host) -> Result<(), Code>) ->
 ///
 /// # Safety
 /// `to` must be null or valid for a write of `T`.
-pub(super) unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+pub(super) unsafe fn write_out<T>(to: *mut T, value: T) -> Result<(), Code> {
     if to.is_null() {
         return Err(code::ERROR_INVALID_VALUE);
     }

@@ -2,7 +2,7 @@
 //!
 //! Nearly every runtime call reads one, so a read takes only a shared lock.
 
-use super::host::{Host, give, guard};
+use super::host::{Host, guard, write_out};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::{read_lock, write_lock};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn get(to: *mut usize, context: usize, key: usize) 
         let value = all.get(&context).and_then(|values| values.iter().find(|v| v.key == key));
         let value = value.ok_or(code::ERROR_INVALID_HANDLE)?.value;
         // SAFETY: the caller vouches for `to`.
-        unsafe { give(to, value) }
+        unsafe { write_out(to, value) }
     })
 }
 

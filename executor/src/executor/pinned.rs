@@ -209,8 +209,8 @@ impl Executor {
         if part.from == From::Apart {
             self.pinned.budget.give_back(pages(at, part.bytes).1);
             let mut apart = lock(&self.pinned.apart);
-            apart.twins.remove(pages(at, part.bytes).0);
-            self.pinned.any_apart.store(!apart.twins.is_empty(), Ordering::Release);
+            apart.mirrored.remove(pages(at, part.bytes).0);
+            self.pinned.any_apart.store(!apart.mirrored.is_empty(), Ordering::Release);
         }
         if part.from != From::Here {
             unmap(at, part.bytes);
@@ -283,7 +283,7 @@ impl Executor {
         held.keep();
         let mut apart = lock(&self.pinned.apart);
         // SAFETY: mapped above; `forget` removes it from the list before it unmaps it.
-        let added = unsafe { apart.twins.add(start, len) };
+        let added = unsafe { apart.mirrored.add(start, len) };
         self.pinned.any_apart.store(true, Ordering::Release);
         drop(apart);
         added.map_err(|_| {
@@ -305,7 +305,7 @@ impl Executor {
     /// The changes of mirrored memory since the last scan, and how many messages of the job were applied before it.
     pub fn look_apart(&self) -> (u64, Vec<Line>) {
         let mut apart = lock(&self.pinned.apart);
-        (apart.taken, apart.twins.look())
+        (apart.taken, apart.mirrored.look())
     }
 
     /// Applies the job's changes.
@@ -313,7 +313,7 @@ impl Executor {
         let mut apart = lock(&self.pinned.apart);
         apart.taken += 1;
         let whole = body.len().is_multiple_of(LINE_BYTES);
-        if whole && apart.twins.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+        if whole && apart.mirrored.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
     pub(super) fn host_unpin(&self, mut body: &[u8]) -> Result<(), Code> {

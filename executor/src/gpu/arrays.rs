@@ -2,7 +2,7 @@
 
 use super::{Code, Gpu, checked, code, sys};
 use cuda_api::array::{DEFERRED, Layout, MapInfo, OF_ARRAY, OF_MIPMAP, Resource, SPARSE, Sampling, Shape, TILE_POOL, View};
-use cuda_api::array::{give_resource, give_sampling, give_shape, give_view};
+use cuda_api::array::{write_resource, write_sampling, write_shape, write_view};
 use cuda_api::ops::{TENSOR_MAP_BYTES, TensorMapIm2col};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::work::Copy3;
@@ -19,7 +19,7 @@ impl Gpu {
     /// Creates an array, or with `levels` a mipmapped array.
     pub(crate) fn make_array(&self, shape: &Shape, levels: Option<u32>) -> Result<u64, Code> {
         let mut what = MaybeUninit::<sys::CUDA_ARRAY3D_DESCRIPTOR>::uninit();
-        give_shape(OutPtr::of_room(&mut what), OutPtr::null(), shape)?;
+        write_shape(OutPtr::of_room(&mut what), OutPtr::null(), shape)?;
         if let Some(levels) = levels {
             let mut mipmap: sys::CUmipmappedArray = std::ptr::null_mut();
             return call!(self.array.cuMipmappedArrayCreate(&raw mut mipmap, what.as_ptr(), levels)).map(|()| mipmap as u64);
@@ -77,7 +77,7 @@ impl Gpu {
     /// Host ends of the copy are valid until it is complete.
     pub(crate) unsafe fn copy_3d(&self, copy: &Copy3, stream: u64) -> Result<(), Code> {
         let mut what = MaybeUninit::<sys::CUDA_MEMCPY3D>::uninit();
-        cuda_api::copy::give_copy_3d(OutPtr::of_room(&mut what), copy)?;
+        cuda_api::copy::write_copy_3d(OutPtr::of_room(&mut what), copy)?;
         call!(self.memory.cuMemcpy3DAsync_v2(what.as_ptr(), stream as sys::CUstream))
     }
 
@@ -88,7 +88,7 @@ impl Gpu {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let mut what = MaybeUninit::<sys::CUDA_RESOURCE_DESC>::uninit();
-        give_resource(OutPtr::of_room(&mut what), resource)?;
+        write_resource(OutPtr::of_room(&mut what), resource)?;
         let Some(sampling) = sampling else {
             if resource.kind != OF_ARRAY {
                 return Err(code::ERROR_INVALID_VALUE);
@@ -97,10 +97,10 @@ impl Gpu {
             return call!(self.array.cuSurfObjectCreate(&raw mut object, what.as_ptr())).map(|()| object);
         };
         let mut how = MaybeUninit::<sys::CUDA_TEXTURE_DESC>::uninit();
-        give_sampling(OutPtr::of_room(&mut how), sampling)?;
+        write_sampling(OutPtr::of_room(&mut how), sampling)?;
         let mut seen_as = MaybeUninit::<sys::CUDA_RESOURCE_VIEW_DESC>::uninit();
         let seen_as = match view {
-            Some(view) => give_view(OutPtr::of_room(&mut seen_as), view).map(|()| seen_as.as_ptr())?,
+            Some(view) => write_view(OutPtr::of_room(&mut seen_as), view).map(|()| seen_as.as_ptr())?,
             None => std::ptr::null(),
         };
         let mut object: sys::CUtexObject = 0;

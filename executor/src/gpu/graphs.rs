@@ -53,7 +53,7 @@ impl NodeParams {
         let mut p = NodeParams::new(1);
         p.put(1, &[context]);
         // Cannot fail: the pointer is not null.
-        let _ = cuda_api::copy::give_copy_3d(OutPtr::of_list(&mut p.words[UNION + 2..]).untyped().typed(), c);
+        let _ = cuda_api::copy::write_copy_3d(OutPtr::of_list(&mut p.words[UNION + 2..]).untyped().typed(), c);
         p
     }
 

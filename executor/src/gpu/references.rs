@@ -1,7 +1,7 @@
 //! Texture and surface references.
 
 use super::{Code, Gpu, checked, code, sys};
-use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Shape, give_shape};
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_MIPMAP, OF_ROWS, Resource, Shape, write_shape};
 use cuda_api::pointer::OutPtr;
 use cuda_api::reference::Setting;
 use std::ffi::c_int;
@@ -53,7 +53,7 @@ impl Gpu {
                 let shape =
                     Shape { width: r.width, height: r.height, format: r.format, channels: r.channels, ..Shape::default() };
                 let mut what = MaybeUninit::<sys::CUDA_ARRAY_DESCRIPTOR>::uninit();
-                give_shape(OutPtr::null(), OutPtr::of_room(&mut what), &shape)?;
+                write_shape(OutPtr::null(), OutPtr::of_room(&mut what), &shape)?;
                 call!(self.array.cuTexRefSetAddress2D_v3(t, what.as_ptr(), r.address, r.pitch as usize))?;
             }
             _ => return Err(code::ERROR_INVALID_VALUE),

@@ -9,7 +9,7 @@ use crate::host_mirror::{Look, Pace};
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::ops::id;
-use executor::host_mirror::{Line, Twins, bytes_of, joined};
+use executor::host_mirror::{Line, MirroredMemory, bytes_of, joined};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Mutex;
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Alike {
 
 #[derive(Debug)]
 struct State {
-    twins: Twins,
+    mirrored: MirroredMemory,
     /// Number of messages sent.
     messages: u64,
     /// Changes that the worker may not have applied: number of the message, then lines and masks of their bytes in
@@ -58,7 +58,7 @@ struct State {
 
 impl Default for State {
     fn default() -> State {
-        State { twins: Twins::of_job(), messages: 0, on_their_way: VecDeque::new() }
+        State { mirrored: MirroredMemory::of_job(), messages: 0, on_their_way: VecDeque::new() }
     }
 }
 
@@ -91,7 +91,7 @@ impl Alike {
     /// The memory stays mapped, readable and writable until [`Alike::forget`] or [`Alike::forget_all`].
     pub(super) unsafe fn add(&self, at: u64, bytes: u64) -> io::Result<bool> {
         // SAFETY: as the caller says.
-        unsafe { lock(&self.state).twins.add(at, bytes) }?;
+        unsafe { lock(&self.state).mirrored.add(at, bytes) }?;
         self.used.store(true, Ordering::Release);
         Ok(!self.running.swap(true, Ordering::AcqRel))
     }
@@ -104,8 +104,8 @@ impl Alike {
     /// Stops mirroring, so the memory may be freed.
     pub(super) fn forget(&self, at: u64) {
         let mut state = lock(&self.state);
-        state.twins.remove(at);
-        self.used.store(!state.twins.is_empty(), Ordering::Release);
+        state.mirrored.remove(at);
+        self.used.store(!state.mirrored.is_empty(), Ordering::Release);
     }
 
     /// As [`Alike::forget`]; also waits until no change found in it is being sent.
@@ -124,7 +124,7 @@ impl Alike {
     pub(super) fn take_over(&self, message: &[u8]) -> bool {
         let Some((taken, lines)) = message.split_first_chunk() else { return false };
         let mut state = lock(&self.state);
-        let State { twins, on_their_way, .. } = &mut *state;
+        let State { mirrored, on_their_way, .. } = &mut *state;
         let taken = u64::from_le_bytes(*taken);
         while on_their_way.front().is_some_and(|(number, _)| *number <= taken) {
             on_their_way.pop_front();
@@ -134,13 +134,13 @@ impl Alike {
             on_their_way.iter().fold(0, |all, (_, lines)| all | bits(lines))
         };
         // Memory that the program has just freed is no longer registered here.
-        twins.take_over(lines, own);
+        mirrored.take_over(lines, own);
         lines.len() % executor::host_mirror::LINE_BYTES == 0
     }
 
     pub(super) fn forget_all(&self) {
         let mut state = lock(&self.state);
-        state.twins = Twins::of_job();
+        state.mirrored = MirroredMemory::of_job();
         self.used.store(false, Ordering::Release);
     }
 
@@ -159,7 +159,7 @@ impl Alike {
         let _in_order = lock(&self.order);
         let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
         let mut at_once;
-        let added = lock(&self.state).twins.added();
+        let added = lock(&self.state).mirrored.added();
         loop {
             let (lines, whole) = lock(&self.state).look();
             at_once = whole;
@@ -177,7 +177,7 @@ impl Alike {
             waited += asked.elapsed();
         }
         let mut state = lock(&self.state);
-        let lines = joined(looks, at_once, |at| state.twins.is_new(at, added));
+        let lines = joined(looks, at_once, |at| state.mirrored.is_new(at, added));
         state.note(&lines);
         drop(state);
         for some in lines.chunks(LINES) {
@@ -200,7 +200,7 @@ impl Alike {
 impl State {
     /// Finds changes. From now on the worker's changes of these bytes are ignored.
     fn look(&mut self) -> (Vec<Line>, bool) {
-        let (lines, whole) = self.twins.collect();
+        let (lines, whole) = self.mirrored.collect();
         if lines.len() <= MAX_LINES_IN_FLIGHT {
             self.expect(NOT_YET, &lines);
         }

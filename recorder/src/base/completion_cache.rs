@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A position in a place's order ([`crate::place::Place::position`]) before which streams are complete.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Quiet {
+pub(crate) struct CompletionCache {
     epoch: u64,
     /// The position; `u64::MAX` if there is none.
     position: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Quiet {
 /// Maximum number of streams in the cache.
 const MAX_STREAMS: usize = 64;
 
-impl Quiet {
+impl CompletionCache {
     /// Returns whether a stream, or with `None` every stream, is known to be complete up to `position`.
     pub(crate) fn holds(&self, epoch: u64, position: u64, stream: Option<u64>) -> bool {
         self.epoch == epoch && self.position == position && (self.all || stream.is_some_and(|s| self.streams.contains(&s)))
@@ -39,7 +39,7 @@ impl Quiet {
     /// Notes that a stream, or with `None` every stream, is complete up to `position`.
     pub(crate) fn learn_past(&mut self, epoch: u64, position: u64, stream: Option<u64>) {
         if self.epoch != epoch {
-            *self = Quiet { epoch, position: u64::MAX, ..Quiet::default() };
+            *self = CompletionCache { epoch, position: u64::MAX, ..CompletionCache::default() };
         }
         let Some(stream) = stream else {
             self.past_all = self.past_all.max(position);

@@ -90,7 +90,7 @@ impl Watched {
     /// Logs the end of the call: every call if calls are enabled, otherwise each failure once, since libraries repeat failing requests.
     pub(crate) fn end(&self, arguments: &[(&str, u64)], rc: Code) {
         let _ = CALL.try_with(|call| call.set(None));
-        static TOLD: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
+        static LOGGED: Mutex<BTreeSet<(&str, Code)>> = Mutex::new(BTreeSet::new());
         let symbol = self.symbol;
         if enabled().calls {
             let took = self.since.elapsed();
@@ -100,7 +100,7 @@ impl Watched {
         }
         // Not ready and not found are answers, not errors.
         let failed = !matches!(rc, code::SUCCESS | code::ERROR_NOT_READY | code::ERROR_NOT_FOUND);
-        if failed && enabled().any && lock(&TOLD).insert((symbol, rc)) {
+        if failed && enabled().any && lock(&LOGGED).insert((symbol, rc)) {
             tracing::debug!(target: "call", "{symbol} returns {rc}");
         }
     }

@@ -8,13 +8,14 @@ use crate::calls::{context_events, cross_device, registry};
 use crate::device_memory::stream_ordered;
 use crate::enter::CallContext;
 use crate::job::contexts::{
-    ATTACHED, CREATED, Created, FIRST_CREATED, MAP_HOST, created, current, current_device, delist, device_of, enlist, is_green,
-    is_past, primary, retain, with_stack,
+    ATTACHED, CREATED, Created, FIRST_CREATED, created, current, current_device, delist, device_of, enlist, is_green, is_past,
+    primary, retain, with_stack,
 };
 use crate::job::{Device, Job, PutOff};
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::captures;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::CONTEXT_MAP_HOST;
 use cuda_api::handle::slot;
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::{ops, sys};
@@ -25,7 +26,7 @@ const FLAGS_MASK: u32 = 0xff;
 
 /// Checks flags of a primary context: host memory is mapped anyway, and this flag is refused (measured).
 fn check_primary_flags(flags: u32) -> Result<(), Code> {
-    if flags & MAP_HOST != 0 { Err(code::ERROR_INVALID_VALUE) } else { check_flags(flags) }
+    if flags & CONTEXT_MAP_HOST != 0 { Err(code::ERROR_INVALID_VALUE) } else { check_flags(flags) }
 }
 
 /// Checks for at most one way of waiting and no unknown flags.
@@ -289,7 +290,8 @@ pub(crate) fn cuCtxGetFlags(cx: &mut CallContext) -> Result<c_uint, Code> {
     let device = current_device(cx.job)?;
     Ok(match created(ctx) {
         Some(Created { part: None, flags, .. }) => flags,
-        _ => device.primary_now().0 | MAP_HOST,
+        // Every primary context reports this flag (measured).
+        _ => device.primary_now().0 | CONTEXT_MAP_HOST,
     })
 }
 

@@ -14,16 +14,12 @@ use crate::order::{captures, delay, host_waiting, landing};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{EventRecord, StreamWaitEvent};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-
-/// `CU_EVENT_DISABLE_TIMING`
-const DISABLE_TIMING: u32 = 2;
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: u32 = 1;
 
 /// The recorder's streams and events in a context.
 #[derive(Debug, Clone, Copy)]
@@ -45,14 +41,14 @@ static OWN: Mutex<Option<HashMap<u64, Own>>> = Mutex::new(None);
 fn new_stream(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
     // Created in no context.
-    let made = stream::create(cx, 0, NON_BLOCKING, 0)?;
+    let made = stream::create(cx, 0, STREAM_NON_BLOCKING, 0)?;
     cx.keep(made);
     Ok(made)
 }
 
 fn new_event(cx: &mut CallContext, device: &'static Device) -> Result<u64, Code> {
     cx.on(device);
-    let mut sent = cuEventCreate::Sent { phEvent: cx.new_handle(Kind::Event)?, Flags: DISABLE_TIMING };
+    let mut sent = cuEventCreate::Sent { phEvent: cx.new_handle(Kind::Event)?, Flags: EVENT_DISABLE_TIMING };
     cx.job.tables.events.get(sent.phEvent)?.set_context(0);
     cx.carry::<cuEventCreate::Fn>(&mut sent)?;
     cx.keep(sent.phEvent);

@@ -221,7 +221,7 @@ fn copy_here(cx: &CallContext, device: &'static Device, r: &Rect, stream: u64, u
 /// later call, which is all that the program can observe unless somebody else observes the device ([`is_observed`]). So the streams are
 /// idle after it, and a wait for them needs no round trip.
 fn copy_at_rest(cx: &CallContext, device: &'static Device, mut r: Rect, stream: u64, until: Until) -> Result<Option<Rect>, Code> {
-    let longest = if cx.place(device).is_far() && r.rows == 1 { LONG } else { SHORT };
+    let longest = if cx.place(device).is_over_network() && r.rows == 1 { LONG } else { SHORT };
     // An asynchronous copy from pinned memory is meant to overlap other work.
     if r.width.saturating_mul(r.rows) > longest || (until == Until::Submitted && r.src.is_pinned(&r)?) {
         return Ok(Some(r));

@@ -141,7 +141,7 @@ impl Lane for End {
             piece.destination().write(bytes);
             return Ok(());
         };
-        place.give_named(bytes);
+        place.pin_named(bytes);
         let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream: LANE };
         place.send(id::COPY_IN, &[&encode(&op), bytes]).map(drop)
     }
@@ -378,8 +378,8 @@ fn hold(
     let hold = device.record_error(cx.place(device).begin(id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })]))?;
     let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
     let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
-    let (hold, ahead, concerned, told) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
-    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concerned, outcome: told })?;
+    let (hold, ahead, concerned, shown) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
+    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concerned, outcome: shown })?;
     Ok(outcome)
 }
 
@@ -533,9 +533,9 @@ pub(crate) fn copy(
         });
     }
     // A failure is returned here, and not by a later call; another thread's call may also have returned it.
-    let told = [device, from, to].into_iter().try_for_each(Device::check);
+    let checked = [device, from, to].into_iter().try_for_each(Device::check);
     match outcome.load(Ordering::Acquire) {
-        code::SUCCESS => told,
+        code::SUCCESS => checked,
         rc => Err(rc),
     }
 }

@@ -193,7 +193,7 @@ pub(crate) fn changing(ordinal: u32) -> Result<(u64, u32), Code> {
     let cx = CallContext::inside_by(gate::enter_beside, job);
     let others = job.devices.iter().filter(|other| other.index != device.index);
     if cx.pass.is_beside() {
-        let free = device.memory().told.map_or(device.info.free_bytes, |told| told.free);
+        let free = device.memory().report.map_or(device.info.free_bytes, |report| report.free);
         return Ok((free, others.filter(|other| could_map(device, other)).map(|other| 1 << other.index).sum()));
     }
     let (free, _) = memory_info(&cx, device)?;

@@ -8,6 +8,7 @@ use crate::enter::CallContext;
 use crate::job::contexts::{self, Created, of_context};
 use crate::job::{Device, Job, PutOff, attributes};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::STREAM_NON_BLOCKING;
 use cuda_api::handle::{Kind, compose, kind, slot};
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{self, CUdevice_attribute_enum as A};
@@ -17,8 +18,6 @@ use std::sync::atomic::Ordering;
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`
 const DEFAULT_STREAM: u32 = 1;
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: u32 = 1;
 
 /// The context of a green context, and its data.
 fn find(green: u64) -> Result<(u64, Created), Code> {
@@ -52,7 +51,7 @@ pub(crate) fn cuDeviceGetDevResource(
 ) -> Result<(), Code> {
     let device = cx.job.device(dev)?;
     parts::check_type(kind)?;
-    whole_of(device).give(to)
+    whole_of(device).write_to(to)
 }
 
 pub(crate) fn cuCtxGetDevResource(
@@ -63,7 +62,7 @@ pub(crate) fn cuCtxGetDevResource(
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
     let ctx = if ctx.is_null() { contexts::current() } else { ctx as u64 };
-    part_of(cx.job, ctx)?.give(to)
+    part_of(cx.job, ctx)?.write_to(to)
 }
 
 pub(crate) fn cuGreenCtxGetDevResource(
@@ -73,7 +72,7 @@ pub(crate) fn cuGreenCtxGetDevResource(
     kind: u32,
 ) -> Result<(), Code> {
     parts::check_type(kind)?;
-    part_of(cx.job, find(green as u64)?.0)?.give(to)
+    part_of(cx.job, find(green as u64)?.0)?.write_to(to)
 }
 
 pub(crate) fn cuDevSmResourceSplitByCount(
@@ -147,7 +146,7 @@ pub(crate) fn cuGreenCtxWaitEvent(cx: &mut CallContext, green: u64, event: u64) 
 
 pub(crate) fn cuGreenCtxStreamCreate(cx: &mut CallContext, green: u64, flags: c_uint, priority: c_int) -> Result<u64, Code> {
     let (ctx, _) = find(green)?;
-    if flags != NON_BLOCKING {
+    if flags != STREAM_NON_BLOCKING {
         return Err(code::ERROR_INVALID_VALUE);
     }
     cx.on(contexts::device_of(cx.job, ctx)?);

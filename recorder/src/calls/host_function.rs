@@ -14,6 +14,7 @@ use crate::order::{captures, landing};
 use crate::pinned::blocks;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
+use cuda_api::address_map::DEVICES;
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{DIRECT_COPY, GraphCall, HostCall, id};
@@ -59,7 +60,7 @@ enum Task {
 /// Number of bytes that were sent with launches of graphs and that their nodes have not taken yet: the places store them meanwhile.
 static SENT: AtomicUsize = AtomicUsize::new(0);
 /// Maximum of this number.
-const MOST_SENT: usize = 8 << 20;
+const MAX_SENT: usize = 8 << 20;
 /// The longest copy whose bytes are sent with its launch: more would delay the launch.
 const SHORT: u64 = 64 << 10;
 
@@ -225,7 +226,7 @@ fn perform((token, arrived): Arrival) {
     let token = token.to_le_bytes();
     let send = |bytes: &[u8]| {
         // The bytes may contain addresses of memory that the worker does not have yet.
-        place.give_named(bytes);
+        place.pin_named(bytes);
         place.send(id::HOST_DONE, &[&token, bytes]).map(drop)
     };
     // A lost worker waits for nothing.
@@ -248,7 +249,8 @@ fn perform((token, arrived): Arrival) {
 
 /// The thread that carries out a device's host functions, one after the other as the driver does, or the thread for other tasks.
 fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> {
-    static THREADS: [[OnceLock<Option<Sender<Arrival>>>; 32]; 2] = [const { [const { OnceLock::new() }; 32] }; 2];
+    static THREADS: [[OnceLock<Option<Sender<Arrival>>>; DEVICES as usize]; 2] =
+        [const { [const { OnceLock::new() }; DEVICES as usize] }; 2];
     let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
     let start = || {
         let (sender, arrivals) = channel();
@@ -372,7 +374,7 @@ impl NodeTask {
 fn copy_of_launch(cx: &CallContext, copy: &Copy3) -> Result<NodeTask, Code> {
     let bytes = rect::read_plain(copy);
     crate::host_memory::note_copied(cx, 0, &bytes)?;
-    if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MOST_SENT {
+    if bytes.len() as u64 > SHORT || SENT.load(Ordering::Relaxed) + bytes.len() > MAX_SENT {
         return Ok(NodeTask::of(Task::Bytes(bytes)));
     }
     Ok(NodeTask { task: Task::Given { _bytes: Sent::note(bytes.len()) }, own: false, sent: bytes })

@@ -12,10 +12,11 @@ use crate::device_memory::{mappings, peer};
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::ledger::Keep;
-use crate::objects::allocations::{ARENA, GRANULE};
 use crate::order::landing;
+use cuda_api::address_map::{ARENA, GRANULE};
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS};
 use cuda_api::handle::Kind;
 use cuda_api::ops::{Chunk, EventOffer, EventOpen, PeerMap, StreamWaitEvent, id};
 use cuda_api::sys;
@@ -26,9 +27,6 @@ use std::sync::atomic::Ordering;
 const MAGIC: [u8; 8] = *b"mrcudaIM";
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
 const LAZY: u32 = 1;
-
-/// `CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING`
-const INTERPROCESS: u32 = 6;
 
 /// Makes a stream wait for the current record of a shared event. What another process has written to host memory by then is sent to the
 /// place before the stream continues.
@@ -82,10 +80,10 @@ pub(crate) fn cuIpcOpenMemHandle_v2(
         import.opened += 1;
         return Ok(*address);
     }
-    let at = mappings::take_room(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let at = mappings::reserve_addresses(handle.bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let map = PeerMap { address: at, bytes: handle.bytes, offer: handle.offer };
     if let Err(rc) = cx.ask(device, id::PEER_MAP, &[&encode(&map)]) {
-        mappings::give_room(at, handle.bytes);
+        mappings::release_addresses(at, handle.bytes);
         if rc == code::ERROR_PEER_ACCESS_UNSUPPORTED {
             log::missed("memory of another process whose GPU is not on the same machine, or that is gone".to_owned());
             return Err(code::ERROR_MAP_FAILED);
@@ -121,7 +119,7 @@ pub(crate) fn cuIpcOpenEventHandle(cx: &mut CallContext, handle: sys::CUipcEvent
 fn shared(cx: &CallContext, event: u64, device: &Device) -> Result<(), Code> {
     note_shared();
     let data = &cx.job.tables.events.get(event)?.data;
-    data.flags.fetch_or(INTERPROCESS | SHARED, Ordering::Relaxed);
+    data.flags.fetch_or(EVENT_INTERPROCESS | EVENT_DISABLE_TIMING | SHARED, Ordering::Relaxed);
     data.recorded_somewhere(device.epoch.load(Ordering::Relaxed));
     Ok(())
 }
@@ -141,7 +139,7 @@ pub(crate) fn cuIpcCloseMemHandle(cx: &mut CallContext, dptr: u64) -> Result<(),
     ipc.imports.remove(&dptr);
     mappings::forget_foreign(at);
     let unmapped = cx.ask(device, id::PEER_UNMAP, &[&encode(&Chunk { address: at, bytes })]);
-    mappings::give_room(at, bytes);
+    mappings::release_addresses(at, bytes);
     unmapped.map(drop)
 }
 

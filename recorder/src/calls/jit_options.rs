@@ -12,7 +12,7 @@ const INFO_SIZE: u32 = 4;
 const ERRORS: u32 = 5;
 const ERRORS_SIZE: u32 = 6;
 /// Higher counts than there are options indicate a damaged count.
-const MOST_OPTIONS: c_uint = 64;
+const MAX_OPTIONS: c_uint = 64;
 
 /// A buffer of the program for messages, and the slot in its array of values for the length written.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ impl<'a> JitOptions<'a> {
         values: InOutPtr<'a, *mut c_void>,
     ) -> Result<JitOptions<'a>, Code> {
         let mut all = JitOptions::NONE;
-        if count > MOST_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
+        if count > MAX_OPTIONS || (count > 0 && (keys.is_null() || values.is_null())) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         for (i, key) in keys.cast::<u32>().elements(count as usize)?.enumerate() {
@@ -112,6 +112,6 @@ mod tests {
         let (none, keys) = (InOutPtr::null(), [0]);
         assert!(JitOptions::read(0, InPtr::null(), none).is_ok_and(|o| o.plain.is_empty()));
         assert_eq!(JitOptions::read(1, InPtr::null(), none).err(), Some(code::ERROR_INVALID_VALUE));
-        assert_eq!(JitOptions::read(MOST_OPTIONS + 1, InPtr::of_list(&keys).cast(), none).err(), Some(code::ERROR_INVALID_VALUE));
+        assert_eq!(JitOptions::read(MAX_OPTIONS + 1, InPtr::of_list(&keys).cast(), none).err(), Some(code::ERROR_INVALID_VALUE));
     }
 }

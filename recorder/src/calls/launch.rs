@@ -5,7 +5,7 @@ use crate::calls::stream_attributes;
 use crate::enter::CallContext;
 use crate::host_memory::{self, system_atomics};
 use crate::job::Device;
-use crate::objects::function::{FunctionData, Told};
+use crate::objects::function::{FunctionData, FunctionProperties};
 use crate::objects::limits::Limits;
 use crate::objects::resident::Resident;
 use crate::order::{captures, host_waiting, landing};
@@ -14,6 +14,7 @@ use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
 use cuda_api::calls::launch::cuOccupancyMaxActiveBlocksPerMultiprocessor;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::LAST_LAUNCH_ATTRIBUTE;
 use cuda_api::handle::Kind;
 use cuda_api::launch_args::{Config, ExtraParams, KernelParams};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES};
@@ -22,32 +23,34 @@ use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
 use cuda_api::work::{self, Attribute, Kernel, Work};
 use cuda_model::old_launch::Shape;
+use cuda_model::parts::LARGEST_CLUSTER;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 /// More attributes than there are kinds indicate a damaged count.
-const MOST_ATTRIBUTES: usize = 64;
-/// `CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING`, the last one of CUDA 13.0.
-const LAST_ATTRIBUTE: u32 = 16;
-/// Maximum number of blocks in a cluster, for any kernel (CUDA programming guide).
-const LARGEST_CLUSTER: u64 = 16;
+const MAX_ATTRIBUTES: usize = 64;
 
 /// The properties of a function that launches need. The first query on a device loads its code there: a journalled first use.
 pub(crate) fn info(cx: &mut CallContext, function: u64) -> Result<&'static FunctionInfo, Code> {
-    told(cx, function).map(|told| &told.info)
+    properties(cx, function).map(|properties| &properties.info)
 }
 
 /// As [`info`], with everything else that is known of it.
-pub(crate) fn told(cx: &mut CallContext, function: u64) -> Result<&'static Told, Code> {
+pub(crate) fn properties(cx: &mut CallContext, function: u64) -> Result<&'static FunctionProperties, Code> {
     let device = cx.device()?;
-    told_on(cx, device, function, cx.job.tables.function(function)?)
+    properties_on(cx, device, function, cx.job.tables.function(function)?)
 }
 
-/// As [`told`], for a function that has been looked up.
+/// As [`properties`], for a function that has been looked up.
 #[inline]
-fn told_on(cx: &CallContext, device: &'static Device, function: u64, data: &'static FunctionData) -> Result<&'static Told, Code> {
+fn properties_on(
+    cx: &CallContext,
+    device: &'static Device,
+    function: u64,
+    data: &'static FunctionData,
+) -> Result<&'static FunctionProperties, Code> {
     match data.known_on(device.index) {
-        Some(told) => Ok(told),
+        Some(properties) => Ok(properties),
         None => ask_info(cx, device, function, data),
     }
 }
@@ -58,11 +61,11 @@ fn ask_info(
     device: &'static Device,
     function: u64,
     data: &'static FunctionData,
-) -> Result<&'static Told, Code> {
+) -> Result<&'static FunctionProperties, Code> {
     device.check()?;
     let body = function.to_le_bytes();
-    let told = data.learn(device.index, &device.ledger, |ledger| {
-        let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_far()) {
+    let properties = data.learn(device.index, &device.ledger, |ledger| {
+        let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_over_network()) {
             Some(bytes) => {
                 let sent = device.record_error(cx.place(device).send(ops::id::FUNCTION_INFO, &[&body]))?;
                 device.still_quiet(sent);
@@ -74,10 +77,10 @@ fn ask_info(
         ledger.info_asked(function, &body, &info)?;
         Ok(bytes)
     })?;
-    if told.info.system_atomics {
-        system_atomics::note_kernel(cx, &told.info.name);
+    if properties.info.system_atomics {
+        system_atomics::note_kernel(cx, &properties.info.name);
     }
-    Ok(told)
+    Ok(properties)
 }
 
 fn limit(device: &Device, id: sys::CUdevice_attribute_enum) -> u32 {
@@ -229,7 +232,7 @@ fn launch(
     head.function = function;
     let data = cx.job.tables.function(function)?;
     on.check()?;
-    let info = &told_on(cx, on, function, data)?.info;
+    let info = &properties_on(cx, on, function, data)?.info;
     check(on, info, &head)?;
     if cx.job.graphs.capturing() {
         if info.references {
@@ -323,7 +326,7 @@ pub(crate) fn cuLaunchCooperativeKernel(
 
 /// Reads a launch configuration: head, stream, attributes as bytes.
 fn read_config<'a>(cx: &CallContext, config: InPtr<'a, sys::CUlaunchConfig>) -> Result<(Launch, u64, &'a [u8]), Code> {
-    let c = Config::read(config, MOST_ATTRIBUTES)?;
+    let c = Config::read(config, MAX_ATTRIBUTES)?;
     check_attributes(c.attributes)?;
     check_clusters(cx, c.attributes, c.grid)?;
     let attributes = (c.attributes.len() / ATTRIBUTE_BYTES) as u16;
@@ -336,7 +339,7 @@ fn check_clusters(cx: &CallContext, bytes: &[u8], grid: [u32; 3]) -> Result<(), 
         let word = |i: usize| u32::from_le_bytes([a[i], a[i + 1], a[i + 2], a[i + 3]]);
         let cluster = [word(8), word(12), word(16)];
         let divides = cluster.iter().zip(grid).all(|(c, g)| *c != 0 && g % c == 0);
-        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > LARGEST_CLUSTER {
+        if !divides || cluster.iter().map(|c| u64::from(*c)).product::<u64>() > u64::from(LARGEST_CLUSTER) {
             return Err(code::ERROR_INVALID_CLUSTER_SIZE);
         }
         let known = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH as u32;
@@ -358,7 +361,7 @@ pub(crate) fn check_attributes(bytes: &[u8]) -> Result<(), Code> {
             A::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
         ];
         // An attribute of streams, or an unknown one.
-        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_ATTRIBUTE {
+        if id == A::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32 || id > LAST_LAUNCH_ATTRIBUTE {
             return Err(code::ERROR_INVALID_VALUE);
         }
         if names_handles.iter().any(|x| *x as u32 == id) {

@@ -8,6 +8,7 @@ use crate::host_memory::managed_variables::find;
 use crate::pinned::blocks::{self, Kind};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{LOCATION_DEVICE, LOCATION_HOST, LOCATION_HOST_NUMA, LOCATION_HOST_NUMA_CURRENT};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::{handle, sys};
 use cuda_model::advice::{self, Advice};
@@ -21,11 +22,6 @@ const HOST: u32 = 2;
 const SINGLE: u32 = 4;
 /// `CU_DEVICE_CPU`
 const CPU: c_int = -1;
-// `CUmemLocationType`
-const ON_DEVICE: u32 = 1;
-const ON_HOST: u32 = 2;
-const ON_NODE: u32 = 3;
-const ON_NODE_OF_THREAD: u32 = 4;
 
 /// The advice given, stored in the job.
 static ADVICE: Mutex<Advice> = Mutex::new(Advice::new());
@@ -56,8 +52,8 @@ fn check_range(at: u64, bytes: u64) -> Result<(), Code> {
 /// Checks that a location for memory exists.
 fn check_location(cx: &CallContext, kind: u32, ordinal: c_int) -> Result<(), Code> {
     match kind {
-        ON_DEVICE => cx.job.device(ordinal).map(drop),
-        ON_HOST | ON_NODE | ON_NODE_OF_THREAD => Ok(()),
+        LOCATION_DEVICE => cx.job.device(ordinal).map(drop),
+        LOCATION_HOST | LOCATION_HOST_NUMA | LOCATION_HOST_NUMA_CURRENT => Ok(()),
         _ => Err(code::ERROR_INVALID_VALUE),
     }
 }
@@ -69,7 +65,7 @@ fn parts(location: u64) -> (u32, c_int) {
 
 /// The older functions identify a device, or the processor.
 fn named(device: c_int) -> (u32, c_int) {
-    if device == CPU { (ON_HOST, 0) } else { (ON_DEVICE, device) }
+    if device == CPU { (LOCATION_HOST, 0) } else { (LOCATION_DEVICE, device) }
 }
 
 fn advise(cx: &CallContext, at: u64, bytes: usize, advice: u32, location: (u32, c_int)) -> Result<(), Code> {
@@ -156,7 +152,7 @@ pub(crate) fn cuMemRangeGetAttribute(
 ) -> Result<(), Code> {
     cx.device()?.check()?;
     check_range(at, bytes as u64)?;
-    lock(&ADVICE).give(to, attribute, size, at, bytes as u64)
+    lock(&ADVICE).write_attribute(to, attribute, size, at, bytes as u64)
 }
 
 pub(crate) fn cuMemRangeGetAttributes(
@@ -170,7 +166,7 @@ pub(crate) fn cuMemRangeGetAttributes(
 ) -> Result<(), Code> {
     cx.device()?.check()?;
     check_range(at, bytes as u64)?;
-    lock(&ADVICE).give_all((to, sizes, attributes.cast(), n), at, bytes as u64)
+    lock(&ADVICE).write_attributes((to, sizes, attributes.cast(), n), at, bytes as u64)
 }
 
 pub(crate) fn cuMemPrefetchBatchAsync(

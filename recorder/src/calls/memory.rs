@@ -14,7 +14,8 @@ use crate::device_memory::stream_ordered::{owner, release};
 use crate::device_memory::supply::allocate;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::objects::allocations::{STEP, Told};
+use crate::objects::allocations::MemoryReport;
+use crate::objects::pool::STEP;
 use cuda_api::code::{self, Code};
 use cuda_api::pointer::OutPtr;
 use cuda_api::wire::Wire;
@@ -89,8 +90,8 @@ pub(crate) fn cuMemGetInfo_v2(cx: &mut CallContext) -> Result<(usize, usize), Co
 pub(crate) fn memory_info(cx: &CallContext, device: &'static Device) -> Result<(usize, usize), Code> {
     device.check()?;
     let epoch = device.epoch.load(std::sync::atomic::Ordering::Relaxed);
-    let told = device.memory().told.filter(|t| t.epoch == epoch && t.at.elapsed() < FRESH);
-    let told = match told {
+    let report = device.memory().report.filter(|t| t.epoch == epoch && t.at.elapsed() < FRESH);
+    let report = match report {
         Some(t) => t,
         None => {
             // What is mapped does not change between the answer and this count of it.
@@ -98,14 +99,14 @@ pub(crate) fn memory_info(cx: &CallContext, device: &'static Device) -> Result<(
             let mapped = device.memory().mapped;
             let bytes = cx.ask(device, ops::id::MEMORY_INFO, &[])?;
             let (free, total) = <(u64, u64)>::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?;
-            let told = Told { at: Instant::now(), epoch, free, total, mapped };
-            device.memory_mut().told = Some(told);
-            told
+            let report = MemoryReport { at: Instant::now(), epoch, free, total, mapped };
+            device.memory_mut().report = Some(report);
+            report
         }
     };
     let m = device.memory();
-    let now = (told.free + told.mapped + m.spare_bytes).saturating_sub(m.mapped).min(told.total);
-    Ok((now as usize, told.total as usize))
+    let now = (report.free + report.mapped + m.spare_bytes).saturating_sub(m.mapped).min(report.total);
+    Ok((now as usize, report.total as usize))
 }
 
 pub(crate) fn cuMemGetAddressRange_v2(cx: &mut CallContext, ptr: u64) -> Result<(sys::CUdeviceptr, usize), Code> {

@@ -63,7 +63,7 @@ fn load_at(
     let known = ledger.image(&hash);
     let head = encode(&ImagePut { hash, kind: image.kind as u8 });
     let putting = if known.is_none() { Some(begun(place.begin_put_image(&head, image))?) } else { None };
-    let describe = place.is_far();
+    let describe = place.is_over_network();
     let body = encode(&ImageLoad { handle, hash, library, options: options.plain.clone(), describe });
     let loading = begun(place.begin(ops::id::IMAGE_LOAD, &[&body]))?;
     // The last answer is waited for; the other comes before it.
@@ -284,7 +284,7 @@ pub(crate) fn cuFuncGetModule(cx: &mut CallContext, function: u64) -> Result<u64
 }
 
 fn name(cx: &mut CallContext, handle: u64) -> Result<&'static CStr, Code> {
-    crate::calls::launch::told(cx, handle)?.name()
+    crate::calls::launch::properties(cx, handle)?.name()
 }
 
 pub(crate) fn cuKernelGetName(cx: &mut CallContext, kernel: u64) -> Result<&'static CStr, Code> {
@@ -349,7 +349,7 @@ pub(crate) fn functions(module: usize) -> Result<Vec<(usize, &'static CStr)>, Co
         let module = cx.use_handle(Kind::Module, Kind::Module, module as u64)?;
         for name in kernel_names(cx, module)? {
             let function = function(cx, module, name)?;
-            found.push((function as usize, crate::calls::launch::told(cx, function)?.name()?));
+            found.push((function as usize, crate::calls::launch::properties(cx, function)?.name()?));
         }
         Ok(())
     };

@@ -6,21 +6,19 @@
 
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
-use crate::objects::spare_events::{MOST, RESTING, Spare};
+use crate::objects::spare_events::{MAX_SPARE, QUARANTINE, Spare};
 use cuda_api::code::Code;
+use cuda_api::flags::EVENT_INTERPROCESS;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::pointer::OutPtr;
 use cuda_api::sys;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
-/// `CU_EVENT_INTERPROCESS`: other processes may know it.
-const INTERPROCESS: u32 = 4;
-
 /// `cuEventCreate` by reusing a destroyed event; returns false if there is none.
 pub(crate) fn make_again(cx: &mut CallContext, to: OutPtr<sys::CUevent>, flags: c_uint) -> Result<bool, Code> {
     let Ok(device) = cx.device() else { return Ok(false) };
-    if to.is_null() || device.spare_events.count() <= RESTING {
+    if to.is_null() || device.spare_events.count() <= QUARANTINE {
         return Ok(false);
     }
     device.check()?;
@@ -39,8 +37,9 @@ pub(crate) fn keep(cx: &mut CallContext, event: u64) -> Result<bool, Code> {
     let Some(device) = cx.job.devices.get(slot.device() as usize) else { return Ok(false) };
     let flags = slot.data.flags.load(Ordering::Relaxed);
     // Graphs and captures refer to events by their handles, and for longer.
-    let is_plain = flags < INTERPROCESS && !slot.data.in_graph.load(Ordering::Relaxed);
-    if !is_plain || device.spare_events.count() >= MOST {
+    // The flags below this one say how the event is waited for; an event with it may be known to other processes.
+    let is_plain = flags < EVENT_INTERPROCESS && !slot.data.in_graph.load(Ordering::Relaxed);
+    if !is_plain || device.spare_events.count() >= MAX_SPARE {
         return Ok(false);
     }
     let is_past = |stream, at| device.is_past(stream, at);

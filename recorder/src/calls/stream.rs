@@ -8,12 +8,12 @@ use crate::device_memory::{shared_handles, stream_ordered};
 use crate::enter::CallContext;
 use crate::job::{Device, contexts};
 use crate::objects::events::{Asked, EventData, Recorded};
-use crate::order::creation::DISABLE_TIMING;
 use crate::order::delay::follows_default;
 use crate::order::{captures, landing};
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::stream::{cuEventDestroy_v2, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::EVENT_DISABLE_TIMING;
 use cuda_api::handle::Kind;
 use cuda_api::wire::Wire;
 use cuda_api::{ops, sys};
@@ -324,7 +324,7 @@ pub(crate) fn cuEventElapsedTime_v2(cx: &mut CallContext, start: u64, end: u64) 
         cx.job.tables.events.get(h).map(|e| (e.data.flags.load(Ordering::Relaxed), e.data.epoch.load(Ordering::Acquire)))
     };
     let ((flags_a, epoch_a), (flags_b, epoch_b)) = (known(start)?, known(end)?);
-    if (flags_a | flags_b) & DISABLE_TIMING != 0 || epoch_a == 0 || epoch_b == 0 || from.index != device.index {
+    if (flags_a | flags_b) & EVENT_DISABLE_TIMING != 0 || epoch_a == 0 || epoch_b == 0 || from.index != device.index {
         return Err(code::ERROR_INVALID_HANDLE);
     }
     let now = device.epoch.load(Ordering::Relaxed);

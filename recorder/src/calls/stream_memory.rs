@@ -9,6 +9,7 @@ use crate::pinned::blocks;
 use crate::place::{Place, lost};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{MEM_OP_WAIT_32, MEM_OP_WRITE_32};
 use cuda_api::ops::{MemoryPart, StreamMemory, id};
 use cuda_api::pointer::InPtr;
 use cuda_api::sys;
@@ -19,8 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sys::CUdevice_attribute_enum as A;
 
 // `CUstreamBatchMemOpType`
-const WAIT_32: u32 = 1;
-const WRITE_32: u32 = 2;
 const FLUSH: u32 = 3;
 const WAIT_64: u32 = 4;
 const WRITE_64: u32 = 5;
@@ -30,7 +29,7 @@ const NOR: u32 = 3;
 /// `CU_STREAM_WAIT_VALUE_FLUSH`
 const WAIT_FLUSH: u32 = 1 << 30;
 /// A batch has fewer operations than this (CUDA driver API reference).
-const MOST: u32 = 256;
+const MAX_BATCH: u32 = 256;
 
 /// Number of waits of workers' streams that have not ended.
 static WAITS: AtomicUsize = AtomicUsize::new(0);
@@ -62,7 +61,7 @@ fn able(device: &Device, attribute: A) -> Result<(), Code> {
 fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> Result<(), Code> {
     let wrong = |bad: bool| if bad { Err(code::ERROR_INVALID_VALUE) } else { Ok(()) };
     match part.operation {
-        WAIT_32 | WAIT_64 => {
+        MEM_OP_WAIT_32 | WAIT_64 => {
             wrong(part.flags & !(NOR | WAIT_FLUSH) != 0)?;
             if part.flags & NOR == NOR {
                 let nor = A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1;
@@ -73,7 +72,7 @@ fn check(cx: &CallContext, device: &Device, part: &MemoryPart, first: bool) -> R
             }
         }
         // Writes without a barrier belong to the first version.
-        WRITE_32 | WRITE_64 => wrong(part.flags > u32::from(first))?,
+        MEM_OP_WRITE_32 | WRITE_64 => wrong(part.flags > u32::from(first))?,
         FLUSH => {
             wrong(part.flags != 0)?;
             able(device, A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)?;
@@ -191,7 +190,7 @@ fn batch(
     if count == 0 && flags == 0 {
         return submit(cx, stream, first_version, Vec::new(), flags);
     }
-    if array.is_null() || count >= MOST || flags != 0 {
+    if array.is_null() || count >= MAX_BATCH || flags != 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let words = array.cast::<[u64; 6]>().elements(count as usize)?;
@@ -207,13 +206,13 @@ macro_rules! words {
     )*};
 }
 words! {
-    cuStreamWaitValue32 WAIT_32 sys::cuuint32_t, true;
+    cuStreamWaitValue32 MEM_OP_WAIT_32 sys::cuuint32_t, true;
     cuStreamWaitValue64 WAIT_64 sys::cuuint64_t, true;
-    cuStreamWriteValue32 WRITE_32 sys::cuuint32_t, true;
+    cuStreamWriteValue32 MEM_OP_WRITE_32 sys::cuuint32_t, true;
     cuStreamWriteValue64 WRITE_64 sys::cuuint64_t, true;
-    cuStreamWaitValue32_v2 WAIT_32 sys::cuuint32_t, false;
+    cuStreamWaitValue32_v2 MEM_OP_WAIT_32 sys::cuuint32_t, false;
     cuStreamWaitValue64_v2 WAIT_64 sys::cuuint64_t, false;
-    cuStreamWriteValue32_v2 WRITE_32 sys::cuuint32_t, false;
+    cuStreamWriteValue32_v2 MEM_OP_WRITE_32 sys::cuuint32_t, false;
     cuStreamWriteValue64_v2 WRITE_64 sys::cuuint64_t, false;
 }
 

@@ -25,7 +25,7 @@ use std::sync::Mutex;
 struct Object {
     made: ObjectMake,
     /// The sampling parameters as the driver reports them, which are not always those of the program.
-    told: Option<Sampling>,
+    sampling: Option<Sampling>,
 }
 
 /// Live objects by device and number: textures and surfaces share the numbers.
@@ -93,12 +93,12 @@ fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, vi
     let mut op = ObjectMake { handle, number: 0, resource, sampling, view };
     let mut ledger = lock(&device.ledger);
     let reply = cx.ask(device, ops::id::OBJECT_MAKE, &[&encode(&op)])?;
-    let (number, told) = <(u64, Option<Sampling>)>::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
+    let (number, sampling) = <(u64, Option<Sampling>)>::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     // A replay requests this number.
     op.number = number;
     let edges = Edges { creates: [handle].into(), ends: None, uses };
     ledger.append(ops::id::OBJECT_MAKE, &encode(&op), &reply, &edges, Keep::PLAIN)?;
-    lock(&OBJECTS).insert((device.index, number), Object { made: op, told });
+    lock(&OBJECTS).insert((device.index, number), Object { made: op, sampling });
     Ok(number)
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn cuTexObjectGetResourceDesc(cx: &mut CallContext, object: u64) -> R
 }
 
 pub(crate) fn cuTexObjectGetTextureDesc(cx: &mut CallContext, object: u64) -> Result<Sampling, Code> {
-    Ok(find(cx, false, object)?.1.told.unwrap_or_default())
+    Ok(find(cx, false, object)?.1.sampling.unwrap_or_default())
 }
 
 pub(crate) fn cuTexObjectGetResourceViewDesc(cx: &mut CallContext, object: u64) -> Result<View, Code> {

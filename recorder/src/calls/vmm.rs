@@ -8,16 +8,17 @@
 use crate::base::encoding::encode;
 use crate::base::log::{self, lock};
 use crate::calls::vmm::tile_pools::{collect, end_pools, make_pool};
-use crate::device_memory::mappings::{FOREIGN, Mapping, Physical, READ_WRITE, Vmm, find, is_reserved, read, write};
+use crate::device_memory::mappings::{FOREIGN, Mapping, Physical, Vmm, find, is_reserved, read, write};
 use crate::device_memory::{peer, shared_memory, stream_ordered, supply};
 use crate::enter::CallContext;
 use crate::job::{Device, PutOff};
 use crate::ledger::Keep;
-use crate::objects::allocations::GRANULE;
 use crate::objects::chunks::Request;
+use cuda_api::address_map::GRANULE;
 use cuda_api::arg::Edges;
 use cuda_api::array::TILE_POOL;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{ACCESS_READ_WRITE, ALLOCATION_PINNED, HANDLE_FILE_DESCRIPTOR, LOCATION_DEVICE};
 use cuda_api::memory::{AllocationProp, Location};
 use cuda_api::ops::{self, Alias, Chunk, Offer};
 use cuda_api::pointer::InPtr;
@@ -27,14 +28,8 @@ use std::ffi::{c_int, c_ulonglong};
 pub(crate) mod share;
 pub(crate) mod tile_pools;
 
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`
-const PINNED: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const ON_DEVICE: u32 = 1;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-const DESCRIPTOR: u32 = 1;
 /// Higher counts of locations than any machine has are refused.
-const MOST_LOCATIONS: usize = 4096;
+const MAX_LOCATIONS: usize = 4096;
 
 fn alias_op(cx: &CallContext, device: &'static Device, op: u16, alias: &Alias, edges: &Edges) -> Result<(), Code> {
     device.check()?;
@@ -76,10 +71,10 @@ fn allow_borrowed(
 ) -> Result<(), Code> {
     let here = Chunk { address: at, bytes: m.bytes };
     match (m.access, access) {
-        (0, READ_WRITE) => shared_memory::map(cx, device, here, offer)?,
-        (READ_WRITE, 0) if m.device == device.index => shared_memory::unmap(cx, device, here)?,
+        (0, ACCESS_READ_WRITE) => shared_memory::map(cx, device, here, offer)?,
+        (ACCESS_READ_WRITE, 0) if m.device == device.index => shared_memory::unmap(cx, device, here)?,
         (_, 0) => return Ok(()),
-        (READ_WRITE, READ_WRITE) if m.device == device.index => return Ok(()),
+        (ACCESS_READ_WRITE, ACCESS_READ_WRITE) if m.device == device.index => return Ok(()),
         _ => {
             log::missed("memory of another process that several GPUs use, or that is only read (not supported)".to_owned());
             return Err(code::ERROR_NOT_SUPPORTED);
@@ -143,10 +138,10 @@ pub(crate) fn unreserve(at: u64, bytes: u64) -> Result<(), Code> {
 
 /// Checks the requested properties of memory; returns its device.
 fn check_properties(cx: &CallContext, p: &AllocationProp) -> Result<&'static Device, Code> {
-    if p.kind != PINNED || p.win32 != 0 || p.location == 0 || p.location > 4 {
+    if p.kind != ALLOCATION_PINNED || p.win32 != 0 || p.location == 0 || p.location > 4 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if p.location != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
+    if p.location != LOCATION_DEVICE || p.handle_types & !HANDLE_FILE_DESCRIPTOR != 0 {
         // Memory of the host, and handles that only fabrics know.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
@@ -239,17 +234,17 @@ pub(crate) fn cuMemSetAccess(
     desc: InPtr<sys::CUmemAccessDesc>,
     count: usize,
 ) -> Result<(), Code> {
-    if desc.is_null() || count == 0 || count > MOST_LOCATIONS {
+    if desc.is_null() || count == 0 || count > MAX_LOCATIONS {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let mut changes = Vec::with_capacity(count);
     for [kind, ordinal, access] in desc.cast::<Access>().elements(count)? {
         match kind {
-            ON_DEVICE => changes.push((cx.job.device(ordinal as c_int)?.index, access)),
+            LOCATION_DEVICE => changes.push((cx.job.device(ordinal as c_int)?.index, access)),
             2..=4 => return Err(code::ERROR_NOT_SUPPORTED),
             _ => return Err(code::ERROR_INVALID_VALUE),
         }
-        if !matches!(access, 0 | 1 | READ_WRITE) {
+        if !matches!(access, 0 | 1 | ACCESS_READ_WRITE) {
             return Err(code::ERROR_INVALID_VALUE);
         }
     }
@@ -272,7 +267,7 @@ pub(crate) fn cuMemSetAccess(
                 let user = cx.job.devices.get(*index as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
                 match *access {
                     0 => peer::unshare_alias(cx, Some(*index), at),
-                    READ_WRITE => peer::share_alias(cx, user, device, whole, Chunk { address: at, bytes: m.bytes })?,
+                    ACCESS_READ_WRITE => peer::share_alias(cx, user, device, whole, Chunk { address: at, bytes: m.bytes })?,
                     _ => {
                         log::missed("read-only access of one GPU to the memory of another (not supported)".to_owned());
                         return Err(code::ERROR_NOT_SUPPORTED);
@@ -293,13 +288,13 @@ pub(crate) fn cuMemSetAccess(
 
 pub(crate) fn cuMemGetAccess(cx: &mut CallContext, location: Location, ptr: u64) -> Result<c_ulonglong, Code> {
     let device = match location.kind {
-        ON_DEVICE => cx.job.device(location.ordinal)?.index,
+        LOCATION_DEVICE => cx.job.device(location.ordinal)?.index,
         2..=4 => return Err(code::ERROR_NOT_SUPPORTED),
         _ => return Err(code::ERROR_INVALID_DEVICE),
     };
     let found = find(ptr).ok_or(code::ERROR_INVALID_VALUE)?;
     let own = read().mappings.get(&found.start).filter(|m| m.device == device).map_or(0, |m| m.access);
-    let access = if peer::shares_alias(device, found.start) { READ_WRITE } else { own };
+    let access = if peer::shares_alias(device, found.start) { ACCESS_READ_WRITE } else { own };
     Ok(c_ulonglong::from(access))
 }
 
@@ -329,7 +324,7 @@ pub(crate) fn cuMemRetainAllocationHandle(_cx: &mut CallContext, addr: u64) -> R
 pub(crate) fn map_anywhere(cx: &mut CallContext, handle: u64, bytes: u64, device: &Device) -> Result<u64, Code> {
     let size = bytes as usize;
     let at = cuMemAddressReserve(cx, size, 0, 0, 0)?;
-    let access: Access = [ON_DEVICE, device.index, READ_WRITE];
+    let access: Access = [LOCATION_DEVICE, device.index, ACCESS_READ_WRITE];
     let mapped = cuMemMap(cx, at, size, 0, handle, 0).and_then(|()| {
         cuMemSetAccess(cx, at, size, InPtr::of(&access).cast(), 1).inspect_err(|_| {
             // The first error is reported.

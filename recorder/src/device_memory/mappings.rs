@@ -5,6 +5,7 @@ use crate::objects::ranges::Ranges;
 use crate::objects::ticket::{Loan, Ticket};
 use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::ACCESS_READ_WRITE;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::memory::AllocationProp;
@@ -20,8 +21,6 @@ pub(crate) struct Lendable {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
-
-pub(crate) use cuda_api::flags::ACCESS_READ_WRITE as READ_WRITE;
 
 /// In place of a handle: the memory belongs to another process.
 pub(crate) const FOREIGN: u64 = 0;
@@ -190,12 +189,12 @@ pub(crate) fn borrowed(device: &Device) -> usize {
 }
 
 /// Reserves addresses for memory of another process.
-pub(crate) fn take_room(bytes: u64) -> Option<u64> {
+pub(crate) fn reserve_addresses(bytes: u64) -> Option<u64> {
     write().room.take_aligned(bytes, GRANULE)
 }
 
-/// Undoes [`take_room`].
-pub(crate) fn give_room(address: u64, bytes: u64) {
+/// Undoes [`reserve_addresses`].
+pub(crate) fn release_addresses(address: u64, bytes: u64) {
     write().room.put(address, bytes);
 }
 
@@ -204,7 +203,7 @@ pub(crate) fn note_foreign(address: u64, bytes: u64, device: &Device) {
     let mut v = write();
     v.next_id += 1;
     let id = v.next_id;
-    v.mappings.insert(address, Mapping { bytes, physical: FOREIGN, device: device.index, access: READ_WRITE, id });
+    v.mappings.insert(address, Mapping { bytes, physical: FOREIGN, device: device.index, access: ACCESS_READ_WRITE, id });
 }
 
 /// Undoes [`note_foreign`].

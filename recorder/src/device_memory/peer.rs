@@ -68,8 +68,10 @@ impl Access {
             return *can;
         }
         // As a place on another machine, which has no such socket.
-        let far = Faults::from_env().tcp_is_far && (cx.place(user).is_far() || cx.place(owner).is_far());
-        let tried = if far { Err(code::ERROR_PEER_ACCESS_UNSUPPORTED) } else { offer(cx, owner, Chunk { address: 0, bytes: 0 }) };
+        let unreachable =
+            Faults::from_env().tcp_is_other_machine && (cx.place(user).is_over_network() || cx.place(owner).is_over_network());
+        let tried =
+            if unreachable { Err(code::ERROR_PEER_ACCESS_UNSUPPORTED) } else { offer(cx, owner, Chunk { address: 0, bytes: 0 }) };
         let tried = tried.and_then(|offer| {
             let tried = cx.ask(user, id::PEER_MAP, &[&encode(&PeerMap { address: 0, bytes: 0, offer })]);
             // It fails only if the place is lost. This must not return a pending error of the program.

@@ -212,7 +212,7 @@ static BORROWED: Mutex<BTreeMap<u64, Borrowed>> = Mutex::new(BTreeMap::new());
 /// Maps an imported allocation for a device; returns its address.
 pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Result<u64, Code> {
     let total = loan.pieces.iter().map(|(_, bytes)| bytes).sum();
-    let room = mappings::take_room(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let room = mappings::reserve_addresses(total).ok_or(code::ERROR_OUT_OF_MEMORY)?;
     let mut chunks: Vec<Chunk> = Vec::with_capacity(loan.pieces.len());
     let mut at = room;
     for (offer, bytes) in &loan.pieces {
@@ -223,7 +223,7 @@ pub(crate) fn open(cx: &CallContext, device: &'static Device, loan: Loan) -> Res
                 // The first error is reported.
                 let _ = unmap(cx, device, done);
             }
-            mappings::give_room(room, total);
+            mappings::release_addresses(room, total);
             return Err(rc);
         }
         chunks.push(chunk);
@@ -243,7 +243,7 @@ pub(crate) fn close(cx: &CallContext, device: &'static Device, address: u64) {
         mappings::forget_foreign(chunk.address);
         // It fails only if the place is lost, and then nothing is mapped.
         let _ = unmap(cx, device, chunk);
-        mappings::give_room(chunk.address, chunk.bytes);
+        mappings::release_addresses(chunk.address, chunk.bytes);
     }
 }
 

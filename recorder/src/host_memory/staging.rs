@@ -109,6 +109,6 @@ pub(crate) fn take_slots() -> Option<Slots> {
 }
 
 /// Takes slots back, which no place uses any more.
-pub(crate) fn give_slots(slots: Slots) {
+pub(crate) fn release_slots(slots: Slots) {
     lock(&FREE).0.push(slots);
 }

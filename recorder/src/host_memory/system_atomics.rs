@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first kernel that uses such operations.
 static KERNEL: OnceLock<String> = OnceLock::new();
-static TOLD: AtomicBool = AtomicBool::new(false);
+static WARNED: AtomicBool = AtomicBool::new(false);
 
 /// Called before the first use of a kernel with such operations.
 #[cold]
@@ -29,7 +29,7 @@ pub(crate) fn memory_changed(cx: &CallContext) {
 /// Called when a device has a new place.
 pub(crate) fn place_changed(place: &Place) {
     let Some(kernel) = KERNEL.get() else { return };
-    if !TOLD.load(Ordering::Relaxed) && places::splits_atomics(place) && !TOLD.swap(true, Ordering::Relaxed) {
+    if !WARNED.load(Ordering::Relaxed) && places::splits_atomics(place) && !WARNED.swap(true, Ordering::Relaxed) {
         tracing::warn!(target: "code", "kernel {kernel} uses atomic operations with the scope of the whole system: on memory that the processor changes at the same time they \
              are not atomic here (README, \"Limits\")");
     }

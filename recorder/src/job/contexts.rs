@@ -11,9 +11,6 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-// Every primary context reports this flag (measured).
-pub(crate) use cuda_api::flags::CONTEXT_MAP_HOST as MAP_HOST;
-
 /// First slot of contexts that the program creates; lower slots are the primary contexts.
 pub(crate) const FIRST_CREATED: u32 = DEVICES;
 

@@ -41,7 +41,7 @@ pub(super) fn check_source(device: &Device) -> Result<(), MoveError> {
 
 /// The data connections between source and target. Closed when dropped.
 #[derive(Debug)]
-pub(super) struct Wires {
+pub(super) struct DataChannels {
     device: &'static Device,
     source: Place,
     target: Place,
@@ -49,12 +49,13 @@ pub(super) struct Wires {
     carried: Carried,
 }
 
-impl Wires {
-    pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<Wires, MoveError> {
+impl DataChannels {
+    pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<DataChannels, MoveError> {
         let ticket = random()?;
-        let mut wires = Wires { device, source: source.clone(), target: target.clone(), ticket, carried: Carried::default() };
-        wires.carried = connections::connect([source, target], ticket)?;
-        Ok(wires)
+        let mut data_channels =
+            DataChannels { device, source: source.clone(), target: target.clone(), ticket, carried: Carried::default() };
+        data_channels.carried = connections::connect([source, target], ticket)?;
+        Ok(data_channels)
     }
 
     /// How bytes travel.
@@ -129,7 +130,7 @@ pub(super) fn try_to_connect(source: &Place, target: &Place) -> Result<(), MoveE
     connected.map(drop)
 }
 
-impl Wires {
+impl DataChannels {
     /// Asks the target for its progress again and again until the round has ended.
     fn watch(&self, ended: &Receiver<()>, progress: impl Fn(u64)) {
         while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -145,7 +146,7 @@ impl Wires {
 /// Whether two places are to be treated as those of two machines, though they may be on one.
 pub(super) fn are_apart(source: &Place, target: &Place) -> bool {
     let is_tcp = |place: &Place| matches!(place.transport(), "tls" | "tcp" | "rdma");
-    Faults::from_env().tcp_is_far && (is_tcp(source) || is_tcp(target))
+    Faults::from_env().tcp_is_other_machine && (is_tcp(source) || is_tcp(target))
 }
 
 /// Combines the results of both ends; of two errors returns the one that is not merely a consequence of the other end's failure.
@@ -173,7 +174,7 @@ fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
     }
 }
 
-impl Drop for Wires {
+impl Drop for DataChannels {
     fn drop(&mut self) {
         hang_up(&[self.source.clone(), self.target.clone()], self.ticket);
     }

@@ -1,7 +1,7 @@
 //! One device's part of a move.
 
 use super::compare::{Shape, compare, compare_with, shape};
-use super::data_channels::{self, Wires};
+use super::data_channels::{self, DataChannels};
 use super::deferred::{DeferredRecords, Due};
 use super::fit::{self, Different};
 use super::protocol::{Report, Step};
@@ -93,7 +93,7 @@ pub(super) struct DeviceMove<'a> {
     pub(super) report: ::control::GpuMove,
     /// Why this process cannot be the requested target: a helper may be used instead.
     pub(super) unfit: Option<String>,
-    wires: Option<Wires>,
+    data_channels: Option<DataChannels>,
     target: Option<Place>,
     /// The source, after the commit.
     old: Option<Box<Place>>,
@@ -137,7 +137,7 @@ impl<'a> DeviceMove<'a> {
             source,
             report,
             unfit: None,
-            wires: None,
+            data_channels: None,
             target: None,
             old: None,
             host_blocks: BTreeMap::new(),
@@ -362,10 +362,10 @@ impl<'a> DeviceMove<'a> {
     fn connect(&mut self) -> Result<(), Failure> {
         self.phase("connect", |device_move| {
             faults::at(Point::Wires);
-            let wires = Wires::connect(device_move.device, &device_move.source, device_move.target()?)?;
-            device_move.report.data = wires.carried().to_string();
-            device_move.task.on_stop(device_move.device.index, wires.cutter())?;
-            device_move.wires = Some(wires);
+            let data_channels = DataChannels::connect(device_move.device, &device_move.source, device_move.target()?)?;
+            device_move.report.data = data_channels.carried().to_string();
+            device_move.task.on_stop(device_move.device.index, data_channels.cutter())?;
+            device_move.data_channels = Some(data_channels);
             Ok(())
         })
     }
@@ -397,7 +397,7 @@ impl<'a> DeviceMove<'a> {
         }
         self.task.check()?;
         let since = Instant::now();
-        let wires = self.wires.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
+        let data_channels = self.data_channels.as_ref().ok_or_else(|| MoveError::missing("connection between the places"))?;
         // A kernel that holds the whole GPU holds up a round too.
         let limit = || round_limit(self.report.live_bytes) + self.task.patience().unwrap_or_default();
         let (task, report) = (self.task, self.report.clone());
@@ -405,7 +405,7 @@ impl<'a> DeviceMove<'a> {
         let progress = move |bytes| {
             task.tell(&::control::GpuMove { bytes: report.bytes.max(bytes), ..report.clone() }, Some(EventKind::Progress))
         };
-        let round = wires.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
+        let round = data_channels.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() && !self.parks() && !self.is_parked() {
             // The cause may be that this process has placed something at another address. A lost target cannot be compared.
             let same = compare(&self.source, self.target()?);
@@ -517,7 +517,7 @@ impl<'a> DeviceMove<'a> {
     /// Closes the data connections and the place that the job does not use: before the commit the target, after it the source.
     pub(super) fn close(&mut self) {
         lock(&self.device.ledger).end_move();
-        self.wires = None;
+        self.data_channels = None;
         for place in self.target.take().into_iter().chain(self.old.take().map(|old| *old)) {
             place.release();
         }

@@ -6,7 +6,7 @@ use super::to_place::answered;
 use crate::base::encoding::encode;
 use crate::job::{Device, Job};
 use crate::move_error::MoveError;
-use crate::objects::function::Told;
+use crate::objects::function::FunctionProperties;
 use crate::objects::table::EVERY_DEVICE;
 use crate::place::Place;
 use cuda_api::calls::Call;
@@ -46,7 +46,7 @@ pub(super) fn not_resident(job: &Job, device: &Device, target: &Place) -> Result
 }
 
 /// Functions with what the program was told of them.
-pub(super) type KnownFunctions = Vec<(u64, &'static Told)>;
+pub(super) type KnownFunctions = Vec<(u64, &'static FunctionProperties)>;
 
 /// What the program was told of each function that it has used. The journal has those uses.
 pub(super) fn known_functions(job: &Job, device: &Device) -> KnownFunctions {
@@ -64,7 +64,7 @@ pub(super) fn weaker_function(
     known: &KnownFunctions,
 ) -> Result<Option<MoveError>, MoveError> {
     let failed = |error| MoveError::CallFailed { call: "asking for the limits of a function".to_owned(), error };
-    let is_same = |handle: u64, known: &Told| {
+    let is_same = |handle: u64, known: &FunctionProperties| {
         let now = job.tables.function(handle).ok().and_then(|data| data.known_on(device.index));
         now.is_some_and(|now| ptr::eq(now, known))
     };

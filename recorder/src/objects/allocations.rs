@@ -1,10 +1,9 @@
 //! The allocations of one device, its arena, and its pools: tables without I/O. [`super::chunks`] and [`super::stream_frees`] change them.
 
 use crate::objects::pool::Pool;
-pub(crate) use crate::objects::pool::STEP;
 use crate::objects::ranges::Ranges;
 use crate::thread::here;
-pub(crate) use cuda_api::address_map::{ARENA, GRANULE, OWN};
+use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::Chunk;
@@ -54,7 +53,7 @@ pub(crate) struct Found {
 
 /// What the place reported about its memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct MemoryReport {
     pub(crate) at: Instant,
     pub(crate) epoch: u64,
     pub(crate) free: u64,
@@ -89,7 +88,7 @@ pub(crate) struct Memory {
     pub(crate) next_id: u64,
     /// Number of the last allocation, or of none, before the last reset.
     pub(crate) last_reset: u64,
-    pub(crate) told: Option<Told>,
+    pub(crate) report: Option<MemoryReport>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) current_pool: u64,
     /// Generation of the stream-ordered frees that are made now ([`super::pool`]).
@@ -125,7 +124,7 @@ impl Memory {
             next_id: first_id,
             last_reset: first_id,
             unmapping: 0,
-            told: None,
+            report: None,
             pools: BTreeMap::from([(default_of(device), Pool::new(0))]),
             current_pool: default_of(device),
             generation: 1,

@@ -4,8 +4,8 @@
 //!
 //! A chunk that is being mapped or unmapped is in no table: nobody gets its addresses until the result is reported.
 
-use crate::objects::allocations::{Allocation, Home, LARGE, Memory, STEP};
-use crate::objects::pool::{self, Found, Pool};
+use crate::objects::allocations::{Allocation, Home, LARGE, Memory};
+use crate::objects::pool::{self, Found, Pool, STEP};
 use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Chunk;
@@ -177,7 +177,7 @@ impl Memory {
                 match (self.pools.get_mut(&pool), self.chunks.get(&chunk)) {
                     (Some(p), Some(bytes)) => p.grow(chunk, *bytes),
                     // The program has destroyed the pool meanwhile.
-                    _ => self.give_chunk(chunk),
+                    _ => self.make_spare(chunk),
                 }
                 self.take_from_pool(pool, stream, bytes)?.ok_or(code::ERROR_OUT_OF_MEMORY)
             }
@@ -185,7 +185,7 @@ impl Memory {
     }
 
     /// Makes a chunk spare that is empty and that nothing uses any more. Afterwards [`Memory::surplus`] may have chunks to unmap.
-    pub(crate) fn give_chunk(&mut self, address: u64) {
+    pub(crate) fn make_spare(&mut self, address: u64) {
         let Some(&bytes) = self.chunks.get(&address) else { return };
         self.moment += 1;
         self.spare.insert(address, self.moment);
@@ -234,15 +234,15 @@ impl Memory {
         }
         self.moment += 1;
         match a.home {
-            Home::Pool(pool) => return self.give_to_pool(pool, pool::NO_STREAM, address, a.bytes),
+            Home::Pool(pool) => return self.release_to_pool(pool, pool::NO_STREAM, address, a.bytes),
             Home::Borrowed(_) => {}
-            Home::Own => self.give_chunk(address),
+            Home::Own => self.make_spare(address),
             Home::Shared => {
                 self.small.put(address, a.bytes.next_multiple_of(STEP));
                 let chunk = address - address % GRANULE;
                 if self.small.carve(chunk, GRANULE) {
                     self.shared.remove(&chunk);
-                    self.give_chunk(chunk);
+                    self.make_spare(chunk);
                 }
             }
         }

@@ -17,12 +17,12 @@ use std::sync::{Mutex, OnceLock};
 
 /// Properties of a function that a place has returned.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct FunctionProperties {
     pub(crate) info: FunctionInfo,
     name: Option<CString>,
 }
 
-impl Told {
+impl FunctionProperties {
     /// The function's name for the program: the driver promises a string that lives as long as the module.
     pub(crate) fn name(&self) -> Result<&CStr, Code> {
         self.name.as_deref().ok_or(code::ERROR_UNKNOWN)
@@ -30,18 +30,18 @@ impl Told {
 
     /// Decodes an answer. Launches may use it while its function is destroyed and the handle is reused, so it is never freed; but it is
     /// stored only once, however often the same code is loaded or an attribute changes.
-    fn of(answer: Vec<u8>) -> Result<&'static Told, Code> {
-        static ALL: Mutex<Option<HashMap<Vec<u8>, &'static Told>>> = Mutex::new(None);
+    fn of(answer: Vec<u8>) -> Result<&'static FunctionProperties, Code> {
+        static ALL: Mutex<Option<HashMap<Vec<u8>, &'static FunctionProperties>>> = Mutex::new(None);
         let mut all = lock(&ALL);
         let all = all.get_or_insert_default();
-        if let Some(told) = all.get(&answer) {
-            return Ok(told);
+        if let Some(properties) = all.get(&answer) {
+            return Ok(properties);
         }
         let info = FunctionInfo::get(&mut &answer[..]).ok().filter(FunctionInfo::is_sound).ok_or(code::ERROR_UNKNOWN)?;
         let name = CString::new(info.name.as_str()).ok();
-        let told: &'static Told = Box::leak(Box::new(Told { info, name }));
-        all.insert(answer, told);
-        Ok(told)
+        let properties: &'static FunctionProperties = Box::leak(Box::new(FunctionProperties { info, name }));
+        all.insert(answer, properties);
+        Ok(properties)
     }
 }
 
@@ -49,9 +49,9 @@ impl Told {
 #[derive(Debug, Default)]
 pub(crate) struct FunctionData {
     /// The answer of the first device, if it is still valid,
-    first: AtomicPtr<Told>,
+    first: AtomicPtr<FunctionProperties>,
     /// and those of the others, which a job with one device never has.
-    others: OnceLock<Box<[AtomicPtr<Told>; DEVICES as usize - 1]>>,
+    others: OnceLock<Box<[AtomicPtr<FunctionProperties>; DEVICES as usize - 1]>>,
     /// Cached answers of its place.
     pub(crate) answers: Answers,
     /// Module or library to which it belongs.
@@ -59,7 +59,7 @@ pub(crate) struct FunctionData {
 }
 
 impl FunctionData {
-    fn on(&self, device: u32) -> Option<&AtomicPtr<Told>> {
+    fn on(&self, device: u32) -> Option<&AtomicPtr<FunctionProperties>> {
         match device.checked_sub(1) {
             None => Some(&self.first),
             Some(other) => self.others.get()?.get(other as usize),
@@ -69,8 +69,8 @@ impl FunctionData {
     /// Its parameters and limits on a device, if its code has been used there (the journalled first use) and nothing that they depend on
     /// has changed since.
     #[inline]
-    pub(crate) fn known_on(&self, device: u32) -> Option<&'static Told> {
-        // SAFETY: published values were leaked by `Told::of`.
+    pub(crate) fn known_on(&self, device: u32) -> Option<&'static FunctionProperties> {
+        // SAFETY: published values were leaked by `FunctionProperties::of`.
         unsafe { self.on(device)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -81,15 +81,15 @@ impl FunctionData {
         device: u32,
         ledger: &Mutex<L>,
         ask: impl FnOnce(&mut L) -> Result<Vec<u8>, Code>,
-    ) -> Result<&'static Told, Code> {
+    ) -> Result<&'static FunctionProperties, Code> {
         if device > 0 {
             self.others.get_or_init(Box::default);
         }
         let on = self.on(device).ok_or(code::ERROR_INVALID_DEVICE)?;
         let mut ledger = lock(ledger);
-        let told = Told::of(ask(&mut ledger)?)?;
-        on.store(ptr::from_ref(told).cast_mut(), Ordering::Release);
-        Ok(told)
+        let properties = FunctionProperties::of(ask(&mut ledger)?)?;
+        on.store(ptr::from_ref(properties).cast_mut(), Ordering::Release);
+        Ok(properties)
     }
 
     /// Invalidates the answer for a device: something on which the limits depend has changed, or the code is no longer there.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn shared(data: &FunctionData, device: u32) -> Option<u32> {
-        data.known_on(device).map(|told| told.info.max_dynamic_shared)
+        data.known_on(device).map(|properties| properties.info.max_dynamic_shared)
     }
 
     #[test]
@@ -182,8 +182,8 @@ mod tests {
         /// A launch: the value that it uses is not older than the last setting when it began.
         fn launch(&self, held: bool) {
             let least = self.set.load(Ordering::SeqCst);
-            let told = match self.data.known_on(0) {
-                Some(told) => told,
+            let properties = match self.data.known_on(0) {
+                Some(properties) => properties,
                 None if held => self.data.learn(0, &self.ledger, |()| Ok(answer(self.ask()))).unwrap(),
                 None => {
                     // The former, wrong behaviour: a change may supersede the answer.
@@ -191,7 +191,7 @@ mod tests {
                     self.data.learn(0, &self.ledger, |()| Ok(answer(said))).unwrap()
                 }
             };
-            assert!(told.info.max_dynamic_shared >= least, "a launch is compared with what is no longer so");
+            assert!(properties.info.max_dynamic_shared >= least, "a launch is compared with what is no longer so");
         }
 
         fn set(&self, value: u32, forgets_early: bool) {

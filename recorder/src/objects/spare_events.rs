@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Maximum number for a device: further events are really destroyed.
-pub(crate) const MOST: usize = 64;
+pub(crate) const MAX_SPARE: usize = 64;
 
 /// An event is reused when this many others were destroyed after it, so that a stale handle is recognized for longer.
-pub(crate) const RESTING: usize = 16;
+pub(crate) const QUARANTINE: usize = 16;
 
 /// The destroyed events of a device that are kept.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl SpareEvents {
     /// Adds an event, unless there are enough or a context has ended since `ends` was read.
     fn put(&self, spare: Spare, ends: u32) -> bool {
         let mut all = lock(&self.all);
-        if all.len() == MOST || self.closed.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) != ends {
+        if all.len() == MAX_SPARE || self.closed.load(Ordering::Relaxed) || self.ends.load(Ordering::Relaxed) != ends {
             return false;
         }
         all.push_back(spare);
@@ -62,12 +62,12 @@ impl SpareEvents {
 
     /// The oldest matching event, if enough were destroyed after it.
     pub(crate) fn take(&self, flags: u32, context: u64) -> Option<u64> {
-        if self.count.load(Ordering::Relaxed) <= RESTING {
+        if self.count.load(Ordering::Relaxed) <= QUARANTINE {
             return None;
         }
         let mut all = lock(&self.all);
-        let rested = all.len().saturating_sub(RESTING);
-        let at = all.iter().take(rested).position(|s| s.flags == flags && s.context == context)?;
+        let released = all.len().saturating_sub(QUARANTINE);
+        let at = all.iter().take(released).position(|s| s.flags == flags && s.context == context)?;
         let found = if at == 0 { all.pop_front() } else { all.remove(at) }?;
         self.count.store(all.len(), Ordering::Relaxed);
         Some(found.event)

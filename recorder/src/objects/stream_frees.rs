@@ -7,7 +7,7 @@ use cuda_api::code::Code;
 
 impl Memory {
     /// Frees an allocation of a pool behind the work of a stream. Returns whether the pool waits only for its frees to be complete, to end.
-    pub(crate) fn give_to_pool(&mut self, pool: u64, stream: u64, address: u64, bytes: u64) -> bool {
+    pub(crate) fn release_to_pool(&mut self, pool: u64, stream: u64, address: u64, bytes: u64) -> bool {
         let generation = self.generation;
         let Some(p) = self.pools.get_mut(&pool) else { return false };
         p.give_back(stream, generation, address, bytes);
@@ -18,7 +18,7 @@ impl Memory {
     pub(crate) fn free_in(&mut self, stream: u64, address: u64) -> Result<bool, Code> {
         let a = self.forget(address)?;
         if let Home::Pool(pool) = a.home {
-            return Ok(self.give_to_pool(pool, stream, address, a.bytes));
+            return Ok(self.release_to_pool(pool, stream, address, a.bytes));
         }
         self.free_late(address, a);
         Ok(false)
@@ -65,7 +65,7 @@ impl Memory {
     /// Releases free chunks of a pool until it has no more than `keep` bytes.
     pub(crate) fn shrink(&mut self, pool: u64, keep: u64) {
         let gone = self.pools.get_mut(&pool).map(|p| p.release(keep)).unwrap_or_default();
-        gone.into_iter().for_each(|chunk| self.give_chunk(chunk));
+        gone.into_iter().for_each(|chunk| self.make_spare(chunk));
     }
 
     /// Releases the free chunks of all pools.

@@ -6,8 +6,7 @@ use crate::order::follow;
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::{cuEventCreate, cuStreamCreate, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
-pub(crate) use cuda_api::flags::EVENT_DISABLE_TIMING as DISABLE_TIMING;
-use cuda_api::flags::{EVENT_BLOCKING_SYNC, EVENT_INTERPROCESS, STREAM_NON_BLOCKING};
+use cuda_api::flags::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, STREAM_NON_BLOCKING};
 use cuda_api::wire::Wire;
 use std::sync::atomic::Ordering;
 
@@ -23,7 +22,7 @@ pub(crate) struct Creation {
 /// round trip.
 pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Code> {
     const STREAM_FLAGS: u32 = STREAM_NON_BLOCKING;
-    const EVENT_FLAGS: u32 = EVENT_BLOCKING_SYNC | DISABLE_TIMING | EVENT_INTERPROCESS;
+    const EVENT_FLAGS: u32 = EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
     let body = &mut body;
     let (asked, allowed) = match id {
         cuStreamCreate::Fn::ID => {
@@ -41,7 +40,7 @@ pub(crate) fn creation(id: u16, mut body: &[u8]) -> Result<Option<Creation>, Cod
         _ => return Ok(None),
     };
     // An event shared between processes cannot have times (CUDA driver API reference).
-    let untimed = asked.flags & EVENT_INTERPROCESS == 0 || asked.flags & DISABLE_TIMING != 0;
+    let untimed = asked.flags & EVENT_INTERPROCESS == 0 || asked.flags & EVENT_DISABLE_TIMING != 0;
     if asked.flags & !allowed == 0 && untimed { Ok(Some(asked)) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 

@@ -7,7 +7,7 @@ use crate::gpu::copy::copy_3d;
 use crate::gpu::graph_table::error;
 use crate::gpu::stream::{Target, resolve};
 use crate::gpu::{context, device, reference, tile_mapping, wait};
-use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, give_need, give_shape, give_sparse, shape, shape_2d};
+use cuda_api::array::{ARRAY, DEFERRED, DEVICE, HOST, SPARSE, shape, shape_2d, write_requirements, write_shape, write_sparse};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUarray,
@@ -46,7 +46,7 @@ abi! {
     }
 
     call fn cuArrayGetDescriptor_v2(out: OutPtr<CUDA_ARRAY_DESCRIPTOR> as *mut CUDA_ARRAY_DESCRIPTOR, array: CUarray) {
-        give_shape(OutPtr::null(), out, &array::resolve(array as usize)?.shape).map_err(error)
+        write_shape(OutPtr::null(), out, &array::resolve(array as usize)?.shape).map_err(error)
     }
 
     call fn cuArray3DGetDescriptor_v2(out: OutPtr<CUDA_ARRAY3D_DESCRIPTOR> as *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray) {
@@ -54,19 +54,19 @@ abi! {
         if out.is_null() {
             return Err(BAD);
         }
-        give_shape(out, OutPtr::null(), &array.shape).map_err(error)
+        write_shape(out, OutPtr::null(), &array.shape).map_err(error)
     }
 
     call fn cuArrayGetSparseProperties(
         out: OutPtr<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, array: CUarray,
     ) {
-        give_sparse(out, &tile_mapping::layout(array as usize, false, SPARSE)?).map_err(error)
+        write_sparse(out, &tile_mapping::layout(array as usize, false, SPARSE)?).map_err(error)
     }
 
     call fn cuMipmappedArrayGetSparseProperties(
         out: OutPtr<CUDA_ARRAY_SPARSE_PROPERTIES> as *mut CUDA_ARRAY_SPARSE_PROPERTIES, mipmap: CUmipmappedArray,
     ) {
-        give_sparse(out, &tile_mapping::layout(mipmap as usize, true, SPARSE)?).map_err(error)
+        write_sparse(out, &tile_mapping::layout(mipmap as usize, true, SPARSE)?).map_err(error)
     }
 
     call fn cuArrayGetMemoryRequirements(
@@ -74,7 +74,7 @@ abi! {
     ) {
         let layout = tile_mapping::layout(array as usize, false, DEFERRED)?;
         device::get(on)?;
-        give_need(out, &layout).map_err(error)
+        write_requirements(out, &layout).map_err(error)
     }
 
     call fn cuMipmappedArrayGetMemoryRequirements(
@@ -83,7 +83,7 @@ abi! {
     ) {
         let layout = tile_mapping::layout(mipmap as usize, true, DEFERRED)?;
         device::get(on)?;
-        give_need(out, &layout).map_err(error)
+        write_requirements(out, &layout).map_err(error)
     }
 
     call fn cuArrayGetPlane(_out: Out<CUarray> as *mut CUarray, array: CUarray, _plane: c_uint) {

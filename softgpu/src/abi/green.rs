@@ -38,8 +38,8 @@ fn whole_of(device: &Device) -> Part {
     Part::whole(device.ordinal.unsigned_abs(), many, config::get().compute.0)
 }
 
-fn give(part: Part, to: OutPtr<CUdevResource>) -> Res {
-    res(part.give(to))
+fn write_part(part: Part, to: OutPtr<CUdevResource>) -> Res {
+    res(part.write_to(to))
 }
 
 abi! {
@@ -48,7 +48,7 @@ abi! {
     ) {
         let device = device::get(dev)?;
         res(parts::check_type(kind))?;
-        give(whole_of(device), to)
+        write_part(whole_of(device), to)
     }
 
     call fn cuCtxGetDevResource(
@@ -56,7 +56,7 @@ abi! {
     ) {
         res(parts::check_type(kind))?;
         let context = whole::named(ctx)?;
-        give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
+        write_part(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
     }
 
     call fn cuGreenCtxGetDevResource(
@@ -64,7 +64,7 @@ abi! {
     ) {
         res(parts::check_type(kind))?;
         let context = find(green)?;
-        give(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
+        write_part(context.part.unwrap_or_else(|| whole_of(&context.device)), to)
     }
 
     call fn cuDevSmResourceSplitByCount(

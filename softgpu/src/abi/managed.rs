@@ -59,7 +59,7 @@ abi! {
     ) {
         context::current()?;
         check_range(at, size)?;
-        lock(&ADVICE).give(to, attribute, room, at, size as u64).map_err(error)
+        lock(&ADVICE).write_attribute(to, attribute, room, at, size as u64).map_err(error)
     }
 
     call fn cuMemRangeGetAttributes(
@@ -68,7 +68,7 @@ abi! {
     ) {
         context::current()?;
         check_range(at, size)?;
-        lock(&ADVICE).give_all((to, rooms, attributes.cast(), n), at, size as u64).map_err(error)
+        lock(&ADVICE).write_attributes((to, rooms, attributes.cast(), n), at, size as u64).map_err(error)
     }
 
     stream fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(

@@ -4,7 +4,7 @@ use super::{Out, abi};
 use crate::gpu::context;
 use crate::gpu::graph_table::error;
 use crate::gpu::texture::{self, Made};
-use cuda_api::array::{give_resource, give_sampling, give_view, resource, sampling, view};
+use cuda_api::array::{resource, sampling, view, write_resource, write_sampling, write_view};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUsurfObject, CUtexObject};
 
@@ -27,19 +27,19 @@ abi! {
     }
 
     call fn cuTexObjectGetResourceDesc(out: OutPtr<CUDA_RESOURCE_DESC> as *mut CUDA_RESOURCE_DESC, object: CUtexObject) {
-        give_resource(out, &texture::find(&*context::current()?, object, false)?.resource).map_err(error)
+        write_resource(out, &texture::find(&*context::current()?, object, false)?.resource).map_err(error)
     }
 
     call fn cuTexObjectGetTextureDesc(out: OutPtr<CUDA_TEXTURE_DESC> as *mut CUDA_TEXTURE_DESC, object: CUtexObject) {
         let made = texture::find(&*context::current()?, object, false)?;
-        give_sampling(out, &made.sampling.unwrap_or_default()).map_err(error)
+        write_sampling(out, &made.sampling.unwrap_or_default()).map_err(error)
     }
 
     call fn cuTexObjectGetResourceViewDesc(
         out: OutPtr<CUDA_RESOURCE_VIEW_DESC> as *mut CUDA_RESOURCE_VIEW_DESC, object: CUtexObject,
     ) {
         let made = texture::find(&*context::current()?, object, false)?;
-        give_view(out, &made.view.unwrap_or_default()).map_err(error)
+        write_view(out, &made.view.unwrap_or_default()).map_err(error)
     }
 
     call fn cuSurfObjectCreate(
@@ -57,6 +57,6 @@ abi! {
     }
 
     call fn cuSurfObjectGetResourceDesc(out: OutPtr<CUDA_RESOURCE_DESC> as *mut CUDA_RESOURCE_DESC, object: CUsurfObject) {
-        give_resource(out, &texture::find(&*context::current()?, object, true)?.resource).map_err(error)
+        write_resource(out, &texture::find(&*context::current()?, object, true)?.resource).map_err(error)
     }
 }

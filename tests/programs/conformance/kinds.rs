@@ -15,7 +15,7 @@ pub use writes::{fills, words, writes_of_used};
 
 use crate::code;
 use crate::tell::Tell;
-use cuda_api::copy::give_copy_3d;
+use cuda_api::copy::write_copy_3d;
 use cuda_api::pointer::OutPtr;
 use cuda_api::sys::{CUDA_ARRAY_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUarray_format, CUcontext, CUstream};
 use cuda_api::work::{Copy3, CopyEnd};
@@ -209,7 +209,7 @@ fn line(src: CopyEnd, dst: CopyEnd, bytes: u64) -> Copy3 {
 fn raw_3d(c: &Copy3) -> MaybeUninit<CUDA_MEMCPY3D> {
     let mut raw = zeroed();
     // It is no null pointer.
-    let _ = give_copy_3d(OutPtr::of_room(&mut raw), c);
+    let _ = write_copy_3d(OutPtr::of_room(&mut raw), c);
     raw
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::Surface;
 use crate::memory::Buffers;
-use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_ROWS, Resource, Sampling, give_resource, give_sampling, resource, sampling};
+use cuda_api::array::{OF_ARRAY, OF_MEMORY, OF_ROWS, Resource, Sampling, resource, sampling, write_resource, write_sampling};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUarray_format,
@@ -22,7 +22,7 @@ fn of(array: CUarray) -> Resource {
 }
 
 /// What the driver has set.
-fn told<T>(room: &MaybeUninit<T>) -> InPtr<'_, T> {
+fn written<T>(room: &MaybeUninit<T>) -> InPtr<'_, T> {
     // SAFETY: it is there, and zero or as the driver has set it.
     unsafe { InPtr::new(room.as_ptr()) }
 }
@@ -31,8 +31,8 @@ fn told<T>(room: &MaybeUninit<T>) -> InPtr<'_, T> {
 fn texture(s: &Surface, what: &Resource, how: &Sampling) -> (i32, u64) {
     let mut raw_what = MaybeUninit::<CUDA_RESOURCE_DESC>::zeroed();
     let mut raw_how = MaybeUninit::<CUDA_TEXTURE_DESC>::zeroed();
-    give_resource(OutPtr::of_room(&mut raw_what), what).unwrap();
-    give_sampling(OutPtr::of_room(&mut raw_how), how).unwrap();
+    write_resource(OutPtr::of_room(&mut raw_what), what).unwrap();
+    write_sampling(OutPtr::of_room(&mut raw_how), how).unwrap();
     let mut object = 0;
     let code = call!(s, array.cuTexObjectCreate(&raw mut object, raw_what.as_ptr(), raw_how.as_ptr(), null()));
     (code, object)
@@ -40,7 +40,7 @@ fn texture(s: &Surface, what: &Resource, how: &Sampling) -> (i32, u64) {
 
 fn surface(s: &Surface, what: &Resource) -> (i32, u64) {
     let mut raw_what = MaybeUninit::<CUDA_RESOURCE_DESC>::zeroed();
-    give_resource(OutPtr::of_room(&mut raw_what), what).unwrap();
+    write_resource(OutPtr::of_room(&mut raw_what), what).unwrap();
     let mut object = 0;
     let code = call!(s, array.cuSurfObjectCreate(&raw mut object, raw_what.as_ptr()));
     (code, object)
@@ -71,12 +71,12 @@ pub fn use_them(s: &Surface, o: &Objects, b: &Buffers) {
     let mut what = MaybeUninit::<CUDA_RESOURCE_DESC>::zeroed();
     let mut how = MaybeUninit::<CUDA_TEXTURE_DESC>::zeroed();
     for texture in &o.textures {
-        show!(s, array.cuTexObjectGetResourceDesc(what.as_mut_ptr(), *texture) => resource(told(&what)) == Ok(of(o.array)));
-        show!(s, array.cuTexObjectGetTextureDesc(how.as_mut_ptr(), *texture) => sampling(told(&how)).map(|h| (h.filter, h.flags)));
+        show!(s, array.cuTexObjectGetResourceDesc(what.as_mut_ptr(), *texture) => resource(written(&what)) == Ok(of(o.array)));
+        show!(s, array.cuTexObjectGetTextureDesc(how.as_mut_ptr(), *texture) => sampling(written(&how)).map(|h| (h.filter, h.flags)));
     }
     let mut seen_as = MaybeUninit::<CUDA_RESOURCE_VIEW_DESC>::zeroed();
     tell!(s, array.cuTexObjectGetResourceViewDesc(seen_as.as_mut_ptr(), o.textures[0]));
-    show!(s, array.cuSurfObjectGetResourceDesc(what.as_mut_ptr(), o.surface) => resource(told(&what)) == Ok(of(o.array)));
+    show!(s, array.cuSurfObjectGetResourceDesc(what.as_mut_ptr(), o.surface) => resource(written(&what)) == Ok(of(o.array)));
     // Each kind has its own calls, of numbers that both share.
     tell!(s, array.cuSurfObjectGetResourceDesc(what.as_mut_ptr(), o.textures[0]));
     tell!(s, array.cuTexObjectGetResourceDesc(what.as_mut_ptr(), o.surface));
@@ -109,7 +109,7 @@ pub fn use_them(s: &Surface, o: &Objects, b: &Buffers) {
     tell!(s, array.cuTexObjectDestroy(0));
     tell!(s, array.cuTexObjectDestroy(0x1234_5678));
     tell!(s, array.cuSurfObjectDestroy(o.textures[0]));
-    show!(s, array.cuTexObjectGetResourceDesc(what.as_mut_ptr(), o.textures[0]) => resource(told(&what)) == Ok(of(o.array)));
+    show!(s, array.cuTexObjectGetResourceDesc(what.as_mut_ptr(), o.textures[0]) => resource(written(&what)) == Ok(of(o.array)));
 }
 
 /// Ends what was made, arrays before what sees them.

@@ -181,7 +181,7 @@ pub fn cuGraphNodeGetType<H: Host>(h: &mut H, node: u64) -> Result<u32, Code> {
 
 /// Returns a list as graph queries do: without an array only the number, otherwise as many elements as fit, the rest
 /// null.
-fn give_list<T: Copy, const N: usize>(
+fn write_list<T: Copy, const N: usize>(
     to: [OutPtr<u64>; N],
     edges: OutPtr<T>,
     count: InOutPtr<usize>,
@@ -202,7 +202,7 @@ fn give_list<T: Copy, const N: usize>(
     count.write(all.len().min(room))
 }
 
-fn give_nodes(
+fn write_nodes(
     all: Vec<(u64, Edge)>,
     to: OutPtr<CUgraphNode>,
     edge_data: OutPtr<CUgraphEdgeData>,
@@ -213,13 +213,13 @@ fn give_nodes(
         return Err(code::ERROR_LOSSY_QUERY);
     }
     let rows: Vec<_> = all.into_iter().map(|(n, e)| ([n], e.into())).collect();
-    give_list([to.cast()], edge_data, count, &rows, Edge::default().into())
+    write_list([to.cast()], edge_data, count, &rows, Edge::default().into())
 }
 
 /// The nodes of a graph.
 pub fn cuGraphGetNodes<H: Host>(h: &mut H, graph: CUgraph, to: OutPtr<CUgraphNode>, count: InOutPtr<usize>) -> Done {
     let all = h.shared().with(|g| g.store.graph(graph as u64).map(|g| g.nodes.clone()))?;
-    give_nodes(all.into_iter().map(|n| (n, Edge::default())).collect(), to, OutPtr::null(), count)
+    write_nodes(all.into_iter().map(|n| (n, Edge::default())).collect(), to, OutPtr::null(), count)
 }
 
 /// The nodes without predecessors.
@@ -229,7 +229,7 @@ pub fn cuGraphGetRootNodes<H: Host>(h: &mut H, graph: CUgraph, to: OutPtr<CUgrap
         let roots = all.filter(|n| g.store.node(**n).is_ok_and(|n| n.after.is_empty()));
         Ok::<_, code::Code>(roots.map(|n| (*n, Edge::default())).collect())
     })?;
-    give_nodes(roots, to, OutPtr::null(), count)
+    write_nodes(roots, to, OutPtr::null(), count)
 }
 
 /// The edges of a graph.
@@ -260,7 +260,7 @@ pub fn cuGraphGetEdges_v2<H: Host>(
         return Err(code::ERROR_LOSSY_QUERY);
     }
     let rows: Vec<_> = all.into_iter().map(|(a, b, e)| ([a, b], e.into())).collect();
-    give_list([from.cast(), to.cast()], edge_data, count, &rows, Edge::default().into())
+    write_list([from.cast(), to.cast()], edge_data, count, &rows, Edge::default().into())
 }
 
 /// The nodes that a node waits for.
@@ -282,7 +282,7 @@ pub fn cuGraphNodeGetDependencies_v2<H: Host>(
     count: InOutPtr<usize>,
 ) -> Done {
     let all = h.shared().with(|g| g.store.node(node as u64).map(|n| n.after.clone()))?;
-    give_nodes(all, to, edge_data, count)
+    write_nodes(all, to, edge_data, count)
 }
 
 /// The nodes that wait for a node.
@@ -304,7 +304,7 @@ pub fn cuGraphNodeGetDependentNodes_v2<H: Host>(
     count: InOutPtr<usize>,
 ) -> Done {
     let all = h.shared().with(|g| g.store.dependents(node as u64))?;
-    give_nodes(all, to, edge_data, count)
+    write_nodes(all, to, edge_data, count)
 }
 
 fn edge_list(from: Vec<u64>, to: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, u64, Edge)> {

@@ -3,6 +3,7 @@
 use super::{Done, Host, INVALID, work_of};
 use crate::graph::{Graphs, Stream};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE};
 use cuda_api::graph::{RawAlloc, nodes, with_edges};
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode};
@@ -45,12 +46,12 @@ pub(super) fn add_alloc<H: Host>(
 ) -> Done {
     let p: RawAlloc = params.read()?;
     h.shared().with(|g| g.store.graph(graph).map(drop))?;
-    // `CU_MEM_ALLOCATION_TYPE_PINNED` on a device, `CU_MEM_LOCATION_TYPE_DEVICE`; it is not exported.
-    if p.kind != 1 || p.location != 1 || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
+    // Only memory of a device that is not exported.
+    if p.kind != ALLOCATION_PINNED || p.location != LOCATION_DEVICE || p.handle_types != 0 || p.win32 != 0 || p.bytes == 0 {
         return Err(INVALID);
     }
     for access in p.access()? {
-        if access != [1, p.device as u32, 3] {
+        if access != [LOCATION_DEVICE, p.device as u32, ACCESS_READ_WRITE] {
             return Err(cuda_api::code::ERROR_NOT_SUPPORTED);
         }
     }

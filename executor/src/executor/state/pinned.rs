@@ -1,6 +1,6 @@
 //! The job's pinned memory at an executor.
 
-use crate::host_mirror::Twins;
+use crate::host_mirror::MirroredMemory;
 use crate::limits::Budget;
 use cuda_api::lock::lock;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(crate) struct SlabPart {
 /// The executor's copies of mirrored memory.
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
-    pub(crate) twins: Twins,
+    pub(crate) mirrored: MirroredMemory,
     /// Number of the job's messages that were applied.
     pub(crate) taken: u64,
 }

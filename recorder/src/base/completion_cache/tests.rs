@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn quiet_ends_with_the_next_call() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     assert!(!q.holds(1, 0, None) && !q.holds(1, 0, Some(7)), "at the start nothing is known");
     q.learn(1, 100..124, Some(7));
     assert!(q.holds(1, 124, Some(7)));
@@ -29,7 +29,7 @@ fn quiet_ends_with_the_next_call() {
 
 #[test]
 fn what_is_past_stays_past() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     assert!(!q.is_past(1, 7, 1));
     q.learn(1, 100..124, Some(7));
     q.learn(1, 300..324, Some(8));
@@ -57,7 +57,7 @@ const STREAMS: [u64; 3] = [LEGACY, BLOCKING, APART];
 /// A place, and what its job knows of it.
 #[derive(Clone, Default)]
 struct World {
-    quiet: Quiet,
+    quiet: CompletionCache,
     position: u64,
     /// Submitted work: its end position, its stream, whether it is complete.
     work: Vec<(u64, u64, bool)>,
@@ -182,7 +182,7 @@ fn in_no_order_of_calls_and_answers_is_work_taken_for_done_that_is_not() {
 
 #[test]
 fn a_fresh_cache_knows_no_position_of_any_epoch() {
-    let q = Quiet::default();
+    let q = CompletionCache::default();
     for (epoch, position) in [(0, 8), (1, 0), (7, 1 << 40)] {
         assert!(
             !q.holds(epoch, position, None) && !q.holds(epoch, position, Some(7)) && !q.is_past(epoch.max(1), 7, position.max(1))
@@ -192,14 +192,14 @@ fn a_fresh_cache_knows_no_position_of_any_epoch() {
 
 #[test]
 fn a_wait_for_everything_covers_every_stream() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 8..16, None);
     assert!((0..1000).all(|stream| q.holds(1, 16, Some(stream)) && q.is_past(1, stream, 16)));
 }
 
 #[test]
 fn a_wait_for_one_stream_after_one_for_all_keeps_all() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 8..16, None);
     q.learn(1, 16..24, Some(7));
     assert!(q.holds(1, 24, None) && q.holds(1, 24, Some(8)));
@@ -207,7 +207,7 @@ fn a_wait_for_one_stream_after_one_for_all_keeps_all() {
 
 #[test]
 fn a_wait_for_one_stream_after_other_work_forgets_all() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 8..16, None);
     q.learn(1, 24..32, Some(7));
     assert!(q.holds(1, 32, Some(7)) && !q.holds(1, 32, Some(8)) && !q.holds(1, 32, None));
@@ -215,7 +215,7 @@ fn a_wait_for_one_stream_after_other_work_forgets_all() {
 
 #[test]
 fn a_call_without_work_extends_only_what_holds_right_before_it() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 8..16, Some(7));
     q.extend(1, 24..32);
     assert!(q.holds(1, 16, Some(7)) && !q.holds(1, 32, Some(7)));
@@ -227,7 +227,7 @@ fn a_call_without_work_extends_only_what_holds_right_before_it() {
 
 #[test]
 fn a_chain_of_calls_without_work_extends_it() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 0..8, None);
     (1..100).for_each(|i| q.extend(1, 8 * i..8 * (i + 1)));
     assert!(q.holds(1, 800, None) && !q.holds(1, 792, None));
@@ -235,7 +235,7 @@ fn a_chain_of_calls_without_work_extends_it() {
 
 #[test]
 fn an_answer_about_the_default_stream_teaches_nothing() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn_answer(1, 8..16, LEGACY);
     assert!(!q.holds(1, 16, Some(LEGACY)) && !q.is_past(1, LEGACY, 1));
     q.learn_answer(1, 16..24, 7);
@@ -244,7 +244,7 @@ fn an_answer_about_the_default_stream_teaches_nothing() {
 
 #[test]
 fn an_old_answer_does_not_move_the_past_back() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn_past(1, 100, Some(7));
     q.learn_past(1, 40, Some(7));
     q.learn_past(1, 60, None);
@@ -254,7 +254,7 @@ fn an_old_answer_does_not_move_the_past_back() {
 
 #[test]
 fn another_place_has_no_past() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 1000..1008, None);
     q.learn_past(2, 8, Some(7));
     assert!(!q.is_past(2, 8, 1) && !q.is_past(1, 8, 1) && q.is_past(2, 7, 8));
@@ -263,7 +263,7 @@ fn another_place_has_no_past() {
 
 #[test]
 fn the_streams_with_a_past_are_bounded_and_the_oldest_is_forgotten() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     (0..=MAX_STREAMS as u64).for_each(|stream| q.learn_past(1, 8, Some(stream)));
     assert_eq!(q.past.len(), MAX_STREAMS);
     assert!(!q.is_past(1, 0, 8) && q.is_past(1, 1, 8) && q.is_past(1, MAX_STREAMS as u64, 8));
@@ -271,7 +271,7 @@ fn the_streams_with_a_past_are_bounded_and_the_oldest_is_forgotten() {
 
 #[test]
 fn the_complete_streams_are_bounded() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     (0..2 * MAX_STREAMS as u64).for_each(|i| q.learn(1, 8 * i..8 * (i + 1), Some(i)));
     let end = 16 * MAX_STREAMS as u64;
     assert_eq!(q.streams.len(), MAX_STREAMS);
@@ -282,14 +282,14 @@ fn the_complete_streams_are_bounded() {
 
 #[test]
 fn a_stream_is_listed_once() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     (0..10).for_each(|i| q.learn(1, 8 * i..8 * (i + 1), Some(7)));
     assert_eq!((q.streams.len(), q.past.len()), (1, 1));
 }
 
 #[test]
 fn two_results_of_the_same_call_both_count() {
-    let mut q = Quiet::default();
+    let mut q = CompletionCache::default();
     q.learn(1, 8..16, Some(7));
     // It begins where the known position ends: nothing came between.
     q.learn(1, 16..16, Some(8));

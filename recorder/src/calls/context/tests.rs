@@ -16,7 +16,7 @@ fn unknown_flags_of_a_context_are_refused() {
 
 #[test]
 fn host_memory_need_not_be_mapped_for_a_primary_context() {
-    assert_eq!((check_flags(MAP_HOST), check_primary_flags(MAP_HOST)), (Ok(()), Err(code::ERROR_INVALID_VALUE)));
+    assert_eq!((check_flags(CONTEXT_MAP_HOST), check_primary_flags(CONTEXT_MAP_HOST)), (Ok(()), Err(code::ERROR_INVALID_VALUE)));
     assert_eq!(check_primary_flags(4), Ok(()));
 }
 

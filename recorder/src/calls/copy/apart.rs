@@ -40,7 +40,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     let host = if r.dst.device { r.src } else { r.dst };
     let pinned = blocks::is_pinned(host.address, r.width);
     // Before connections are made that it would not use.
-    if !pinned && !cx.place(device).is_far() {
+    if !pinned && !cx.place(device).is_over_network() {
         return Ok(false);
     }
     let Some(link) = reach(cx, device, r.dst.device) else { return Ok(false) };
@@ -299,10 +299,10 @@ fn search(place: &Place, (host, is_registered): (HostRows, bool), device: u64) -
         let part = host.part(from, to - from);
         if is_registered {
             // The program may unmap it meanwhile.
-            place.give_named_at_once(&rcuda_forwarder::read_registered(part.address(), part.width() as usize).0);
+            place.pin_named_and_wait(&rcuda_forwarder::read_registered(part.address(), part.width() as usize).0);
         } else {
             // It was touched, or is pinned memory of the job.
-            part.with_bytes(|bytes| place.give_named_at_once(bytes));
+            part.with_bytes(|bytes| place.pin_named_and_wait(bytes));
         }
     })
 }

@@ -73,14 +73,14 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     }
     let Some(slots) = host_memory::take_slots() else { return Ok(false) };
     if !slots.reach(cx, device) {
-        host_memory::give_slots(slots);
+        host_memory::release_slots(slots);
         return Ok(false);
     }
     landing::before_work(cx, device, stream)?;
     let mut staged = Staged { device, r, stream, slots, at: 0, halves: [None, None] };
     // After an error the GPU may still use the slots: nobody gets them any more.
     let rest = if r.dst.device { staged.inwards(cx) } else { staged.outwards(cx) }?;
-    host_memory::give_slots(staged.slots);
+    host_memory::release_slots(staged.slots);
     match rest {
         None => {}
         // The job has moved meanwhile, to where the memory is not shared.
@@ -171,7 +171,7 @@ impl Staged<'_> {
         rest
     }
 
-    /// Hands a part over, and asks to be told when it has been copied.
+    /// Submits the copy of a part, and the question when it has ended.
     fn submit(&mut self, cx: &CallContext, second: bool, bytes: u64) -> Result<(), Code> {
         let (slot, at) = (self.slots.half(second), self.at);
         let (dst, src) = if self.r.dst.device { (self.r.dst.address + at, slot) } else { (slot, self.r.src.address + at) };
@@ -179,8 +179,8 @@ impl Staged<'_> {
         faults::at(if self.r.dst.device { Point::CopyIn } else { Point::CopyOut });
         operate(cx, self.device, true, &copy)?;
         let epoch = self.device.epoch.load(Ordering::Relaxed);
-        let told = cx.place(self.device).begin(ops::id::STREAM_SYNC, &[&self.stream.to_le_bytes()]);
-        self.halves[usize::from(second)] = Some((self.device.record_error(told)?, epoch, at, bytes));
+        let pending = cx.place(self.device).begin(ops::id::STREAM_SYNC, &[&self.stream.to_le_bytes()]);
+        self.halves[usize::from(second)] = Some((self.device.record_error(pending)?, epoch, at, bytes));
         self.at += bytes;
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! The number of items of work between devices that are under way.
 
 use crate::job::Device;
+use cuda_api::address_map::DEVICES;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of items by the devices that they concern.
-static CONCERNS: [AtomicUsize; 32] = [const { AtomicUsize::new(0) }; 32];
+static CONCERNS: [AtomicUsize; DEVICES as usize] = [const { AtomicUsize::new(0) }; DEVICES as usize];
 /// Number of all items.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 

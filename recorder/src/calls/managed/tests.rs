@@ -8,7 +8,7 @@ fn a_location_passed_by_value_has_a_kind_and_a_number() {
 
 #[test]
 fn the_older_functions_name_the_processor_by_a_number() {
-    assert_eq!((named(CPU), named(0), named(5)), ((ON_HOST, 0), (ON_DEVICE, 0), (ON_DEVICE, 5)));
+    assert_eq!((named(CPU), named(0), named(5)), ((LOCATION_HOST, 0), (LOCATION_DEVICE, 0), (LOCATION_DEVICE, 5)));
 }
 
 #[test]

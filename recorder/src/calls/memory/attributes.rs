@@ -3,6 +3,7 @@
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::ACCESS_READ_WRITE;
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use std::collections::BTreeMap;
@@ -38,9 +39,6 @@ impl Known {
         Known { start, bytes, id, device, context: 0, pool: 0, handle_types }
     }
 }
-
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
-const READ_WRITE: u32 = 3;
 
 /// Returns whether an attribute allows network cards or decompression units to use memory: they could not follow it to another place.
 fn of_other_devices(attribute: u32) -> bool {
@@ -126,7 +124,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: OutPtr<c_vo
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
             to32.write(1)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
-            to32.write(READ_WRITE)?;
+            to32.write(ACCESS_READ_WRITE)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) {
             to64.write(k.handle_types.into())?;
         } else if is(A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
@@ -168,7 +166,7 @@ fn pointer_attribute(cx: &CallContext, attribute: u32, ptr: u64, to: OutPtr<c_vo
         } else if is(A::CU_POINTER_ATTRIBUTE_MAPPED) {
             to32.write(1)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
-            to32.write(READ_WRITE)?;
+            to32.write(ACCESS_READ_WRITE)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) || of_other_devices(attribute) {
             to32.write(0)?;
         } else if is(A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) || is(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {

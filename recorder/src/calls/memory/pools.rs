@@ -13,19 +13,11 @@ use crate::objects::allocations::default_of;
 use crate::objects::pool::{Level, NO_STREAM, Pool};
 use cuda_api::arg::Capture;
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{ACCESS_READ_WRITE, ALLOCATION_PINNED, HANDLE_FILE_DESCRIPTOR, LOCATION_DEVICE};
 use cuda_api::memory::{Access, Location, PoolProps};
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys;
 use std::ffi::c_void;
-
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`
-const PINNED: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const ON_DEVICE: u32 = 1;
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
-const READ_WRITE: u32 = 3;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-pub(super) const DESCRIPTOR: u32 = 1;
 
 pub(crate) fn cuMemAllocAsync(cx: &mut CallContext, bytes: usize, stream: u64) -> Result<sys::CUdeviceptr, Code> {
     let device = cx.device()?;
@@ -68,16 +60,16 @@ pub(crate) fn cuMemFreeAsync(cx: &mut CallContext, dptr: u64, stream: u64) -> Re
 }
 
 pub(crate) fn cuMemPoolCreate(cx: &mut CallContext, p: PoolProps) -> Result<u64, Code> {
-    if p.kind != PINNED || p.win32 != 0 || !(1..=4).contains(&p.location.kind) {
+    if p.kind != ALLOCATION_PINNED || p.win32 != 0 || !(1..=4).contains(&p.location.kind) {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if p.location.kind != ON_DEVICE || p.handle_types & !DESCRIPTOR != 0 {
+    if p.location.kind != LOCATION_DEVICE || p.handle_types & !HANDLE_FILE_DESCRIPTOR != 0 {
         // Memory of the host, and handles that only fabrics know.
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     let device = cx.job.device(p.location.ordinal)?;
     let mut pool = Pool::new(p.most as u64);
-    pool.is_exportable = p.handle_types == DESCRIPTOR;
+    pool.is_exportable = p.handle_types == HANDLE_FILE_DESCRIPTOR;
     Ok(add(device, pool))
 }
 
@@ -182,12 +174,12 @@ pub(crate) fn cuMemPoolSetAccess(cx: &mut CallContext, pool: u64, map: Vec<Acces
         return Err(code::ERROR_INVALID_VALUE);
     }
     for [kind, ordinal, flags] in map {
-        if kind != ON_DEVICE {
+        if kind != LOCATION_DEVICE {
             return Err(code::ERROR_INVALID_VALUE);
         }
         let other = cx.job.device(ordinal as i32)?;
         match (other.index == device.index, flags) {
-            (true, READ_WRITE) | (false, 0) => {}
+            (true, ACCESS_READ_WRITE) | (false, 0) => {}
             // A device always has access to its own pool.
             (true, _) => return Err(code::ERROR_INVALID_VALUE),
             (false, _) => return Err(code::ERROR_PEER_ACCESS_UNSUPPORTED),
@@ -198,11 +190,11 @@ pub(crate) fn cuMemPoolSetAccess(cx: &mut CallContext, pool: u64, map: Vec<Acces
 
 pub(crate) fn cuMemPoolGetAccess(cx: &mut CallContext, pool: u64, at: Location) -> Result<u32, Code> {
     let (device, _) = known(cx, pool)?;
-    if at.kind != ON_DEVICE {
+    if at.kind != LOCATION_DEVICE {
         return Err(code::ERROR_INVALID_VALUE);
     }
     let own = cx.job.device(at.ordinal)?.index == device.index;
-    Ok(if own { READ_WRITE } else { 0 })
+    Ok(if own { ACCESS_READ_WRITE } else { 0 })
 }
 
 /// The device of a location that has pools.
@@ -210,7 +202,7 @@ fn pool_device(cx: &CallContext, at: Location, kind: u32) -> Result<&'static Dev
     if at.kind == 0 || kind == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
-    if at.kind != ON_DEVICE || kind != PINNED {
+    if at.kind != LOCATION_DEVICE || kind != ALLOCATION_PINNED {
         return Err(code::ERROR_NOT_SUPPORTED);
     }
     cx.job.device(at.ordinal)

@@ -1,6 +1,5 @@
 //! Pools shared between processes: descriptors of pools, and pointers into them ([`crate::device_memory::shared_memory`]).
 
-use crate::calls::memory::pools::DESCRIPTOR;
 use crate::device_memory::shared_memory;
 use crate::device_memory::stream_ordered::{add, known, with_pool};
 use crate::enter::CallContext;
@@ -9,6 +8,7 @@ use crate::objects::allocations::Home;
 use crate::objects::pool::Pool;
 use crate::objects::ticket::{self, TICKET, Ticket};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::HANDLE_FILE_DESCRIPTOR;
 use cuda_api::sys;
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
@@ -17,7 +17,7 @@ use std::os::fd::IntoRawFd;
 fn shareable(kind: u32, flags: c_ulonglong) -> Result<(), Code> {
     match kind {
         _ if flags != 0 => Err(code::ERROR_INVALID_VALUE),
-        DESCRIPTOR => Ok(()),
+        HANDLE_FILE_DESCRIPTOR => Ok(()),
         // Handles of Windows and of fabrics.
         2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
         _ => Err(code::ERROR_INVALID_VALUE),

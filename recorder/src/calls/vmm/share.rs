@@ -1,10 +1,10 @@
 //! Export of physical memory as descriptors, which other processes import, and import of others' descriptors.
 
-use crate::calls::vmm::{DESCRIPTOR, ON_DEVICE, PINNED};
 use crate::device_memory::mappings::{Physical, write};
 use crate::enter::CallContext;
 use crate::objects::ticket::{self, Ticket};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::{ALLOCATION_PINNED, HANDLE_FILE_DESCRIPTOR, LOCATION_DEVICE};
 use cuda_api::memory::AllocationProp;
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::IntoRawFd;
@@ -12,7 +12,7 @@ use std::os::fd::IntoRawFd;
 /// Of the kinds of handles only descriptors are supported.
 fn check_shared_kind(kind: u32) -> Result<(), Code> {
     match kind {
-        DESCRIPTOR => Ok(()),
+        HANDLE_FILE_DESCRIPTOR => Ok(()),
         2 | 4 | 8 => Err(code::ERROR_NOT_SUPPORTED),
         _ => Err(code::ERROR_INVALID_VALUE),
     }
@@ -30,7 +30,7 @@ pub(crate) fn cuMemExportToShareableHandle(
     check_shared_kind(kind)?;
     let mut v = write();
     let p = v.known(handle)?;
-    if p.prop.handle_types & DESCRIPTOR == 0 {
+    if p.prop.handle_types & HANDLE_FILE_DESCRIPTOR == 0 {
         return Err(code::ERROR_INVALID_VALUE);
     }
     // A process that imports borrowed memory connects to its owner.
@@ -63,9 +63,9 @@ pub(crate) fn import(cx: &CallContext, fd: c_int) -> Result<u64, Code> {
     };
     let device = ticket.device(cx, cx.job)?;
     let prop = AllocationProp {
-        kind: PINNED,
-        handle_types: DESCRIPTOR,
-        location: ON_DEVICE,
+        kind: ALLOCATION_PINNED,
+        handle_types: HANDLE_FILE_DESCRIPTOR,
+        location: LOCATION_DEVICE,
         ordinal: device.index as i32,
         win32: 0,
         compression: 0,

@@ -85,7 +85,7 @@ impl Vmm {
             if p.prop.is_for_tiles() {
                 pools.push((p.device, handle));
             } else {
-                p.device.memory_mut().give_chunk(p.chunk);
+                p.device.memory_mut().make_spare(p.chunk);
             }
         }
         pools

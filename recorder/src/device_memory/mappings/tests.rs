@@ -8,7 +8,7 @@ fn empty() -> Vmm {
 }
 
 fn mapping(bytes: u64) -> Mapping {
-    Mapping { bytes: bytes * GRANULE, physical: 7, device: 0, access: READ_WRITE, id: 1 }
+    Mapping { bytes: bytes * GRANULE, physical: 7, device: 0, access: ACCESS_READ_WRITE, id: 1 }
 }
 
 /// Mappings at these granules, with these lengths.
@@ -103,7 +103,13 @@ fn in_the_job(all: &[(u64, u64, u32, u32)]) -> u64 {
 
 #[test]
 fn copies_may_use_mappings_of_their_device() {
-    let base = in_the_job(&[(0, 1, 5, READ_WRITE), (1, 2, 5, READ_WRITE), (3, 1, 6, READ_WRITE), (4, 1, 5, 0), (6, 1, 5, 1)]);
+    let base = in_the_job(&[
+        (0, 1, 5, ACCESS_READ_WRITE),
+        (1, 2, 5, ACCESS_READ_WRITE),
+        (3, 1, 6, ACCESS_READ_WRITE),
+        (4, 1, 5, 0),
+        (6, 1, 5, 1),
+    ]);
     let ok = |device, at: u64, bytes: u64| allows(device, base + at, bytes);
     assert!(ok(5, 0, GRANULE) && ok(5, 0, 3 * GRANULE) && ok(5, GRANULE + 7, 100), "one or several");
     assert!(!ok(5, 0, 3 * GRANULE + 1), "the next one is another device's");
@@ -128,11 +134,11 @@ fn reserved_addresses_are_those_of_the_range() {
 
 #[test]
 fn room_for_other_processes_is_aligned_and_comes_back() {
-    let at = take_room(GRANULE).unwrap();
+    let at = reserve_addresses(GRANULE).unwrap();
     assert!(at.is_multiple_of(GRANULE) && is_reserved(at));
-    give_room(at, GRANULE);
-    assert_eq!(take_room(u64::MAX - GRANULE + 1), None);
-    assert_eq!(take_room(ARENA + GRANULE), None, "no range spans two arenas");
+    release_addresses(at, GRANULE);
+    assert_eq!(reserve_addresses(u64::MAX - GRANULE + 1), None);
+    assert_eq!(reserve_addresses(ARENA + GRANULE), None, "no range spans two arenas");
 }
 
 #[test]

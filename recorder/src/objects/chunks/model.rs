@@ -135,7 +135,7 @@ impl World {
             step = match step {
                 Step::Done(found) => {
                     if let (Mistake::KeepsAChunkInTwoTables, Home::Own) = (self.mistake, self.home(found.address)) {
-                        self.m.give_chunk(found.address);
+                        self.m.make_spare(found.address);
                     }
                     return Ok(found);
                 }
@@ -213,7 +213,7 @@ impl World {
         let (request, address) = self.held.remove(number);
         for _ in 0..if self.mistake == Mistake::FreesTwice { 2 } else { 1 } {
             match request {
-                Request::Chunk(_) => self.m.give_chunk(address),
+                Request::Chunk(_) => self.m.make_spare(address),
                 Request::FromPool { stream, .. } => {
                     assert_eq!(self.m.free_in(stream, address), Ok(false));
                     let generation = self.m.seal();

@@ -13,23 +13,23 @@ fn put(spares: &SpareEvents, spare: Spare) -> bool {
 fn the_oldest_of_a_kind_comes_back_when_it_has_rested() {
     let spares = SpareEvents::default();
     let put = |event, flags, context| spares.put(Spare { event, flags, context }, spares.ends.load(Ordering::Relaxed));
-    for event in 0..RESTING as u64 {
+    for event in 0..QUARANTINE as u64 {
         assert!(put(event, (event % 2) as u32, 7));
-        assert_eq!(spares.take(0, 7), None, "none has rested");
+        assert_eq!(spares.take(0, 7), None, "none has left the quarantine");
     }
     assert!(put(100, 0, 7));
     assert_eq!((spares.take(1, 7), spares.take(0, 8)), (None, None), "the oldest is another kind, or of another context");
     assert_eq!(spares.take(0, 7), Some(0));
     assert_eq!(spares.take(0, 7), None);
-    assert!((200..).take_while(|event| put(*event, 1, 9)).count() == MOST - RESTING);
+    assert!((200..).take_while(|event| put(*event, 1, 9)).count() == MAX_SPARE - QUARANTINE);
     assert_eq!(spares.take(1, 7), Some(1));
     let mut of_a_context = spares.take_all(Some(9));
     of_a_context.sort_unstable();
-    assert_eq!(of_a_context.len(), MOST - RESTING);
-    assert_eq!((spares.count(), spares.take(1, 7)), (RESTING - 1, None));
-    assert_eq!(spares.take_all(None).len(), RESTING - 1);
+    assert_eq!(of_a_context.len(), MAX_SPARE - QUARANTINE);
+    assert_eq!((spares.count(), spares.take(1, 7)), (QUARANTINE - 1, None));
+    assert_eq!(spares.take_all(None).len(), QUARANTINE - 1);
     assert_eq!(spares.count(), 0);
-    assert!((300..).take(MOST).all(|event| put(event, 0, 7)));
+    assert!((300..).take(MAX_SPARE).all(|event| put(event, 0, 7)));
     spares.close();
     assert_eq!((spares.count(), spares.take(0, 7), put(400, 0, 7)), (0, None, false), "one of them may not be there");
 }
@@ -42,43 +42,43 @@ fn filled(n: usize, flags: u32, context: u64) -> SpareEvents {
 
 #[test]
 fn no_event_is_given_before_enough_others_have_followed() {
-    let spares = filled(RESTING, 0, 1);
-    assert_eq!((spares.take(0, 1), spares.count()), (None, RESTING));
+    let spares = filled(QUARANTINE, 0, 1);
+    assert_eq!((spares.take(0, 1), spares.count()), (None, QUARANTINE));
     assert!(put(&spares, Spare { event: 99, flags: 0, context: 1 }));
     assert_eq!((spares.take(0, 1), spares.take(0, 1)), (Some(0), None));
 }
 
 #[test]
 fn events_come_back_in_the_order_of_their_end() {
-    let spares = filled(MOST, 0, 1);
+    let spares = filled(MAX_SPARE, 0, 1);
     let order: Vec<u64> = std::iter::from_fn(|| spares.take(0, 1)).collect();
-    assert_eq!(order, (0..(MOST - RESTING) as u64).collect::<Vec<_>>());
+    assert_eq!(order, (0..(MAX_SPARE - QUARANTINE) as u64).collect::<Vec<_>>());
 }
 
 #[test]
 fn no_more_than_the_maximum_are_kept() {
-    let spares = filled(MOST, 0, 1);
+    let spares = filled(MAX_SPARE, 0, 1);
     assert!(!put(&spares, Spare { event: 99, flags: 0, context: 1 }));
-    assert_eq!((spares.count(), spares.take(0, 1)), (MOST, Some(0)));
+    assert_eq!((spares.count(), spares.take(0, 1)), (MAX_SPARE, Some(0)));
     assert!(put(&spares, Spare { event: 99, flags: 0, context: 1 }));
 }
 
 #[test]
 fn an_event_of_other_flags_is_not_given() {
-    let spares = filled(MOST, 2, 1);
+    let spares = filled(MAX_SPARE, 2, 1);
     assert_eq!((spares.take(0, 1), spares.take(3, 1), spares.take(2, 1)), (None, None, Some(0)));
 }
 
 #[test]
 fn an_event_of_another_context_is_not_given() {
-    let spares = filled(MOST, 2, 1);
-    assert_eq!((spares.take(2, 2), spares.take(2, 0), spares.count()), (None, None, MOST));
+    let spares = filled(MAX_SPARE, 2, 1);
+    assert_eq!((spares.take(2, 2), spares.take(2, 0), spares.count()), (None, None, MAX_SPARE));
 }
 
 #[test]
 fn resting_events_of_the_right_kind_are_passed_over() {
     let spares = filled(20, 1, 1);
-    (0..RESTING as u64).for_each(|i| assert!(put(&spares, Spare { event: 100 + i, flags: 0, context: 1 })));
+    (0..QUARANTINE as u64).for_each(|i| assert!(put(&spares, Spare { event: 100 + i, flags: 0, context: 1 })));
     assert_eq!((spares.take(0, 1), spares.take(1, 1)), (None, Some(0)));
 }
 
@@ -92,7 +92,7 @@ fn the_events_of_a_context_are_taken_in_order_and_others_stay() {
 
 #[test]
 fn a_closed_list_stays_empty() {
-    let spares = filled(MOST, 0, 1);
+    let spares = filled(MAX_SPARE, 0, 1);
     spares.close();
     assert_eq!((spares.count(), spares.take_all(None)), (0, vec![]));
     assert!(!put(&spares, Spare { event: 1, flags: 0, context: 1 }));
@@ -112,7 +112,7 @@ fn the_count_is_that_of_the_list_whatever_happens() {
                 _ => drop(put(&spares, Spare { event, flags: random.below(2) as u32, context: random.below(3) })),
             }
             assert_eq!(spares.count(), lock(&spares.all).len());
-            assert!(spares.count() <= MOST);
+            assert!(spares.count() <= MAX_SPARE);
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::objects::allocations::OWN;
+use cuda_api::address_map::OWN;
 
 const BAD: Code = code::ERROR_INVALID_VALUE;
 

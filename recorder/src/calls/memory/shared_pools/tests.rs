@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn pools_are_shared_as_descriptors_without_flags() {
-    assert_eq!(shareable(DESCRIPTOR, 0), Ok(()));
+    assert_eq!(shareable(HANDLE_FILE_DESCRIPTOR, 0), Ok(()));
     for kind in 0..20 {
         assert_eq!(shareable(kind, 1), Err(code::ERROR_INVALID_VALUE), "{kind}");
     }
