@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tests::scene::wait_for;
 use tests::{Job, Scene, Server};
@@ -180,6 +181,7 @@ struct Terminal {
     master: File,
     child: Child,
     shown: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -206,14 +208,14 @@ impl Terminal {
         let shown = Arc::new(Mutex::new(String::new()));
         let (mut reader, to) = (master.try_clone().unwrap(), shown.clone());
         assert!(reader.as_raw_fd() > 2);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut piece = [0; 4096];
             // It fails when the other end is closed.
             while let Ok(n @ 1..) = reader.read(&mut piece) {
                 to.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..n]));
             }
         });
-        Terminal { master, child, shown }
+        Terminal { master, child, shown, reader }
     }
 
     fn shown(&self) -> String {
@@ -231,9 +233,10 @@ impl Terminal {
 
     fn end(mut self) -> (ExitStatus, String) {
         let status = wait_for(LIMIT, || self.child.try_wait().unwrap()).unwrap_or_else(|| panic!("{:?}", self.shown()));
-        // What it has written last may still be on its way.
-        let _ = wait_for(Duration::from_secs(5), || self.shown().ends_with('\n').then_some(()));
-        (status, self.shown())
+        // What it has written last may still be on its way. The program was the only one with the other end.
+        self.reader.join().unwrap();
+        let shown = self.shown.lock().unwrap().clone();
+        (status, shown)
     }
 }
 
