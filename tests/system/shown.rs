@@ -181,7 +181,7 @@ struct Terminal {
     master: File,
     child: Child,
     shown: Arc<Mutex<String>>,
-    reader: JoinHandle<()>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
@@ -215,7 +215,7 @@ impl Terminal {
                 to.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..n]));
             }
         });
-        Terminal { master, child, shown, reader }
+        Terminal { master, child, shown, reader: Some(reader) }
     }
 
     fn shown(&self) -> String {
@@ -234,7 +234,9 @@ impl Terminal {
     fn end(mut self) -> (ExitStatus, String) {
         let status = wait_for(LIMIT, || self.child.try_wait().unwrap()).unwrap_or_else(|| panic!("{:?}", self.shown()));
         // What it has written last may still be on its way. The program was the only one with the other end.
-        self.reader.join().unwrap();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
         let shown = self.shown.lock().unwrap().clone();
         (status, shown)
     }
