@@ -419,3 +419,27 @@ structs! { write
     CUkernelNodeAttrValue as AttributeValue = |to: OutPtr<Self>, value: &AttributeValue| to.cast().write(*value);
     CUstreamCaptureMode as u32 = |to: OutPtr<Self>, mode: &u32| to.cast().write(*mode);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+
+    #[test]
+    fn an_empty_buffer_of_a_node_may_be_none() {
+        let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
+        let mut size = 0usize;
+        let none = std::ptr::null_mut();
+        for list in [vec![key(1), none, key(2), (&raw mut size).cast(), key(0)], vec![key(2), (&raw mut size).cast(), key(0)]] {
+            let mut list = list;
+            // SAFETY: keys and values alternate until the key that ends them; a null array of parameters.
+            let (params, extra) = unsafe { (KernelParams::new(std::ptr::null_mut()), ExtraParams::new(list.as_mut_ptr())) };
+            assert_eq!(pack(&[], params, extra), Ok(Vec::new()));
+        }
+        size = 4;
+        let mut list = [key(1), none, key(2), (&raw mut size).cast(), key(0)];
+        // SAFETY: as above.
+        let (params, extra) = unsafe { (KernelParams::new(std::ptr::null_mut()), ExtraParams::new(list.as_mut_ptr())) };
+        assert_eq!(pack(&[], params, extra), Err(INVALID));
+    }
+}

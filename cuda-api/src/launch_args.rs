@@ -121,7 +121,7 @@ impl<'a> ExtraParams<'a> {
         }
         // SAFETY: the values of these keys point to the buffer and to its size (CUDA's contract), or there are none.
         let (buffer, size) = unsafe { (InPtr::new(buffer), InPtr::new(size)) };
-        Ok((buffer.not_null()?, size.read()?))
+        Ok((buffer, size.read()?))
     }
 }
 

@@ -170,6 +170,7 @@ impl Advice {
             USERS => {
                 let first = states.first().map_or(&[][..], |s| &s.users);
                 let mut users: Vec<i32> = first.iter().copied().filter(|u| states.iter().all(|s| s.users.contains(u))).collect();
+                users.try_reserve(size / 4).map_err(|_| code::ERROR_INVALID_VALUE)?;
                 users.resize(size / 4, NONE);
                 return Ok(users);
             }

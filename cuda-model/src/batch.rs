@@ -202,18 +202,28 @@ pub fn ranges(
         return Err(INVALID);
     }
     let to = match to {
-        Some((locations, from, n)) => {
-            spread(locations.cast::<[u32; 2]>(), from, n, count)?.into_iter().map(|[kind, n]| Some((kind, n as i32))).collect()
-        }
-        None => vec![None; count],
+        Some((locations, from, n)) => spread(locations.cast::<[u32; 2]>(), from, n, count)?,
+        None => Vec::new(),
     };
-    let ranges = at.elements(count)?.zip(sizes.elements(count)?);
-    Ok(ranges.zip(to).map(|((at, bytes), to)| (at, bytes, to)).collect())
+    let mut ranges = Vec::new();
+    ranges.try_reserve_exact(count).map_err(|_| INVALID)?;
+    for (number, (at, bytes)) in at.elements(count)?.zip(sizes.elements(count)?).enumerate() {
+        ranges.push((at, bytes, to.get(number).map(|[kind, n]| (*kind, *n as i32))));
+    }
+    Ok(ranges)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_of_absurd_length_is_an_error() {
+        let none = |count| ranges((InPtr::null(), InPtr::null(), count), None, 0).map(|all| all.len());
+        assert_eq!((none(3), none(1 << 56), none(usize::MAX)), (Err(INVALID), Err(INVALID), Err(INVALID)));
+        let two = ranges((InPtr::of_list(&[7, 9]), InPtr::of_list(&[1, 2]), 2), None, 0);
+        assert_eq!(two, Ok(vec![(7, 1, None), (9, 2, None)]));
+    }
 
     #[test]
     fn attributes_concern_what_follows_their_index() {

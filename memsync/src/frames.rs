@@ -18,8 +18,8 @@ use executor::{NO_HASH, PageHash, PageKey, Shown, share};
 const MAGIC: &[u8; 8] = b"MRMEMRY4";
 const SHOW: &[u8; 8] = b"MRMEMSR3";
 const SHOWN_BYTES: usize = 24;
-/// Maximum bytes of a batch of pages: the size of a buffer.
-pub(crate) const BATCH: usize = 1 << 20;
+/// Maximum bytes of a batch of pages: the size of a buffer. Both ends of a copy must have the same one.
+pub const BATCH: usize = 1 << 20;
 /// Maximum pages of a batch.
 pub(crate) const BATCH_PAGES: usize = 4096;
 /// A list of regions or hashes is read in steps of this many bytes, so that an announced but unsent list takes no

@@ -55,6 +55,7 @@ mod threads;
 
 pub use error::SyncError;
 pub use faults::Faults;
+pub use frames::BATCH;
 pub use region::{Kind, PAGE, Region, regions};
 pub use round::{Part, Round, Stream, Verify};
 pub use store::Store;

@@ -32,12 +32,12 @@ const PARTING: Duration = Duration::from_millis(300);
 /// Maximum number of environment variables in an opening.
 const VARIABLES: usize = 256;
 
-/// Digest of everything that both ends must have in common: version, protocol, rows, operations.
+/// Digest of everything that both ends must have in common: version, protocol, pieces of memory, rows, operations.
 pub fn build_digest() -> [u8; 32] {
     static DIGEST: OnceLock<[u8; 32]> = OnceLock::new();
     *DIGEST.get_or_init(|| {
         let mut h = blake3::Hasher::new();
-        h.update(format!("{} {PROTOCOL}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+        h.update(format!("{} {PROTOCOL} {}\n", env!("CARGO_PKG_VERSION"), memsync::BATCH).as_bytes());
         for row in calls::rows() {
             h.update(
                 format!("{:04x} {} {:?} {:?} {:?} {:?}\n", row.id, row.name, row.class, row.how, row.params, row.forms)

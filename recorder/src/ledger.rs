@@ -301,7 +301,7 @@ impl Ledger {
         let bytes = body.len();
         let appended =
             self.append(ops::id::IMAGE_PUT, &body, &[], &Edges { creates: [name].into(), ..Edges::default() }, Keep::PLAIN);
-        if bytes <= KEPT_IMAGE_BODY {
+        if body.capacity() <= KEPT_IMAGE_BODY {
             body.clear();
             self.image_body = body;
         }

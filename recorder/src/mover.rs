@@ -202,15 +202,18 @@ fn device_moves<'a>(
             continue;
         }
         let lost = source.clone();
-        let again = match source.spec().is_store() {
+        let (answers, again) = match source.spec().is_store() {
             // Opening its file again reads the list of pages, which may take long.
-            true => task.apart(move || Ok(if lost.answers() { None } else { lost.file_again(device.index) }))?,
-            false => None,
+            true => task.apart(move || {
+                let answers = lost.answers();
+                Ok((answers, if answers { None } else { lost.file_again(device.index) }))
+            })?,
+            false => (true, None),
         };
         let is_again = again.is_some();
         let source = match again {
             Some(opened) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
-            None if source.is_gone() && source.spec().is_store() => {
+            None if !answers => {
                 parked.give_up(job);
                 return Err(MoveError::PlaceLost(None));
             }

@@ -85,8 +85,9 @@ impl Executor {
         });
         if had.is_err() {
             self.give_up(std::mem::take(&mut *imported).into_values());
+        } else {
+            faults::at(faults::Point::Adopt);
         }
-        faults::at(faults::Point::Adopt);
         had
     }
 

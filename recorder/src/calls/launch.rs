@@ -167,6 +167,7 @@ fn pack(body: &mut Vec<u8>, info: &FunctionInfo, params: KernelParams, extra: Ex
     let start = body.len();
     if !extra.is_null() {
         let (buffer, n) = extra.buffer()?;
+        let buffer = buffer.not_null()?;
         // As the driver behaves (measured): an empty buffer counts as none, there must not be both, and not more than fits.
         if n > 0 && !params.is_null() || n > MAX_PARAM_BYTES {
             return Err(code::ERROR_INVALID_VALUE);
