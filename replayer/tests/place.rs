@@ -14,6 +14,7 @@ use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const DEVICE: u32 = 2;
@@ -638,6 +639,38 @@ fn what_waits_for_an_ended_stream_waits_for_no_later_work() {
     for waits in behind {
         assert_eq!(waits.wait(&p.exec, &mut Vec::new()), code::SUCCESS);
     }
+    p.leave();
+}
+
+/// A wait for all streams, such as that of a free, must use none that another thread has destroyed in the meantime.
+#[test]
+fn streams_end_while_others_wait_for_all() {
+    let p = place();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for thread in 0..2 {
+            let (exec, over) = (&p.exec, &over);
+            threads.spawn(move || {
+                for round in 0..3000 {
+                    let stream = handle(Kind::Stream, 100 + thread);
+                    let made = stream::cuStreamCreate::Sent { phStream: stream, Flags: round & 1 };
+                    let ended = stream::cuStreamDestroy_v2::Sent { hStream: stream };
+                    for (id, body) in [(0x0401, body(&made, &[])), (0x0403, body(&ended, &[]))] {
+                        assert!(
+                            matches!(exec.apply(id, &body, &mut Vec::new()), Applied::Done(code::SUCCESS)),
+                            "{id:#x} in round {round}"
+                        );
+                    }
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+        while !over.load(Ordering::Relaxed) {
+            let (rc, _) = p.try_apply(id::CONTEXT_SYNC, &[]);
+            assert_eq!(rc, code::SUCCESS);
+            assert_eq!(p.exec.busy(), Ok(String::new()));
+        }
+    });
     p.leave();
 }
 

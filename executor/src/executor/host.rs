@@ -155,12 +155,7 @@ impl Executor {
         let life = self.life();
         let name = |s: u64| if s == LEGACY { "the default stream".to_owned() } else { format!("stream {s:#x}") };
         let mut words = Vec::new();
-        for (stream, live) in self.streams_now() {
-            match self.gpu.query_stream(live) {
-                Ok(()) => continue,
-                Err(code::ERROR_NOT_READY) => {}
-                Err(rc) => return Err(rc),
-            }
+        for stream in self.busy_streams()? {
             let calls: Vec<Arc<Call>> = lock(&self.hosts.calls).values().filter(|c| c.stream == stream).cloned().collect();
             let waits = {
                 let mut waits = lock(&self.hosts.waits);

@@ -51,12 +51,9 @@ impl Executor {
         let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
         let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
         let life = life.or(held.as_deref());
-        let mut idle_stream = None;
         if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends) {
-            idle_stream = self.stream_ends(stream)?;
-            if idle_stream.is_none() {
-                return C::Reply::get(&mut [].as_slice()).map_err(super::short);
-            }
+            self.end_stream(stream)?;
+            return C::Reply::get(&mut [].as_slice()).map_err(super::short);
         }
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
@@ -76,9 +73,6 @@ impl Executor {
         }
         if code_goes && let Some(ended) = edges.ends {
             self.unit_ended(ended);
-        }
-        if let Some(live) = idle_stream {
-            self.stream_ended(live);
         }
         Ok(reply)
     }

@@ -40,37 +40,37 @@ impl Executor {
         s.destroy_finished(&self.gpu, LOOKS);
     }
 
-    /// The job's streams, including the default stream: their handles and the driver's values.
-    pub(super) fn streams_now(&self) -> Vec<(u64, u64)> {
-        lock(&self.streams).live.iter().copied().chain([(LEGACY, LEGACY)]).collect()
+    /// The job's streams with unfinished work, including the default stream.
+    pub(super) fn busy_streams(&self) -> Result<Vec<u64>, Code> {
+        // Held meanwhile: a stream must not be destroyed before it is asked.
+        let s = lock(&self.streams);
+        let mut busy = Vec::new();
+        for (stream, live) in s.live.iter().copied().chain([(LEGACY, LEGACY)]) {
+            match self.gpu.query_stream(live) {
+                Ok(()) => {}
+                Err(code::ERROR_NOT_READY) => busy.push(stream),
+                Err(rc) => return Err(rc),
+            }
+        }
+        Ok(busy)
     }
 
-    /// The job destroys a stream. Returns the driver's value if the driver may do it now. If the stream has work, it is destroyed when that is
-    /// over: a driver that is never asked to wait does not give up streams that were destroyed before the end of their work, and after
-    /// some hundred of them the creation of a stream takes ten times as long (docs/driver-facts.md 6.10).
-    pub(super) fn stream_ends(&self, stream: u64) -> Result<Option<u64>, Code> {
-        let live = self.bindings.live(Kind::Stream, stream)?;
-        if self.gpu.query_stream(live) != Err(code::ERROR_NOT_READY) {
-            return Ok(Some(live));
-        }
+    /// Destroys a stream of the job. If the stream has work, the driver destroys it when that is over: a driver that is never asked to wait
+    /// does not give up streams that were destroyed before the end of their work, and after some hundred of them the creation of a
+    /// stream takes ten times as long (docs/driver-facts.md 6.10).
+    pub(super) fn end_stream(&self, stream: u64) -> Result<(), Code> {
+        // Held over the driver's call: a wait of another thread for all streams must not use one that is gone.
         let mut s = lock(&self.streams);
-        let before = s.live.len();
-        s.live.retain(|(_, v)| *v != live);
-        if s.live.len() == before {
-            // Another thread has destroyed it in this moment.
-            return Err(code::ERROR_INVALID_HANDLE);
+        let live = self.bindings.live(Kind::Stream, stream)?;
+        if self.gpu.query_stream(live) == Err(code::ERROR_NOT_READY) {
+            s.ended.push_back(EndedStream { live, mark: None });
+        } else {
+            self.gpu.destroy_stream(live)?;
         }
         self.bindings.unbind(stream);
-        s.ended.push_back(EndedStream { live, mark: None });
-        s.destroy_finished(&self.gpu, LOOKS);
-        Ok(None)
-    }
-
-    /// The driver has destroyed a stream of the job.
-    pub(super) fn stream_ended(&self, live: u64) {
-        let mut s = lock(&self.streams);
         s.live.retain(|(_, v)| *v != live);
         s.destroy_finished(&self.gpu, LOOKS);
+        Ok(())
     }
 
     /// Returns whether destroyed streams have unfinished work.
