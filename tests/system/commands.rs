@@ -72,6 +72,21 @@ fn the_shapes_of_status_and_reports() {
 }
 
 #[test]
+fn help_has_examples_and_fits_80_columns() {
+    let scene = Scene::new("help");
+    let commands = ["", "run", "serve", "ps", "migrate", "moves", "bench", "models fit", "journal show"];
+    for command in commands {
+        let output = scene.mrcuda().args(command.split_whitespace()).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(output.status.success() && long.is_empty() && help.contains("\nExamples:\n"), "{command}: {long:?} in {help}");
+    }
+    let output = scene.mrcuda().arg("--version").output().unwrap();
+    let version = String::from_utf8(output.stdout).unwrap();
+    assert!(version.starts_with("mrcuda ") && version.ends_with(")\n") && version.contains(" ("), "{version}");
+}
+
+#[test]
 fn jobs_that_are_not_there() {
     let scene = Scene::new("nojob");
     let ps = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
