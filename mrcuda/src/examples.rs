@@ -174,6 +174,24 @@ Examples:
   mrcuda journal show /tmp/journals/4711.d0.journal --json
       Print a JSON object for each record";
 
+/// Of `mrcuda completions`.
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  source <(mrcuda completions bash)
+      Complete in this shell; as a line of ~/.bashrc, in every one
+  mrcuda completions zsh > ~/.zfunc/_mrcuda
+      For zsh, with ~/.zfunc in fpath
+  mrcuda completions fish > ~/.config/fish/completions/mrcuda.fish
+      For fish";
+
+/// Of `mrcuda man`.
+pub(crate) const MAN: &str = "\
+Examples:
+  mrcuda man | man -l -
+      Show the page of mrcuda
+  mrcuda man ~/.local/share/man/man1
+      Write all pages to where man finds them: man mrcuda-migrate";
+
 #[cfg(test)]
 mod tests {
     use crate::Cli;
@@ -213,7 +231,8 @@ mod tests {
             let lines = examples.lines().filter(|line| line.starts_with("  mrcuda "));
             assert!(lines.clone().count() > 0, "{path}");
             for line in lines {
-                if let Err(why) = Cli::try_parse_from(line.split_whitespace()) {
+                let words = line.split_whitespace().take_while(|word| !["|", ">"].contains(word));
+                if let Err(why) = Cli::try_parse_from(words) {
                     assert!(why.exit_code() == 0, "{line}: {why}");
                 }
             }

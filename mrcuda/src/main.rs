@@ -20,6 +20,7 @@ mod layout;
 mod migrate;
 mod models;
 mod moves;
+mod pages;
 mod places;
 mod predict;
 mod probe;
@@ -30,8 +31,9 @@ mod time;
 mod timeline;
 mod trace;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 
 /// The version, with the commit that this was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MRCUDA_COMMIT"), ")");
@@ -92,6 +94,12 @@ enum Command {
     /// Inspect journal files
     #[command(subcommand, after_help = examples::JOURNAL)]
     Journal(JournalCommand),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(pages::CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands to a directory
+    #[command(after_help = examples::MAN)]
+    Man(pages::ManArgs),
     /// Execute the calls of one client; started by `mrcuda serve`
     #[command(hide = true, disable_help_flag = true)]
     Worker {
@@ -113,8 +121,20 @@ enum JournalCommand {
     Show(journal_show::ShowArgs),
 }
 
+/// The command line. Errors, help and the version end the process.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|answer| {
+        // Help that cannot be written is an error; on a terminal it has colours.
+        if answer.exit_code() == 0 && !std::io::stdout().is_terminal() {
+            table::write(answer.render().to_string().as_bytes());
+            std::process::exit(0);
+        }
+        answer.exit()
+    })
+}
+
 fn main() {
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => jobs::ps(&args),
@@ -129,6 +149,8 @@ fn main() {
         Command::Bench { args } => bench::bench(&args),
         Command::Models(command) => models::models(&command),
         Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
+        Command::Completions(args) => pages::completions(&Cli::command(), &args),
+        Command::Man(args) => pages::man(&Cli::command(), &args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),
         Command::Probe(args) => probe::probe(&args),
         Command::Facts => probe::facts(),

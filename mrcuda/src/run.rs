@@ -26,6 +26,7 @@ pub(crate) struct RunArgs {
     driver: Option<OsString>,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 

@@ -57,13 +57,26 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
-/// Writes the text to stdout, in its [printable] form; a closed pipe (`| head`) ends the process silently, as with other filters.
+/// Writes the text to stdout, in its [printable] form, and ends its last line.
 pub(crate) fn say(text: &str) {
-    let text = printable(text);
+    let mut text = printable(text);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    write(text.as_bytes());
+}
+
+/// Writes bytes to stdout. A closed pipe (`| head`) ends the process silently, as with other filters; any other failure, such as a full
+/// disk, ends it with exit code 1.
+pub(crate) fn write(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
-    if written.and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            eprintln!("mrcuda: cannot write the output: {e}");
+            std::process::exit(1);
+        }
     }
 }
 

@@ -87,6 +87,35 @@ fn help_has_examples_and_fits_80_columns() {
 }
 
 #[test]
+fn completions_and_manual_pages() {
+    let scene = Scene::new("pages");
+    let script = scene.mrcuda().args(["completions", "bash"]).output().unwrap();
+    assert!(script.status.success() && String::from_utf8_lossy(&script.stdout).contains("--max-downtime"), "{script:?}");
+    let pages = scene.path.join("man1");
+    let output = scene.mrcuda().arg("man").arg(&pages).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(pages.join("mrcuda-migrate.1")).unwrap();
+    assert!(page.contains(".SH EXAMPLES") && page.contains("max\\-downtime"), "{page}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported() {
+    let scene = Scene::new("full");
+    for command in [&["calls", "--json"][..], &["ps", "--json"], &["completions", "zsh"], &["--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = scene.mrcuda().args(command).stdout(full).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && words.contains("No space left on device"), "{command:?}: {words}");
+        assert_eq!(words.lines().count(), 1, "{words}");
+    }
+    // A reader that has gone is no error.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = scene.mrcuda().args(["calls", "--json"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
 fn jobs_that_are_not_there() {
     let scene = Scene::new("nojob");
     let ps = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
