@@ -1,8 +1,8 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
 use crate::failure::Failure;
-use crate::table::say;
-use control::{AskError, Client, ErrorCode, ReasonCode};
+use crate::table::say_as_it_is;
+use control::{AskError, Client, ErrorCode, Job, ReasonCode};
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
 
 /// Connects to a job and checks that it answers, because a request without a timeout must not go to a process that is
 /// stopped.
-pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
+pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<(Client, Job), Failure> {
     let mut client = connect(pid, json)?;
     match client.list(Some(ANSWER_TIMEOUT)) {
-        // A refusal of `list` is not specific to it: the actual request reports it.
-        Ok(_) => Ok(client),
+        // A refusal of `list` is not specific to it: the actual request would be refused as well.
+        Ok(job) => Ok((client, job)),
         Err(why) => Err(refused(pid, why, json)),
     }
 }
@@ -46,12 +46,12 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
         AskError::NoJob => own("no_job", ReasonCode::NoJob),
         AskError::Failed(_) => own("no_answer", ReasonCode::NoAnswer),
     };
-    say(&said.to_string());
+    say_as_it_is(&said.to_string());
     Failure::silent(1)
 }
 
 /// Prints JSON for programs.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    say(&serde_json::to_string(value).map_err(Failure::new)?);
+    say_as_it_is(&serde_json::to_string(value).map_err(Failure::new)?);
     Ok(())
 }

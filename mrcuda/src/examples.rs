@@ -23,6 +23,8 @@ Examples:
       Show it three GPUs, two of them on other machines
   mrcuda run --server gpubox:7878 --on-signal b:7878 --signal USR2 -- ./train
       Let kill -USR2 move it to machine b
+  mrcuda run --name night-7 --server gpubox:7878 -- python train.py
+      Call it night-7 in mrcuda ps and mrcuda moves
   mrcuda run --driver soft -- ./train
       Run it without a GPU, on the CPU";
 
@@ -43,6 +45,10 @@ pub(crate) const PS: &str = "\
 Examples:
   mrcuda ps
       List the jobs of this user
+  mrcuda ps --watch 5
+      List them again every five seconds, until Ctrl-C
+  sudo mrcuda ps --all
+      List the jobs of all users
   mrcuda ps --json
       Print them for programs (docs/scheduler.md)";
 

@@ -4,6 +4,7 @@ use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
 use crate::table::{bytes, duration, printable};
+use crate::terminal;
 use control::{AskError, Client, Migrate, Move, MoveState};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
@@ -183,20 +184,11 @@ fn line(it: &Move, rate: Option<f64>) -> String {
 fn draw(text: &str) {
     let mut err = std::io::stderr().lock();
     if nix::unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == nix::unistd::getpgrp()) {
-        let columns = columns().saturating_sub(1);
+        let columns = terminal::size(&err).map_or(80, |(columns, _)| columns).saturating_sub(1);
         let text: String = printable(text).replace('\n', " ").chars().take(columns).collect();
         // Progress that cannot be shown is no failure.
         let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
     }
-}
-
-/// Width of the terminal.
-fn columns() -> usize {
-    // SAFETY: all-zero is a valid window size.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the call fills the window size.
-    let known = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0 && size.ws_col > 0;
-    if known { usize::from(size.ws_col) } else { 80 }
 }
 
 #[cfg(test)]

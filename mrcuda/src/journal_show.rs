@@ -1,7 +1,7 @@
 //! `mrcuda journal show`: the records of a journal file, for people or as JSON lines.
 
 use crate::failure::Failure;
-use crate::table::say;
+use crate::table::{say, say_as_it_is};
 use cuda_api::calls::name;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
@@ -32,7 +32,11 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut count = 0u64;
     for record in reader.records() {
         let record = record.map_err(failed)?;
-        say(&if args.json { print_line(&record, &|id| name(id).map(str::to_owned), &decode) } else { line(&record) });
+        if args.json {
+            say_as_it_is(&print_line(&record, &|id| name(id).map(str::to_owned), &decode));
+        } else {
+            say(&line(&record));
+        }
         count += 1;
     }
     if !args.json {

@@ -27,6 +27,7 @@ mod probe;
 mod run;
 mod serve;
 mod table;
+mod terminal;
 mod time;
 mod timeline;
 mod trace;

@@ -159,7 +159,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         ..how.park(None).or_to(&aim.to)
     };
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
-    let mut job = connect_awake(aim.pid, aim.json)?;
+    let (mut job, _) = connect_awake(aim.pid, aim.json)?;
     let mut it = if !aim.json && !how.no_wait && follow::is_possible() {
         match follow::follow(aim.pid, job, wanted)? {
             Followed::Ended(it) => *it,
@@ -221,7 +221,8 @@ impl Whole {
         ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
     ) -> Result<(), Failure> {
         let (pid, json) = (self.pid, self.json);
-        let it = ask(&mut connect_awake(pid, json)?, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
+        let (mut job, _) = connect_awake(pid, json)?;
+        let it = ask(&mut job, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
         if json {
             print_json(&it)?;
         } else {
@@ -253,19 +254,20 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let planned = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0, aim.allow_different);
+    let (mut client, job) = connect_awake(aim.pid, aim.json)?;
+    let planned = client.plan(&aim.to, aim.gpu.0, aim.allow_different);
     let plan = planned.map_err(|why| refused(aim.pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
     } else {
-        say(&(tell(&plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
+        say(&(tell(&job.name, &plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
     }
     if plan.ok { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-fn tell(plan: &Plan) -> String {
-    let way = format!("{} -> {}", plan.from, plan.to);
+fn tell(name: &str, plan: &Plan) -> String {
+    let way = format!("{name}, {} -> {}", plan.from, plan.to);
     let what = format!(
         "{} in {} regions, {} records, {} live objects",
         bytes(plan.live_bytes),
@@ -286,7 +288,8 @@ fn tell(plan: &Plan) -> String {
 
 /// Cancels a move; the job stays where it was. Exit code 1 if it is too late.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
-    let it = connect_awake(args.pid, args.json)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
+    let (mut job, _) = connect_awake(args.pid, args.json)?;
+    let it = job.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
     if args.json {
         print_json(&it)?;
     } else {
@@ -310,8 +313,8 @@ mod tests {
     fn a_plan_names_everything_in_the_way() {
         let plan =
             Plan { from: "a:1/0".into(), to: "b:2/0".into(), blockers: vec!["one".into(), "two".into()], ..Plan::default() };
-        let text = tell(&plan);
-        assert!(text.starts_with("a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
-        assert!(tell(&Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
+        let text = tell("train", &plan);
+        assert!(text.starts_with("train, a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
+        assert!(tell("train", &Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
     }
 }

@@ -28,7 +28,8 @@ fn the_shapes_of_status_and_reports() {
     let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 100);
     let status = job.status().unwrap();
-    assert_has(&status, &["pid", "program", "devices"]);
+    assert_has(&status, &["pid", "user", "program", "name", "devices"]);
+    assert_eq!(status["name"], "orbit");
     assert!(status["program"].as_str().unwrap().contains("orbit"));
     let device = &status["devices"][0];
     assert_has(device, &["device", "place", "name", "used_bytes", "live", "records", "moves", "uuid", "transport", "state"]);
@@ -327,7 +328,7 @@ fn what_is_asked_of_a_running_job() {
     let (code, _, err) = ask(&["cancel", &pid, "first"]);
     assert!(code == Some(1) && err.contains("too late"), "{err}");
     let (_, out, _) = ask(&["ps"]);
-    assert!(out.contains("idle") && out.contains(&there), "{out}");
+    assert!(out.contains("running") && out.contains(&there), "{out}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn the_history_outlives_its_jobs() {
     assert_eq!((count(&["--since", "2h"]), count(&["--since", "0s"]), count(&[&pids[0], "--since", "2h"])), (7, 0, 3));
     let (_, table, _) = moves(&scene, &[]);
     let width = pids.iter().chain([&last]).map(|pid| pid.len()).max().unwrap_or_default();
-    assert!(table.starts_with(&format!("{:>width$}  PROGRAM", "PID")), "{table}");
+    assert!(table.starts_with(&format!("{:>width$}  NAME", "PID")), "{table}");
     assert_eq!(table.lines().filter(|line| line.contains("orbit")).count(), 7, "{table}");
 
     // What a machine leaves that stops in the middle of a line, and what is no line of a history.

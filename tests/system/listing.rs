@@ -1,0 +1,85 @@
+//! Lists of jobs: names, states, repeated lists.
+
+use crate::{LIMIT, wait_for_step};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use tests::scene::wait_for;
+use tests::server::signal;
+use tests::{Job, Scene, Server};
+
+/// Does not end by itself.
+const ENDLESS: [&str; 5] = ["--steps", "100000", "--pace", "3000", "--progress"];
+
+/// Exit code, stdout and stderr of a command.
+fn ask(scene: &Scene, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = scene.mrcuda().args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn jobs_have_names_and_true_states() {
+    let scene = Scene::new("names");
+    let server = Server::start(&scene, "one");
+    let place = server.place(0);
+    let mut job = Job::orbit(&scene, "named", &["--server", &place, "--name", "night-7"], &ENDLESS, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    wait_for_step(&mut job, 20);
+    let pid = job.pid().to_string();
+    let (_, out, _) = ask(&scene, &["ps"]);
+    assert!(out.contains("  night-7  ") && out.contains("running") && !out.contains("orbit"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    let (_, out, _) = ask(&scene, &["plan", &pid, "--to", "local"]);
+    assert!(out.starts_with("night-7, "), "{out}");
+    assert!(job.migrate("local").unwrap().ok());
+    let (_, out, _) = ask(&scene, &["moves", "--program", "night"]);
+    assert!(out.contains(&format!("{pid}  night-7  m1")), "{out}");
+    let (_, out, _) = ask(&scene, &["moves", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()[0]["name"], "night-7");
+
+    job.signal(libc::SIGSTOP);
+    let stopped = wait_for(LIMIT, || Some(ask(&scene, &["ps"])).filter(|(_, out, _)| out.contains("stopped")));
+    assert!(stopped.is_some_and(|(code, out, _)| code == Some(0) && out.contains("night-7")));
+    let (code, out, err) = ask(&scene, &["ps", "--json"]);
+    assert!(code == Some(0) && out.trim() == "[]" && err.contains("is stopped"), "{out}{err}");
+    job.signal(libc::SIGCONT);
+    // Root sees its own jobs as well as others', and everybody a user.
+    let (code, out, _) = ask(&scene, &["ps", "--all"]);
+    assert!(code == Some(0) && out.starts_with(&format!("{:>1$}  USER", "PID", pid.len())) && out.contains("night-7"), "{out}");
+
+    for name in ["", "a b", "a/b", &"x".repeat(65)] {
+        let (code, _, err) = ask(&scene, &["run", "--driver", "soft", "--name", name, "--", "true"]);
+        assert!(code == Some(2) && err.contains("1 to 64 letters"), "{name}: {err}");
+    }
+    let output = scene.mrcuda().args(["run", "--driver", "soft", "--", "true"]).env("MRCUDA_NAME", "a b").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && err.contains("MRCUDA_NAME is `a b`"), "{err}");
+}
+
+#[test]
+fn lists_are_repeated_until_the_reader_goes_or_ctrl_c() {
+    let scene = Scene::new("watch");
+    let watch = |options: &[&str]| {
+        let mut command = scene.mrcuda();
+        command.args(["ps", "--watch", "0.1"]).args(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut child = watch(&[]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        assert_eq!(lines.next().unwrap().unwrap(), "no jobs");
+    }
+    drop(lines);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    let mut child = watch(&["--json"]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "[]");
+    signal(child.id(), libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    for interval in ["0", "x", "1e9"] {
+        let (code, _, err) = ask(&scene, &["ps", "--watch", interval]);
+        assert!(code == Some(2) && err.contains("a number of seconds"), "{err}");
+    }
+}
