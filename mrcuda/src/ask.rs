@@ -1,8 +1,9 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
+use crate::descendants::jobs_below;
 use crate::failure::Failure;
-use crate::table::say_as_it_is;
-use control::{AskError, Client, ErrorCode, Job, ReasonCode};
+use crate::table::{printable, say_as_it_is};
+use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
@@ -15,14 +16,47 @@ pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
     Client::connect(pid).map_err(|why| refused(pid, why, json))
 }
 
+/// A job that answers.
+#[derive(Debug)]
+pub(crate) struct Awake {
+    pub(crate) pid: u32,
+    pub(crate) client: Client,
+    pub(crate) job: Job,
+}
+
 /// Connects to a job and checks that it answers, because a request without a timeout must not go to a process that is
-/// stopped.
-pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<(Client, Job), Failure> {
-    let mut client = connect(pid, json)?;
+/// stopped. If the process is not a job, but has started one, that one is meant.
+pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
+    let (pid, mut client) = match Client::connect(pid) {
+        Ok(client) => (pid, client),
+        Err(AskError::NoJob) => match started_by(pid, json)? {
+            Some(job) => (job, connect(job, json)?),
+            None => return Err(refused(pid, AskError::NoJob, json)),
+        },
+        Err(why) => return Err(refused(pid, why, json)),
+    };
     match client.list(Some(ANSWER_TIMEOUT)) {
         // A refusal of `list` is not specific to it: the actual request would be refused as well.
-        Ok(job) => Ok((client, job)),
+        Ok(job) => Ok(Awake { pid, client, job }),
         Err(why) => Err(refused(pid, why, json)),
+    }
+}
+
+/// The only job that a process has started, which is said; a failure if there are several.
+pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
+    let jobs = jobs_below(pid);
+    let called = |job: &u32| printable(&format!("{job} ({})", name::of_process(*job)));
+    match &jobs[..] {
+        [] => Ok(None),
+        [job] => {
+            eprintln!("mrcuda: process {pid} is not a job, but has started one: {}", called(job));
+            Ok(Some(*job))
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(called).collect();
+            let reason = format!("it has started {} jobs, name one of them: {}", names.len(), names.join(", "));
+            Err(refused_here(pid, "several_jobs", ReasonCode::SeveralJobs, &reason, json))
+        }
     }
 }
 
@@ -40,13 +74,23 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     if !json {
         return no_answer(pid, &why);
     }
-    let own = |error: &str, code: ReasonCode| json!({ "ok": false, "error": error, "code": code, "reason": why.to_string(), "id": null });
-    let said = match &why {
-        AskError::Refused(r) => json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id }),
-        AskError::NoJob => own("no_job", ReasonCode::NoJob),
-        AskError::Failed(_) => own("no_answer", ReasonCode::NoAnswer),
-    };
-    say_as_it_is(&said.to_string());
+    match &why {
+        AskError::Refused(r) => {
+            let said = json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id });
+            say_as_it_is(&said.to_string());
+            Failure::silent(1)
+        }
+        AskError::NoJob => refused_here(pid, "no_job", ReasonCode::NoJob, &why.to_string(), json),
+        AskError::Failed(_) => refused_here(pid, "no_answer", ReasonCode::NoAnswer, &why.to_string(), json),
+    }
+}
+
+/// The failure of a request that did not reach a job, or was not answered.
+pub(crate) fn refused_here(pid: u32, error: &str, code: ReasonCode, reason: &str, json: bool) -> Failure {
+    if !json {
+        return Failure::new(format!("process {pid}: {reason}"));
+    }
+    say_as_it_is(&json!({ "ok": false, "error": error, "code": code, "reason": reason, "id": null }).to_string());
     Failure::silent(1)
 }
 

@@ -8,6 +8,7 @@
 mod ask;
 mod bench;
 mod calls;
+mod descendants;
 mod doctor;
 mod drivers;
 mod elf;

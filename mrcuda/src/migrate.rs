@@ -1,6 +1,6 @@
 //! `mrcuda migrate`, `mrcuda suspend`, `mrcuda resume`, `mrcuda plan` and `mrcuda cancel`.
 
-use crate::ask::{connect_awake, print_json, refused};
+use crate::ask::{Awake, connect_awake, print_json, refused};
 use crate::failure::Failure;
 use crate::follow::{self, Followed};
 use crate::places;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
 struct Aim {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
     pid: u32,
     /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
@@ -70,7 +70,7 @@ pub(crate) struct ResumeArgs {
 /// A job that is parked, or goes on, with all its GPUs.
 #[derive(Debug, clap::Args)]
 struct Whole {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
     pid: u32,
     /// Print JSON
     #[arg(long)]
@@ -116,7 +116,7 @@ pub(crate) struct PlanArgs {
 /// Arguments of `mrcuda cancel`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
     pid: u32,
     /// Id of the move [default: the one that is under way]
     id: Option<String>,
@@ -159,18 +159,18 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         ..how.park(None).or_to(&aim.to)
     };
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
-    let (mut job, _) = connect_awake(aim.pid, aim.json)?;
+    let Awake { pid, client: mut job, .. } = connect_awake(aim.pid, aim.json)?;
     let mut it = if !aim.json && !how.no_wait && follow::is_possible() {
-        match follow::follow(aim.pid, job, wanted)? {
+        match follow::follow(pid, job, wanted)? {
             Followed::Ended(it) => *it,
             Followed::Left(id) => {
                 let trace = if trace.is_some() { " --trace FILE" } else { "" };
-                say(&format!("move {id} goes on in the background (mrcuda moves {} {id}{trace})\n", aim.pid));
+                say(&format!("move {id} goes on in the background (mrcuda moves {pid} {id}{trace})\n"));
                 return Ok(());
             }
         }
     } else {
-        job.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?
+        job.migrate(wanted).map_err(|why| refused(pid, why, aim.json))?
     };
     let traced = it.trace.take();
     if aim.json {
@@ -220,8 +220,8 @@ impl Whole {
         to: &Option<String>,
         ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
     ) -> Result<(), Failure> {
-        let (pid, json) = (self.pid, self.json);
-        let (mut job, _) = connect_awake(pid, json)?;
+        let json = self.json;
+        let Awake { pid, client: mut job, .. } = connect_awake(self.pid, json)?;
         let it = ask(&mut job, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
         if json {
             print_json(&it)?;
@@ -254,9 +254,9 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let (mut client, job) = connect_awake(aim.pid, aim.json)?;
+    let Awake { pid, mut client, job } = connect_awake(aim.pid, aim.json)?;
     let planned = client.plan(&aim.to, aim.gpu.0, aim.allow_different);
-    let plan = planned.map_err(|why| refused(aim.pid, why, aim.json))?;
+    let plan = planned.map_err(|why| refused(pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
@@ -288,8 +288,8 @@ fn tell(name: &str, plan: &Plan) -> String {
 
 /// Cancels a move; the job stays where it was. Exit code 1 if it is too late.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
-    let (mut job, _) = connect_awake(args.pid, args.json)?;
-    let it = job.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
+    let Awake { pid, client: mut job, .. } = connect_awake(args.pid, args.json)?;
+    let it = job.cancel(args.id.as_deref()).map_err(|why| refused(pid, why, args.json))?;
     if args.json {
         print_json(&it)?;
     } else {

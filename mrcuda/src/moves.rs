@@ -1,6 +1,6 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{ANSWER_TIMEOUT, print_json, refused};
+use crate::ask::{ANSWER_TIMEOUT, print_json, refused, started_by};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
 use crate::table::{Table, bytes, duration, printable, say, since};
@@ -82,7 +82,13 @@ pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
 
 /// The moves of the job, or those that have ended of all jobs.
 fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
-    let Some(pid) = args.pid else { return past(|_| true) };
+    match args.pid {
+        Some(pid) => moves_of(pid, args),
+        None => past(|_| true),
+    }
+}
+
+fn moves_of(pid: u32, args: &MovesArgs) -> Result<Vec<Known>, Failure> {
     let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT))) {
         Ok(moves) => {
             let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
@@ -99,7 +105,14 @@ fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
         AskError::Failed(_) => false,
     };
     let found = if is_gone { past(wanted).unwrap_or_else(|failure| failure.warn(Vec::new())) } else { Vec::new() };
-    if found.is_empty() { Err(refused(pid, why, args.json)) } else { Ok(found) }
+    match (&why, &found[..]) {
+        (AskError::NoJob, []) => match started_by(pid, args.json)? {
+            Some(job) => moves_of(job, args),
+            None => Err(refused(pid, why, args.json)),
+        },
+        (_, []) => Err(refused(pid, why, args.json)),
+        _ => Ok(found),
+    }
 }
 
 /// Moves of the history.

@@ -1,9 +1,10 @@
-//! Lists of jobs: names, states, repeated lists.
+//! Lists of jobs: names, states, repeated lists; and jobs that are named by the script that has started them.
 
 use crate::{LIMIT, wait_for_step};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use tests::scene::wait_for;
 use tests::server::signal;
 use tests::{Job, Scene, Server};
@@ -82,4 +83,56 @@ fn lists_are_repeated_until_the_reader_goes_or_ctrl_c() {
         let (code, _, err) = ask(&scene, &["ps", "--watch", interval]);
         assert!(code == Some(2) && err.contains("a number of seconds"), "{err}");
     }
+}
+
+/// Starts a shell with jobs; it ends when they have ended.
+fn shell(scene: &Scene, script: &str) -> std::process::Child {
+    let mut command = Command::new("sh");
+    scene.dress(&mut command);
+    let orbit = format!("{} {}", scene.install.file("orbit").display(), ENDLESS[..4].join(" "));
+    let run = format!("{} run --driver soft -- {orbit}", scene.install.file("mrcuda").display());
+    command.args(["-c", &script.replace("RUN", &run)]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("ORBIT_END", scene.path.join("end")).spawn().unwrap()
+}
+
+fn jobs(scene: &Scene) -> Vec<Value> {
+    serde_json::from_str(&ask(scene, &["ps", "--json"]).1).unwrap_or_default()
+}
+
+#[test]
+fn the_process_of_a_script_stands_for_its_only_job() {
+    let scene = Scene::new("script");
+    let mut script = shell(&scene, "RUN; true");
+    assert!(wait_for(LIMIT, || (jobs(&scene).len() == 1).then_some(())).is_some());
+    let (pid, job) = (script.id().to_string(), jobs(&scene)[0]["pid"].to_string());
+    assert_ne!(pid, job);
+    for command in
+        [&["plan", &pid, "--to", "helper"][..], &["migrate", &pid, "--to", "helper"], &["suspend", &pid], &["resume", &pid]]
+    {
+        let (code, out, err) = ask(&scene, command);
+        assert!(code == Some(0) && err.contains(&format!("has started one: {job} (orbit)")), "{command:?}: {out}{err}");
+    }
+    let (code, out, _) = ask(&scene, &["moves", &pid, "--json"]);
+    assert_eq!((code, serde_json::from_str::<Vec<Value>>(&out).unwrap().len()), (Some(0), 3));
+    std::fs::write(scene.path.join("end"), "").unwrap();
+    assert!(script.wait().unwrap().success());
+}
+
+#[test]
+fn several_jobs_of_a_script_are_listed() {
+    let scene = Scene::new("scripts");
+    let mut script = shell(&scene, "RUN & RUN & wait; true");
+    assert!(wait_for(LIMIT, || (jobs(&scene).len() == 2).then_some(())).is_some());
+    let pid = script.id().to_string();
+    let (code, out, err) = ask(&scene, &["migrate", &pid, "--to", "helper"]);
+    assert!(code == Some(1) && out.is_empty() && err.lines().count() == 1, "{out}{err}");
+    for job in jobs(&scene) {
+        assert!(err.contains(&format!("{} (orbit)", job["pid"])), "{err}");
+    }
+    let (code, out, _) = ask(&scene, &["migrate", &pid, "--to", "helper", "--json"]);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &said["error"], &said["code"]), (Some(1), &"several_jobs".into(), &"several-jobs".into()));
+    std::fs::write(scene.path.join("end"), "").unwrap();
+    let ended = wait_for(LIMIT + Duration::from_secs(10), || script.try_wait().unwrap());
+    assert!(ended.is_some_and(|status| status.success()));
 }
