@@ -1,7 +1,7 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
-use crate::descendants::jobs_below;
 use crate::failure::Failure;
+use crate::processes::{is_stopped, jobs_below};
 use crate::table::{printable, say_as_it_is};
 use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
 use serde::Serialize;
@@ -10,6 +10,14 @@ use std::time::Duration;
 
 /// Timeout for the answer to a query. The job answers from a dedicated thread, so this is generous.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A process id in the command line.
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    match text.parse::<i32>() {
+        Ok(pid @ 1..) => Ok(pid.unsigned_abs()),
+        _ => Err("it must be a process id, a number from 1 on (mrcuda ps lists the jobs)".to_owned()),
+    }
+}
 
 /// Connects to a job.
 pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
@@ -35,6 +43,10 @@ pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
         },
         Err(why) => return Err(refused(pid, why, json)),
     };
+    if is_stopped(pid) {
+        let reason = format!("the process is stopped, so it does not answer (kill -CONT {pid} continues it)");
+        return Err(refused_here(pid, "no_answer", ReasonCode::NoAnswer, &reason, json));
+    }
     match client.list(Some(ANSWER_TIMEOUT)) {
         // A refusal of `list` is not specific to it: the actual request would be refused as well.
         Ok(job) => Ok(Awake { pid, client, job }),

@@ -3,12 +3,12 @@
 use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
+use crate::progress::draw;
 use crate::table::{bytes, duration, printable};
-use crate::terminal;
-use control::{AskError, Client, Migrate, Move, MoveState};
+use control::{AskError, Client, Move, MoveState};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,11 +34,16 @@ pub(crate) fn is_possible() -> bool {
     std::io::stderr().is_terminal() && std::io::stdin().is_terminal()
 }
 
-/// Requests a move and shows its progress until it is over, or until the user leaves it running.
-pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Followed, Failure> {
+/// Requests a move by `begin`, which does not wait for its end, and shows its progress until it is over, or until the user leaves it
+/// running.
+pub(crate) fn follow(
+    pid: u32,
+    mut job: Client,
+    begin: impl FnOnce(&mut Client) -> Result<Move, AskError>,
+) -> Result<Followed, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(nix::sys::signal::Signal::SIGINT as i32, interrupted.clone()).map_err(Failure::new)?;
-    let began = job.migrate(Migrate { wait: false, ..wanted }).map_err(|why| refused(pid, why, false))?;
+    let began = begin(&mut job).map_err(|why| refused(pid, why, false))?;
     let id = began.id;
     let mut waiter = connect(pid, false)?;
     let (sender, over) = sync_channel(1);
@@ -178,17 +183,6 @@ fn line(it: &Move, rate: Option<f64>) -> String {
         line.push_str(&format!(" ({waits_for})"));
     }
     line
-}
-
-/// Replaces the line of progress, if this process has the terminal: one in the background leaves it to others.
-fn draw(text: &str) {
-    let mut err = std::io::stderr().lock();
-    if nix::unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == nix::unistd::getpgrp()) {
-        let columns = terminal::size(&err).map_or(80, |(columns, _)| columns).saturating_sub(1);
-        let text: String = printable(text).replace('\n', " ").chars().take(columns).collect();
-        // Progress that cannot be shown is no failure.
-        let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
-    }
 }
 
 #[cfg(test)]

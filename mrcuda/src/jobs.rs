@@ -2,6 +2,8 @@
 
 use crate::ask::ANSWER_TIMEOUT;
 use crate::failure::Failure;
+use crate::processes::is_stopped;
+use crate::progress::waiting;
 use crate::table::{Table, bytes, printable, say, say_as_it_is, since, write};
 use crate::terminal;
 use control::{AskError, Client, Device, DeviceState, Job, directory, name};
@@ -60,7 +62,10 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
         eprintln!("mrcuda: only root sees the jobs of other users: these are yours");
     }
     let Some(interval) = args.watch else {
-        show(args, &find(args.all)?);
+        let shown = waiting("the jobs are asked");
+        let found = find(args.all);
+        drop(shown);
+        show(args, &found?);
         return Ok(());
     };
     // Ctrl-C is how this ends: no error.
@@ -96,7 +101,7 @@ fn find(all: bool) -> Result<Vec<Found>, Failure> {
 }
 
 fn ask(pid: u32) -> Found {
-    if is_stopped(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()) {
+    if is_stopped(pid) {
         return Found::Stopped(pid);
     }
     let answer = Client::connect(pid).and_then(|mut client| {
@@ -109,11 +114,6 @@ fn ask(pid: u32) -> Found {
         Err(AskError::NoJob) => Found::Ended(pid),
         Err(why) => Found::Silent(pid, why.to_string()),
     }
-}
-
-/// Whether the text of `/proc/PID/stat` is that of a stopped process. The name in it can contain anything.
-fn is_stopped(stat: &str) -> bool {
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 't']))
 }
 
 /// The name of a process's user, or the number of one without a name.
@@ -258,7 +258,6 @@ mod tests {
         let mut failed = listed(DeviceState::Failed);
         failed.job.devices[0].error = 700;
         assert_eq!(shown(&failed), "failed (error 700)");
-        assert!(is_stopped("4711 (a) S b) T 1 2") && is_stopped("1 (x) t 1") && !is_stopped("1 (T) S 1") && !is_stopped(""));
     }
 
     #[test]

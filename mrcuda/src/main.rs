@@ -8,7 +8,6 @@
 mod ask;
 mod bench;
 mod calls;
-mod descendants;
 mod doctor;
 mod drivers;
 mod elf;
@@ -25,6 +24,8 @@ mod pages;
 mod places;
 mod predict;
 mod probe;
+mod processes;
+mod progress;
 mod run;
 mod serve;
 mod table;

@@ -1,13 +1,14 @@
 //! `mrcuda migrate`, `mrcuda suspend`, `mrcuda resume`, `mrcuda plan` and `mrcuda cancel`.
 
-use crate::ask::{Awake, connect_awake, print_json, refused};
+use crate::ask::{Awake, connect_awake, pid, print_json, refused};
 use crate::failure::Failure;
 use crate::follow::{self, Followed};
 use crate::places;
 use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
+use crate::progress::waiting;
 use crate::table::{bytes, say};
 use crate::time::time;
-use crate::timeline::describe;
+use crate::timeline::{describe, reason};
 use crate::trace;
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 struct Aim {
     /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
@@ -71,6 +73,7 @@ pub(crate) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 struct Whole {
     /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Print JSON
     #[arg(long)]
@@ -117,6 +120,7 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
     /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Id of the move [default: the one that is under way]
     id: Option<String>,
@@ -159,19 +163,10 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         ..how.park(None).or_to(&aim.to)
     };
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
-    let Awake { pid, client: mut job, .. } = connect_awake(aim.pid, aim.json)?;
-    let mut it = if !aim.json && !how.no_wait && follow::is_possible() {
-        match follow::follow(pid, job, wanted)? {
-            Followed::Ended(it) => *it,
-            Followed::Left(id) => {
-                let trace = if trace.is_some() { " --trace FILE" } else { "" };
-                say(&format!("move {id} goes on in the background (mrcuda moves {pid} {id}{trace})\n"));
-                return Ok(());
-            }
-        }
-    } else {
-        job.migrate(wanted).map_err(|why| refused(pid, why, aim.json))?
-    };
+    let awake = connect_awake(aim.pid, aim.json)?;
+    let more = if trace.is_some() { " --trace FILE" } else { "" };
+    let ask = |job: &mut Client, wait| job.migrate(Migrate { wait, ..wanted });
+    let Some(mut it) = request(awake, aim.json, how, more, ask)? else { return Ok(()) };
     let traced = it.trace.take();
     if aim.json {
         print_json(&Made { it: &it, predicted: predict_move(&it) })?;
@@ -182,6 +177,28 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         file.write(traced.as_deref())?;
     }
     end_of(&it)
+}
+
+/// Requests a move by `ask`, which is told whether to wait for its end. On a terminal the progress is shown. `None`: the user has left the
+/// move running; what is printed then ends with the options `more` of `mrcuda moves`.
+fn request(
+    awake: Awake,
+    json: bool,
+    how: &How,
+    more: &str,
+    ask: impl FnOnce(&mut Client, bool) -> Result<Move, AskError>,
+) -> Result<Option<Move>, Failure> {
+    let Awake { pid, client: mut job, .. } = awake;
+    if json || how.no_wait || !follow::is_possible() {
+        return ask(&mut job, !how.no_wait).map(Some).map_err(|why| refused(pid, why, json));
+    }
+    match follow::follow(pid, job, |job| ask(job, false))? {
+        Followed::Ended(it) => Ok(Some(*it)),
+        Followed::Left(id) => {
+            say(&format!("move {id} goes on in the background (mrcuda moves {pid} {id}{more})\n"));
+            Ok(None)
+        }
+    }
 }
 
 fn end_of(it: &Move) -> Result<(), Failure> {
@@ -221,8 +238,9 @@ impl Whole {
         ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
     ) -> Result<(), Failure> {
         let json = self.json;
-        let Awake { pid, client: mut job, .. } = connect_awake(self.pid, json)?;
-        let it = ask(&mut job, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
+        let awake = connect_awake(self.pid, json)?;
+        let park = self.how.park(to.clone());
+        let Some(it) = request(awake, json, &self.how, "", |job, wait| ask(job, Park { wait, ..park }))? else { return Ok(()) };
         if json {
             print_json(&it)?;
         } else {
@@ -255,7 +273,9 @@ struct Foreseen<'a> {
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
     let Awake { pid, mut client, job } = connect_awake(aim.pid, aim.json)?;
+    let shown = waiting("the job tries what the move would need");
     let planned = client.plan(&aim.to, aim.gpu.0, aim.allow_different);
+    drop(shown);
     let plan = planned.map_err(|why| refused(pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
@@ -281,7 +301,7 @@ fn tell(name: &str, plan: &Plan) -> String {
     }
     let mut text = format!("{way}: would not move ({what}):\n");
     for blocker in &plan.blockers {
-        text.push_str(&format!("   {blocker}\n"));
+        text.push_str(&format!("   {}\n", reason(blocker)));
     }
     text
 }
@@ -289,7 +309,10 @@ fn tell(name: &str, plan: &Plan) -> String {
 /// Cancels a move; the job stays where it was. Exit code 1 if it is too late.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
     let Awake { pid, client: mut job, .. } = connect_awake(args.pid, args.json)?;
-    let it = job.cancel(args.id.as_deref()).map_err(|why| refused(pid, why, args.json))?;
+    let shown = waiting("the move is being abandoned");
+    let it = job.cancel(args.id.as_deref());
+    drop(shown);
+    let it = it.map_err(|why| refused(pid, why, args.json))?;
     if args.json {
         print_json(&it)?;
     } else {

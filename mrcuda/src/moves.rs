@@ -1,10 +1,11 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{ANSWER_TIMEOUT, print_json, refused, started_by};
+use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
 use crate::table::{Table, bytes, duration, printable, say, since};
 use crate::time::time;
+use crate::timeline::reason;
 use crate::trace;
 use control::history::{self, History, Past};
 use control::{AskError, Client, ErrorCode, Move, MoveState, name};
@@ -15,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 pub(crate) struct MovesArgs {
     /// Process id of a job, also of one that has ended [default: the moves of all jobs of this user, as far as they have ended]
+    #[arg(value_parser = pid)]
     pid: Option<u32>,
     /// Id of one move, to show with a timeline of its phases
     id: Option<String>,
@@ -151,7 +153,7 @@ fn table(moves: &[Known], jobs: bool) -> String {
 }
 
 fn result(it: &Move) -> String {
-    let why = || it.reason.as_deref().unwrap_or("no reason was given");
+    let why = || reason(it.reason.as_deref().unwrap_or("no reason was given"));
     let by = if it.by == "signal" { ", by signal" } else { "" };
     match it.state {
         MoveState::Queued => format!("queued{by}"),
@@ -160,7 +162,7 @@ fn result(it: &Move) -> String {
         MoveState::Committed => format!("committed{by}"),
         MoveState::Done => format!("done{by}"),
         MoveState::Failed => format!("failed{by}: {}", why()),
-        MoveState::Cancelled => why().to_owned(),
+        MoveState::Cancelled => why(),
     }
 }
 

@@ -113,6 +113,18 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
+/// The text of an error without the numbers of system errors (`(os error 2)`), which say the same as the words before them.
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut rest = text;
+    let mut out = String::with_capacity(text.len());
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        out.push_str(before);
+        let number = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = number.strip_prefix(')').unwrap_or(number);
+    }
+    out + rest
+}
+
 /// Writes text for people to stdout, in its [printable] form, and ends its last line. On a terminal, long lines are broken at spaces.
 pub(crate) fn say(text: &str) {
     match terminal::columns() {
@@ -138,7 +150,7 @@ pub(crate) fn write(bytes: &[u8]) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            eprintln!("mrcuda: cannot write the output: {e}");
+            eprintln!("mrcuda: cannot write the output: {}", without_numbers(&e.to_string()));
             std::process::exit(1);
         }
     }
@@ -156,14 +168,19 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Formats milliseconds as ms or s.
+/// Formats milliseconds with the units that people use for such a time.
 pub(crate) fn duration(ms: f64) -> String {
+    let seconds = (ms / 1000.0).round() as u64;
     if ms < 10.0 {
         format!("{ms:.2} ms")
     } else if ms < 1000.0 {
         format!("{ms:.0} ms")
-    } else {
+    } else if ms < 60_000.0 {
         format!("{:.2} s", ms / 1000.0)
+    } else if seconds < 3600 {
+        format!("{} min {} s", seconds / 60, seconds % 60)
+    } else {
+        format!("{} h {} min", seconds / 3600, seconds % 3600 / 60)
     }
 }
 
@@ -218,6 +235,12 @@ mod tests {
     }
 
     #[test]
+    fn errors_have_words_not_numbers() {
+        assert_eq!(without_numbers("/x: No such file (os error 2); and (os error 13)"), "/x: No such file; and");
+        assert_eq!((without_numbers(""), without_numbers("a (os error ")), (String::new(), "a".to_owned()));
+    }
+
+    #[test]
     fn figures_have_units() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(16 << 30), "16.0 GiB");
@@ -225,5 +248,7 @@ mod tests {
         assert_eq!(duration(0.5), "0.50 ms");
         assert_eq!(duration(12.4), "12 ms");
         assert_eq!(duration(2500.0), "2.50 s");
+        assert_eq!((duration(125_400.0), duration(3_599_900.0)), ("2 min 5 s".into(), "1 h 0 min".into()));
+        assert_eq!((duration(f64::NAN), duration(-1.0)), ("0 min 0 s".into(), "-1.00 ms".into()));
     }
 }

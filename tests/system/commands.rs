@@ -128,6 +128,8 @@ fn jobs_that_are_not_there() {
         let words = String::from_utf8_lossy(&output.stderr);
         assert!(words.contains(&own) && words.contains("does not run under mrcuda"), "{words}");
     }
+    let output = scene.mrcuda().args(["migrate", "train", "--to", "local"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("a process id, a number"));
     // A place that is none is a mistake in the command.
     let output = scene.mrcuda().args(["migrate", &own, "--to", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -44,6 +44,8 @@ fn jobs_have_names_and_true_states() {
     assert!(stopped.is_some_and(|(code, out, _)| code == Some(0) && out.contains("night-7")));
     let (code, out, err) = ask(&scene, &["ps", "--json"]);
     assert!(code == Some(0) && out.trim() == "[]" && err.contains("is stopped"), "{out}{err}");
+    let (code, _, err) = ask(&scene, &["plan", &pid, "--to", "local"]);
+    assert!(code == Some(1) && err.contains("the process is stopped") && err.lines().count() == 1, "{err}");
     job.signal(libc::SIGCONT);
     // Root sees its own jobs as well as others', and everybody a user.
     let (code, out, _) = ask(&scene, &["ps", "--all"]);
