@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::processes::{is_stopped, jobs_below};
-use crate::table::{printable, say_as_it_is};
+use crate::table::{note, say_as_it_is};
 use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
 use serde::Serialize;
 use serde_json::json;
@@ -44,8 +44,7 @@ pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
         Err(why) => return Err(refused(pid, why, json)),
     };
     if is_stopped(pid) {
-        let reason = format!("the process is stopped, so it does not answer (kill -CONT {pid} continues it)");
-        return Err(refused_here(pid, "no_answer", ReasonCode::NoAnswer, &reason, json));
+        return Err(refused(pid, AskError::Failed(stopped(pid)), json));
     }
     match client.list(Some(ANSWER_TIMEOUT)) {
         // A refusal of `list` is not specific to it: the actual request would be refused as well.
@@ -57,11 +56,11 @@ pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
 /// The only job that a process has started, which is said; a failure if there are several.
 pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
     let jobs = jobs_below(pid);
-    let called = |job: &u32| printable(&format!("{job} ({})", name::of_process(*job)));
+    let called = |job: &u32| format!("{job} ({})", name::of_process(*job));
     match &jobs[..] {
         [] => Ok(None),
         [job] => {
-            eprintln!("mrcuda: process {pid} is not a job, but has started one: {}", called(job));
+            note(&format!("process {pid} is not a job, but has started one: {}", called(job)));
             Ok(Some(*job))
         }
         several => {
@@ -70,6 +69,11 @@ pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
             Err(refused_here(pid, "several_jobs", ReasonCode::SeveralJobs, &reason, json))
         }
     }
+}
+
+/// Why a process that is stopped does not answer.
+pub(crate) fn stopped(pid: u32) -> String {
+    format!("the process is stopped, so it does not answer (kill -CONT {pid} continues it)")
 }
 
 fn no_answer(pid: u32, why: &AskError) -> Failure {

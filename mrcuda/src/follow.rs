@@ -4,7 +4,7 @@ use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
 use crate::progress::draw;
-use crate::table::{bytes, duration, printable};
+use crate::table::{bytes, duration, note};
 use control::{AskError, Client, Move, MoveState};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
@@ -85,9 +85,9 @@ pub(crate) fn follow(
 
 /// Cancels the move; a refusal is shown, and the move followed to its end.
 fn cancel(pid: u32, id: &str) {
-    eprintln!("mrcuda: cancelling the move");
+    note("cancelling the move");
     if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(id))) {
-        eprintln!("mrcuda: {}", printable(&why.to_string()));
+        note(&why.to_string());
     }
 }
 

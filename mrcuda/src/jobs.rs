@@ -1,10 +1,10 @@
 //! `mrcuda ps`: lists the jobs, once or again and again.
 
-use crate::ask::ANSWER_TIMEOUT;
+use crate::ask::{ANSWER_TIMEOUT, stopped};
 use crate::failure::Failure;
 use crate::processes::is_stopped;
 use crate::progress::waiting;
-use crate::table::{Table, bytes, printable, say, say_as_it_is, since, write};
+use crate::table::{Table, bytes, note, printable, say, say_as_it_is, since, write};
 use crate::terminal;
 use control::{AskError, Client, Device, DeviceState, Job, directory, name};
 use nix::unistd::{Uid, User};
@@ -59,7 +59,7 @@ enum Found {
 /// Lists the jobs and removes stale sockets of jobs that have ended.
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     if args.all && !Uid::effective().is_root() {
-        eprintln!("mrcuda: only root sees the jobs of other users: these are yours");
+        note("only root sees the jobs of other users: these are yours");
     }
     let Some(interval) = args.watch else {
         let shown = waiting("the jobs are asked");
@@ -126,8 +126,8 @@ fn user(pid: u32) -> String {
 fn show(args: &PsArgs, found: &[Found]) {
     for it in found {
         match it {
-            Found::Silent(pid, why) => eprintln!("mrcuda: job {pid}: {}", printable(why)),
-            Found::Stopped(pid) if args.json => eprintln!("mrcuda: job {pid}: the process is stopped, so it does not answer"),
+            Found::Silent(pid, why) => note(&format!("job {pid}: {why}")),
+            Found::Stopped(pid) if args.json => note(&format!("job {pid}: {}", stopped(*pid))),
             _ => {}
         }
     }

@@ -1,9 +1,10 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by};
+use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by, stopped};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
-use crate::table::{Table, bytes, duration, printable, say, since};
+use crate::processes::is_stopped;
+use crate::table::{Table, bytes, duration, note, say, since};
 use crate::time::time;
 use crate::timeline::reason;
 use crate::trace;
@@ -91,7 +92,11 @@ fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
 }
 
 fn moves_of(pid: u32, args: &MovesArgs) -> Result<Vec<Known>, Failure> {
-    let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT))) {
+    let report = |mut job: Client| match is_stopped(pid) {
+        true => Err(AskError::Failed(stopped(pid))),
+        false => job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT)),
+    };
+    let why = match Client::connect(pid).and_then(report) {
         Ok(moves) => {
             let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
             let name = name::of_process(pid);
@@ -122,7 +127,7 @@ fn past(wanted: impl Fn(&Past) -> bool) -> Result<Vec<Known>, Failure> {
     let directory = history::path().ok_or_else(|| Failure::new("no history: neither XDG_STATE_HOME nor HOME is set"))?;
     let History { moves, skipped } = history::read(&directory).map_err(Failure::new)?;
     if skipped > 0 {
-        eprintln!("mrcuda: {skipped} lines of the history in {} are not understood", printable(&directory.display().to_string()));
+        note(&format!("{skipped} lines of the history in {} are not understood", directory.display()));
     }
     let known = |past: Past| {
         let name = if past.name.is_empty() { name::of_command(&[], past.program.as_ref()) } else { past.name };

@@ -150,10 +150,17 @@ pub(crate) fn write(bytes: &[u8]) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            eprintln!("mrcuda: cannot write the output: {}", without_numbers(&e.to_string()));
+            note(&format!("cannot write the output: {e}"));
             std::process::exit(1);
         }
     }
+}
+
+/// Writes a line to stderr, in its [printable] form: an error, or what else the user should know. If that cannot be written, nobody
+/// reads it.
+pub(crate) fn note(text: &str) {
+    let text = printable(&without_numbers(text));
+    let _ = writeln!(std::io::stderr(), "mrcuda: {text}");
 }
 
 /// Formats bytes with a binary unit.

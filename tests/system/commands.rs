@@ -109,6 +109,10 @@ fn output_that_cannot_be_written_is_reported() {
         assert!(output.status.code() == Some(1) && words.contains("No space left on device"), "{command:?}: {words}");
         assert_eq!(words.lines().count(), 1, "{words}");
     }
+    // Errors that cannot be written change nothing.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = scene.mrcuda().args(["plan", "4194999", "--to", "local"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
     // A reader that has gone is no error.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
