@@ -10,7 +10,7 @@ pub(crate) fn describe(it: &Move) -> String {
     let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
     let why = reason(it.reason.as_deref().unwrap_or("no reason was given"));
     match it.state {
-        MoveState::Queued => format!("{way}: move {} is queued behind another move\n", it.id),
+        MoveState::Queued => format!("{way}: move {} accepted; it has not begun yet\n", it.id),
         MoveState::Running | MoveState::Committed => {
             let phase = it.phase.as_deref().unwrap_or("start");
             format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
@@ -109,6 +109,8 @@ mod tests {
         assert_eq!(describe(&failed), "a:1/0 -> local:0: did not move: needs 5 GiB\n");
         let there = Move { reason: Some("cannot move: the job is already at this place".into()), ..failed };
         assert_eq!(describe(&there), "a:1/0 -> local:0: did not move: the job is already at this place\n");
+        let queued = Move { id: "m2".into(), state: MoveState::Queued, ..report() };
+        assert_eq!(describe(&queued), "a:1/0 -> local:0: move m2 accepted; it has not begun yet\n");
         let cancelled = Move { state: MoveState::Cancelled, reason: Some("cancelled in the phase delta".into()), ..report() };
         assert!(describe(&cancelled).ends_with("cancelled in the phase delta; the job stays where it was\n"));
     }
