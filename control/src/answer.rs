@@ -17,6 +17,8 @@ pub struct Job {
     pub pid: u32,
     /// Path of the program.
     pub program: String,
+    /// Name of the job: that of `mrcuda run --name`, otherwise that of its script or program.
+    pub name: String,
     /// The signal that moves the job; none if the program uses that signal itself.
     pub signal: Option<String>,
     /// The place to which the signal moves the job.

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Timeout for the job to read a request.
 const WRITING: Duration = Duration::from_secs(5);
 
+/// What it means that the connection is closed.
+const ENDED: &str = "the job closed the connection: it has ended";
+
 /// Why a job did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -31,6 +34,7 @@ impl From<io::Error> for AskError {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 AskError::Failed("the job does not answer (is the process stopped?)".to_owned())
             }
+            io::ErrorKind::ConnectionReset => AskError::Failed(ENDED.to_owned()),
             _ => AskError::Failed(e.to_string()),
         }
     }
@@ -106,7 +110,7 @@ impl Client {
         let mut line = Vec::new();
         (&mut self.stream).take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
         if line.last() != Some(&b'\n') {
-            let why = if line.is_empty() { "the job closed the connection: it has ended" } else { "the job's answer is cut off" };
+            let why = if line.is_empty() { ENDED } else { "the job's answer is cut off" };
             return Err(AskError::Failed(why.to_owned()));
         }
         Ok(line)
@@ -285,6 +289,8 @@ mod tests {
         }
         job.join().unwrap();
         assert!(matches!(Client::connect_at(&dir.join("nobody")), Err(AskError::NoJob)));
+        let killed = AskError::from(io::Error::from(io::ErrorKind::ConnectionReset));
+        assert!(killed.to_string().contains("it has ended"), "{killed}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

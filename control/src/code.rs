@@ -108,6 +108,8 @@ codes! {
     JobEnded = "job-ended",
     /// No job listens for that process.
     NoJob = "no-job",
+    /// Several children of the process are jobs.
+    SeveralJobs = "several-jobs",
     /// The job does not respond, or its response is not understood.
     NoAnswer = "no-answer",
 

@@ -17,14 +17,18 @@ pub fn path() -> PathBuf {
 /// The directory and the user of a process's job: this user's own, or for root that of the process's user.
 pub(crate) fn of(pid: u32) -> (PathBuf, u32) {
     let me = nix::unistd::Uid::effective().as_raw();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    match effective_user(&status) {
+    match owner(pid) {
         Some(owner) if owner != me && may_ask(me, owner) => {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             (of_user(owner, &environment), owner)
         }
         _ => (path(), me),
     }
+}
+
+/// The user of a process.
+pub fn owner(pid: u32) -> Option<u32> {
+    effective_user(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 /// Whether a user may send requests to jobs of another: root may.
@@ -101,6 +105,25 @@ pub fn pids() -> io::Result<Vec<u32>> {
         std::fs::read_dir(&directory)?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     Ok(pids)
+}
+
+/// As [`pids`], with the jobs of all users that this user may ask: root finds them by the environment of their processes.
+///
+/// # Errors
+/// As for [`pids`], or the list of processes cannot be read.
+pub fn pids_of_all_users() -> io::Result<Vec<u32>> {
+    let mut all = pids()?;
+    let me = nix::unistd::Uid::effective().as_raw();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok()) else { continue };
+        let (directory, owner) = of(pid);
+        if owner != me && directory.join(pid.to_string()).symlink_metadata().is_ok() {
+            all.push(pid);
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
 }
 
 /// Removes the socket of a job that has ended: no process has its id, or the process that reuses the id does not

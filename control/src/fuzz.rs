@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[test]
 fn histories() {
     let it = Move { id: "m1".into(), state: MoveState::Done, legs: vec![GpuMove::default()], ..Move::default() };
-    let line = serde_json::to_vec(&Past { pid: 7, program: "/bin/train".into(), it }).unwrap();
+    let line = serde_json::to_vec(&Past { pid: 7, program: "/bin/train".into(), name: "train.py".into(), it }).unwrap();
     let seeds = [line.clone(), [&line[..], b"\n", &line, b"\n"].concat(), [&line[..9], b"\n", &line].concat()];
     fuzz::run("histories", seeds, LIMIT, |input| {
         let mut history = History::default();

@@ -32,6 +32,9 @@ pub struct Past {
     pub pid: u32,
     /// Path of its program.
     pub program: String,
+    /// Name of the job; lines of older builds have none.
+    #[serde(default)]
+    pub name: String,
     /// The report.
     #[serde(rename = "move")]
     pub it: Move,

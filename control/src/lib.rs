@@ -14,6 +14,7 @@ pub mod directory;
 #[cfg(test)]
 mod fuzz;
 pub mod history;
+pub mod name;
 mod request;
 mod trace;
 
@@ -33,5 +34,5 @@ pub const LONGEST_REQUEST: usize = 64 << 10;
 /// Maximum length of an answer that a client reads. A job with many moves has long reports, but none longer than this.
 pub const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// Maximum length of a move's id.
+/// Maximum length of a move's id, and of a job's name.
 pub const LONGEST_ID: usize = 64;

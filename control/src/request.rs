@@ -1,6 +1,7 @@
 //! Requests to a job.
 
 use crate::answer::Refusal;
+use crate::name::is_name;
 use crate::{LONGEST_ID, ReasonCode, VERSION};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -181,9 +182,8 @@ impl Migrate {
 
 /// Checks the id that a client has chosen.
 fn check_id(id: Option<&str>) -> Result<(), Refusal> {
-    let legal = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
     match id {
-        Some(id) if id.is_empty() || id.len() > LONGEST_ID || !id.bytes().all(legal) => Err(Refusal::new(
+        Some(id) if !is_name(id) => Err(Refusal::new(
             ReasonCode::BadRequest,
             format!("an id has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores"),
         )),

@@ -27,8 +27,20 @@ use clap::{Parser, Subcommand};
 use error::Error;
 use serde_json::json;
 
+/// The end of the help of `mrcuda bench`.
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  mrcuda bench --quick
+      Measure this machine roughly, in a minute or two
+  mrcuda bench --only calls,moves --out results
+      Measure only calls and moves, and write the results to this directory
+  mrcuda bench --server gpubox:7878 --only bulk
+      Measure large copies at a server that runs already
+  mrcuda bench --only wan --delay 10ms,50ms --rate 1G
+      Measure steps of a program over long links";
+
 #[derive(Debug, Parser)]
-#[command(name = "microbench", about = "What calls, moves and the CPU driver cost")]
+#[command(name = "microbench", about = "What calls, moves and the CPU driver cost", max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -37,7 +49,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure calls, start-up, recording, moves, large copies, copies between GPUs, many clients and long links
-    #[command(override_usage = "mrcuda bench [OPTIONS]")]
+    #[command(override_usage = "mrcuda bench [OPTIONS]", after_help = BENCH_EXAMPLES)]
     Bench(bench::BenchArgs),
     /// Copy from one GPU to another
     Between(between::BetweenArgs),
@@ -88,4 +100,24 @@ fn softgpu_speed(size: u32) -> Result<(), Error> {
     }
     println!("{}", json!({"measures": "softgpu", "size": size, "threads": 1, "instructions_per_second": speed.round()}));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_of_bench_has_examples_that_parse_and_fits_80_columns() {
+        let mut root = Cli::command();
+        root.build();
+        let bench = root.find_subcommand_mut("bench").unwrap();
+        let help = bench.render_long_help().to_string();
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty() && help.contains("\nExamples:\n"), "{long:#?}");
+        for line in help.lines().filter_map(|line| line.strip_prefix("  mrcuda bench ")) {
+            let args = ["microbench", "bench"].into_iter().chain(line.split_whitespace());
+            Cli::try_parse_from(args.chain(["--mrcuda", "m", "--driver", "soft", "--token", "t"])).unwrap();
+        }
+    }
 }

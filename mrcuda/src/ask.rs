@@ -1,8 +1,9 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
 use crate::failure::Failure;
-use crate::table::say;
-use control::{AskError, Client, ErrorCode, ReasonCode};
+use crate::processes::{is_stopped, jobs_below};
+use crate::table::{note, say_as_it_is};
+use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
@@ -10,20 +11,69 @@ use std::time::Duration;
 /// Timeout for the answer to a query. The job answers from a dedicated thread, so this is generous.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A process id in the command line.
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    match text.parse::<i32>() {
+        Ok(pid @ 1..) => Ok(pid.unsigned_abs()),
+        _ => Err("it must be a process id, a number from 1 on (mrcuda ps lists the jobs)".to_owned()),
+    }
+}
+
 /// Connects to a job.
 pub(crate) fn connect(pid: u32, json: bool) -> Result<Client, Failure> {
     Client::connect(pid).map_err(|why| refused(pid, why, json))
 }
 
+/// A job that answers.
+#[derive(Debug)]
+pub(crate) struct Awake {
+    pub(crate) pid: u32,
+    pub(crate) client: Client,
+    pub(crate) job: Job,
+}
+
 /// Connects to a job and checks that it answers, because a request without a timeout must not go to a process that is
-/// stopped.
-pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Client, Failure> {
-    let mut client = connect(pid, json)?;
+/// stopped. If the process is not a job, but has started one, that one is meant.
+pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
+    let (pid, mut client) = match Client::connect(pid) {
+        Ok(client) => (pid, client),
+        Err(AskError::NoJob) => match started_by(pid, json)? {
+            Some(job) => (job, connect(job, json)?),
+            None => return Err(refused(pid, AskError::NoJob, json)),
+        },
+        Err(why) => return Err(refused(pid, why, json)),
+    };
+    if is_stopped(pid) {
+        return Err(refused(pid, AskError::Failed(stopped(pid)), json));
+    }
     match client.list(Some(ANSWER_TIMEOUT)) {
-        // A refusal of `list` is not specific to it: the actual request reports it.
-        Ok(_) => Ok(client),
+        // A refusal of `list` is not specific to it: the actual request would be refused as well.
+        Ok(job) => Ok(Awake { pid, client, job }),
         Err(why) => Err(refused(pid, why, json)),
     }
+}
+
+/// The only job that a process has started, which is said; a failure if there are several.
+pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
+    let jobs = jobs_below(pid);
+    let called = |job: &u32| format!("{job} ({})", name::of_process(*job));
+    match &jobs[..] {
+        [] => Ok(None),
+        [job] => {
+            note(&format!("process {pid} is not a job, but has started one: {}", called(job)));
+            Ok(Some(*job))
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(called).collect();
+            let reason = format!("it has started {} jobs, name one of them: {}", names.len(), names.join(", "));
+            Err(refused_here(pid, "several_jobs", ReasonCode::SeveralJobs, &reason, json))
+        }
+    }
+}
+
+/// Why a process that is stopped does not answer.
+pub(crate) fn stopped(pid: u32) -> String {
+    format!("the process is stopped, so it does not answer (kill -CONT {pid} continues it)")
 }
 
 fn no_answer(pid: u32, why: &AskError) -> Failure {
@@ -40,18 +90,28 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     if !json {
         return no_answer(pid, &why);
     }
-    let own = |error: &str, code: ReasonCode| json!({ "ok": false, "error": error, "code": code, "reason": why.to_string(), "id": null });
-    let said = match &why {
-        AskError::Refused(r) => json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id }),
-        AskError::NoJob => own("no_job", ReasonCode::NoJob),
-        AskError::Failed(_) => own("no_answer", ReasonCode::NoAnswer),
-    };
-    say(&said.to_string());
+    match &why {
+        AskError::Refused(r) => {
+            let said = json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id });
+            say_as_it_is(&said.to_string());
+            Failure::silent(1)
+        }
+        AskError::NoJob => refused_here(pid, "no_job", ReasonCode::NoJob, &why.to_string(), json),
+        AskError::Failed(_) => refused_here(pid, "no_answer", ReasonCode::NoAnswer, &why.to_string(), json),
+    }
+}
+
+/// The failure of a request that did not reach a job, or was not answered.
+pub(crate) fn refused_here(pid: u32, error: &str, code: ReasonCode, reason: &str, json: bool) -> Failure {
+    if !json {
+        return Failure::new(format!("process {pid}: {reason}"));
+    }
+    say_as_it_is(&json!({ "ok": false, "error": error, "code": code, "reason": reason, "id": null }).to_string());
     Failure::silent(1)
 }
 
 /// Prints JSON for programs.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    say(&serde_json::to_string(value).map_err(Failure::new)?);
+    say_as_it_is(&serde_json::to_string(value).map_err(Failure::new)?);
     Ok(())
 }

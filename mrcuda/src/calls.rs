@@ -1,7 +1,7 @@
 //! `mrcuda calls`: every driver function and how mrcuda supports it. All information comes from the rows.
 
 use crate::failure::Failure;
-use crate::table::{Table, say};
+use crate::table::{Table, say, say_as_it_is};
 use cuda_api::calls::{Row, rows};
 use cuda_api::versions::{self, Symbol};
 use cuda_api::{Class, How};
@@ -38,7 +38,7 @@ struct Line {
 pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
     let lines = lines(&tested());
     if args.json {
-        say(&Value::Array(lines.iter().map(Line::json).collect()).to_string());
+        say_as_it_is(&Value::Array(lines.iter().map(Line::json).collect()).to_string());
         return Ok(());
     }
     let mut table = Table::new(&["NAME", "SINCE", "CLASS", "RECORDED", "STATE", "HOW", "REASON"]);

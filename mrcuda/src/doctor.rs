@@ -5,6 +5,7 @@ mod machine;
 mod program;
 
 use crate::failure::Failure;
+use crate::progress::waiting;
 use crate::table::say;
 use crate::{drivers, layout, probe};
 use control::directory;
@@ -56,7 +57,10 @@ fn shim() -> Finding {
         Ok(path) => path,
         Err(e) => return Finding::bad(SUBJECT, format!("{e}; cargo build --release makes it")),
     };
-    if let Err(why) = probe::ask(&path, true) {
+    let shown = waiting("the library is loaded");
+    let loaded = probe::ask(&path, true);
+    drop(shown);
+    if let Err(why) = loaded {
         return Finding::bad(SUBJECT, format!("{} cannot be loaded: {why}", path.display()));
     }
     match layout::library_directory() {
@@ -84,7 +88,10 @@ fn driver(named: Option<&OsString>) -> Finding {
     };
     let soft = layout::beside(layout::SOFTGPU).is_ok_and(|soft| soft == path);
     let place = if soft { "softgpu, the driver without a GPU".to_owned() } else { path.display().to_string() };
-    match probe::ask(&path, false) {
+    let shown = waiting("the driver starts");
+    let probed = probe::ask(&path, false);
+    drop(shown);
+    match probed {
         Err(why) => Finding::bad(SUBJECT, format!("{place}: {why}")),
         Ok(found) => {
             let version = format!("CUDA {}.{}", found.version / 1000, found.version % 1000 / 10);

@@ -1,6 +1,6 @@
 //! Failure of a command: a message for the user and an exit code for the shell.
 
-use crate::table::printable;
+use crate::table::note;
 use std::fmt::Display;
 
 /// Failure of a command.
@@ -28,14 +28,14 @@ impl Failure {
 
     /// Prints the message; the command goes on with this value.
     pub(crate) fn warn<T>(self, instead: T) -> T {
-        eprintln!("mrcuda: {}", printable(&self.message));
+        note(&self.message);
         instead
     }
 
     /// Prints the message and ends the process.
     pub(crate) fn exit(self) -> ! {
         if !self.message.is_empty() {
-            eprintln!("mrcuda: {}", printable(&self.message));
+            note(&self.message);
         }
         std::process::exit(self.code)
     }

@@ -3,11 +3,12 @@
 use crate::ask::{ANSWER_TIMEOUT, connect, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
-use crate::table::{bytes, duration, printable};
-use control::{AskError, Client, Migrate, Move, MoveState};
+use crate::progress::draw;
+use crate::table::{bytes, duration, note};
+use control::{AskError, Client, Move, MoveState};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,11 +34,16 @@ pub(crate) fn is_possible() -> bool {
     std::io::stderr().is_terminal() && std::io::stdin().is_terminal()
 }
 
-/// Requests a move and shows its progress until it is over, or until the user leaves it running.
-pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Followed, Failure> {
+/// Requests a move by `begin`, which does not wait for its end, and shows its progress until it is over, or until the user leaves it
+/// running.
+pub(crate) fn follow(
+    pid: u32,
+    mut job: Client,
+    begin: impl FnOnce(&mut Client) -> Result<Move, AskError>,
+) -> Result<Followed, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(nix::sys::signal::Signal::SIGINT as i32, interrupted.clone()).map_err(Failure::new)?;
-    let began = job.migrate(Migrate { wait: false, ..wanted }).map_err(|why| refused(pid, why, false))?;
+    let began = begin(&mut job).map_err(|why| refused(pid, why, false))?;
     let id = began.id;
     let mut waiter = connect(pid, false)?;
     let (sender, over) = sync_channel(1);
@@ -79,9 +85,9 @@ pub(crate) fn follow(pid: u32, mut job: Client, wanted: Migrate) -> Result<Follo
 
 /// Cancels the move; a refusal is shown, and the move followed to its end.
 fn cancel(pid: u32, id: &str) {
-    eprintln!("mrcuda: cancelling the move");
+    note("cancelling the move");
     if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(id))) {
-        eprintln!("mrcuda: {}", printable(&why.to_string()));
+        note(&why.to_string());
     }
 }
 
@@ -177,26 +183,6 @@ fn line(it: &Move, rate: Option<f64>) -> String {
         line.push_str(&format!(" ({waits_for})"));
     }
     line
-}
-
-/// Replaces the line of progress, if this process has the terminal: one in the background leaves it to others.
-fn draw(text: &str) {
-    let mut err = std::io::stderr().lock();
-    if nix::unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == nix::unistd::getpgrp()) {
-        let columns = columns().saturating_sub(1);
-        let text: String = printable(text).replace('\n', " ").chars().take(columns).collect();
-        // Progress that cannot be shown is no failure.
-        let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
-    }
-}
-
-/// Width of the terminal.
-fn columns() -> usize {
-    // SAFETY: all-zero is a valid window size.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the call fills the window size.
-    let known = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0 && size.ws_col > 0;
-    if known { usize::from(size.ws_col) } else { 80 }
 }
 
 #[cfg(test)]

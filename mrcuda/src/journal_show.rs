@@ -1,13 +1,14 @@
 //! `mrcuda journal show`: the records of a journal file, for people or as JSON lines.
 
 use crate::failure::Failure;
-use crate::table::say;
+use crate::table::{say, say_as_it_is};
 use cuda_api::calls::name;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use journal::{JournalError, Meta, OwnedRecord, Reader, print_line};
 use std::fmt::Debug;
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Arguments of `mrcuda journal show`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,11 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut count = 0u64;
     for record in reader.records() {
         let record = record.map_err(failed)?;
-        say(&if args.json { print_line(&record, &|id| name(id).map(str::to_owned), &decode) } else { line(&record) });
+        if args.json {
+            say_as_it_is(&print_line(&record, &|id| name(id).map(str::to_owned), &decode));
+        } else {
+            say(&line(&record));
+        }
         count += 1;
     }
     if !args.json {
@@ -44,7 +49,15 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
 
 fn heading(meta: &Meta) -> String {
     let driver = format!("{}.{}", meta.driver_version / 1000, meta.driver_version % 1000 / 10);
-    format!("process {}, CUDA {driver}, begun {} s after 1970, {}", meta.pid, meta.created_unix, meta.about)
+    format!("process {}, CUDA {driver}, begun {}, {}", meta.pid, date(meta.created_unix), meta.about)
+}
+
+/// A time of day in UTC, as people write it.
+fn date(unix: u64) -> String {
+    /// The end of the year 9999: dates after it cannot be written.
+    const LAST: u64 = 253_402_300_799;
+    let time = UNIX_EPOCH + Duration::from_secs(unix.min(LAST));
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
 }
 
 /// Formats a record for people.
@@ -100,6 +113,12 @@ mod tests {
         assert_eq!(decode(0x0507, b"\x01\0\0\0advance\0").as_deref(), Some("\"advance\""));
         assert_eq!(name(0x0507), Some("cuModuleGetFunction"));
         assert_eq!(name(0xffff), None);
+    }
+
+    #[test]
+    fn dates_can_be_read() {
+        assert_eq!((date(0), date(1_795_802_594)), ("1970-01-01 00:00:00 UTC".into(), "2026-11-27 18:03:14 UTC".into()));
+        assert_eq!(date(u64::MAX), "9999-12-31 23:59:59 UTC");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `mrcuda`: run a CUDA program on a GPU somewhere else, and move it while it runs.
 //!
-//! One file per command. [`ask`] connects commands to a running job, [`drivers`] finds CUDA drivers, [`places`]
+//! One file per command; the examples of their help texts are in [`examples`]. [`ask`] connects commands to a running job, [`drivers`] finds CUDA drivers, [`places`]
 //! validates place specifications, [`layout`] locates the files of this installation.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts, in which brackets mean what may be left out")]
@@ -11,6 +11,7 @@ mod calls;
 mod doctor;
 mod drivers;
 mod elf;
+mod examples;
 mod failure;
 mod follow;
 mod jobs;
@@ -19,21 +20,30 @@ mod layout;
 mod migrate;
 mod models;
 mod moves;
+mod pages;
 mod places;
 mod predict;
 mod probe;
+mod processes;
+mod progress;
 mod run;
 mod serve;
 mod table;
+mod terminal;
 mod time;
 mod timeline;
 mod trace;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::IsTerminal;
+
+/// The version, with the commit that this was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MRCUDA_COMMIT"), ")");
 
 #[derive(Debug, Parser)]
-#[command(name = "mrcuda", version, about = "Run a CUDA program on a GPU somewhere else, and move it while it runs")]
+#[command(name = "mrcuda", version = VERSION, about = "Run a CUDA program on a GPU somewhere else, and move it while it runs")]
+#[command(max_term_width = 80, after_help = examples::ALL)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,39 +52,57 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a program with its GPU work at the places given by --server; the job can be moved
+    #[command(after_help = examples::RUN)]
     Run(run::RunArgs),
     /// Share this machine's GPUs with jobs on this and other machines
+    #[command(after_help = examples::SERVE)]
     Serve(serve::ServeArgs),
     /// List the jobs of this user on this machine
+    #[command(after_help = examples::PS)]
     Ps(jobs::PsArgs),
     /// Move the GPU side of a running job
+    #[command(after_help = examples::MIGRATE)]
     Migrate(migrate::MigrateArgs),
     /// Park a running job: its GPUs become free, its memory is kept, and its CUDA calls wait
+    #[command(after_help = examples::SUSPEND)]
     Suspend(migrate::SuspendArgs),
     /// Let a parked job go on, where it came from or elsewhere
+    #[command(after_help = examples::RESUME)]
     Resume(migrate::ResumeArgs),
     /// Report whether a running job could move, and what the move would take
+    #[command(after_help = examples::PLAN)]
     Plan(migrate::PlanArgs),
     /// Abandon a move that is not committed yet; the job stays where it was
+    #[command(after_help = examples::CANCEL)]
     Cancel(migrate::CancelArgs),
     /// List the moves of a job, also of one that has ended, or of all jobs; or show one of them phase by phase
+    #[command(after_help = examples::MOVES)]
     Moves(moves::MovesArgs),
     /// Report what will not work on this machine, and why
+    #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::DoctorArgs),
     /// List how each driver function is supported
+    #[command(after_help = examples::CALLS)]
     Calls(calls::CallsArgs),
     /// Measure calls, start-up, recording and moves on this machine
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, after_help = examples::BENCH)]
     Bench {
+        /// Options, which `mrcuda bench --help` lists
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         args: Vec<OsString>,
     },
     /// Fit performance models to benchmarks, and validate them
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::MODELS)]
     Models(models::ModelsCommand),
     /// Inspect journal files
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::JOURNAL)]
     Journal(JournalCommand),
+    /// Print a script that completes commands and options in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(pages::CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands to a directory
+    #[command(after_help = examples::MAN)]
+    Man(pages::ManArgs),
     /// Execute the calls of one client; started by `mrcuda serve`
     #[command(hide = true, disable_help_flag = true)]
     Worker {
@@ -92,11 +120,24 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum JournalCommand {
     /// Print the records of a journal file
+    #[command(after_help = examples::SHOW)]
     Show(journal_show::ShowArgs),
 }
 
+/// The command line. Errors, help and the version end the process.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|answer| {
+        // Help that cannot be written is an error; on a terminal it has colours.
+        if answer.exit_code() == 0 && !std::io::stdout().is_terminal() {
+            table::write(answer.render().to_string().as_bytes());
+            std::process::exit(0);
+        }
+        answer.exit()
+    })
+}
+
 fn main() {
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Ps(args) => jobs::ps(&args),
@@ -111,6 +152,8 @@ fn main() {
         Command::Bench { args } => bench::bench(&args),
         Command::Models(command) => models::models(&command),
         Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
+        Command::Completions(args) => pages::completions(&Cli::command(), &args),
+        Command::Man(args) => pages::man(&Cli::command(), &args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),
         Command::Probe(args) => probe::probe(&args),
         Command::Facts => probe::facts(),

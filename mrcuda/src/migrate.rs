@@ -1,13 +1,14 @@
 //! `mrcuda migrate`, `mrcuda suspend`, `mrcuda resume`, `mrcuda plan` and `mrcuda cancel`.
 
-use crate::ask::{connect_awake, print_json, refused};
+use crate::ask::{Awake, connect_awake, pid, print_json, refused};
 use crate::failure::Failure;
 use crate::follow::{self, Followed};
 use crate::places;
 use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
+use crate::progress::waiting;
 use crate::table::{bytes, say};
 use crate::time::time;
-use crate::timeline::describe;
+use crate::timeline::{describe, reason};
 use crate::trace;
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
@@ -16,7 +17,8 @@ use std::path::PathBuf;
 /// Which GPUs move, and where.
 #[derive(Debug, clap::Args)]
 struct Aim {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
@@ -70,7 +72,8 @@ pub(crate) struct ResumeArgs {
 /// A job that is parked, or goes on, with all its GPUs.
 #[derive(Debug, clap::Args)]
 struct Whole {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Print JSON
     #[arg(long)]
@@ -116,7 +119,8 @@ pub(crate) struct PlanArgs {
 /// Arguments of `mrcuda cancel`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// Process id of the job
+    /// Process id of the job, or of the script or shell that started it
+    #[arg(value_parser = pid)]
     pid: u32,
     /// Id of the move [default: the one that is under way]
     id: Option<String>,
@@ -159,19 +163,10 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         ..how.park(None).or_to(&aim.to)
     };
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
-    let mut job = connect_awake(aim.pid, aim.json)?;
-    let mut it = if !aim.json && !how.no_wait && follow::is_possible() {
-        match follow::follow(aim.pid, job, wanted)? {
-            Followed::Ended(it) => *it,
-            Followed::Left(id) => {
-                let trace = if trace.is_some() { " --trace FILE" } else { "" };
-                say(&format!("move {id} goes on in the background (mrcuda moves {} {id}{trace})\n", aim.pid));
-                return Ok(());
-            }
-        }
-    } else {
-        job.migrate(wanted).map_err(|why| refused(aim.pid, why, aim.json))?
-    };
+    let awake = connect_awake(aim.pid, aim.json)?;
+    let more = if trace.is_some() { " --trace FILE" } else { "" };
+    let ask = |job: &mut Client, wait| job.migrate(Migrate { wait, ..wanted });
+    let Some(mut it) = request(awake, aim.json, how, more, ask)? else { return Ok(()) };
     let traced = it.trace.take();
     if aim.json {
         print_json(&Made { it: &it, predicted: predict_move(&it) })?;
@@ -182,6 +177,28 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         file.write(traced.as_deref())?;
     }
     end_of(&it)
+}
+
+/// Requests a move by `ask`, which is told whether to wait for its end. On a terminal the progress is shown. `None`: the user has left the
+/// move running; what is printed then ends with the options `more` of `mrcuda moves`.
+fn request(
+    awake: Awake,
+    json: bool,
+    how: &How,
+    more: &str,
+    ask: impl FnOnce(&mut Client, bool) -> Result<Move, AskError>,
+) -> Result<Option<Move>, Failure> {
+    let Awake { pid, client: mut job, .. } = awake;
+    if json || how.no_wait || !follow::is_possible() {
+        return ask(&mut job, !how.no_wait).map(Some).map_err(|why| refused(pid, why, json));
+    }
+    match follow::follow(pid, job, |job| ask(job, false))? {
+        Followed::Ended(it) => Ok(Some(*it)),
+        Followed::Left(id) => {
+            say(&format!("move {id} goes on in the background (mrcuda moves {pid} {id}{more})\n"));
+            Ok(None)
+        }
+    }
 }
 
 fn end_of(it: &Move) -> Result<(), Failure> {
@@ -220,8 +237,10 @@ impl Whole {
         to: &Option<String>,
         ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
     ) -> Result<(), Failure> {
-        let (pid, json) = (self.pid, self.json);
-        let it = ask(&mut connect_awake(pid, json)?, self.how.park(to.clone())).map_err(|why| refused(pid, why, json))?;
+        let json = self.json;
+        let awake = connect_awake(self.pid, json)?;
+        let park = self.how.park(to.clone());
+        let Some(it) = request(awake, json, &self.how, "", |job, wait| ask(job, Park { wait, ..park }))? else { return Ok(()) };
         if json {
             print_json(&it)?;
         } else {
@@ -253,19 +272,22 @@ struct Foreseen<'a> {
 }
 
 fn dry(aim: &Aim) -> Result<(), Failure> {
-    let planned = connect_awake(aim.pid, aim.json)?.plan(&aim.to, aim.gpu.0, aim.allow_different);
-    let plan = planned.map_err(|why| refused(aim.pid, why, aim.json))?;
+    let Awake { pid, mut client, job } = connect_awake(aim.pid, aim.json)?;
+    let shown = waiting("the job tries what the move would need");
+    let planned = client.plan(&aim.to, aim.gpu.0, aim.allow_different);
+    drop(shown);
+    let plan = planned.map_err(|why| refused(pid, why, aim.json))?;
     let predicted = plan.ok.then(|| predict(&plan));
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
     } else {
-        say(&(tell(&plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
+        say(&(tell(&job.name, &plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
     }
     if plan.ok { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-fn tell(plan: &Plan) -> String {
-    let way = format!("{} -> {}", plan.from, plan.to);
+fn tell(name: &str, plan: &Plan) -> String {
+    let way = format!("{name}, {} -> {}", plan.from, plan.to);
     let what = format!(
         "{} in {} regions, {} records, {} live objects",
         bytes(plan.live_bytes),
@@ -279,14 +301,18 @@ fn tell(plan: &Plan) -> String {
     }
     let mut text = format!("{way}: would not move ({what}):\n");
     for blocker in &plan.blockers {
-        text.push_str(&format!("   {blocker}\n"));
+        text.push_str(&format!("   {}\n", reason(blocker)));
     }
     text
 }
 
 /// Cancels a move; the job stays where it was. Exit code 1 if it is too late.
 pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
-    let it = connect_awake(args.pid, args.json)?.cancel(args.id.as_deref()).map_err(|why| refused(args.pid, why, args.json))?;
+    let Awake { pid, client: mut job, .. } = connect_awake(args.pid, args.json)?;
+    let shown = waiting("the move is being abandoned");
+    let it = job.cancel(args.id.as_deref());
+    drop(shown);
+    let it = it.map_err(|why| refused(pid, why, args.json))?;
     if args.json {
         print_json(&it)?;
     } else {
@@ -310,8 +336,8 @@ mod tests {
     fn a_plan_names_everything_in_the_way() {
         let plan =
             Plan { from: "a:1/0".into(), to: "b:2/0".into(), blockers: vec!["one".into(), "two".into()], ..Plan::default() };
-        let text = tell(&plan);
-        assert!(text.starts_with("a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
-        assert!(tell(&Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
+        let text = tell("train", &plan);
+        assert!(text.starts_with("train, a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
+        assert!(tell("train", &Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
     }
 }

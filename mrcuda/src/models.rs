@@ -1,5 +1,6 @@
 //! `mrcuda models fit` and `validate`: fit models to benchmarks, and test their accuracy.
 
+use crate::examples;
 use crate::failure::Failure;
 use crate::predict;
 use crate::table::{Table, say};
@@ -12,8 +13,10 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ModelsCommand {
     /// Fit models to benchmarks
+    #[command(after_help = examples::FIT)]
     Fit(FitArgs),
     /// Compare models with benchmarks that they were not fitted to; exit code 1 if a model does not hold
+    #[command(after_help = examples::VALIDATE)]
     Validate(ValidateArgs),
 }
 

@@ -1,24 +1,27 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{ANSWER_TIMEOUT, print_json, refused};
+use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by, stopped};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
-use crate::table::{Table, ago, bytes, duration, printable, say};
+use crate::processes::is_stopped;
+use crate::table::{Table, bytes, duration, note, say, since};
 use crate::time::time;
+use crate::timeline::reason;
 use crate::trace;
 use control::history::{self, History, Past};
-use control::{AskError, Client, ErrorCode, Move, MoveState};
-use std::path::{Path, PathBuf};
+use control::{AskError, Client, ErrorCode, Move, MoveState, name};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Arguments of `mrcuda moves`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MovesArgs {
     /// Process id of a job, also of one that has ended [default: the moves of all jobs of this user, as far as they have ended]
+    #[arg(value_parser = pid)]
     pid: Option<u32>,
     /// Id of one move, to show with a timeline of its phases
     id: Option<String>,
-    /// Show only moves of programs whose path contains this text
+    /// Show only moves of jobs whose name or program's path contains this text
     #[arg(long, value_name = "TEXT")]
     program: Option<String>,
     /// Show only moves that were requested within this time, for example 30m or 12h
@@ -37,6 +40,7 @@ pub(crate) struct MovesArgs {
 struct Known {
     pid: u32,
     program: String,
+    name: String,
     #[serde(flatten)]
     it: Move,
 }
@@ -61,7 +65,7 @@ pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
     all.retain(|known| {
         let recent = args.since.is_none_or(|since| now.saturating_sub(known.it.at_unix_ms) <= since);
-        recent && args.program.as_ref().is_none_or(|text| known.program.contains(text))
+        recent && args.program.as_ref().is_none_or(|text| known.program.contains(text) || known.name.contains(text))
     });
     // Later jobs may have had the same process id and moves of the same ids.
     let one = if args.id.is_some() { all.pop() } else { None };
@@ -81,11 +85,22 @@ pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
 
 /// The moves of the job, or those that have ended of all jobs.
 fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
-    let Some(pid) = args.pid else { return past(|_| true) };
-    let why = match Client::connect(pid).and_then(|mut job| job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT))) {
+    match args.pid {
+        Some(pid) => moves_of(pid, args),
+        None => past(|_| true),
+    }
+}
+
+fn moves_of(pid: u32, args: &MovesArgs) -> Result<Vec<Known>, Failure> {
+    let report = |mut job: Client| match is_stopped(pid) {
+        true => Err(AskError::Failed(stopped(pid))),
+        false => job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT)),
+    };
+    let why = match Client::connect(pid).and_then(report) {
         Ok(moves) => {
             let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
-            return Ok(moves.into_iter().map(|it| Known { pid, program: program.clone(), it }).collect());
+            let name = name::of_process(pid);
+            return Ok(moves.into_iter().map(|it| Known { pid, program: program.clone(), name: name.clone(), it }).collect());
         }
         Err(why) => why,
     };
@@ -97,7 +112,14 @@ fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
         AskError::Failed(_) => false,
     };
     let found = if is_gone { past(wanted).unwrap_or_else(|failure| failure.warn(Vec::new())) } else { Vec::new() };
-    if found.is_empty() { Err(refused(pid, why, args.json)) } else { Ok(found) }
+    match (&why, &found[..]) {
+        (AskError::NoJob, []) => match started_by(pid, args.json)? {
+            Some(job) => moves_of(job, args),
+            None => Err(refused(pid, why, args.json)),
+        },
+        (_, []) => Err(refused(pid, why, args.json)),
+        _ => Ok(found),
+    }
 }
 
 /// Moves of the history.
@@ -105,9 +127,12 @@ fn past(wanted: impl Fn(&Past) -> bool) -> Result<Vec<Known>, Failure> {
     let directory = history::path().ok_or_else(|| Failure::new("no history: neither XDG_STATE_HOME nor HOME is set"))?;
     let History { moves, skipped } = history::read(&directory).map_err(Failure::new)?;
     if skipped > 0 {
-        eprintln!("mrcuda: {skipped} lines of the history in {} are not understood", printable(&directory.display().to_string()));
+        note(&format!("{skipped} lines of the history in {} are not understood", directory.display()));
     }
-    let known = |past: Past| Known { pid: past.pid, program: past.program, it: past.it };
+    let known = |past: Past| {
+        let name = if past.name.is_empty() { name::of_command(&[], past.program.as_ref()) } else { past.name };
+        Known { pid: past.pid, program: past.program, name, it: past.it }
+    };
     Ok(moves.into_iter().filter(wanted).map(known).collect())
 }
 
@@ -116,40 +141,24 @@ pub(crate) fn of_ended_job(pid: u32, id: &str) -> Option<Move> {
     past(|past| past.pid == pid && past.it.id == id).ok()?.pop().map(|known| known.it)
 }
 
-/// A line for each move; with `jobs` it names the job.
+/// A line for each move; with `jobs` it names the job, and leaves out the bytes, for which 80 columns have no room.
 fn table(moves: &[Known], jobs: bool) -> String {
-    let own = ["ID", "WHEN", "FROM", "TO", "BYTES", "DOWNTIME", "TOTAL", "LONGEST PHASES", "RESULT"];
-    let headings = [if jobs { &["PID", "PROGRAM"][..] } else { &[] }, &own].concat();
-    let mut table = Table::new(&headings);
-    for Known { pid, program, it } in moves {
-        let name = Path::new(program).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let job = if jobs { vec![pid.to_string(), name] } else { Vec::new() };
-        let own = vec![
-            it.id.clone(),
-            ago(it.at_unix_ms),
-            it.from.clone(),
-            it.to.clone(),
-            bytes(it.bytes),
-            duration(it.downtime_ms),
-            duration(it.total_ms),
-            longest(it),
-            result(it),
-        ];
-        table.row([job, own].concat());
+    let (job, bytes_moved): (&[_], &[_]) = if jobs { (&["PID", "NAME"], &[]) } else { (&[], &["BYTES"]) };
+    let mut table = Table::new(&[job, &["ID", "AGO", "FROM", "TO"], bytes_moved, &["DOWNTIME", "TOTAL", "RESULT"]].concat());
+    for Known { pid, name, it, .. } in moves {
+        let mut cells = if jobs { vec![pid.to_string(), name.clone()] } else { Vec::new() };
+        cells.extend([it.id.clone(), since(it.at_unix_ms), it.from.clone(), it.to.clone()]);
+        if !jobs {
+            cells.push(bytes(it.bytes));
+        }
+        cells.extend([duration(it.downtime_ms), duration(it.total_ms), result(it)]);
+        table.row(cells);
     }
     table.render()
 }
 
-/// The two phases that took longest.
-fn longest(it: &Move) -> String {
-    let mut phases: Vec<(&String, &f64)> = it.phases.iter().collect();
-    phases.sort_by(|a, b| b.1.total_cmp(a.1));
-    let words: Vec<String> = phases.iter().take(2).map(|(name, ms)| format!("{name} {}", duration(**ms))).collect();
-    words.join(", ")
-}
-
 fn result(it: &Move) -> String {
-    let why = || it.reason.as_deref().unwrap_or("no reason was given");
+    let why = || reason(it.reason.as_deref().unwrap_or("no reason was given"));
     let by = if it.by == "signal" { ", by signal" } else { "" };
     match it.state {
         MoveState::Queued => format!("queued{by}"),
@@ -158,18 +167,16 @@ fn result(it: &Move) -> String {
         MoveState::Committed => format!("committed{by}"),
         MoveState::Done => format!("done{by}"),
         MoveState::Failed => format!("failed{by}: {}", why()),
-        MoveState::Cancelled => why().to_owned(),
+        MoveState::Cancelled => why(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     #[test]
     fn a_line_for_each_move_with_its_result() {
-        let phases = BTreeMap::from([("delta".to_owned(), 2.0), ("plan".to_owned(), 7.5), ("prepare".to_owned(), 30.0)]);
         let done = Move {
             id: "m1".into(),
             state: MoveState::Done,
@@ -180,19 +187,18 @@ mod tests {
             bytes: 4096,
             downtime_ms: 3.5,
             total_ms: 40.0,
-            phases,
             ..Move::default()
         };
         let failed = Move { id: "x".into(), state: MoveState::Failed, reason: Some("it rains".into()), ..Move::default() };
-        let moves = [done, failed].map(|it| Known { pid: 4711, program: "/home/you/train".into(), it });
+        let moves = [done, failed].map(|it| Known { pid: 4711, program: "/usr/bin/python3".into(), name: "train.py".into(), it });
         let text = table(&moves, false);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("ID") && lines[0].contains("DOWNTIME"), "{text}");
-        for word in ["m1", "a:1/0", "local", "4.0 KiB", "3.50 ms", "40 ms", "prepare 30 ms, plan 7.50 ms", "done, by signal"] {
+        for word in ["m1", "a:1/0", "local", "4.0 KiB", "3.50 ms", "40 ms", "done, by signal"] {
             assert!(lines[1].contains(word), "`{word}` is missing in {text}");
         }
         assert!(lines[2].ends_with("failed: it rains") && !text.contains("4711"), "{text}");
         let text = table(&moves, true);
-        assert!(text.contains("PID") && text.contains("4711  train  "), "{text}");
+        assert!(text.contains("PID") && text.contains("4711  train.py  "), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //! only the probe.
 
 use crate::failure::Failure;
-use crate::table::say;
+use crate::table::say_as_it_is;
 use cuda_api::driver::Loaded;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) struct ProbeArgs {
 pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     let loaded = Loaded::open(&args.library).map_err(Failure::new)?;
     if args.load_only {
-        say(&json!({}).to_string());
+        say_as_it_is(&json!({}).to_string());
         return Ok(());
     }
     let device = &loaded.calls.device;
@@ -45,7 +45,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         // SAFETY: after a successful cuInit, with a valid place for the answer.
         unsafe { f(&raw mut gpus) };
     }
-    say(&json!({"version": version, "init": init, "gpus": gpus}).to_string());
+    say_as_it_is(&json!({"version": version, "init": init, "gpus": gpus}).to_string());
     Ok(())
 }
 

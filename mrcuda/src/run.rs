@@ -3,6 +3,8 @@
 
 use crate::failure::Failure;
 use crate::{drivers, layout, places};
+use control::LONGEST_ID;
+use control::name::is_name;
 use nix::sys::signal::{SigHandler, Signal};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -21,12 +23,31 @@ pub(crate) struct RunArgs {
     /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
+    /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
     /// CUDA driver of this machine: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("it must have 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores")),
+    }
+}
+
+/// The name that the environment gives to jobs.
+fn name_from_environment() -> Result<(), Failure> {
+    let given = std::env::var_os("MRCUDA_NAME").filter(|given| !given.is_empty());
+    let checked = given.map(|given| name(&given.to_string_lossy()).map_err(|why| (given, why))).transpose();
+    let wrong = |(given, why): (OsString, String)| Failure::with_code(2, format!("MRCUDA_NAME is `{}`: {why}", given.display()));
+    checked.map(drop).map_err(wrong)
 }
 
 /// Executes the program; returns only on failure.
@@ -36,6 +57,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
         return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
+    }
+    if args.name.is_none() {
+        name_from_environment()?;
     }
     let libraries =
         layout::library_directory().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
@@ -64,6 +88,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
     command.env("MRCUDA_ON_SIGNAL", &args.on_signal);
+    // Without the option, a name for the jobs of an enclosing one is also one for this.
+    if let Some(name) = &args.name {
+        command.env("MRCUDA_NAME", name);
+    }
     command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
 
     // "Ignore" survives exec: a signal before the program's first CUDA call has no effect, and the recorder handles the
@@ -85,4 +113,15 @@ fn set(command: &mut Command, name: &str, value: Option<&OsStr>) {
         Some(value) => command.env(name, value),
         None => command.env_remove(name),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(name("train-7.b_2").as_deref(), Ok("train-7.b_2"));
+        assert!(["", "a b", "a/b", &"x".repeat(65)].into_iter().all(|text| name(text).is_err()));
+    }
 }

@@ -1,5 +1,6 @@
 //! Aligned tables, and formatting of figures.
 
+use crate::terminal;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,12 +21,29 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Formats the table: columns padded to their widest cell, figures aligned right.
+    /// Formats the table: columns padded to their widest cell, figures aligned right. On a terminal the widest columns of names and
+    /// places are made narrower until it fits; text in the last column is left as it is, to be broken by [`say`].
     pub(crate) fn render(&self) -> String {
+        self.render_in(terminal::columns())
+    }
+
+    fn render_in(&self, limit: Option<usize>) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut widths: Vec<usize> = (0..columns).map(width).collect();
         let figure = |s: &str| s.starts_with(|c: char| c.is_ascii_digit()) && !s.contains([':', '/']);
+        let is_text = |c: usize| !self.rows.iter().skip(1).filter_map(|r| r.get(c)).any(|cell| figure(cell));
+        let last = columns.saturating_sub(1);
+        let heading = |c: usize| self.rows.first().and_then(|r| r.get(c)).map_or(0, |s| s.chars().count());
+        while let Some(limit) = limit {
+            let needed = |c: usize| if c == last && is_text(c) { widths[c].min(FEWEST) } else { widths[c] };
+            let total = (0..columns).map(needed).sum::<usize>() + 2 * last;
+            let can_give = |c: &usize| *c != last && is_text(*c) && widths[*c] > heading(*c).max(FEWEST);
+            match (0..columns).filter(can_give).max_by_key(|c| widths[*c]) {
+                Some(widest) if total > limit => widths[widest] -= 1,
+                _ => break,
+            }
+        }
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
@@ -33,6 +51,7 @@ impl Table {
                 let right =
                     if number == 0 { self.rows.get(1).and_then(|r| r.get(c)).is_some_and(|s| figure(s)) } else { figure(cell) };
                 let width = widths[c];
+                let cell = elide(cell, width);
                 if right {
                     line.push_str(&format!("{cell:>width$}"))
                 } else {
@@ -47,6 +66,43 @@ impl Table {
     }
 }
 
+/// Narrower columns than this say nothing.
+const FEWEST: usize = 8;
+
+/// The text in at most `width` characters: what is left out in the middle is replaced by `…`, because both ends of a place and of a name
+/// matter.
+fn elide(text: &str, width: usize) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.len() <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let end = kept / 2;
+    let (start, tail) = (&characters[..kept - end], &characters[characters.len() - end..]);
+    start.iter().chain(['…'].iter()).chain(tail).collect()
+}
+
+/// The text with its long lines broken at spaces, so that they fit. What follows is indented by three more spaces.
+fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let mut column = 0;
+        for (number, word) in line.split_inclusive(' ').enumerate() {
+            let length = word.trim_end().chars().count();
+            if number > 0 && length > 0 && column > indent + 3 && column + length > width {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.push_str(&" ".repeat(indent + 3));
+                column = indent + 3;
+            }
+            out.push_str(word);
+            column += word.chars().count();
+        }
+    }
+    out
+}
+
 /// The text with control characters other than line feeds as `\u001b`, a form that JSON knows too: what a job, which for root may be
 /// another user's, or a file contains must not control the terminal.
 pub(crate) fn printable(text: &str) -> String {
@@ -57,14 +113,54 @@ pub(crate) fn printable(text: &str) -> String {
     clean
 }
 
-/// Writes the text to stdout, in its [printable] form; a closed pipe (`| head`) ends the process silently, as with other filters.
-pub(crate) fn say(text: &str) {
-    let text = printable(text);
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
-    if written.and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+/// The text of an error without the numbers of system errors (`(os error 2)`), which say the same as the words before them.
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut rest = text;
+    let mut out = String::with_capacity(text.len());
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        out.push_str(before);
+        let number = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest = number.strip_prefix(')').unwrap_or(number);
     }
+    out + rest
+}
+
+/// Writes text for people to stdout, in its [printable] form, and ends its last line. On a terminal, long lines are broken at spaces.
+pub(crate) fn say(text: &str) {
+    match terminal::columns() {
+        Some(width) => say_as_it_is(&wrap(text, width)),
+        None => say_as_it_is(text),
+    }
+}
+
+/// As [`say`], for text with its own lines: JSON, for example.
+pub(crate) fn say_as_it_is(text: &str) {
+    let mut text = printable(text);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    write(text.as_bytes());
+}
+
+/// Writes bytes to stdout. A closed pipe (`| head`) ends the process silently, as with other filters; any other failure, such as a full
+/// disk, ends it with exit code 1.
+pub(crate) fn write(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            note(&format!("cannot write the output: {e}"));
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Writes a line to stderr, in its [printable] form: an error, or what else the user should know. If that cannot be written, nobody
+/// reads it.
+pub(crate) fn note(text: &str) {
+    let text = printable(&without_numbers(text));
+    let _ = writeln!(std::io::stderr(), "mrcuda: {text}");
 }
 
 /// Formats bytes with a binary unit.
@@ -79,26 +175,31 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Formats milliseconds as ms or s.
+/// Formats milliseconds with the units that people use for such a time.
 pub(crate) fn duration(ms: f64) -> String {
+    let seconds = (ms / 1000.0).round() as u64;
     if ms < 10.0 {
         format!("{ms:.2} ms")
     } else if ms < 1000.0 {
         format!("{ms:.0} ms")
-    } else {
+    } else if ms < 60_000.0 {
         format!("{:.2} s", ms / 1000.0)
+    } else if seconds < 3600 {
+        format!("{} min {} s", seconds / 60, seconds % 60)
+    } else {
+        format!("{} h {} min", seconds / 3600, seconds % 3600 / 60)
     }
 }
 
 /// Formats the time since a time of day.
-pub(crate) fn ago(unix_ms: u64) -> String {
+pub(crate) fn since(unix_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
     let s = now.saturating_sub(unix_ms) / 1000;
     match s {
-        0..120 => format!("{s} s ago"),
-        120..7200 => format!("{} min ago", s / 60),
-        7200..172_800 => format!("{} h ago", s / 3600),
-        _ => format!("{} days ago", s / 86_400),
+        0..120 => format!("{s} s"),
+        120..7200 => format!("{} min", s / 60),
+        7200..172_800 => format!("{} h", s / 3600),
+        _ => format!("{} days", s / 86_400),
     }
 }
 
@@ -118,6 +219,35 @@ mod tests {
     }
 
     #[test]
+    fn the_widest_columns_give_way() {
+        let mut t = Table::new(&["PID", "PLACE", "USED"]);
+        t.row(vec!["7".into(), "unix:/run/user/1000/mrcuda/gpus/3".into(), bytes(1536)]);
+        let text = t.render_in(Some(30));
+        assert!(text.lines().all(|line| line.chars().count() <= 30), "{text}");
+        assert!(text.ends_with("  7  unix:/ru…/gpus/3  1.5 KiB\n"), "{text}");
+        assert_eq!(t.render_in(Some(80)), t.render_in(None));
+        assert!(t.render_in(Some(3)).ends_with("  7  unix…s/3  1.5 KiB\n"), "narrower than it can be");
+        let mut t = Table::new(&["ID", "TO", "RESULT"]);
+        t.row(vec!["m1".into(), "unix:/run/user/1000/gpus/3".into(), "failed: the target is full".into()]);
+        assert_eq!(t.render_in(Some(30)), "ID  TO                RESULT\nm1  unix:/ru…/gpus/3  failed: the target is full\n");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        assert_eq!(wrap("a bb ccc\n", 80), "a bb ccc\n");
+        assert_eq!(wrap("one two three four five\nsix", 14), "one two three\n   four five\nsix");
+        assert_eq!(wrap("  one two three", 10), "  one two\n     three");
+        assert_eq!(wrap("unix:/a/very/long/path and more", 10), "unix:/a/very/long/path\n   and\n   more");
+        assert_eq!(wrap("", 10), "");
+    }
+
+    #[test]
+    fn errors_have_words_not_numbers() {
+        assert_eq!(without_numbers("/x: No such file (os error 2); and (os error 13)"), "/x: No such file; and");
+        assert_eq!((without_numbers(""), without_numbers("a (os error ")), (String::new(), "a".to_owned()));
+    }
+
+    #[test]
     fn figures_have_units() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(16 << 30), "16.0 GiB");
@@ -125,5 +255,7 @@ mod tests {
         assert_eq!(duration(0.5), "0.50 ms");
         assert_eq!(duration(12.4), "12 ms");
         assert_eq!(duration(2500.0), "2.50 s");
+        assert_eq!((duration(125_400.0), duration(3_599_900.0)), ("2 min 5 s".into(), "1 h 0 min".into()));
+        assert_eq!((duration(f64::NAN), duration(-1.0)), ("0 min 0 s".into(), "-1.00 ms".into()));
     }
 }

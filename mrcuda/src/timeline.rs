@@ -1,6 +1,6 @@
 //! Summarizes a move in a few lines, with a timeline of its phases.
 
-use crate::table::{bytes, duration};
+use crate::table::{bytes, duration, without_numbers};
 use control::{Move, MoveState};
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 pub(crate) fn describe(it: &Move) -> String {
     let chosen: Vec<&str> = it.legs.iter().map(|gpu| gpu.to.as_str()).collect();
     let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
-    let why = it.reason.as_deref().unwrap_or("no reason was given");
+    let why = reason(it.reason.as_deref().unwrap_or("no reason was given"));
     match it.state {
-        MoveState::Queued => format!("{way}: move {} is queued behind another move\n", it.id),
+        MoveState::Queued => format!("{way}: move {} accepted; it has not begun yet\n", it.id),
         MoveState::Running | MoveState::Committed => {
             let phase = it.phase.as_deref().unwrap_or("start");
             format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
@@ -29,6 +29,11 @@ pub(crate) fn describe(it: &Move) -> String {
             timeline(&it.phases),
         ),
     }
+}
+
+/// A reason without what is said before it anyway: that the job did not move.
+pub(crate) fn reason(text: &str) -> String {
+    without_numbers(text.strip_prefix("cannot move: ").unwrap_or(text))
 }
 
 /// The phases of a move in order. The program's calls wait from quiesce to commit.
@@ -102,6 +107,10 @@ mod tests {
     fn what_did_not_happen_gives_its_reason() {
         let failed = Move { state: MoveState::Failed, reason: Some("needs 5 GiB".into()), ..report() };
         assert_eq!(describe(&failed), "a:1/0 -> local:0: did not move: needs 5 GiB\n");
+        let there = Move { reason: Some("cannot move: the job is already at this place".into()), ..failed };
+        assert_eq!(describe(&there), "a:1/0 -> local:0: did not move: the job is already at this place\n");
+        let queued = Move { id: "m2".into(), state: MoveState::Queued, ..report() };
+        assert_eq!(describe(&queued), "a:1/0 -> local:0: move m2 accepted; it has not begun yet\n");
         let cancelled = Move { state: MoveState::Cancelled, reason: Some("cancelled in the phase delta".into()), ..report() };
         assert!(describe(&cancelled).ends_with("cancelled in the phase delta; the job stays where it was\n"));
     }

@@ -1,7 +1,7 @@
 //! Writes the trace of a move to a file, for Perfetto.
 
 use crate::failure::Failure;
-use crate::table::printable;
+use crate::table::note;
 use control::Trace;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,9 @@ impl File {
         };
         let text = serde_json::to_vec(trace).map_err(Failure::new)?;
         let written = self.file.set_len(0).and_then(|()| self.file.write_all(&text)).and_then(|()| self.file.write_all(b"\n"));
-        let path = printable(&self.path.display().to_string());
+        let path = self.path.display();
         written.map_err(|e| Failure::new(format!("cannot write the trace to {path}: {e}")))?;
-        eprintln!("mrcuda: the trace is in {path} (ui.perfetto.dev shows it)");
+        note(&format!("the trace is in {path} (ui.perfetto.dev shows it)"));
         Ok(())
     }
 }

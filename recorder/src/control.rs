@@ -355,6 +355,7 @@ fn list(job: &'static Job) -> ::control::Job {
     ::control::Job {
         pid: std::process::id(),
         program: crate::base::program().display().to_string(),
+        name: crate::base::job_name().to_owned(),
         signal: config
             .filter(|c| handler(c.signal).is_ok_and(|now| now == HANDLER.load(Ordering::Relaxed)))
             .and_then(|c| Signal::try_from(c.signal).ok())

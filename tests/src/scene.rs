@@ -100,7 +100,10 @@ impl Scene {
             .env("XDG_STATE_HOME", self.path.join("state"))
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env_remove("MRCUDA_DRIVER")
-            .env_remove("MRCUDA_SERVERS");
+            .env_remove("MRCUDA_NAME")
+            .env_remove("MRCUDA_SERVERS")
+            // Lines would be broken at this width.
+            .env_remove("COLUMNS");
         if self.hardware == Hardware::Soft {
             // A machine of its own, with all its GPUs visible.
             command.env("SOFTGPU_SEED_ID", MACHINE).env_remove("CUDA_VISIBLE_DEVICES");

@@ -28,7 +28,8 @@ fn the_shapes_of_status_and_reports() {
     let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 100);
     let status = job.status().unwrap();
-    assert_has(&status, &["pid", "program", "devices"]);
+    assert_has(&status, &["pid", "user", "program", "name", "devices"]);
+    assert_eq!(status["name"], "orbit");
     assert!(status["program"].as_str().unwrap().contains("orbit"));
     let device = &status["devices"][0];
     assert_has(device, &["device", "place", "name", "used_bytes", "live", "records", "moves", "uuid", "transport", "state"]);
@@ -72,6 +73,54 @@ fn the_shapes_of_status_and_reports() {
 }
 
 #[test]
+fn help_has_examples_and_fits_80_columns() {
+    let scene = Scene::new("help");
+    let commands = ["", "run", "serve", "ps", "migrate", "moves", "bench", "models fit", "journal show"];
+    for command in commands {
+        let output = scene.mrcuda().args(command.split_whitespace()).arg("--help").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(output.status.success() && long.is_empty() && help.contains("\nExamples:\n"), "{command}: {long:?} in {help}");
+    }
+    let output = scene.mrcuda().arg("--version").output().unwrap();
+    let version = String::from_utf8(output.stdout).unwrap();
+    assert!(version.starts_with("mrcuda ") && version.ends_with(")\n") && version.contains(" ("), "{version}");
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    let scene = Scene::new("pages");
+    let script = scene.mrcuda().args(["completions", "bash"]).output().unwrap();
+    assert!(script.status.success() && String::from_utf8_lossy(&script.stdout).contains("--max-downtime"), "{script:?}");
+    let pages = scene.path.join("man1");
+    let output = scene.mrcuda().arg("man").arg(&pages).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(pages.join("mrcuda-migrate.1")).unwrap();
+    assert!(page.contains(".SH EXAMPLES") && page.contains("max\\-downtime"), "{page}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported() {
+    let scene = Scene::new("full");
+    for command in [&["calls", "--json"][..], &["ps", "--json"], &["completions", "zsh"], &["--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = scene.mrcuda().args(command).stdout(full).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && words.contains("No space left on device"), "{command:?}: {words}");
+        assert_eq!(words.lines().count(), 1, "{words}");
+    }
+    // Errors that cannot be written change nothing.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = scene.mrcuda().args(["plan", "4194999", "--to", "local"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    // A reader that has gone is no error.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = scene.mrcuda().args(["calls", "--json"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
 fn jobs_that_are_not_there() {
     let scene = Scene::new("nojob");
     let ps = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
@@ -83,6 +132,8 @@ fn jobs_that_are_not_there() {
         let words = String::from_utf8_lossy(&output.stderr);
         assert!(words.contains(&own) && words.contains("does not run under mrcuda"), "{words}");
     }
+    let output = scene.mrcuda().args(["migrate", "train", "--to", "local"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("a process id, a number"));
     // A place that is none is a mistake in the command.
     let output = scene.mrcuda().args(["migrate", &own, "--to", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -283,7 +334,7 @@ fn what_is_asked_of_a_running_job() {
     let (code, _, err) = ask(&["cancel", &pid, "first"]);
     assert!(code == Some(1) && err.contains("too late"), "{err}");
     let (_, out, _) = ask(&["ps"]);
-    assert!(out.contains("idle") && out.contains(&there), "{out}");
+    assert!(out.contains("running") && out.contains(&there), "{out}");
 }
 
 #[test]

@@ -61,6 +61,7 @@ mod hostile_client;
 mod journals;
 mod kill;
 mod large_copies;
+mod listing;
 mod lost;
 mod mix;
 mod moves;

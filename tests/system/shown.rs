@@ -80,7 +80,7 @@ fn the_history_outlives_its_jobs() {
     assert_eq!((count(&["--since", "2h"]), count(&["--since", "0s"]), count(&[&pids[0], "--since", "2h"])), (7, 0, 3));
     let (_, table, _) = moves(&scene, &[]);
     let width = pids.iter().chain([&last]).map(|pid| pid.len()).max().unwrap_or_default();
-    assert!(table.starts_with(&format!("{:>width$}  PROGRAM", "PID")), "{table}");
+    assert!(table.starts_with(&format!("{:>width$}  NAME", "PID")), "{table}");
     assert_eq!(table.lines().filter(|line| line.contains("orbit")).count(), 7, "{table}");
 
     // What a machine leaves that stops in the middle of a line, and what is no line of a history.
@@ -176,7 +176,7 @@ fn a_trace_shows_phases_rounds_and_calls_that_waited() {
     assert!(job.runs());
 }
 
-/// `mrcuda migrate` on a terminal of its own.
+/// A command on a terminal of its own.
 struct Terminal {
     master: File,
     child: Child,
@@ -185,7 +185,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn migrate(scene: &Scene, job: &Job<'_>, to: &str) -> Terminal {
+    fn start(scene: &Scene, args: &[&str]) -> Terminal {
         let (mut master, mut slave) = (0, 0);
         // SAFETY: the descriptors are writable; name, modes and size are optional.
         let made = unsafe {
@@ -196,7 +196,7 @@ impl Terminal {
         let (master, slave) = unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) };
         let end = || Stdio::from(slave.try_clone().unwrap());
         let mut command = scene.mrcuda();
-        command.args(["migrate", &job.pid().to_string(), "--to", to, "--id", "m"]).stdin(end()).stdout(end()).stderr(end());
+        command.args(args).stdin(end()).stdout(end()).stderr(end());
         // SAFETY: only system calls; the terminal becomes that of the new session.
         unsafe {
             command.pre_exec(|| match (libc::setsid(), libc::ioctl(0, libc::TIOCSCTTY, 0)) {
@@ -250,14 +250,23 @@ impl Drop for Terminal {
     }
 }
 
-/// A move on a terminal, held in its pre-copy; `then` does something with it, and says whether it goes on to its end.
+/// A move to another server on a terminal, as [`held`].
 fn held_on_a_terminal(name: &str, then: impl FnOnce(&mut Terminal, Box<dyn FnOnce()>)) -> (ExitStatus, String, Vec<String>) {
+    held(name, &["migrate", "PID", "--to", "PLACE", "--id", "m"], then)
+}
+
+/// A command that moves a job (PID; PLACE is on another server) on a terminal, held in its pre-copy; `then` does something with it, and
+/// says whether it goes on to its end.
+fn held(name: &str, command: &[&str], then: impl FnOnce(&mut Terminal, Box<dyn FnOnce()>)) -> (ExitStatus, String, Vec<String>) {
     let scene = Scene::new(name);
     let holder = Holder::new(&scene);
     let fault = holder.at(Point::Precopy);
     let (one, two) = (Server::start(&scene, "one"), Server::start(&scene, "two"));
     let mut job = remote_orbit(&scene, "moved", &one.place(0), &ENDLESS, &[("MRCUDA_FAULT", &fault)]);
-    let mut terminal = Terminal::migrate(&scene, &job, &two.place(0));
+    let (pid, place) = (job.pid().to_string(), two.place(0));
+    let word = |word: &&str| word.replace("PID", &pid).replace("PLACE", &place);
+    let command: Vec<String> = command.iter().map(word).collect();
+    let mut terminal = Terminal::start(&scene, &command.iter().map(String::as_str).collect::<Vec<_>>());
     let (_, held) = holder.wait();
     terminal.wait_for("precopy");
     then(&mut terminal, Box::new(move || drop(held)));
@@ -272,6 +281,13 @@ fn a_terminal_shows_the_progress_of_a_move() {
     let (status, shown, states) = held_on_a_terminal("progress", |_, go_on| go_on());
     assert!(status.success() && shown.contains("\r\u{1b}[Kprecopy, ") && shown.contains(": moved "), "{shown:?}");
     assert!(shown.contains("predicted: "), "{shown:?}");
+    assert_eq!(states, ["done"]);
+}
+
+#[test]
+fn a_terminal_shows_the_progress_of_a_suspension() {
+    let (status, shown, states) = held("suspension", &["suspend", "PID"], |_, go_on| go_on());
+    assert!(status.success() && shown.contains("\r\u{1b}[Kprecopy, ") && shown.contains("-> memory: moved "), "{shown:?}");
     assert_eq!(states, ["done"]);
 }
 

@@ -10,7 +10,7 @@ fn scratch(name: &str) -> PathBuf {
 
 fn past(pid: u32, id: &str) -> Past {
     let it = Move { id: id.into(), state: MoveState::Done, ok: true, bytes: 7, ..Move::default() };
-    Past { pid, program: "/bin/train".into(), it }
+    Past { pid, program: "/bin/train".into(), name: "train.py".into(), it }
 }
 
 #[test]

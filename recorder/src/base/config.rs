@@ -1,5 +1,7 @@
 //! The environment variables that the recorder reads, each read once.
 
+use ::control::LONGEST_ID;
+use ::control::name::is_name;
 use cuda_api::address_map::DEVICES;
 use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 use std::path::PathBuf;
@@ -24,6 +26,8 @@ pub(crate) struct Config {
     /// value of `CUDA_VISIBLE_DEVICES` at that time (`all` if it was unset): a later value, set by a launcher under the job, chooses
     /// among the places.
     pub(crate) servers: Vec<PlaceSpec>,
+    /// `MRCUDA_NAME`: the name of the job, if it was given one.
+    pub(crate) name: Option<String>,
     /// `MRCUDA_ON_SIGNAL`: the target of a move by signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
@@ -69,6 +73,9 @@ pub(crate) enum ConfigError {
     /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
+    /// The job's name is invalid.
+    #[error("MRCUDA_NAME: `{0}` is not a name: it has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores")]
+    Name(String),
     /// The number of threads is invalid.
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MAX_COPY_THREADS}")]
     CopyThreads(String),
@@ -101,6 +108,10 @@ fn read() -> Result<Config, ConfigError> {
     };
     let on_signal = var("MRCUDA_ON_SIGNAL").unwrap_or_else(|| "local".into());
     on_signal.split(',').try_for_each(|place| place.parse::<PlaceSpec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
+    let name = var("MRCUDA_NAME");
+    if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
+        return Err(ConfigError::Name(name.clone()));
+    }
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MAX_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
@@ -111,6 +122,7 @@ fn read() -> Result<Config, ConfigError> {
     };
     Ok(Config {
         servers,
+        name,
         on_signal,
         signal,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),

@@ -16,7 +16,7 @@ static IS_SILENT: AtomicBool = AtomicBool::new(false);
 pub(super) fn keep(it: &Move) {
     let Some(directory) = config::get().ok().and_then(|config| config.history.as_ref()) else { return };
     let program = base::program().display().to_string();
-    let past = Past { pid: std::process::id(), program, it: it.clone() };
+    let past = Past { pid: std::process::id(), program, name: base::job_name().to_owned(), it: it.clone() };
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let append = move || {
         if let Err(why) = history::append(directory, &past) {

@@ -55,5 +55,6 @@ fn errors_name_the_variable_and_the_value() {
     assert!(place.to_string().starts_with("MRCUDA_SERVERS: invalid place `nowhere`"), "{place}");
     assert_eq!(ConfigError::Places(33).to_string(), "MRCUDA_SERVERS: 33 places: a job can have at most 32");
     assert_eq!(ConfigError::Signal("X".into()).to_string(), "MRCUDA_SIGNAL: no signal is called X");
+    assert!(ConfigError::Name("a b".into()).to_string().starts_with("MRCUDA_NAME: `a b` is not a name: it has 1 to 64 letters"));
     assert_eq!(ConfigError::CopyThreads("65".into()).to_string(), "MRCUDA_COPY_THREADS: 65 is not a number from 0 to 64");
 }

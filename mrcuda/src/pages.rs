@@ -1,0 +1,148 @@
+//! `mrcuda completions` and `mrcuda man`: what shells and `man` want to know of the commands, made from their help texts.
+
+use crate::failure::Failure;
+use crate::table::{say, write};
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `mrcuda completions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// Shell that reads the script
+    shell: Shell,
+}
+
+/// Arguments of `mrcuda man`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Directory for the pages of all commands; created if it is missing [default: print the page of mrcuda alone]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Prints the script that completes commands and options in a shell.
+pub(crate) fn completions(command: &Command, args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut visible(command), "mrcuda", &mut script);
+    write(&script);
+    Ok(())
+}
+
+/// Prints the manual page of mrcuda, or writes those of all commands.
+pub(crate) fn man(command: &Command, args: &ManArgs) -> Result<(), Failure> {
+    let mut root = visible(command);
+    // Names of subcommands get those of their commands in front: mrcuda-models-fit.
+    root.build();
+    let Some(directory) = &args.directory else {
+        write(&page(&root).map_err(Failure::new)?);
+        return Ok(());
+    };
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |e: io::Error| Failure::new(format!("cannot write {path}: {e}"))
+    };
+    std::fs::create_dir_all(directory).map_err(failed(directory))?;
+    let pages = pages(&root).map_err(Failure::new)?;
+    for (name, page) in &pages {
+        let path = directory.join(name);
+        std::fs::write(&path, page).map_err(failed(&path))?;
+    }
+    say(&format!("{} pages in {}", pages.len(), directory.display()));
+    Ok(())
+}
+
+/// The command without those that only mrcuda itself uses.
+fn visible(command: &Command) -> Command {
+    let all: Vec<Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned().collect();
+    let mut shown = Command::new("mrcuda").subcommands(all);
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    if let Some(examples) = command.get_after_help() {
+        shown = shown.after_help(examples.clone());
+    }
+    shown.version(env!("CARGO_PKG_VERSION")).subcommand_required(true)
+}
+
+/// The pages of a command and all its subcommands, by their file names.
+fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let mut all = vec![(format!("{name}.1"), page(command)?)];
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        all.extend(pages(sub)?);
+    }
+    Ok(all)
+}
+
+/// How the command is used, as its help says it.
+fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
+    let usage = command.clone().render_usage().to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]).text([roman(usage.trim_start_matches("Usage: "))]);
+    roff.to_writer(out)
+}
+
+/// The manual page of a command. Its examples keep their lines.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone()).manual("mrcuda").source(format!("mrcuda {}", env!("CARGO_PKG_VERSION")));
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    synopsis(command, &mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut out)?;
+    }
+    if let Some(examples) = command.get_after_help() {
+        let mut roff = Roff::new();
+        roff.control("SH", ["EXAMPLES"]).control("nf", []);
+        let examples = examples.to_string();
+        for line in examples.lines().skip(1) {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.to_writer(&mut out)?;
+        out.push(b'\n');
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_has_a_page_with_its_examples() {
+        let mut root = visible(&Cli::command());
+        root.build();
+        let pages = pages(&root).unwrap();
+        let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        for name in ["mrcuda.1", "mrcuda-run.1", "mrcuda-migrate.1", "mrcuda-models-fit.1", "mrcuda-journal-show.1"] {
+            assert!(names.contains(&name), "{name} is missing in {names:?}");
+        }
+        assert!(!names.contains(&"mrcuda-worker.1"), "{names:?}");
+        for (name, page) in &pages {
+            let text = String::from_utf8_lossy(page);
+            assert!(text.contains("\n.SH SYNOPSIS\nmrcuda"), "{name}: {text}");
+            assert!(text.contains(".SH EXAMPLES\n.nf\n") && text.contains("\n.SH OPTIONS\n"), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn completions_name_what_is_shown() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut visible(&Cli::command()), "mrcuda", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(script.contains("max-downtime") && script.contains("migrate"), "{shell}");
+            assert!(!script.contains("probe") && !script.contains("load-only"), "{shell}");
+        }
+    }
+}
