@@ -13,6 +13,7 @@ mod drivers;
 mod elf;
 mod failure;
 mod follow;
+mod gpus;
 mod jobs;
 mod journal_show;
 mod layout;
@@ -45,6 +46,8 @@ enum Command {
     Run(run::RunArgs),
     /// Share this machine's GPUs with jobs on this and other machines
     Serve(serve::ServeArgs),
+    /// List the GPUs of servers, and the jobs that use them
+    Gpus(gpus::GpusArgs),
     /// List the jobs of this user on this machine
     Ps(jobs::PsArgs),
     /// Move the GPU side of a running job
@@ -99,6 +102,7 @@ fn main() {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Gpus(args) => gpus::gpus(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Migrate(args) => migrate::migrate(&args),
         Command::Suspend(args) => migrate::suspend(&args),

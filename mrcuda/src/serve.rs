@@ -74,7 +74,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Default address of a server.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
+pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {

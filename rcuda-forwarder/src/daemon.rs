@@ -17,6 +17,7 @@ use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use admission::{Budget, Door, Greeting, Source};
+use client::{Client, unix_ms};
 use diagnostics::Program;
 use faults::Point;
 use log::RateLimitedLog;
@@ -32,8 +33,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 mod admission;
+mod client;
 mod env;
 mod error;
+mod inspect;
 mod log;
 mod pool;
 mod socket;
@@ -98,6 +101,8 @@ struct Ticket {
 /// State shared by all threads of the daemon.
 #[derive(Debug)]
 struct State {
+    /// Since when it serves.
+    since_unix_ms: u64,
     token: Option<Token>,
     tls: Option<ServerTls>,
     allow_plain: bool,
@@ -204,6 +209,7 @@ impl Daemon {
         })?;
         let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.warm, o.of_worker);
         let state = Arc::new(State {
+            since_unix_ms: unix_ms(),
             token,
             tls,
             allow_plain: o.allow_plain,
@@ -331,11 +337,11 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = trusted.and_then(|secret| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
-            Opening::Job { .. } if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
+            Opening::Job { .. } | Opening::Inspect if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
                 "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
             )),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { .. } => Ok(secret),
+            Opening::Job { .. } | Opening::Inspect => Ok(secret),
             Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
@@ -357,8 +363,13 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     match heard {
         Err(error) => Err(WelcomeError::Client { peer, error }),
         Ok(Opening::Job { gpu, rdma, hello }) => {
-            let served = job(state, conn, &peer, (gpu, rdma), &hello).inspect_err(answer);
+            let served = job(state, conn, (gpu, rdma), &hello).inspect_err(answer);
             served.map_err(|error| WelcomeError::Job { peer, error })
+        }
+        Ok(Opening::Inspect) => {
+            // A client that reads nothing must not hold up this thread.
+            let told = conn.limit_unacknowledged(GREETING).and_then(|()| state.report().send(conn));
+            told.map_err(|e| WelcomeError::Client { peer, error: e.into() })
         }
         // The worker answers when it has the connection.
         Ok(Opening::Bulk { name, rdma }) => {
@@ -369,7 +380,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
 }
 
 /// Finds a worker for a job and hands the connection to it. The worker sets up RDMA, if the job wants it.
-fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
+fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
@@ -379,8 +390,7 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
     let mut seat = state.pool.seat(Source::of(conn))?;
-    // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
-    let words = format!("job {} (its own word) at {peer}", hello.pid);
+    let client = Client::of(conn, hello);
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
@@ -394,9 +404,9 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
             }
         };
         faults::at(Point::Handover);
-        match worker.serve(&message, conn, &words, seat, until) {
+        match worker.serve(&message, conn, &client, seat, until) {
             Ok(()) => {
-                (state.log)(&format!("worker {} serves {words} {}", worker.pid(), profile.place()));
+                (state.log)(&format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place()));
                 if !is_store {
                     warm_later(state, profile);
                 }

@@ -247,8 +247,25 @@ fn open(
     }
 }
 
+/// Connects to a server for anything that needs the token, and greets.
+pub(crate) fn greeted(
+    to: &Endpoint,
+    credentials: Option<&Credentials>,
+    opening: &Opening,
+    limits: &TimeLimits,
+) -> Result<Conn, LinkError> {
+    let secret = match (to.unix_path(), credentials) {
+        (Some(_), _) => (&[0; 32], Protection::Plain),
+        (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
+        (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
+        (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
+    };
+    faults::at(faults::Point::Connect);
+    open(to, opening, secret, &Opened::of(limits), &|_| true)
+}
+
 /// The error for the job's user, with advice.
-fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
+pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
         GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
         GreetError::TooSlow => "the server does not answer".to_owned(),
@@ -277,15 +294,8 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
         limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
-        let secret = match (to.unix_path(), credentials) {
-            (Some(_), _) => (&[0; 32], Protection::Plain),
-            (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
-            (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
-            (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
-        };
         let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, hello: hello.clone() };
-        faults::at(faults::Point::Connect);
-        let conn = open(to, &opening, secret, &Opened::of(&limits), &|_| true)?;
+        let conn = greeted(to, credentials, &opening, &limits)?;
         let about = greet::read_answer(&conn, Instant::now() + limits.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {

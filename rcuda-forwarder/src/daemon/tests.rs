@@ -25,6 +25,7 @@ use std::time::Instant;
 
 mod bounds;
 mod encryption;
+mod inspect;
 mod large;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
