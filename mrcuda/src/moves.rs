@@ -150,7 +150,11 @@ fn longest(it: &Move) -> String {
 
 fn result(it: &Move) -> String {
     let why = || it.reason.as_deref().unwrap_or("no reason was given");
-    let by = if it.by == "signal" { ", by signal" } else { "" };
+    let by = match &*it.by {
+        "signal" => ", by signal",
+        "server" => ", because its server ended",
+        _ => "",
+    };
     match it.state {
         MoveState::Queued => format!("queued{by}"),
         MoveState::Running => format!("in the phase {}{by}", it.phase.as_deref().unwrap_or("?")),

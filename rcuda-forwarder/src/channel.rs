@@ -99,6 +99,10 @@ pub(crate) enum Message {
     Measure,
     /// Worker: the use of memory.
     Measured(MemoryUse),
+    /// Daemon: pass on that the job is to move to this place within so many milliseconds.
+    Leave(String, u64),
+    /// Worker: the job stays, for this reason.
+    Stays(String),
 }
 
 impl Message {
@@ -116,6 +120,8 @@ impl Message {
             Message::Taken => 8u8.put(&mut out),
             Message::Measure => 11u8.put(&mut out),
             Message::Measured(memory) => (12u8, *memory).put(&mut out),
+            Message::Leave(to, ms) => (13u8, (to.clone(), *ms)).put(&mut out),
+            Message::Stays(why) => (14u8, why.clone()).put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
         }
         out
@@ -136,6 +142,8 @@ impl Message {
             10 => Message::Ready(Ok(Wire::get(src)?)),
             11 => Message::Measure,
             12 => Message::Measured(Wire::get(src)?),
+            13 => Message::Leave(Wire::get(src)?, Wire::get(src)?),
+            14 => Message::Stays(Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -283,6 +291,8 @@ mod tests {
             }),
             Message::Ready(Err("no".into())),
             Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6 })),
+            Message::Leave("b:1/0".into(), 30_000),
+            Message::Stays("it rains".into()),
             Message::Measure,
             Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8 }),
             Message::Job(hello.clone(), None, true),

@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 
 mod admission;
 mod client;
+mod drain;
+mod ending;
 mod env;
 mod error;
 mod inspect;
@@ -41,6 +43,7 @@ mod log;
 mod pool;
 mod socket;
 
+pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
 
@@ -86,6 +89,8 @@ pub struct ServeOptions {
     pub of_worker: WorkerLimits,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
+    /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
+    pub drain: Option<Drain>,
     /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
 }
@@ -113,6 +118,8 @@ struct State {
     /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
     warming: Mutex<()>,
     stopping: AtomicBool,
+    /// It takes no new jobs, and waits until those that it serves have left.
+    draining: AtomicBool,
     log: fn(&str),
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
@@ -145,7 +152,8 @@ fn say(line: &str) {
     tracing::info!(target: "serve", "{line}");
 }
 
-/// Serves until SIGTERM or SIGINT. Workers end with it.
+/// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
+/// to, and a second signal ends them at once.
 pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     diagnostics::start(Program::Server);
     let mut signals = SigSet::empty();
@@ -156,8 +164,9 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     if nix::unistd::geteuid().is_root() {
         say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
     }
-    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
+    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()], ignores_sigterm: o.drain.is_some() };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
+    o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
     let mut daemon = Daemon::start(&o, gpus, command, say)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
@@ -172,9 +181,25 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
         }
     };
     threads::spawn("first", opened).map_err(ServeError::Start)?;
-    signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    let signal = signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    if let Some(why) = lock(&failed).take() {
+        daemon.stop();
+        return Err(why);
+    }
+    let drained = match o.drain.as_ref().filter(|_| signal == Signal::SIGTERM) {
+        Some(drain) => {
+            let at_once = Arc::new(AtomicBool::new(false));
+            let second = at_once.clone();
+            let wait = move || second.store(signals.wait().is_ok(), Ordering::SeqCst);
+            threads::spawn("signal", wait).map_err(ServeError::Start).and_then(|_| daemon.drain(drain, &at_once))
+        }
+        None => {
+            daemon.name_jobs();
+            Ok(())
+        }
+    };
     daemon.stop();
-    lock(&failed).take().map_or(Ok(()), Err)
+    drained
 }
 
 /// Waits until the first worker of each GPU has opened it. One usable GPU is enough to serve; the log names the others.
@@ -218,6 +243,7 @@ impl Daemon {
             parting: AtomicUsize::new(0),
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             log,
             refusals: RateLimitedLog::new(log, "refusals of clients"),
         });
@@ -384,6 +410,9 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHel
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
+    if state.is_ending() {
+        return Err(AssignError::Stopping);
+    }
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
@@ -425,12 +454,17 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHel
 }
 
 fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
-    if state.stopping.load(Ordering::SeqCst) {
+    if state.is_ending() {
         return Err(AssignError::Stopping);
     }
     let theirs = Arc::downgrade(state);
     let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
         (Some(state), Message::Expect(secret, n)) => state.expect(worker, secret, n),
+        (Some(state), Message::Stays(why)) => {
+            // A client's text must not insert line breaks or terminal control codes.
+            let why = why.replace(char::is_control, " ");
+            state.refusals.say(&format!("worker {}: its job does not move away: {why}", worker.pid()));
+        }
         (Some(state), Message::Forget(secret)) => {
             lock(&state.tickets).remove(&ticket_name(&secret));
         }
@@ -469,7 +503,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     let started = start(state, profile);
     match &started {
         Ok(worker) => state.pool.keep_warm(worker.clone()),
-        Err(_) if state.stopping.load(Ordering::SeqCst) => {}
+        Err(_) if state.is_ending() => {}
         Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
     }
     started
@@ -491,6 +525,11 @@ impl State {
             // The kernel identifies the peer, which is sufficient proof.
             Entrance::Unix => same_user(conn).map(|()| [0; 32]),
         }
+    }
+
+    /// Whether it takes no new jobs.
+    fn is_ending(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst) || self.draining.load(Ordering::SeqCst)
     }
 
     /// What clients may choose.

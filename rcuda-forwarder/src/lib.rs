@@ -33,6 +33,7 @@ mod host_mirror;
 mod inbox;
 mod inspect;
 mod known_servers;
+mod leave_request;
 mod limits;
 mod link;
 pub mod orphan;
@@ -58,7 +59,7 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{ServeError, ServeOptions, serve};
+pub use daemon::{Drain, ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
@@ -66,6 +67,7 @@ pub use greet::{JobHello, build_digest};
 pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use inspect::inspect;
+pub use leave_request::LeaveRequest;
 pub use limits::WorkerLimits;
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,

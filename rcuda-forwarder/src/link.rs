@@ -13,6 +13,7 @@ use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
+use crate::leave_request::LeaveRequest;
 use crate::pipe::Closed;
 use crate::rdma::setup::{self, NoRdma, Rings};
 use crate::rdma::{CALL_RING, DATA_RING};
@@ -342,7 +343,8 @@ impl Link {
             (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
-        let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), limits };
+        let leaves = Mutex::default();
+        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), limits };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
@@ -611,6 +613,16 @@ impl Link {
         let mut texts = lock(&self.shared.common.texts);
         texts.before.drain(..).for_each(|(to, text)| hook(to, &text));
         texts.hook = Some(Arc::new(hook));
+    }
+
+    /// Sets a hook for the server's request that the job move away, called by a thread of the link. The hook must not wait for
+    /// answers of this link.
+    pub fn set_leave_hook(&self, hook: impl Fn(LeaveRequest) + Send + Sync + 'static) {
+        let mut leaves = lock(&self.shared.common.leaves);
+        let before = leaves.before.take();
+        let hook = leaves.hook.insert(Arc::new(hook)).clone();
+        drop(leaves);
+        before.into_iter().for_each(|request| hook(request));
     }
 
     /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.

@@ -11,11 +11,12 @@ use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{
-    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled,
+    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET, TEXT, filled,
 };
 use crate::greet::{self, GreetError};
 use crate::helper;
 use crate::inbox::Inbox;
+use crate::leave_request::LeaveRequest;
 use crate::orphan;
 use crate::place::store::Parked;
 use crate::place::{OpenError, Outcome, Place};
@@ -593,6 +594,7 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
                     self.welcome(ticket, Conn::handed_over(fd, session), rdma)
                 }
+                Ok(Some((Message::Leave(to, ms), None))) => self.clone().pass_on_leave(to, ms),
                 Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {
                     drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));
@@ -612,6 +614,14 @@ impl<P: Place> Worker<P> {
         // A daemon that has ended needs no answer.
         let report = move || drop(self.channel.send(&Message::Measured(measure(&*self.place)), None));
         threads::spawn("memory", report).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
+    }
+
+    /// Passes on to the job that it is to move away, on a thread of its own: a job that is stopped does not read, and the daemon's
+    /// next message must not wait for it.
+    fn pass_on_leave(self: Arc<Self>, to: String, ms: u64) {
+        let request = LeaveRequest { to, limit: Duration::from_millis(ms) };
+        let pass_on = move || self.tell(code::SUCCESS, LEAVE, &request.body());
+        threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
     }
 
     /// Answers the peer of a data connection. It makes its next one only then, so both ends number them in the same

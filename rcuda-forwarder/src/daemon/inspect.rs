@@ -5,7 +5,6 @@ use super::pool::{Occupant, Worker};
 use crate::endpoint::Endpoint;
 use crate::server_state::{GpuState, MemoryUse, ServedJob, ServerState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long workers have to report their use of memory, all together. A driver that is busy may take longer; then the report is
@@ -44,7 +43,7 @@ impl State {
         ServerState {
             pid: std::process::id(),
             since_unix_ms: self.since_unix_ms,
-            ending: self.stopping.load(Ordering::SeqCst),
+            ending: self.is_ending(),
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
             parked: jobs(Endpoint::MEMORY),
         }

@@ -43,6 +43,8 @@ const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 pub(crate) struct Command {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    /// Only the end of the daemon ends it, not a SIGTERM to the daemon's whole process group or service, after which jobs move away.
+    pub(crate) ignores_sigterm: bool,
 }
 
 impl Command {
@@ -52,12 +54,16 @@ impl Command {
         // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
         c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
+        let ignores_sigterm = self.ignores_sigterm;
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
             c.pre_exec(move || {
                 // The daemon's threads block signals, which must end a worker.
                 let none = nix::sys::signal::SigSet::empty();
                 none.thread_set_mask()?;
+                if ignores_sigterm && libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
+                    return Err(io::Error::last_os_error());
+                }
                 confine()
             });
         }
@@ -487,6 +493,16 @@ impl Pool {
                 Err(why)
             }
         }
+    }
+
+    /// Ends the workers that are kept for clients.
+    pub(super) fn end_warm(&self) {
+        lock(&self.workers).warm.drain(..).for_each(|worker| worker.end());
+    }
+
+    /// Whether a worker has a client, or is about to get one. That of a client that has left counts until it has ended.
+    pub(super) fn has_clients(&self) -> bool {
+        !lock(&self.clients).is_empty()
     }
 
     /// Takes the warm worker with this profile, if there is one.
