@@ -4,7 +4,7 @@
 //! * [`serve`] is the daemon: it authenticates clients ([`Token`]) and hands each to a worker process
 //!   ([`worker_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
-//! * [`inspect`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
+//! * [`inspect()`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
 //! * [`Control`] requests concern a place as a whole; [`bulk_connect`] opens data connections, over which memory is
 //!   copied.
 //!
