@@ -138,7 +138,7 @@ pub struct Move {
     pub state: MoveState,
     /// Whether the job is at the target: `state` is `done`.
     pub ok: bool,
-    /// How it was requested: `request` or `signal`.
+    /// How it was requested: `request`, `signal`, or `server` if the job's server is ending.
     pub by: String,
     /// The source places, separated by commas.
     pub from: String,

@@ -37,8 +37,18 @@ Examples:
       Share them with other programs of this user on this machine
   mrcuda serve --listen 0.0.0.0:7878 --gpus 2 --max-workers 16
       Share two GPUs, with at most 16 clients at a time
+  mrcuda serve --drain gpubox2:7878
+      At SIGTERM, have the jobs move to gpubox2 before it ends
   mrcuda serve --driver soft
       Serve without a GPU, to try mrcuda on one machine";
+
+/// Of `mrcuda gpus`.
+pub(crate) const GPUS: &str = "\
+Examples:
+  mrcuda gpus gpubox:7878
+      List the GPUs of gpubox, their free memory, and the jobs there
+  mrcuda gpus gpubox:7878 unix:/run/mrcuda/gpus --json
+      List those of two servers as JSON";
 
 /// Of `mrcuda ps`.
 pub(crate) const PS: &str = "\

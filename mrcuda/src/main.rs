@@ -14,6 +14,7 @@ mod elf;
 mod examples;
 mod failure;
 mod follow;
+mod gpus;
 mod jobs;
 mod journal_show;
 mod layout;
@@ -57,6 +58,9 @@ enum Command {
     /// Share this machine's GPUs with jobs on this and other machines
     #[command(after_help = examples::SERVE)]
     Serve(serve::ServeArgs),
+    /// List the GPUs of servers, and the jobs that use them
+    #[command(after_help = examples::GPUS)]
+    Gpus(gpus::GpusArgs),
     /// List the jobs of this user on this machine
     #[command(after_help = examples::PS)]
     Ps(jobs::PsArgs),
@@ -140,6 +144,7 @@ fn main() {
     let done = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Gpus(args) => gpus::gpus(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Migrate(args) => migrate::migrate(&args),
         Command::Suspend(args) => migrate::suspend(&args),

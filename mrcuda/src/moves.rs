@@ -159,7 +159,11 @@ fn table(moves: &[Known], jobs: bool) -> String {
 
 fn result(it: &Move) -> String {
     let why = || reason(it.reason.as_deref().unwrap_or("no reason was given"));
-    let by = if it.by == "signal" { ", by signal" } else { "" };
+    let by = match &*it.by {
+        "signal" => ", by signal",
+        "server" => ", because its server ended",
+        _ => "",
+    };
     match it.state {
         MoveState::Queued => format!("queued{by}"),
         MoveState::Running => format!("in the phase {}{by}", it.phase.as_deref().unwrap_or("?")),

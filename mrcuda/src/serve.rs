@@ -1,12 +1,14 @@
 //! `mrcuda serve` and the hidden `mrcuda worker` that it starts for each client.
 
 use crate::failure::Failure;
+use crate::time::time;
 use crate::{drivers, table};
-use rcuda_forwarder::{ServeOptions, Target, Token, WorkerLimits};
+use rcuda_forwarder::{Drain, PlaceSpec, ServeOptions, Target, Token, WorkerLimits};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Arguments of `mrcuda serve`.
 #[derive(Debug, clap::Args)]
@@ -63,6 +65,13 @@ pub(crate) struct ServeArgs {
     /// networks of this machine and the job's own address, ports from 1024 on]
     #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
     allow_target: Vec<Target>,
+    /// On SIGTERM, take no new jobs, ask those that are served to move to this place, and end when all have left; one place, or one for
+    /// each shared GPU. `local`: a GPU of the job's own machine; `memory`: park there. A second SIGTERM, and Ctrl-C, end at once
+    #[arg(long, value_name = "PLACE,…", value_delimiter = ',')]
+    drain: Vec<PlaceSpec>,
+    /// End after this time even if jobs have not moved away; they lose their GPU
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s", requires = "drain")]
+    drain_timeout: u64,
 }
 
 /// Bytes, as people write them.
@@ -74,7 +83,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Default address of a server.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
+pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
@@ -110,6 +119,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         warm: args.warm,
         of_worker,
         targets: args.allow_target.clone(),
+        drain: (!args.drain.is_empty())
+            .then(|| Drain { to: args.drain.clone(), timeout: Duration::from_millis(args.drain_timeout) }),
         announce: |line| table::say(line),
     })
     .map_err(Failure::new)

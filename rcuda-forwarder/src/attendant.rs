@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const AT_ONCE: Duration = Duration::from_micros(100);
 /// After how long a client is told that its worker could not connect: the maximum duration of connecting and greeting.
 const UNIFORM: Duration = Duration::from_millis(5500);
+/// Maximum length of a reason that a job gives its server, in characters.
+const LONGEST_REASON: usize = 1000;
 /// Poll interval while waiting for the GPU.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
@@ -118,11 +120,24 @@ impl<P: Place> Attendant<P> {
                 self.forget(ticket);
                 Ok(ControlReply::Ok)
             }
+            Control::Stay { why } => {
+                self.report_stay(&why);
+                Ok(ControlReply::Ok)
+            }
             Control::HangUp { ticket } => {
                 self.forget(ticket);
                 self.place.end_rounds();
                 Ok(ControlReply::Ok)
             }
+        }
+    }
+
+    /// Tells the server why the job does not leave.
+    fn report_stay(&self, why: &str) {
+        if let Reach::Daemon(channel, ..) = &self.reach {
+            let why = why.chars().take(LONGEST_REASON).collect();
+            // A server that has ended needs no reason.
+            let _ = channel.send(&Message::Stays(why), None);
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
 use crate::records::Session;
+use crate::server_state::{GpuFacts, MemoryUse};
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use executor::fork::NotInherited;
@@ -78,8 +79,8 @@ wire_struct! {
 pub(crate) enum Message {
     /// Daemon: open this GPU.
     Start(Start),
-    /// Worker: the result of opening it; empty on success, otherwise the error.
-    Ready(String),
+    /// Worker: the result of opening it: what GPU it is, or the error.
+    Ready(Result<GpuFacts, String>),
     /// Daemon: the job to serve, with the descriptor of its connection, what protects it, and whether RDMA is to carry its calls.
     Job(JobHello, Option<Session>, bool),
     /// Worker: expect this many connections with this ticket.
@@ -94,6 +95,14 @@ pub(crate) enum Message {
     Forget([u8; 32]),
     /// Worker: it has received the job's connection.
     Taken,
+    /// Daemon: report the use of memory.
+    Measure,
+    /// Worker: the use of memory.
+    Measured(MemoryUse),
+    /// Daemon: pass on that the job is to move to this place within so many milliseconds.
+    Leave(String, u64),
+    /// Worker: the job stays, for this reason.
+    Stays(String),
 }
 
 impl Message {
@@ -101,13 +110,18 @@ impl Message {
         let mut out = Vec::new();
         match self {
             Message::Start(s) => (1u8, s.clone()).put(&mut out),
-            Message::Ready(text) => (2u8, text.clone()).put(&mut out),
+            Message::Ready(Err(why)) => (2u8, why.clone()).put(&mut out),
+            Message::Ready(Ok(facts)) => (10u8, facts.clone()).put(&mut out),
             Message::Job(hello, session, rdma) => (3u8, (hello.clone(), (session.clone(), *rdma))).put(&mut out),
             Message::Expect(ticket, n) => (4u8, (*ticket, *n)).put(&mut out),
             Message::Expecting(ticket) => (5u8, *ticket).put(&mut out),
             Message::Bulk(ticket, session, rdma) => (6u8, (*ticket, (session.clone(), *rdma))).put(&mut out),
             Message::Forget(ticket) => (7u8, *ticket).put(&mut out),
             Message::Taken => 8u8.put(&mut out),
+            Message::Measure => 11u8.put(&mut out),
+            Message::Measured(memory) => (12u8, *memory).put(&mut out),
+            Message::Leave(to, ms) => (13u8, (to.clone(), *ms)).put(&mut out),
+            Message::Stays(why) => (14u8, why.clone()).put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
         }
         out
@@ -117,7 +131,7 @@ impl Message {
         let src = &mut bytes;
         let message = match u8::get(src)? {
             1 => Message::Start(Wire::get(src)?),
-            2 => Message::Ready(Wire::get(src)?),
+            2 => Message::Ready(Err(Wire::get(src)?)),
             3 => Message::Job(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             4 => Message::Expect(Wire::get(src)?, Wire::get(src)?),
             5 => Message::Expecting(Wire::get(src)?),
@@ -125,6 +139,11 @@ impl Message {
             7 => Message::Forget(Wire::get(src)?),
             8 => Message::Taken,
             9 => Message::Joined(Wire::get(src)?),
+            10 => Message::Ready(Ok(Wire::get(src)?)),
+            11 => Message::Measure,
+            12 => Message::Measured(Wire::get(src)?),
+            13 => Message::Leave(Wire::get(src)?, Wire::get(src)?),
+            14 => Message::Stays(Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -270,7 +289,12 @@ mod tests {
                 plain: true,
                 store: Some(StoreAt::File("f".into(), [7; 32])),
             }),
-            Message::Ready("no".into()),
+            Message::Ready(Err("no".into())),
+            Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6 })),
+            Message::Leave("b:1/0".into(), 30_000),
+            Message::Stays("it rains".into()),
+            Message::Measure,
+            Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8 }),
             Message::Job(hello.clone(), None, true),
             Message::Job(hello, Some(session.clone()), false),
             Message::Expect([1; 32], 4),
@@ -296,7 +320,7 @@ mod tests {
 
     #[test]
     fn damaged_messages_are_errors() {
-        for m in [Message::Ready("no".into()), Message::Expect([1; 32], 4)] {
+        for m in [Message::Ready(Err("no".into())), Message::Expect([1; 32], 4)] {
             let bytes = m.bytes();
             for n in 0..bytes.len() {
                 assert!(Message::read(&bytes[..n]).is_err());

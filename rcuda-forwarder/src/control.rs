@@ -113,6 +113,11 @@ pub enum Control {
         /// Their ticket.
         ticket: [u8; 32],
     },
+    /// Report to the server that the job stays here although it was asked to move away.
+    Stay {
+        /// The reason.
+        why: String,
+    },
     /// Close the connections of this ticket.
     HangUp {
         /// Their ticket.

@@ -17,6 +17,7 @@ use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use admission::{Budget, Door, Greeting, Source};
+use client::{Client, unix_ms};
 use diagnostics::Program;
 use faults::Point;
 use log::RateLimitedLog;
@@ -32,12 +33,17 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 mod admission;
+mod client;
+mod drain;
+mod ending;
 mod env;
 mod error;
+mod inspect;
 mod log;
 mod pool;
 mod socket;
 
+pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
 
@@ -83,6 +89,8 @@ pub struct ServeOptions {
     pub of_worker: WorkerLimits,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
+    /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
+    pub drain: Option<Drain>,
     /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
 }
@@ -98,6 +106,8 @@ struct Ticket {
 /// State shared by all threads of the daemon.
 #[derive(Debug)]
 struct State {
+    /// Since when it serves.
+    since_unix_ms: u64,
     token: Option<Token>,
     tls: Option<ServerTls>,
     allow_plain: bool,
@@ -108,6 +118,8 @@ struct State {
     /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
     warming: Mutex<()>,
     stopping: AtomicBool,
+    /// It takes no new jobs, and waits until those that it serves have left.
+    draining: AtomicBool,
     log: fn(&str),
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
@@ -140,7 +152,8 @@ fn say(line: &str) {
     tracing::info!(target: "serve", "{line}");
 }
 
-/// Serves until SIGTERM or SIGINT. Workers end with it.
+/// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
+/// to, and a second signal ends them at once.
 pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     diagnostics::start(Program::Server);
     let mut signals = SigSet::empty();
@@ -151,8 +164,9 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     if nix::unistd::geteuid().is_root() {
         say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
     }
-    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()] };
+    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()], ignores_sigterm: o.drain.is_some() };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
+    o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
     let mut daemon = Daemon::start(&o, gpus, command, say)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
@@ -167,9 +181,25 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
         }
     };
     threads::spawn("first", opened).map_err(ServeError::Start)?;
-    signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    let signal = signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    if let Some(why) = lock(&failed).take() {
+        daemon.stop();
+        return Err(why);
+    }
+    let drained = match o.drain.as_ref().filter(|_| signal == Signal::SIGTERM) {
+        Some(drain) => {
+            let at_once = Arc::new(AtomicBool::new(false));
+            let second = at_once.clone();
+            let wait = move || second.store(signals.wait().is_ok(), Ordering::SeqCst);
+            threads::spawn("signal", wait).map_err(ServeError::Start).and_then(|_| daemon.drain(drain, &at_once))
+        }
+        None => {
+            daemon.name_jobs();
+            Ok(())
+        }
+    };
     daemon.stop();
-    lock(&failed).take().map_or(Ok(()), Err)
+    drained
 }
 
 /// Waits until the first worker of each GPU has opened it. One usable GPU is enough to serve; the log names the others.
@@ -204,6 +234,7 @@ impl Daemon {
         })?;
         let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.warm, o.of_worker);
         let state = Arc::new(State {
+            since_unix_ms: unix_ms(),
             token,
             tls,
             allow_plain: o.allow_plain,
@@ -212,6 +243,7 @@ impl Daemon {
             parting: AtomicUsize::new(0),
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             log,
             refusals: RateLimitedLog::new(log, "refusals of clients"),
         });
@@ -331,11 +363,11 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = trusted.and_then(|secret| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
-            Opening::Job { .. } if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
+            Opening::Job { .. } | Opening::Inspect if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
                 "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
             )),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { .. } => Ok(secret),
+            Opening::Job { .. } | Opening::Inspect => Ok(secret),
             Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
@@ -357,8 +389,13 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     match heard {
         Err(error) => Err(WelcomeError::Client { peer, error }),
         Ok(Opening::Job { gpu, rdma, hello }) => {
-            let served = job(state, conn, &peer, (gpu, rdma), &hello).inspect_err(answer);
+            let served = job(state, conn, (gpu, rdma), &hello).inspect_err(answer);
             served.map_err(|error| WelcomeError::Job { peer, error })
+        }
+        Ok(Opening::Inspect) => {
+            // A client that reads nothing must not hold up this thread.
+            let told = conn.limit_unacknowledged(GREETING).and_then(|()| state.report().send(conn));
+            told.map_err(|e| WelcomeError::Client { peer, error: e.into() })
         }
         // The worker answers when it has the connection.
         Ok(Opening::Bulk { name, rdma }) => {
@@ -369,18 +406,20 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
 }
 
 /// Finds a worker for a job and hands the connection to it. The worker sets up RDMA, if the job wants it.
-fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
+fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
+    if state.is_ending() {
+        return Err(AssignError::Stopping);
+    }
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
     let mut seat = state.pool.seat(Source::of(conn))?;
-    // The kernel identifies the process at a Unix socket; over a network only the client's statement is known.
-    let words = format!("job {} (its own word) at {peer}", hello.pid);
+    let client = Client::of(conn, hello);
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
@@ -394,9 +433,9 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
             }
         };
         faults::at(Point::Handover);
-        match worker.serve(&message, conn, &words, seat, until) {
+        match worker.serve(&message, conn, &client, seat, until) {
             Ok(()) => {
-                (state.log)(&format!("worker {} serves {words} {}", worker.pid(), profile.place()));
+                (state.log)(&format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place()));
                 if !is_store {
                     warm_later(state, profile);
                 }
@@ -415,12 +454,17 @@ fn job(state: &Arc<State>, conn: &Conn, peer: &str, (gpu, rdma): (u32, bool), he
 }
 
 fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
-    if state.stopping.load(Ordering::SeqCst) {
+    if state.is_ending() {
         return Err(AssignError::Stopping);
     }
     let theirs = Arc::downgrade(state);
     let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
         (Some(state), Message::Expect(secret, n)) => state.expect(worker, secret, n),
+        (Some(state), Message::Stays(why)) => {
+            // A client's text must not insert line breaks or terminal control codes.
+            let why = why.replace(char::is_control, " ");
+            state.refusals.say(&format!("worker {}: its job does not move away: {why}", worker.pid()));
+        }
         (Some(state), Message::Forget(secret)) => {
             lock(&state.tickets).remove(&ticket_name(&secret));
         }
@@ -459,7 +503,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     let started = start(state, profile);
     match &started {
         Ok(worker) => state.pool.keep_warm(worker.clone()),
-        Err(_) if state.stopping.load(Ordering::SeqCst) => {}
+        Err(_) if state.is_ending() => {}
         Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
     }
     started
@@ -481,6 +525,11 @@ impl State {
             // The kernel identifies the peer, which is sufficient proof.
             Entrance::Unix => same_user(conn).map(|()| [0; 32]),
         }
+    }
+
+    /// Whether it takes no new jobs.
+    fn is_ending(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst) || self.draining.load(Ordering::SeqCst)
     }
 
     /// What clients may choose.

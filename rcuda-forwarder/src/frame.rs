@@ -24,6 +24,8 @@ pub(crate) const HEARTBEAT: u64 = u64::MAX;
 pub(crate) const TEXT: u64 = u64::MAX - 1;
 /// Ticket of changes to mirrored host memory: the number of the job's messages applied before (u64), then lines.
 pub(crate) const CHANGES: u64 = u64::MAX - 2;
+/// Ticket of the server's request that the job move away: a [`crate::LeaveRequest`].
+pub(crate) const LEAVE: u64 = u64::MAX - 3;
 
 /// Rounds up to the next multiple of 8.
 pub(crate) fn filled(bytes: usize) -> usize {

@@ -37,7 +37,13 @@ fn greetings_of_clients() {
         let body = opening.body();
         [&[opening.role()][..], &[9; 32], &(body.len() as u32).to_le_bytes(), &body, &[5; 32]].concat()
     };
-    let seeds = [said(&job), said(&Opening::Bulk { name: [3; 32], rdma: true }), preamble(), b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+    let seeds = [
+        said(&job),
+        said(&Opening::Bulk { name: [3; 32], rdma: true }),
+        said(&Opening::Inspect),
+        preamble(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+    ];
     fuzz::run("greetings-of-clients", seeds, LIMIT, |input| {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
@@ -46,7 +52,7 @@ fn greetings_of_clients() {
         };
         hear(input);
         hear(&[&preamble(), &[2][..], input].concat());
-        for role in 0..3 {
+        for role in 0..4 {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
             }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 13;
+pub(crate) const PROTOCOL: u32 = 14;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -83,6 +83,8 @@ pub(crate) enum Opening {
         /// RDMA is to carry it, if possible.
         rdma: bool,
     },
+    /// A question about the server: the client gets its [`crate::ServerState`].
+    Inspect,
 }
 
 impl Opening {
@@ -90,6 +92,7 @@ impl Opening {
         match self {
             Opening::Job { .. } => 1,
             Opening::Bulk { .. } => 2,
+            Opening::Inspect => 3,
         }
     }
 
@@ -102,6 +105,7 @@ impl Opening {
                 hello.put(&mut out);
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
+            Opening::Inspect => {}
         }
         out
     }
@@ -111,6 +115,7 @@ impl Opening {
         let opening = match role {
             1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
             2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
+            3 => Opening::Inspect,
             _ => return Err(Short),
         };
         match &opening {
@@ -569,6 +574,9 @@ mod tests {
         let (here, there) = meet(job(7), [1; 32], [1; 32]);
         here.unwrap();
         assert_eq!(there.unwrap(), job(7));
+        let (here, there) = meet(Opening::Inspect, [1; 32], [1; 32]);
+        here.unwrap();
+        assert_eq!(there.unwrap(), Opening::Inspect);
         let bulk = Opening::Bulk { name: ticket_name(&[5; 32]), rdma: true };
         let (here, there) = meet(bulk.clone(), ticket_key(&[5; 32]), ticket_key(&[5; 32]));
         here.unwrap();
@@ -611,7 +619,7 @@ mod tests {
     fn garbage_is_named() {
         let (server, _) = hears(b"GET / HTTP/1.1\r\nHost: gpubox\r\n\r\n".to_vec(), LIMIT);
         assert!(matches!(server, GreetError::Garbage));
-        for (role, len) in [(1u8, u32::MAX), (1, BODY as u32 + 1), (9, 0), (1, 3)] {
+        for (role, len) in [(1u8, u32::MAX), (1, BODY as u32 + 1), (9, 0), (1, 3), (3, 1)] {
             let mut bytes = preamble();
             bytes.extend([PLAIN, role]);
             bytes.extend([0; 32]);

@@ -63,8 +63,8 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     let start = Start { driver, gpu, virtual_device, limits, targets: Vec::new(), plain: true, store };
     channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
-        Some((Message::Ready(why), None)) if why.is_empty() => {}
-        Some((Message::Ready(why), None)) => return Err(other(why)),
+        Some((Message::Ready(Ok(_)), None)) => {}
+        Some((Message::Ready(Err(why)), None)) => return Err(other(why)),
         Some(_) => return Err(other("the helper sent a malformed message".into())),
         None => return Err(other("the helper ended while it started".into())),
     }

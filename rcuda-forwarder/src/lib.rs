@@ -4,6 +4,7 @@
 //! * [`serve`] is the daemon: it authenticates clients ([`Token`]) and hands each to a worker process
 //!   ([`worker_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
+//! * [`inspect()`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
 //! * [`Control`] requests concern a place as a whole; [`bulk_connect`] opens data connections, over which memory is
 //!   copied.
 //!
@@ -30,7 +31,9 @@ mod handshake;
 mod helper;
 mod host_mirror;
 mod inbox;
+mod inspect;
 mod known_servers;
+mod leave_request;
 mod limits;
 mod link;
 pub mod orphan;
@@ -40,6 +43,7 @@ mod place_spec;
 mod rdma;
 mod records;
 pub mod ring;
+mod server_state;
 mod shm;
 mod socket;
 mod stripes;
@@ -55,19 +59,22 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{ServeError, ServeOptions, serve};
+pub use daemon::{Drain, ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, build_digest};
 pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
+pub use inspect::inspect;
+pub use leave_request::LeaveRequest;
 pub use limits::WorkerLimits;
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,
     bulk_connect, read_registered,
 };
 pub use place_spec::{PlaceSpec, PlaceSpecError};
+pub use server_state::{GpuFacts, GpuState, ServedJob, ServerState};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

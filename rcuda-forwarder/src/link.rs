@@ -13,6 +13,7 @@ use crate::frame;
 use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
+use crate::leave_request::LeaveRequest;
 use crate::pipe::Closed;
 use crate::rdma::setup::{self, NoRdma, Rings};
 use crate::rdma::{CALL_RING, DATA_RING};
@@ -247,8 +248,25 @@ fn open(
     }
 }
 
+/// Connects to a server for anything that needs the token, and greets.
+pub(crate) fn greeted(
+    to: &Endpoint,
+    credentials: Option<&Credentials>,
+    opening: &Opening,
+    limits: &TimeLimits,
+) -> Result<Conn, LinkError> {
+    let secret = match (to.unix_path(), credentials) {
+        (Some(_), _) => (&[0; 32], Protection::Plain),
+        (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
+        (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
+        (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
+    };
+    faults::at(faults::Point::Connect);
+    open(to, opening, secret, &Opened::of(limits), &|_| true)
+}
+
 /// The error for the job's user, with advice.
-fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
+pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
         GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
         GreetError::TooSlow => "the server does not answer".to_owned(),
@@ -277,15 +295,8 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
         limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
-        let secret = match (to.unix_path(), credentials) {
-            (Some(_), _) => (&[0; 32], Protection::Plain),
-            (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
-            (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
-            (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
-        };
         let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, hello: hello.clone() };
-        faults::at(faults::Point::Connect);
-        let conn = open(to, &opening, secret, &Opened::of(&limits), &|_| true)?;
+        let conn = greeted(to, credentials, &opening, &limits)?;
         let about = greet::read_answer(&conn, Instant::now() + limits.worker).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
@@ -332,7 +343,8 @@ impl Link {
             (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
-        let common = Common { ring, conn, replies, faults, texts, alike, bulk: Bulk::default(), limits };
+        let leaves = Mutex::default();
+        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), limits };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
@@ -601,6 +613,16 @@ impl Link {
         let mut texts = lock(&self.shared.common.texts);
         texts.before.drain(..).for_each(|(to, text)| hook(to, &text));
         texts.hook = Some(Arc::new(hook));
+    }
+
+    /// Sets a hook for the server's request that the job move away, called by a thread of the link. The hook must not wait for
+    /// answers of this link.
+    pub fn set_leave_hook(&self, hook: impl Fn(LeaveRequest) + Send + Sync + 'static) {
+        let mut leaves = lock(&self.shared.common.leaves);
+        let before = leaves.before.take();
+        let hook = leaves.hook.insert(Arc::new(hook)).clone();
+        drop(leaves);
+        before.into_iter().for_each(|request| hook(request));
     }
 
     /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.

@@ -95,6 +95,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.
     fn free_bytes(&self, beside: u64) -> Result<u64, Code>;
+    /// Bytes of the job's memory here.
+    fn used_bytes(&self) -> u64;
     /// [`ControlReply::Regions`].
     fn regions(&self) -> Result<ControlReply, Code>;
     /// [`ControlReply::Shown`].

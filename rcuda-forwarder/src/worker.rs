@@ -11,16 +11,18 @@ use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::frame::{
-    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, MAX_BODY, NO_TICKET, TEXT, filled,
+    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET, TEXT, filled,
 };
 use crate::greet::{self, GreetError};
 use crate::helper;
 use crate::inbox::Inbox;
+use crate::leave_request::LeaveRequest;
 use crate::orphan;
 use crate::place::store::Parked;
 use crate::place::{OpenError, Outcome, Place};
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
+use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
@@ -256,6 +258,11 @@ fn serve<P: Place>(
     }
 }
 
+/// The memory of a place and its GPU.
+fn measure(place: &impl Place) -> MemoryUse {
+    MemoryUse { free_bytes: place.free_bytes(0).ok(), used_bytes: place.used_bytes() }
+}
+
 /// How a place is reached, given a channel, the daemon's start message and a client.
 pub(crate) type ReachOf = fn(Arc<Channel>, &Start, &Conn) -> Reach;
 
@@ -283,14 +290,19 @@ fn prepare<P: Place>(
     if let (Some(StoreAt::NewFile(file) | StoreAt::File(file, _)), Ok(_)) = (&start.store, &opened) {
         ending::remove_with_job(file.into());
     }
-    let said = opened.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    let said = opened.as_ref().map(|place| GpuFacts::from(&place.device())).map_err(ToString::to_string);
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
-    let (conn, rdma) = match next()? {
-        Some((Message::Job(_, session, rdma), Some(fd))) => (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma),
-        Some(_) => return Err(WorkerError::Order),
-        None => return Ok(None),
+    let (conn, rdma) = loop {
+        match next()? {
+            Some((Message::Job(_, session, rdma), Some(fd))) => {
+                break (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma);
+            }
+            Some((Message::Measure, None)) if channel.send(&Message::Measured(measure(&*place)), None).is_ok() => {}
+            Some((Message::Measure, None)) | None => return Ok(None),
+            Some(_) => return Err(WorkerError::Order),
+        }
     };
     // From here on this worker serves the job. A daemon that does not hear this may have given the job to another worker, and two
     // of them would use the same keys.
@@ -582,6 +594,8 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
                     self.welcome(ticket, Conn::handed_over(fd, session), rdma)
                 }
+                Ok(Some((Message::Leave(to, ms), None))) => self.clone().pass_on_leave(to, ms),
+                Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {
                     drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));
                 }
@@ -592,6 +606,22 @@ impl<P: Place> Worker<P> {
                 }
             }
         }
+    }
+
+    /// Reports the use of memory to the daemon, on a thread of its own: the driver may be busy, and the daemon's next message must
+    /// not wait for it. The daemon asks again only when it has the answer, so there is one such thread at a time.
+    fn report_memory(self: Arc<Self>) {
+        // A daemon that has ended needs no answer.
+        let report = move || drop(self.channel.send(&Message::Measured(measure(&*self.place)), None));
+        threads::spawn("memory", report).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
+    }
+
+    /// Passes on to the job that it is to move away, on a thread of its own: a job that is stopped does not read, and the daemon's
+    /// next message must not wait for it.
+    fn pass_on_leave(self: Arc<Self>, to: String, ms: u64) {
+        let request = LeaveRequest { to, limit: Duration::from_millis(ms) };
+        let pass_on = move || self.tell(code::SUCCESS, LEAVE, &request.body());
+        threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
     }
 
     /// Answers the peer of a data connection. It makes its next one only then, so both ends number them in the same

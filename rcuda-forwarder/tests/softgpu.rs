@@ -74,6 +74,7 @@ fn daemon(directory: &Path) -> ExitCode {
         max_client_workers: None,
         warm: 1,
         of_worker: if directory.join("small").exists() { small } else { usual },
+        drain: None,
         targets: Vec::new(),
         announce: |line| println!("{line}"),
     });

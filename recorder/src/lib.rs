@@ -31,6 +31,7 @@ mod handle_end;
 mod host_memory;
 mod internal_error;
 mod job;
+mod leave;
 mod ledger;
 mod move_error;
 mod mover;

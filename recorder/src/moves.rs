@@ -1,6 +1,6 @@
 //! The moves of this job: who requested them, their progress, and their cancellation.
 //!
-//! Requests come from the control socket and the signal; one thread carries them out one after the other. The reported state of moves is
+//! Requests come from the control socket, the signal and servers that are ending; one thread carries them out one after the other. The reported state of moves is
 //! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
 use crate::base::clock::unix_ms;
@@ -593,6 +593,16 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
         false => understand(job, None, &wanted.to)?,
     };
     accept(job, wanted, targets, true, "request", run)
+}
+
+/// As [`request`], for a server that is ending: each of these devices has its target.
+pub(crate) fn request_by_server(
+    job: &'static Job,
+    wanted: Migrate,
+    targets: Vec<(&'static Device, PlaceSpec)>,
+    run: Run,
+) -> Result<String, MoveError> {
+    accept(job, wanted, targets.into_iter().unzip(), false, "server", run)
 }
 
 fn accept(

@@ -20,8 +20,8 @@ use cuda_image::Image;
 use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
-    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, Link, LinkError, Lost, Opens,
-    PlaceSpec, Reply, StoreAt, Token, TokenError, Transport,
+    Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, LeaveRequest, Link, LinkError,
+    Lost, Opens, PlaceSpec, Reply, StoreAt, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -149,6 +149,16 @@ static RUN_HOST_FUNCTION: OnceLock<fn(u64, Code)> = OnceLock::new();
 /// Sets what runs host functions for the driver of this process, before a place is opened.
 pub(crate) fn run_host_functions_by(run: fn(u64, Code)) {
     let _ = RUN_HOST_FUNCTION.set(run);
+}
+
+/// Takes the request of a place's server that the job move away.
+pub(crate) type FollowServer = fn(&PlaceSpec, &Weak<Link>, LeaveRequest);
+
+static FOLLOW_SERVER: OnceLock<FollowServer> = OnceLock::new();
+
+/// Sets what takes the requests of servers that are ending, before a place is opened.
+pub(crate) fn follow_servers_by(follow: FollowServer) {
+    let _ = FOLLOW_SERVER.set(follow);
 }
 
 static LOST: Mutex<Option<String>> = Mutex::new(None);
@@ -380,6 +390,10 @@ impl Place {
 
     fn remote(link: Arc<Link>, spec: &PlaceSpec, shares: bool, kept: Option<Arc<KeptFile>>) -> Place {
         link.set_text_hook(crate::base::output::arrived);
+        if let (Some(follow), PlaceSpec::Remote(_)) = (FOLLOW_SERVER.get(), spec) {
+            let (at, asking) = (spec.clone(), Arc::downgrade(&link));
+            link.set_leave_hook(move |request| follow(&at, &asking, request));
+        }
         let pins = Arc::new(Pins { file: AtomicBool::new(shares && !blocks::is_needed()), ..Pins::default() });
         let mut workers = lock(&WORKERS);
         workers.retain(|(link, _)| link.strong_count() > 0);

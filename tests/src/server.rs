@@ -128,10 +128,15 @@ impl Server {
 
     /// Asks it to end, and waits for that. `None`: it did not in time, and was killed.
     pub fn stop(&mut self) -> Option<std::process::ExitStatus> {
+        self.end_within(END)
+    }
+
+    /// The same with this time limit, in which jobs may move away.
+    pub fn end_within(&mut self, limit: Duration) -> Option<std::process::ExitStatus> {
         if self.runs() {
             signal(self.pid(), libc::SIGTERM);
         }
-        let ended = wait_for(END, || self.child.try_wait().ok().flatten());
+        let ended = wait_for(limit, || self.child.try_wait().ok().flatten());
         if ended.is_none() {
             self.kill();
         }

@@ -38,6 +38,7 @@
 //! | `shortage` | no disk, no descriptors |
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
+//! | `servers` | servers say who uses them, and have their jobs moved away before they end |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
 //! | `bench` | the benchmark, models made of it, predictions |
@@ -80,6 +81,7 @@ mod reloads;
 mod repeated;
 mod scheduler;
 mod scopes;
+mod servers;
 mod shortage;
 mod shortcuts;
 mod shown;

@@ -53,6 +53,25 @@ pub enum ServeError {
     /// The environment selects GPUs in an unsupported syntax.
     #[error("CUDA_VISIBLE_DEVICES={0}: a server understands GPU numbers only")]
     Visible(String),
+    /// The number of places to which jobs are to move does not match that of the GPUs.
+    #[error("--drain names {places} places, and the server has {gpus} GPUs: name one place for all of them, or one for each")]
+    DrainPlaces {
+        /// Number of places.
+        places: usize,
+        /// Number of GPUs.
+        gpus: usize,
+    },
+    /// Jobs are to move to files.
+    #[error(
+        "--drain cannot name file:DIR: a job writes no file on its machine because a server asks for it (memory parks jobs as well)"
+    )]
+    DrainFile,
+    /// The server has ended before all jobs had moved away.
+    #[error("{workers} workers were ended with their jobs' GPUs, before these had moved away")]
+    NotDrained {
+        /// Number of workers.
+        workers: usize,
+    },
     /// A thread or a signal mask could not be set up.
     #[error("cannot start serving: {0}")]
     Start(io::Error),
@@ -62,7 +81,7 @@ pub enum ServeError {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AssignError {
     /// The daemon ends.
-    #[error("the server is stopping")]
+    #[error("the server is ending and takes no new jobs")]
     Stopping,
     /// The connection to the client or the channel to the worker failed.
     #[error("{0}")]

@@ -1,6 +1,7 @@
 //! Worker processes: starts them, keeps some warm for each GPU, and detects their end.
 
 use super::admission::Source;
+use super::client::Client;
 use super::env;
 use super::error::{AssignError, ServeError};
 use super::log::RateLimitedLog;
@@ -8,6 +9,7 @@ use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
 use crate::limits::Limits;
+use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
@@ -20,7 +22,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// Time limit for a worker to end once its channel is closed;
@@ -41,6 +43,8 @@ const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 pub(crate) struct Command {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    /// Only the end of the daemon ends it, not a SIGTERM to the daemon's whole process group or service, after which jobs move away.
+    pub(crate) ignores_sigterm: bool,
 }
 
 impl Command {
@@ -50,12 +54,16 @@ impl Command {
         // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
         c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
+        let ignores_sigterm = self.ignores_sigterm;
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
-            c.pre_exec(|| {
+            c.pre_exec(move || {
                 // The daemon's threads block signals, which must end a worker.
                 let none = nix::sys::signal::SigSet::empty();
                 none.thread_set_mask()?;
+                if ignores_sigterm && libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
+                    return Err(io::Error::last_os_error());
+                }
                 confine()
             });
         }
@@ -148,25 +156,92 @@ enum Phase {
     Gone,
 }
 
+/// The answers of a worker about its use of memory.
+#[derive(Debug, Default)]
+struct Measured {
+    /// It has been asked and has not answered.
+    asked: bool,
+    /// Number of answers so far.
+    answers: u64,
+    last: Option<MemoryUse>,
+}
+
+/// Who uses a worker.
+#[derive(Debug, Clone)]
+pub(super) enum Occupant {
+    /// It waits for a client.
+    Nobody,
+    /// Its client.
+    Job(Client),
+}
+
 /// A worker process.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pid: u32,
     profile: Profile,
     channel: Channel,
-    /// Description of its job, once it has one, and the client's seat.
-    client: Mutex<Option<(String, Seat)>>,
+    /// Its job, once it has one, and the client's seat.
+    client: Mutex<Option<(Client, Seat)>>,
     phase: Mutex<Phase>,
     changed: Condvar,
     /// Whether it has opened its GPU, even if it has ended since.
     opened: AtomicBool,
     /// Whether it has received its client's connection, even if it has ended since.
     taken: AtomicBool,
+    memory: Mutex<Measured>,
+    measured: Condvar,
 }
 
 impl Worker {
     pub(super) fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Number of its GPU among the offered ones, or [`Endpoint::MEMORY`].
+    pub(super) fn gpu(&self) -> u32 {
+        self.profile.gpu
+    }
+
+    /// Who uses it; `None` while it opens its GPU, and once it has ended.
+    fn occupant(&self) -> Option<Occupant> {
+        match *lock(&self.phase) {
+            Phase::Ready => Some(Occupant::Nobody),
+            // Not yet described, or not any more: it is about to change its phase.
+            Phase::Serving => lock(&self.client).as_ref().map(|(client, _)| Occupant::Job(client.clone())),
+            Phase::Opening | Phase::Refused(_) | Phase::Ended | Phase::Gone => None,
+        }
+    }
+
+    /// Asks it for its use of memory, unless it owes an answer already. Returns the number of its answers before.
+    pub(super) fn ask_memory(&self) -> u64 {
+        let mut memory = lock(&self.memory);
+        // If it has ended, there is no answer.
+        memory.asked = memory.asked || self.channel.send(&Message::Measure, None).is_ok();
+        memory.answers
+    }
+
+    /// Its first answer after so many, if it comes in time.
+    pub(super) fn memory_after(&self, answers: u64, until: Instant) -> Option<MemoryUse> {
+        let mut memory = lock(&self.memory);
+        while memory.asked && memory.answers == answers {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            memory = wait_timeout(&self.measured, memory, left).0;
+        }
+        memory.last.filter(|_| memory.answers > answers)
+    }
+
+    fn take_memory(&self, answer: Option<MemoryUse>) {
+        let mut memory = lock(&self.memory);
+        memory.asked = false;
+        if answer.is_some() {
+            (memory.answers, memory.last) = (memory.answers + 1, answer);
+        }
+        drop(memory);
+        self.measured.notify_all();
     }
 
     fn set(&self, phase: Phase) {
@@ -197,19 +272,18 @@ impl Worker {
         }
     }
 
-    /// Hands the worker its client with the message `job`, described by `words` in the log, and waits until it has received it,
-    /// or `until`. If it has not received it, its process has ended when this returns, so that another worker can serve the
+    /// Hands the worker its client with the message `job`, and waits until it has received it, or `until`. If it has not received it, its process has ended when this returns, so that another worker can serve the
     /// client; the error then holds the seat. An error without the seat leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
         job: &Message,
         conn: &Conn,
-        words: &str,
+        client: &Client,
         seat: Seat,
         until: Instant,
     ) -> Result<(), (AssignError, Option<Seat>)> {
         // Recorded first, because the worker may end at once.
-        *lock(&self.client) = Some((words.to_owned(), seat));
+        *lock(&self.client) = Some((client.clone(), seat));
         let sent = conn.socket().and_then(|fd| self.channel.send(job, Some(fd)));
         // A short job may have ended already.
         let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
@@ -282,6 +356,8 @@ pub(super) struct Pool {
     driver: PathBuf,
     /// Number in the driver of each offered GPU.
     gpus: Vec<u32>,
+    /// What each of them is, once a worker has opened it.
+    facts: Arc<Vec<OnceLock<GpuFacts>>>,
     workers: Arc<Mutex<Workers>>,
     clients: Clients,
     /// All workers are ending.
@@ -305,6 +381,7 @@ impl Pool {
         Pool {
             command,
             driver,
+            facts: Arc::new(gpus.iter().map(|_| OnceLock::new()).collect()),
             gpus,
             workers: Arc::default(),
             clients: Clients::default(),
@@ -336,6 +413,17 @@ impl Pool {
         self.gpus.len() as u32
     }
 
+    /// What an offered GPU is, if a worker has opened it.
+    pub(super) fn facts(&self, gpu: u32) -> Option<GpuFacts> {
+        self.facts.get(gpu as usize)?.get().cloned()
+    }
+
+    /// The workers that are ready or serve a client.
+    pub(super) fn occupants(&self) -> Vec<(Arc<Worker>, Occupant)> {
+        let all = lock(&self.workers).all.clone();
+        all.into_iter().filter_map(|worker| worker.occupant().map(|occupant| (worker, occupant))).collect()
+    }
+
     /// Starts a worker. `heard` receives its later messages; it ends when the worker does.
     pub(super) fn start(
         &self,
@@ -355,11 +443,11 @@ impl Pool {
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread its end would not be waited for.
-        let (log, workers, ending) = (self.log, self.workers.clone(), self.ending.clone());
+        let (log, workers, ending, facts) = (self.log, self.workers.clone(), self.ending.clone(), self.facts.clone());
         let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
             if let Ok((worker, child)) = child_receiver.recv() {
-                watch(&worker, child, (&workers, &ending), log, heard);
+                watch(&worker, child, (&workers, &ending, &facts), log, heard);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
@@ -383,6 +471,8 @@ impl Pool {
             changed: Condvar::new(),
             opened: AtomicBool::new(false),
             taken: AtomicBool::new(false),
+            memory: Mutex::default(),
+            measured: Condvar::new(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -403,6 +493,16 @@ impl Pool {
                 Err(why)
             }
         }
+    }
+
+    /// Ends the workers that are kept for clients.
+    pub(super) fn end_warm(&self) {
+        lock(&self.workers).warm.drain(..).for_each(|worker| worker.end());
+    }
+
+    /// Whether a worker has a client, or is about to get one. That of a client that has left counts until it has ended.
+    pub(super) fn has_clients(&self) -> bool {
+        !lock(&self.clients).is_empty()
     }
 
     /// Takes the warm worker with this profile, if there is one.
@@ -453,17 +553,20 @@ impl Pool {
 fn watch(
     worker: &Arc<Worker>,
     mut child: Child,
-    (workers, ending): (&Mutex<Workers>, &AtomicBool),
+    (workers, ending, facts): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>]),
     log: fn(&str),
     heard: impl Fn(&Arc<Worker>, Message),
 ) {
     loop {
         match worker.channel.receive() {
-            Ok(Some((Message::Ready(why), None))) if why.is_empty() => {
+            Ok(Some((Message::Ready(Ok(about)), None))) => {
+                // A store is none of the GPUs.
+                facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
                 worker.opened.store(true, Ordering::SeqCst);
                 worker.set(Phase::Ready);
             }
-            Ok(Some((Message::Ready(why), None))) => worker.set(Phase::Refused(why)),
+            Ok(Some((Message::Ready(Err(why)), None))) => worker.set(Phase::Refused(why)),
+            Ok(Some((Message::Measured(memory), None))) => worker.take_memory(Some(memory)),
             Ok(Some((Message::Taken, None))) => {
                 worker.taken.store(true, Ordering::SeqCst);
                 worker.set(Phase::Serving);
@@ -478,6 +581,7 @@ fn watch(
     }
     let served = matches!(*lock(&worker.phase), Phase::Serving);
     worker.end();
+    worker.take_memory(None);
     // Set before the process has ended, so that this worker is no longer found.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Ended);
@@ -489,7 +593,7 @@ fn watch(
     }
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
     // A client that it has not received is handed to another worker.
-    let client = served.then(|| lock(&worker.client).take()).flatten().map(|(words, _)| words);
+    let client = served.then(|| lock(&worker.client).take()).flatten().map(|(client, _)| client.words());
     match status {
         Ok(status) if status.success() => {
             if let Some(job) = client {

@@ -24,7 +24,9 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod drain;
 mod encryption;
+mod inspect;
 mod large;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
@@ -96,12 +98,13 @@ impl Scene {
             warm: 1,
             of_worker: WorkerLimits::of_machine(),
             targets: Vec::new(),
+            drain: None,
             announce: |_| {},
         };
         change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-        let command = Command { program: options.worker_exe.clone(), arguments };
+        let command = Command { program: options.worker_exe.clone(), arguments, ignores_sigterm: options.drain.is_some() };
         let daemon = Daemon::start(&options, gpus, command, log).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token, trust } }

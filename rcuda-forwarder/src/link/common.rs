@@ -5,6 +5,7 @@ use super::host_mirror::Alike;
 use super::replies::Replies;
 use super::time_limits::TimeLimits;
 use crate::conn::Conn;
+use crate::leave_request::LeaveRequest;
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::code::Code;
@@ -35,6 +36,21 @@ impl std::fmt::Debug for Texts {
     }
 }
 
+type LeaveHook = Arc<dyn Fn(LeaveRequest) + Send + Sync>;
+
+/// The server's request that the job move away, if it arrived before a hook was set, and the hook.
+#[derive(Default)]
+pub(super) struct Leaves {
+    pub(super) before: Option<LeaveRequest>,
+    pub(super) hook: Option<LeaveHook>,
+}
+
+impl std::fmt::Debug for Leaves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leaves").field("before", &self.before).field("hook", &self.hook.is_some()).finish()
+    }
+}
+
 /// The first fault that has not been taken, and the hook for faults.
 #[derive(Default)]
 pub(super) struct Faults {
@@ -57,6 +73,7 @@ pub(super) struct Common {
     pub(super) replies: Replies,
     pub(super) faults: Mutex<Faults>,
     pub(super) texts: Mutex<Texts>,
+    pub(super) leaves: Mutex<Leaves>,
     pub(super) alike: Alike,
     pub(super) bulk: Bulk,
     pub(super) limits: TimeLimits,

@@ -3,8 +3,9 @@
 use super::Landing;
 use super::common::Common;
 use super::tests::linked;
-use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
+use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, LEAVE, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
+use crate::leave_request::LeaveRequest;
 use fuzz::Limit;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,11 +39,13 @@ fn messages_of_workers() {
         [message(0, 2, b"an answer"), message(0, 1, &[3; 8])].concat(),
         [message(700, 1, b"why"), message(0, HEARTBEAT, &[])].concat(),
         message(1, TEXT, b"text of the job\n"),
+        message(0, LEAVE, &LeaveRequest { to: "b:1/0".into(), limit: Duration::from_secs(30) }.body()),
         [message(700, NO_TICKET, &0x0601u16.to_le_bytes()), message(0, 2, &[])].concat(),
         message(0, CHANGES, &[&9u64.to_le_bytes()[..], &0x7000_0000u64.to_le_bytes(), &1u64.to_le_bytes(), &[5; 64]].concat()),
     ];
     let (link, peer) = linked(Duration::from_secs(1 << 20));
     link.set_text_hook(|_, _| ());
+    link.set_leave_hook(drop);
     // The data that the link sends must be drained.
     let taken = std::thread::spawn(move || std::io::copy(&mut &peer, &mut std::io::sink()));
     fuzz::run("messages-of-workers", seeds, LIMIT, |input| {

@@ -5,8 +5,9 @@ use super::common::{Common, Fault};
 use super::replies::Landing;
 use super::time_limits::Silence;
 use crate::conn::Conn;
-use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, NO_TICKET, TEXT};
+use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, LEAVE, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
+use crate::leave_request::{self, LeaveRequest};
 use crate::sync::lock;
 use cuda_api::code;
 use nix::poll::PollFlags;
@@ -70,6 +71,17 @@ impl Common {
         }
     }
 
+    fn leave(&self, request: LeaveRequest) {
+        let mut leaves = lock(&self.leaves);
+        match leaves.hook.clone() {
+            Some(hook) => {
+                drop(leaves);
+                hook(request);
+            }
+            None => leaves.before = Some(request),
+        }
+    }
+
     /// Receives one message; false at the end of the connection.
     pub(super) fn receive<R: Read>(&self, inbox: &mut Inbox<R>) -> io::Result<bool> {
         let Some(head) = inbox.head::<ANSWER_HEAD>()? else { return Ok(false) };
@@ -90,6 +102,13 @@ impl Common {
                 let mut changes = Vec::new();
                 inbox.append(&mut changes, bytes)?;
                 return if self.alike.take_over(&changes) { Ok(true) } else { Err(nonsense("changes")) };
+            }
+            LEAVE if bytes > leave_request::LONGEST => return Err(nonsense("a request to leave")),
+            LEAVE => {
+                let mut body = Vec::new();
+                inbox.append(&mut body, bytes)?;
+                self.leave(LeaveRequest::read(&body).ok_or_else(|| nonsense("a request to leave"))?);
+                return Ok(true);
             }
             NO_TICKET => {
                 let mut id = [0; 2];

@@ -100,6 +100,10 @@ impl Place for Executor {
         Ok(Executor::free_bytes(self)?.saturating_sub(beside))
     }
 
+    fn used_bytes(&self) -> u64 {
+        self.chunks().into_iter().map(|c| c.bytes).sum()
+    }
+
     fn regions(&self) -> Result<ControlReply, Code> {
         let globals = Executor::globals(self)?.into_iter();
         let globals =

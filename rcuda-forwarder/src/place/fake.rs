@@ -355,6 +355,10 @@ impl Place for Fake {
         Ok((MEMORY as u64 - *lock(&self.calls)).saturating_sub(beside))
     }
 
+    fn used_bytes(&self) -> u64 {
+        *lock(&self.calls)
+    }
+
     fn regions(&self) -> Result<ControlReply, Code> {
         let global = GlobalInfo { module: 1, name: "counter".into(), address: 0x1000, bytes: 4 };
         Ok(ControlReply::Regions { globals: vec![global], heap: None, chunks: vec![(0, MEMORY as u64)] })

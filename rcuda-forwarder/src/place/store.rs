@@ -116,6 +116,10 @@ impl Place for Parked {
         self.store.free_bytes(beside).map_err(|_| code::ERROR_OPERATING_SYSTEM)
     }
 
+    fn used_bytes(&self) -> u64 {
+        self.store.regions().into_iter().filter(|r| r.kind == Kind::Chunk).map(|r| r.bytes).sum()
+    }
+
     fn regions(&self) -> Result<ControlReply, Code> {
         // It knows no names of variables.
         let chunks = self.store.regions().into_iter().filter(|r| r.kind == Kind::Chunk);

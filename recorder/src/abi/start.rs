@@ -8,7 +8,7 @@ use crate::job::{self, Device, Job};
 use crate::mover::parked;
 use crate::place::{self, OpenError, Place};
 use crate::thread::{self, here};
-use crate::{children, control, gate, internal_error, moves};
+use crate::{children, control, gate, internal_error, leave, moves};
 use cuda_api::address_map::DEVICES;
 use cuda_api::calls;
 use cuda_api::code::{self, Code};
@@ -80,6 +80,7 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
     unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     internal_error::watch(job::fail_calls);
     place::run_host_functions_by(host_function::run_here);
+    place::follow_servers_by(leave::asked);
     gate::init();
     receive_driver(config.driver.as_deref());
     if log::enabled().any {

@@ -1,0 +1,273 @@
+//! `mrcuda gpus`: lists the GPUs of servers, and the jobs that use them.
+
+use crate::ask::print_json;
+use crate::failure::Failure;
+use crate::table::{Table, bytes, printable, say, since};
+use rcuda_forwarder::{Credentials, Endpoint, GpuState, ServedJob, ServerState, Token, TokenError, Trust, inspect};
+use serde::Serialize;
+use std::io::ErrorKind;
+
+/// Arguments of `mrcuda gpus`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GpusArgs {
+    /// Servers: HOST:PORT, plain://HOST:PORT or unix:PATH [default: 127.0.0.1:7878]
+    #[arg(value_name = "SERVER")]
+    servers: Vec<Endpoint>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Widest name of a GPU, and of a client's machine or user, in the table.
+const WIDEST: usize = 22;
+
+/// A server's answer as JSON (docs/servers.md).
+#[derive(Debug, Serialize)]
+struct Server {
+    server: String,
+    ok: bool,
+    reason: Option<String>,
+    pid: Option<u32>,
+    since_unix_ms: Option<u64>,
+    ending: bool,
+    gpus: Vec<Gpu>,
+    parked: Vec<Served>,
+}
+
+/// A GPU as JSON.
+#[derive(Debug, Serialize)]
+struct Gpu {
+    gpu: usize,
+    place: String,
+    name: Option<String>,
+    uuid: Option<String>,
+    total_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    idle_workers: u32,
+    jobs: Vec<Served>,
+}
+
+/// A job as JSON.
+#[derive(Debug, Serialize)]
+struct Served {
+    worker: u32,
+    host: Option<String>,
+    pid: u32,
+    uid: Option<u32>,
+    user: Option<String>,
+    since_unix_ms: u64,
+    used_bytes: Option<u64>,
+}
+
+impl From<ServedJob> for Served {
+    fn from(job: ServedJob) -> Served {
+        let ServedJob { worker, host, pid, uid, user, since_unix_ms, used_bytes } = job;
+        Served { worker, host, pid, uid, user, since_unix_ms, used_bytes }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+impl Server {
+    fn new(at: &Endpoint, asked: Result<ServerState, String>) -> Server {
+        let server = Server {
+            server: at.server(),
+            ok: asked.is_ok(),
+            reason: asked.as_ref().err().cloned(),
+            pid: None,
+            since_unix_ms: None,
+            ending: false,
+            gpus: Vec::new(),
+            parked: Vec::new(),
+        };
+        let Ok(state) = asked else { return server };
+        let gpus = state.gpus.into_iter().enumerate().map(|(gpu, state)| {
+            let GpuState { facts, free_bytes, idle_workers, jobs } = state;
+            Gpu {
+                gpu,
+                place: Endpoint { gpu: gpu as u32, ..at.clone() }.to_string(),
+                name: facts.as_ref().map(|f| f.name.clone()),
+                uuid: facts.as_ref().map(|f| hex(&f.uuid)),
+                total_bytes: facts.as_ref().map(|f| f.total_bytes),
+                free_bytes,
+                idle_workers,
+                jobs: jobs.into_iter().map(Served::from).collect(),
+            }
+        });
+        Server {
+            pid: Some(state.pid),
+            since_unix_ms: Some(state.since_unix_ms),
+            ending: state.ending,
+            gpus: gpus.collect(),
+            parked: state.parked.into_iter().map(Served::from).collect(),
+            ..server
+        }
+    }
+
+    /// A heading, a table of the GPUs, and one of the jobs.
+    fn render(&self) -> String {
+        let serving = self.since_unix_ms.map(since).unwrap_or_default();
+        let ending = if self.ending { ", ending: it takes no new jobs" } else { "" };
+        let mut text = format!("{}: process {}, serving for {serving}{ending}\n", self.server, self.pid.unwrap_or_default());
+        let mut gpus = Table::new(&["GPU", "MODEL", "UUID", "MEMORY", "FREE", "JOBS", "IDLE"]);
+        for gpu in &self.gpus {
+            gpus.row(vec![
+                gpu.gpu.to_string(),
+                gpu.name.as_deref().map_or_else(unknown, cut),
+                // CUDA and nvidia-smi accept the beginning of one.
+                gpu.uuid.as_deref().map_or_else(unknown, |uuid| format!("GPU-{}", uuid.chars().take(8).collect::<String>())),
+                gpu.total_bytes.map_or_else(unknown, bytes),
+                gpu.free_bytes.map_or_else(unknown, bytes),
+                gpu.jobs.len().to_string(),
+                gpu.idle_workers.to_string(),
+            ]);
+        }
+        text.push_str(&gpus.render());
+        let mut jobs = Table::new(&["GPU", "JOB", "FROM", "MEMORY", "SINCE", "WORKER"]);
+        let of_gpus = self.gpus.iter().flat_map(|gpu| gpu.jobs.iter().map(move |job| (gpu.gpu.to_string(), job)));
+        let all: Vec<(String, &Served)> = of_gpus.chain(self.parked.iter().map(|job| ("parked".to_owned(), job))).collect();
+        for (gpu, job) in &all {
+            jobs.row(vec![
+                gpu.clone(),
+                job.pid.to_string(),
+                cut(&client(job)),
+                job.used_bytes.map_or_else(unknown, bytes),
+                since(job.since_unix_ms),
+                job.worker.to_string(),
+            ]);
+        }
+        if !all.is_empty() {
+            text.push('\n');
+            text.push_str(&jobs.render());
+        }
+        text
+    }
+}
+
+/// Where a job comes from: another machine, or a user of the server's own.
+fn client(job: &Served) -> String {
+    match (&job.host, &job.user, job.uid) {
+        (Some(host), ..) => host.clone(),
+        (None, Some(user), _) => format!("user {user}"),
+        (None, None, Some(uid)) => format!("user {uid}"),
+        (None, None, None) => "its machine".to_owned(),
+    }
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+/// A text of others, short enough for a column.
+fn cut(text: &str) -> String {
+    let text = printable(text).replace('\n', " ");
+    if text.chars().count() <= WIDEST { text } else { text.chars().take(WIDEST - 1).chain(['…']).collect() }
+}
+
+/// Asks the servers and prints their answers.
+pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
+    let usual = || crate::serve::DEFAULT_ADDRESS.parse().map_err(Failure::new);
+    let servers = if args.servers.is_empty() { vec![usual()?] } else { args.servers.clone() };
+    // One thread each: a server that does not answer must not delay the others.
+    let asked: Vec<Server> = std::thread::scope(|threads| {
+        let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || Server::new(at, ask(at)))).collect();
+        // A thread that has panicked has printed why.
+        asking.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    if args.json {
+        print_json(&asked)?;
+    } else {
+        let answers: Vec<String> = asked.iter().filter(|server| server.ok).map(Server::render).collect();
+        if !answers.is_empty() {
+            say(&answers.join("\n"));
+        }
+        let refused = asked.iter().filter_map(|server| server.reason.as_ref());
+        refused.for_each(|why| eprintln!("mrcuda: {}", printable(why)));
+    }
+    if asked.len() == servers.len() && asked.iter().all(|server| server.ok) { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+/// Asks a server. The error is for the user.
+fn ask(at: &Endpoint) -> Result<ServerState, String> {
+    let file = Token::default_path();
+    let token = match at.unix_path().map_or_else(|| Token::load(&file).map(Some), |_| Ok(None)) {
+        Err(TokenError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => None,
+        token => token.map_err(|why| format!("{}: {why}", at.server()))?,
+    };
+    let credentials = token.map(|token| Credentials { token, trust: Trust::from_environment() });
+    inspect(at, credentials.as_ref()).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcuda_forwarder::GpuFacts;
+    use serde_json::{Value, json};
+
+    fn job(host: Option<&str>, user: Option<&str>, used_bytes: Option<u64>) -> ServedJob {
+        let uid = user.map(|_| 1000);
+        let (host, user) = (host.map(str::to_owned), user.map(str::to_owned));
+        ServedJob { worker: 4_194_304, host, pid: 4_194_303, uid, user, since_unix_ms: 0, used_bytes }
+    }
+
+    fn server() -> Server {
+        let facts = GpuFacts { name: "NVIDIA H100 80GB HBM3 in a long name".into(), uuid: [0xab; 16], total_bytes: 140 << 30 };
+        let jobs =
+            vec![job(Some("2001:db8:1234:5678:9abc:def0:1234:5678"), None, Some(100 << 30)), job(None, Some("ann\x1b"), None)];
+        let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs };
+        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
+        let parked = vec![job(None, None, Some(0))];
+        let state = ServerState { pid: 7, since_unix_ms: 0, ending: true, gpus: vec![known, unknown], parked };
+        Server::new(&"gpubox:7878/3".parse().expect("a server"), Ok(state))
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        let text = server().render();
+        assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+        for word in [
+            "gpubox:7878: process 7",
+            "ending",
+            "GPU-abababab ",
+            "140.0 GiB",
+            "1023.0 MiB",
+            "4194303",
+            "user ann\\u001b",
+            "parked",
+            "…",
+        ] {
+            assert!(text.contains(word), "`{word}` is missing in {text}");
+        }
+        let columns: Vec<&str> = text.lines().nth(1).expect("a heading").split_whitespace().collect();
+        assert_eq!(columns, ["GPU", "MODEL", "UUID", "MEMORY", "FREE", "JOBS", "IDLE"]);
+    }
+
+    #[test]
+    fn the_json_has_the_documented_fields() {
+        let whole = serde_json::to_value(server()).expect("JSON");
+        let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        // The page has a row for each field.
+        let page = include_str!("../../docs/servers.md");
+        for value in [&whole, &whole["gpus"][0], &whole["gpus"][0]["jobs"][0]] {
+            for name in names(value) {
+                assert!(page.contains(&format!("`{name}`")), "docs/servers.md does not name `{name}`");
+            }
+        }
+        assert_eq!((&whole["ok"], &whole["reason"], &whole["gpus"][1]["name"]), (&json!(true), &Value::Null, &Value::Null));
+        assert_eq!(whole["gpus"][0]["place"], json!("gpubox:7878/0"));
+        assert_eq!(whole["gpus"][0]["uuid"], json!("ab".repeat(16)));
+    }
+
+    #[test]
+    fn a_server_without_an_answer_has_a_reason() {
+        let at: Endpoint = "unix:/nowhere/mrcuda/0".parse().expect("a server");
+        let server = serde_json::to_value(Server::new(&at, ask(&at))).expect("JSON");
+        assert_eq!(
+            (&server["ok"], &server["server"], &server["gpus"]),
+            (&json!(false), &json!("unix:/nowhere/mrcuda"), &json!([]))
+        );
+        assert!(server["reason"].as_str().is_some_and(|why| why.contains("mrcuda serve")), "{server}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The client of a worker, as the daemon describes it in its log and to those who ask.
+
+use crate::conn::Conn;
+use crate::greet::JobHello;
+use crate::server_state::{MemoryUse, ServedJob};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::{Uid, User};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A job that a worker serves.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    host: Option<String>,
+    pid: u32,
+    uid: Option<u32>,
+    peer: String,
+    since_unix_ms: u64,
+}
+
+impl Client {
+    /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
+    /// client's statement is known.
+    pub(super) fn of(conn: &Conn, hello: &JobHello) -> Client {
+        let host = conn.ip_peer().map(|a| a.to_string());
+        let credentials = conn.socket().ok().filter(|_| host.is_none());
+        let credentials = credentials.and_then(|fd| getsockopt(&fd, sockopt::PeerCredentials).ok());
+        // The kernel reports 0 for a process that the daemon's container does not show.
+        let known = credentials.and_then(|c| u32::try_from(c.pid()).ok().filter(|pid| *pid != 0));
+        Client {
+            host,
+            pid: known.unwrap_or(hello.pid),
+            uid: credentials.map(|c| c.uid()),
+            peer: conn.peer(),
+            since_unix_ms: unix_ms(),
+        }
+    }
+
+    /// For the log.
+    pub(super) fn words(&self) -> String {
+        let own_word = if self.host.is_some() { " (its own word)" } else { "" };
+        format!("job {}{own_word} at {}", self.pid, self.peer)
+    }
+
+    /// For those who ask.
+    pub(super) fn served(&self, worker: u32, memory: Option<MemoryUse>) -> ServedJob {
+        let user = self.uid.and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok()?);
+        ServedJob {
+            worker,
+            host: self.host.clone(),
+            pid: self.pid,
+            uid: self.uid,
+            user: user.map(|user| user.name),
+            since_unix_ms: self.since_unix_ms,
+            used_bytes: memory.map(|m| m.used_bytes),
+        }
+    }
+}
+
+/// The time of day in milliseconds since 1970.
+pub(super) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,186 @@
+//! What a server reports of its GPUs and of the jobs that it serves, and the messages that carry it (docs/servers.md).
+
+use crate::conn::Conn;
+use crate::greet::{self, GreetError};
+use cuda_api::wire::Wire;
+use cuda_api::wire_struct;
+use executor::DeviceInfo;
+use std::io;
+use std::time::Instant;
+
+/// Maximum length of a report. One worker takes about 100 bytes of it, and a server has a few thousand workers at most.
+const LONGEST: usize = 4 << 20;
+/// Bytes of a report in one message, which may have at most 64 KiB.
+const PIECE: usize = 60 << 10;
+
+wire_struct! {
+    /// The properties by which a GPU is recognized.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GpuFacts {
+        /// Its name.
+        pub name: String,
+        /// `cuDeviceGetUuid`
+        pub uuid: [u8; 16],
+        /// Its memory, in bytes.
+        pub total_bytes: u64,
+    }
+}
+
+impl From<&DeviceInfo> for GpuFacts {
+    fn from(info: &DeviceInfo) -> GpuFacts {
+        GpuFacts { name: info.name.clone(), uuid: info.uuid, total_bytes: info.total_bytes }
+    }
+}
+
+wire_struct! {
+    /// Memory as one worker sees it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct MemoryUse {
+        /// Free bytes of its GPU, unless the driver does not say.
+        pub(crate) free_bytes: Option<u64>,
+        /// Bytes of its job's memory.
+        pub(crate) used_bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// A worker with its client: one GPU of one job.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ServedJob {
+        /// The worker's process on the server.
+        pub worker: u32,
+        /// The address that the client has connected from; `None`: the server's own machine, by a Unix socket.
+        pub host: Option<String>,
+        /// The job's process: from a Unix socket as the kernel says, over a network by the client's own word.
+        pub pid: u32,
+        /// The job's user, if the kernel says.
+        pub uid: Option<u32>,
+        /// That user's name, if the server's machine knows it.
+        pub user: Option<String>,
+        /// Since when the worker serves it, in milliseconds since 1970.
+        pub since_unix_ms: u64,
+        /// Bytes of the job's memory at this worker; `None`: the worker has not answered in time.
+        pub used_bytes: Option<u64>,
+    }
+}
+
+wire_struct! {
+    /// A GPU that a server shares.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GpuState {
+        /// Its properties; `None`: no worker has opened it so far.
+        pub facts: Option<GpuFacts>,
+        /// Its free memory, in bytes; `None`: no worker has answered in time.
+        pub free_bytes: Option<u64>,
+        /// Workers that wait for a client.
+        pub idle_workers: u32,
+        /// The workers that have one, longest first.
+        pub jobs: Vec<ServedJob>,
+    }
+}
+
+wire_struct! {
+    /// A server at one moment.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ServerState {
+        /// The daemon's process.
+        pub pid: u32,
+        /// Since when it serves, in milliseconds since 1970.
+        pub since_unix_ms: u64,
+        /// Whether it takes no new jobs because it is ending.
+        pub ending: bool,
+        /// Its GPUs, by their number in places.
+        pub gpus: Vec<GpuState>,
+        /// Jobs that are parked in its memory.
+        pub parked: Vec<ServedJob>,
+    }
+}
+
+impl ServerState {
+    /// Sends the report to a client that has asked for it.
+    pub(crate) fn send(&self, conn: &Conn) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        greet::answer(conn, Ok(&(bytes.len() as u64).to_le_bytes()))?;
+        bytes.chunks(PIECE).try_for_each(|piece| greet::answer(conn, Ok(piece)))
+    }
+}
+
+/// Receives the report of a server that has been asked for it.
+pub(crate) fn receive(conn: &Conn, deadline: Instant) -> Result<ServerState, GreetError> {
+    let length = greet::read_answer(conn, deadline)?;
+    let length = usize::get(&mut &length[..]).ok().filter(|n| *n <= LONGEST).ok_or(GreetError::Garbage)?;
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        let piece = greet::read_answer(conn, deadline)?;
+        if piece.is_empty() || piece.len() > length - bytes.len() {
+            return Err(GreetError::Garbage);
+        }
+        bytes.extend(piece);
+    }
+    let mut rest = &bytes[..];
+    ServerState::get(&mut rest).ok().filter(|_| rest.is_empty()).ok_or(GreetError::Garbage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::pair;
+    use std::time::Duration;
+
+    fn state(jobs: usize) -> ServerState {
+        let job = |n: usize| ServedJob {
+            worker: n as u32,
+            host: n.is_multiple_of(2).then(|| "10.0.0.7".into()),
+            pid: 4711,
+            uid: (!n.is_multiple_of(2)).then_some(1000),
+            user: (!n.is_multiple_of(2)).then(|| "ann".into()),
+            since_unix_ms: 1 << 40,
+            used_bytes: Some(n as u64),
+        };
+        let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30 };
+        let gpu = GpuState { facts: Some(facts), free_bytes: Some(1 << 29), idle_workers: 1, jobs: (0..jobs).map(job).collect() };
+        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
+        ServerState { pid: 7, since_unix_ms: 9, ending: false, gpus: vec![gpu, unknown], parked: vec![job(3)] }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn reports_of_any_length_arrive() {
+        for jobs in [0, 1, 5000] {
+            let (here, there) = pair();
+            let sender = std::thread::spawn(move || state(jobs).send(&there));
+            assert_eq!(receive(&here, soon()).unwrap(), state(jobs));
+            sender.join().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_no_server_sends_is_named() {
+        let mut whole = Vec::new();
+        state(1).put(&mut whole);
+        let length = |n: u64| n.to_le_bytes().to_vec();
+        let n = whole.len() as u64;
+        let cases = [
+            vec![length(LONGEST as u64 + 1)],
+            vec![vec![1, 2]],
+            vec![length(n), Vec::new()],
+            vec![length(n - 1), whole[..whole.len() - 1].to_vec()],
+            vec![length(n), [&whole[..], &[0]].concat()],
+            vec![length(n + 1), [&whole[..], &[0]].concat()],
+            vec![length(8), length(u64::MAX)],
+        ];
+        for said in cases {
+            let (here, there) = pair();
+            said.iter().for_each(|piece| greet::answer(&there, Ok(piece)).unwrap());
+            assert!(matches!(receive(&here, soon()), Err(GreetError::Garbage)), "{said:?}");
+        }
+        let (here, there) = pair();
+        greet::answer(&there, Err("no\x1b time")).unwrap();
+        let why = receive(&here, soon()).unwrap_err();
+        assert_eq!(why.to_string(), "no time");
+    }
+}
