@@ -94,31 +94,28 @@ fn follow_all() {
 /// Moves the GPUs that are still at the places whose servers have asked.
 fn follow(asked: &[Asked]) {
     let Some(until) = asked.iter().map(|asked| asked.until).max() else { return };
-    // A move that is under way may bring a GPU to such a place, or away from it.
-    let job = loop {
-        match job::opened() {
-            Some(job) if moves::now() == (None, Vec::new()) => break job,
-            _ if Instant::now() >= until => return,
-            _ => std::thread::sleep(POLL_INTERVAL),
-        }
-    };
-    let concerned: Vec<(&'static Device, &Asked)> = job
-        .devices
-        .iter()
-        .filter_map(|device| {
-            let place = device.whereabouts().place;
-            Some((device, asked.iter().find(|asked| asked.at.to_string() == place)?))
-        })
-        .collect();
-    if concerned.is_empty() {
-        return;
-    }
     let servers = asked.iter().map(|asked| asked.at.to_string()).collect::<Vec<_>>().join(", ");
-    let moved = loop {
+    let (concerned, moved) = loop {
+        // A move that is under way, or was asked for by somebody else before the next attempt, may bring a GPU to such a place, or away from it.
+        let job = loop {
+            match job::opened() {
+                Some(job) if moves::now() == (None, Vec::new()) => break job,
+                _ if Instant::now() >= until => return,
+                _ => std::thread::sleep(POLL_INTERVAL),
+            }
+        };
+        let concerned = concerned(job, asked);
+        if concerned.is_empty() {
+            return;
+        }
         match move_away(job, &concerned, until) {
             // Long kernels: the server waits for them, too.
             Ok(report) if report.code == Some(ReasonCode::NotIdle) && Instant::now() < until => {}
-            moved => break moved,
+            // Another move came first, and may have taken the GPU elsewhere.
+            Err(StayError::Move(MoveError::Busy { .. } | MoveError::AlreadyThere)) if Instant::now() < until => {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            moved => break (concerned, moved),
         }
     };
     let why = match &moved {
@@ -136,12 +133,22 @@ fn follow(asked: &[Asked]) {
     }
 }
 
+/// The GPUs that are at places whose servers have asked.
+fn concerned<'a>(job: &'static Job, asked: &'a [Asked]) -> Vec<(&'static Device, &'a Asked)> {
+    let at = |place: &str| asked.iter().find(|asked| asked.at.to_string() == place);
+    job.devices.iter().filter_map(|device| Some((device, at(&device.whereabouts().place)?))).collect()
+}
+
 /// Carries out the move, and waits for its end.
 fn move_away(job: &'static Job, concerned: &[(&'static Device, &Asked)], until: Instant) -> Result<Move, StayError> {
     let mut targets = Vec::new();
     for (device, asked) in concerned {
         let to: PlaceSpec = asked.to.parse()?;
         allowed(&asked.at, &to)?;
+        // What is parked stays parked: only its user lets it go on.
+        if asked.at.is_store() && !to.is_store() {
+            return Err(StayError::NotForServers(to));
+        }
         targets.push((*device, to));
     }
     // A job that is parked moves with all its GPUs, also those that stay.
@@ -153,21 +160,27 @@ fn move_away(job: &'static Job, concerned: &[(&'static Device, &Asked)], until: 
     }
     let left = u64::try_from(until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX);
     let to = targets.iter().map(|(_, to)| to.to_string()).collect::<Vec<_>>().join(",");
-    let wanted = Migrate { queue: true, deadline_ms: Some(left), ..Migrate::to(&to) };
+    let wanted = Migrate { deadline_ms: Some(left), ..Migrate::to(&to) };
     tracing::info!(target: "job", "a server is ending and asks this job to move to {to}");
-    let id = moves::request_by_server(job, wanted, targets, mover::run)?;
+    let from = concerned.iter().map(|(device, asked)| (device.index, asked.at.to_string())).collect();
+    let id = moves::request_by_server(job, wanted, targets, from, mover::run)?;
     Ok(moves::wait_for(&id)?)
 }
 
 /// Whether a server, whose place is `at`, may ask the job to move to `to`. It must not make the job write files, give up encryption, or use
 /// the sockets of its own machine.
 fn allowed(at: &PlaceSpec, to: &PlaceSpec) -> Result<(), StayError> {
-    let is_unencrypted = |server: &Endpoint| server.unix_path().is_none() && (server.plain || server.rdma);
+    // Calls over RDMA are not encrypted, but its greeting is, and checks the certificate; without encryption nothing is checked.
+    let protection = |server: &Endpoint| match server.unix_path() {
+        None if server.plain => 0,
+        None if server.rdma => 1,
+        _ => 2,
+    };
     let is_allowed = match (at, to) {
         (_, PlaceSpec::File(_)) => false,
         (_, PlaceSpec::Local(_) | PlaceSpec::Helper(_) | PlaceSpec::Memory) => true,
         (PlaceSpec::Remote(at), PlaceSpec::Remote(to)) if to.unix_path().is_some() => at.unix_path().is_some(),
-        (PlaceSpec::Remote(at), PlaceSpec::Remote(to)) => is_unencrypted(at) || !is_unencrypted(to),
+        (PlaceSpec::Remote(at), PlaceSpec::Remote(to)) => protection(to) >= protection(at),
         // Places without a server.
         (_, PlaceSpec::Remote(_)) => false,
     };

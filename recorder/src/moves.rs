@@ -583,7 +583,7 @@ pub(crate) fn understand(
 /// Accepts a move, which a separate thread carries out. Returns its id.
 pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) -> Result<String, MoveError> {
     let targets = understand(job, wanted.gpu, &wanted.to)?;
-    accept(job, wanted, targets, false, by, run)
+    accept(job, wanted, targets, false, (by, Vec::new()), run)
 }
 
 /// As [`request`], for a resume; without a place, to where the job was. An earlier move may park the job before it is carried out.
@@ -592,17 +592,19 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
         true => (job.devices.iter().collect(), Vec::new()),
         false => understand(job, None, &wanted.to)?,
     };
-    accept(job, wanted, targets, true, "request", run)
+    accept(job, wanted, targets, true, ("request", Vec::new()), run)
 }
 
-/// As [`request`], for a server that is ending: each of these devices has its target.
+/// As [`request`], for a server that is ending: each of these devices has its target. `from` says where devices must still be: a server has
+/// no say in where a job goes that has left it.
 pub(crate) fn request_by_server(
     job: &'static Job,
     wanted: Migrate,
     targets: Vec<(&'static Device, PlaceSpec)>,
+    from: Vec<(u32, String)>,
     run: Run,
 ) -> Result<String, MoveError> {
-    accept(job, wanted, targets.into_iter().unzip(), false, "server", run)
+    accept(job, wanted, targets.into_iter().unzip(), false, ("server", from), run)
 }
 
 fn accept(
@@ -610,7 +612,7 @@ fn accept(
     wanted: Migrate,
     (devices, to): (Vec<&'static Device>, Vec<PlaceSpec>),
     resumes: bool,
-    by: &str,
+    (by, from): (&str, Vec<(u32, String)>),
     run: Run,
 ) -> Result<String, MoveError> {
     let legs = devices.iter().enumerate().map(|(number, device)| GpuMove {
@@ -632,6 +634,10 @@ fn accept(
     let waiting = registry.queued().count();
     let ahead = registry.running().or_else(|| registry.queued().next()).map(|e| e.task.id.clone());
     match ahead {
+        // No move is under way: devices stay where they are while the registry is locked.
+        None if from.iter().any(|(device, place)| job.devices[*device as usize].whereabouts().place != *place) => {
+            return Err(MoveError::AlreadyThere);
+        }
         Some(id) if !wanted.queue => return Err(MoveError::Busy { id: Some(id) }),
         Some(ahead) if waiting >= WAITING => return Err(MoveError::QueueFull { waiting, ahead }),
         _ => {}

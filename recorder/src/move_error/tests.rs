@@ -71,7 +71,8 @@ fn every_variant_has_a_code_of_its_own() {
     let variants: std::collections::HashSet<_> = all.iter().map(std::mem::discriminant).collect();
     assert_eq!(variants.len(), all.len());
     // Codes that only the protocol and the commands use.
-    let others = ["bad-request", "version", "unknown-op", "too-long", "too-many", "forbidden", "no-job", "no-answer"];
+    let others =
+        ["bad-request", "version", "unknown-op", "too-long", "too-many", "forbidden", "no-job", "several-jobs", "no-answer"];
     for code in ReasonCode::ALL {
         let wanted = usize::from(!others.contains(&code.as_str()));
         assert_eq!(all.iter().filter(|e| e.code() == *code).count(), wanted, "{code}");
