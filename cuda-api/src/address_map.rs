@@ -23,7 +23,7 @@ pub const GRANULE: u64 = 2 << 20;
 /// Size of the pages in which host memory is mapped and registered.
 pub const PAGE: u64 = 4096;
 
-/// Start of the range that a driver reserves for itself, for the heap of device code among other things: there is no host memory there.
+/// Start of the range that a driver reserves for itself, for the heap of device code among other things. Host memory does not lie in it.
 pub const HEAP: u64 = 0x2_0000_0000;
 /// End of that range.
 pub const HEAP_END: u64 = 0x22_0000_0000;

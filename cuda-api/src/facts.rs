@@ -3,6 +3,7 @@
 use crate::board::{self, Constants};
 use crate::calls::Driver;
 use crate::code::{self, Code};
+use crate::hex::hex;
 use crate::sys::{CUdevice_attribute_enum as A, CUuuid};
 use crate::wire_struct;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -39,7 +40,7 @@ wire_struct! {
 impl Gpu {
     /// The UUID as text, in the format of `CUDA_VISIBLE_DEVICES` and NVML.
     pub fn uuid_text(&self) -> String {
-        let hex: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let hex = hex(&self.uuid);
         format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 }

@@ -45,6 +45,7 @@ pub mod flags;
 mod fuzz;
 pub mod graph;
 pub mod handle;
+pub mod hex;
 pub mod launch_args;
 pub mod lock;
 pub mod memory;

@@ -2,7 +2,8 @@
 
 use crate::ask::print_json;
 use crate::failure::Failure;
-use crate::table::{Table, bytes, printable, say, since};
+use crate::table::{Table, bytes, note, printable, say, since};
+use cuda_api::hex::hex;
 use rcuda_forwarder::{Credentials, Endpoint, GpuState, ServedJob, ServerState, Token, TokenError, Trust, inspect};
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -64,10 +65,6 @@ impl From<ServedJob> for Served {
         let ServedJob { worker, host, pid, uid, user, since_unix_ms, used_bytes } = job;
         Served { worker, host, pid, uid, user, since_unix_ms, used_bytes }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 impl Server {
@@ -184,7 +181,7 @@ pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
             say(&answers.join("\n"));
         }
         let refused = asked.iter().filter_map(|server| server.reason.as_ref());
-        refused.for_each(|why| eprintln!("mrcuda: {}", printable(why)));
+        refused.for_each(|why| note(why));
     }
     if asked.len() == servers.len() && asked.iter().all(|server| server.ok) { Ok(()) } else { Err(Failure::silent(1)) }
 }

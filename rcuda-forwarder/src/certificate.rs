@@ -1,7 +1,7 @@
 //! Certificates: files with a private key, fingerprints, and authorities that sign certificates.
 
 use crate::config_file;
-use crate::token::hex;
+use cuda_api::hex::hex;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

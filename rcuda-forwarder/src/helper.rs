@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::greet::{JobHello, build_digest};
 use crate::limits::WorkerLimits;
 use crate::orphan;
+use cuda_api::hex::hex;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,7 +89,7 @@ pub(crate) fn connect(channel: &Channel, ticket: &[u8; 32]) -> io::Result<Conn> 
 
 /// Identification of the build, as passed to a helper.
 pub(crate) fn build() -> String {
-    build_digest().iter().map(|b| format!("{b:02x}")).collect()
+    hex(&build_digest())
 }
 
 fn text(t: OsString) -> io::Result<CString> {

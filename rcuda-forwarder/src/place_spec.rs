@@ -61,7 +61,7 @@ impl FromStr for PlaceSpec {
     type Err = PlaceSpecError;
     fn from_str(s: &str) -> Result<PlaceSpec, PlaceSpecError> {
         let (head, gpu) = s.split_once(':').map_or((s, None), |(head, gpu)| (head, Some(gpu)));
-        let near = match head {
+        let of_this_machine = match head {
             "local" => PlaceSpec::Local,
             "helper" => PlaceSpec::Helper,
             "memory" if s == "memory" => return Ok(PlaceSpec::Memory),
@@ -84,7 +84,7 @@ impl FromStr for PlaceSpec {
         let number = |n: &str| n.parse().ok().filter(|n| *n < GPUS);
         let invalid = |n: &str| PlaceSpecError::Gpu { text: s.to_owned(), number: n.to_owned() };
         let gpu = gpu.map(|n| number(n).ok_or_else(|| invalid(n))).transpose()?;
-        Ok(near(gpu))
+        Ok(of_this_machine(gpu))
     }
 }
 
@@ -199,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn only_places_of_this_machine_have_a_near_number() {
-        let near = |text| parsed(text).unwrap().local_number();
+    fn only_places_of_this_machine_have_a_local_number() {
+        let number = |text| parsed(text).unwrap().local_number();
         assert_eq!(
-            (near("local:3"), near("helper:4"), near("local"), near("a:1/5"), near("unix:/x/6")),
+            (number("local:3"), number("helper:4"), number("local"), number("a:1/5"), number("unix:/x/6")),
             (Some(3), Some(4), None, None, None)
         );
     }

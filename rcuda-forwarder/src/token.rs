@@ -1,6 +1,7 @@
 //! The secret shared by clients and a server.
 
 use crate::config_file;
+use cuda_api::hex::hex;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -94,11 +95,6 @@ fn create(path: &Path) -> io::Result<Token> {
     let token = Token(random()?);
     config_file::create(path, format!("{}\n", hex(&token.0)).as_bytes())?;
     Ok(token)
-}
-
-/// Hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn parse(text: &str) -> Option<Token> {

@@ -331,7 +331,7 @@ fn list(job: &'static Job) -> ::control::Job {
         Device {
             device: d.index,
             name: d.info.name.clone(),
-            uuid: crate::base::encoding::hex(&d.info.uuid),
+            uuid: cuda_api::hex::hex(&d.info.uuid),
             capability: format!("{}.{}", d.info.capability[0], d.info.capability[1]),
             total_bytes: d.info.total_bytes,
             large_copies: at.large_copies(),

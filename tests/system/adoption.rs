@@ -1,6 +1,6 @@
 //! Between places of one GPU memory is handed over: the target adopts it, and nothing of it is copied.
 
-use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use crate::{LIMIT, assert_identical, every_way, native_orbit, remote_orbit, wait_for_step};
 use tests::kill::gpu_bytes;
 use tests::scene::wait_for;
 use tests::server::helpers;
@@ -32,16 +32,7 @@ fn every_way_between_places_of_one_gpu() {
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
     let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &STEPS, &[]);
     let [one, two] = &servers;
-    let way = [
-        two.unix_place(0),
-        "local".into(),
-        "helper".into(),
-        one.place(0),
-        two.place(0),
-        "helper".into(),
-        "local".into(),
-        one.unix_place(0),
-    ];
+    let way = every_way(one, two);
     let own = held(job.pid(), &servers);
     let plan = scene.mrcuda().args(["plan", &job.pid().to_string(), "--to", &two.unix_place(0), "--json"]).output().unwrap();
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();

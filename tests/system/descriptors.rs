@@ -1,7 +1,7 @@
 //! Between places of one machine the GPU copies memory itself, which the target has by descriptor; from other machines it travels. Between places
 //! of one GPU nothing is copied (adoption.rs), unless a job is told to copy, as these are.
 
-use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use crate::{LIMIT, assert_identical, every_way, native_orbit, remote_orbit, wait_for_step};
 use tests::kill::gpu_bytes;
 use tests::scene::wait_for;
 use tests::server::helpers;
@@ -27,16 +27,7 @@ fn every_way_between_places_of_one_machine() {
     let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
     let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &STEPS, &[COPIES]);
     let [one, two] = &servers;
-    let way = [
-        two.unix_place(0),
-        "local".into(),
-        "helper".into(),
-        one.place(0),
-        two.place(0),
-        "helper".into(),
-        "local".into(),
-        one.unix_place(0),
-    ];
+    let way = every_way(one, two);
     for (number, to) in way.iter().enumerate() {
         wait_for_step(&mut job, 100 + 100 * number as u32);
         let report = job.migrate(to).unwrap();

@@ -95,7 +95,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Mutex;
 use std::time::Duration;
-use tests::{Job, Outcome, Scene};
+use tests::{Job, Outcome, Scene, Server};
 
 /// How long anything may take before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -115,6 +115,20 @@ fn native_orbit(scene: &Scene, args: &[&str]) -> Outcome {
         outcome
     };
     known.entry(args.join(" ")).or_insert_with(run).clone()
+}
+
+/// Every way between places of one machine, for a job that starts at the Unix socket of `one`.
+fn every_way(one: &Server, two: &Server) -> [String; 8] {
+    [
+        two.unix_place(0),
+        "local".into(),
+        "helper".into(),
+        one.place(0),
+        two.place(0),
+        "helper".into(),
+        "local".into(),
+        one.unix_place(0),
+    ]
 }
 
 /// Starts orbit on a server and waits until it works.

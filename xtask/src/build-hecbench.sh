@@ -19,7 +19,7 @@ build() {
     timeout 120 make -s -C "$program" ARCH="$arch" CC=nvcc >/dev/null 2>&1 || return 0
     # What `make run` would execute: "LAUNCHER ./main 100 200".
     line=$(make -s -n -C "$program" run ARCH="$arch" CC=nvcc LAUNCHER= 2>/dev/null | grep -oE '\./[A-Za-z0-9_.-]+( .*)?$' | head -1) || return 0
-    [ -x "$program/${line%% *}" ] || return 0
+    [ -f "$program/${line%% *}" ] || return 0
     arguments=${line#* }
     [ "$arguments" = "$line" ] && arguments=
     # The last number is that of the repetitions.

@@ -48,13 +48,14 @@ impl Executor {
             return C::run(&self.gpu.0, sent, &self.bindings);
         }
         let ends = edges.ends.and_then(kind);
-        let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
-        let held = (life.is_none() && (code_goes || ends == Some(Kind::Stream))).then(|| self.life());
-        let life = life.or(held.as_deref());
         if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends) {
+            let _held = life.is_none().then(|| self.life());
             self.end_stream(stream)?;
             return C::Reply::get(&mut [].as_slice()).map_err(super::short);
         }
+        let code_goes = matches!(ends, Some(Kind::Module | Kind::Library));
+        let held = (life.is_none() && code_goes).then(|| self.life());
+        let life = life.or(held.as_deref());
         let _going = if let (true, Some(life)) = (code_goes, life) { Some(self.no_transfers(life)?) } else { None };
         let reply = match edges.ends.filter(|_| code_goes).and_then(|ended| Some((ended, self.lender(ended)?))) {
             // The module of a library is destroyed with the library.

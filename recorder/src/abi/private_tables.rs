@@ -1,8 +1,8 @@
 //! What the driver's private tables need of the recorder.
 
-use crate::base::encoding::hex;
 use crate::job;
 use crate::job::contexts::{current, primary};
+use cuda_api::hex::hex;
 use cuda_api::pointer::InPtr;
 
 /// Functions that NVIDIA's libraries use through the private tables.

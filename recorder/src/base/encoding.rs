@@ -1,4 +1,4 @@
-//! Encoding of values: as bytes for a place, and as text for people.
+//! Encoding of values as bytes for a place.
 
 use cuda_api::wire::Wire;
 use std::cell::Cell;
@@ -24,9 +24,4 @@ pub(crate) fn encoded<T: Wire, R>(value: &T, use_it: impl FnOnce(&mut Vec<u8>) -
     let result = use_it(&mut body);
     let _ = SCRATCH.try_with(|s| s.set(body));
     result
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

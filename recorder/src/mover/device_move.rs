@@ -433,7 +433,7 @@ impl<'a> DeviceMove<'a> {
         if verify != Verify::Skip {
             self.target()?.note_seal(round.seal);
             self.report.delta_bytes = copied;
-            self.report.digest = crate::base::encoding::hex(&round.digest);
+            self.report.digest = cuda_api::hex::hex(&round.digest);
         }
         self.task.tell(&self.report, Some(EventKind::Progress));
         Ok(round)

@@ -18,7 +18,7 @@ impl KeptFile {
     /// A name for a new file in a directory.
     pub(super) fn new(directory: &Path, device: u32) -> Result<std::sync::Arc<KeptFile>, OpenError> {
         let number: [u8; 8] = random().map_err(|why| OpenError::FileName(why.to_string()))?;
-        let name = format!("mrcuda-{}-{device}-{}.parked", std::process::id(), crate::base::encoding::hex(&number));
+        let name = format!("mrcuda-{}-{device}-{}.parked", std::process::id(), cuda_api::hex::hex(&number));
         Ok(std::sync::Arc::new(KeptFile { path: directory.join(name), seal: OnceLock::new() }))
     }
 

@@ -5,6 +5,7 @@ use super::{In, Out, Res, abi};
 use crate::config;
 use crate::gpu::{code, context, device, module, output, process};
 use cuda_api::code::Code;
+use cuda_api::hex::hex;
 use cuda_api::pointer::InPtr;
 use cuda_api::sys::{CUresult, CUuuid};
 use cuda_model::cudart::{self, DeviceIdentity, Host};
@@ -61,10 +62,6 @@ impl Host for Driver {
 
 fn number(error: CUresult) -> Code {
     error as Code
-}
-
-fn hex(uuid: &[u8; 16]) -> String {
-    uuid.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn load(image: *const c_void) -> Res<usize> {

@@ -27,8 +27,5 @@ fn a_null_context_is_refused_where_one_is_needed() {
 
 #[test]
 fn hexadecimal_digits_are_lower_case_and_padded() {
-    assert_eq!(
-        (crate::base::encoding::hex(&[0, 0x0a, 0xff]), crate::base::encoding::hex(&[])),
-        ("000aff".to_owned(), String::new())
-    );
+    assert_eq!((cuda_api::hex::hex(&[0, 0x0a, 0xff]), cuda_api::hex::hex(&[])), ("000aff".to_owned(), String::new()));
 }
