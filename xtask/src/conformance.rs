@@ -78,6 +78,8 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Error> {
         return Ok(());
     }
     println!("conformance: FAILED: {failures}");
+    // A lost worker is a difference whose cause only the server knows.
+    println!("the server's messages:\n{}", server.errors());
     // The server and its files end with their owners, which leaving this process here would not let them do.
     drop((server, scene));
     std::process::exit(1)

@@ -4,8 +4,9 @@
 //! in device memory, checks its result bit for bit against the host, and prints a digest of every allocation and variable.
 //!
 //! Usage: `orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports]`; `--progress` counts steps on stderr. Where the environment
-//! variable `ORBIT_END` names a file, it ends after the next 500 steps once that file is there. What it then prints is a part of what
-//! `--reports` prints: the report after every 500 steps.
+//! variable `ORBIT_END` names a file, it ends after the next 500 steps once that file is there, and after its last step waits for the file, so that
+//! a test's moves find it however slow the machine is. What it then prints is a part of what `--reports` prints: the report after every
+//! 500 steps.
 //!
 //! Exit code: 0 ok, 1 wrong result, 2 a CUDA call failed, 64 usage.
 
@@ -15,13 +16,15 @@ mod host;
 use driver::{Address, CudaError, Gpu, Handle};
 use host::{HALF, SKY_WORDS, TWINKLE_EVERY, TWINKLES, World, digest, floats, words};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KERNELS: &str = include_str!("orbit.ptx");
 /// Steps that are queued at a time: a stream's events are reused after that many.
 const DEPTH: usize = 6;
 /// Steps between reports, and after which it may end early.
 const REPORT: u32 = 500;
+/// The longest wait for the file that lets it end: a test that fails does not leave it behind for ever.
+const END: Duration = Duration::from_secs(180);
 
 struct Options {
     steps: u32,
@@ -229,6 +232,13 @@ fn run(gpu: &Gpu, options: &Options) -> Result<bool, CudaError> {
         }
         if !options.pace.is_zero() {
             std::thread::sleep(options.pace);
+        }
+    }
+    if let Some(end) = options.end.as_deref().filter(|_| made == options.steps) {
+        let begun = Instant::now();
+        while !end.exists() && begun.elapsed() < END {
+            gpu.synchronize()?;
+            std::thread::sleep(options.pace.max(Duration::from_millis(1)));
         }
     }
     let right = report(made)?;
