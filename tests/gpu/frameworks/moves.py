@@ -5,8 +5,9 @@
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process, with --gpus to any of so many GPUs; it counts when its output is native's
-to the last bit. The table has one line for each mode and transport. With --costs no run moves: the table shows the time of a step
-natively, remote, and in-process (see `costs`). The exit status is 1 if any run differed.
+to the last bit. The table has one line for each mode and transport: runs as native, runs that moved, moves, downtime (median and
+longest), and by how much the longest step after the first ten exceeds the median one, natively and moved. With --costs no run moves:
+the table shows the time of a step natively, remote, and in-process (see `costs`). The exit status is 1 if any run differed.
 
 The modes are train.py's; one that begins with `jax`, `cupy`, … is of with_jax.py, with_cupy.py, …; `others` stands for all of those.
 A mode whose framework is not installed is left out.
@@ -85,19 +86,24 @@ class Missing(RuntimeError):
 
 
 def native(args, mode, gpu=0):
-    """What it prints, its progress, and which of its parts are not to be had."""
+    """What it prints, its gap, and which of its parts are not to be had."""
     env = environment(mode, {"CUDA_VISIBLE_DEVICES": str(gpu)})
     done = subprocess.run(train(args, mode), env=env, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode == MISSING:
         raise Missing(done.stderr.strip().splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"{mode} fails natively: {done.stderr[-500:]}")
-    return done.stdout, progress(done.stderr), re.findall(r"^without .*$", done.stderr, re.M)
+    return done.stdout, gap(done.stderr), re.findall(r"^without .*$", done.stderr, re.M)
 
 
 def progress(text):
     """Steps that are done, and the milliseconds of each, as far as they were said."""
     return [(int(step), float(ms)) for step, ms in re.findall(r"^step (\d+) \S+ ([\d.]+)$", text, re.M)]
+
+
+def gap(text):
+    found = re.search(r"^longest ([\d.]+) median ([\d.]+)$", text, re.M)
+    return float(found[1]) - float(found[2]) if found else float("nan")
 
 
 class Run:
@@ -124,6 +130,10 @@ class Run:
                 return True
             time.sleep(0.001)
         return False
+
+    def gap(self):
+        """By how many milliseconds its longest step exceeds the median one."""
+        return gap(open(self.err).read())
 
     def migrate(self, to):
         """Whether the job is there now."""
@@ -175,12 +185,13 @@ def show_refusals(refusals):
         print(f"    refused {len(reasons)} times ({kind}): {reasons[0][:300]}")
 
 
-def exactness(args, mode, transport, runs, want):
+def exactness(args, mode, transport, runs, want, native_gap):
     same = sum(r.output == want and r.status == 0 for r in runs)
     moves = [m for r in runs for m in r.moves]
     downs = sorted(m["downtime_ms"] for m in moves) or [float("nan")]
     moved = sum(bool(r.moves) for r in runs)
-    print(f"{mode:<18}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}", flush=True)
+    print(f"{mode:<18}{transport:<6}{f'{same}/{len(runs)}':>8}{moved:>8}{len(moves):>7}{downs[len(downs) // 2]:>9.1f}{downs[-1]:>7.0f}"
+          f"{native_gap:>9.1f}{max((r.gap() for r in runs), default=float('nan')):>9.1f}", flush=True)
     show_refusals([why for r in runs for why in r.refusals])
     for r in runs:
         if r.output != want or r.status != 0:
@@ -199,17 +210,17 @@ def all_runs(args, servers, directory, modes):
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         wants = {mode: pool.submit(native, args, mode, n % args.gpus) for n, mode in enumerate(modes)}
         runs = [(kind, pool.submit(started, *kind, n)) for n in range(args.runs) for kind in kinds]
-    print(f"{'mode':<18}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}")
+    print(f"{'mode':<18}{'':<6}{'same':>8}{'moved':>8}{'moves':>7}{'down ms':>9}{'max':>7}{'gap':>9}{'moved':>9}")
     right = True
     for mode, transport in kinds:
         try:
-            want, _, remarks = wants[mode].result()
+            want, native_gap, remarks = wants[mode].result()
         except (RuntimeError, subprocess.TimeoutExpired) as why:
             print(f"{mode:<18}{why}", flush=True)
             right &= isinstance(why, Missing)
             continue
         made = [run.result() for kind, run in runs if kind == (mode, transport) and run.result()]
-        right &= exactness(args, mode, transport, made, want)
+        right &= exactness(args, mode, transport, made, want, native_gap)
         for remark in remarks if transport == kinds[-1][1] else []:
             print(f"    {remark}")
     return right

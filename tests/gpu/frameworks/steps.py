@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import importlib
 import os
+import statistics
 import sys
 import time
 
@@ -51,13 +52,16 @@ def take_turn(directory):
 
 
 def steps(args, said):
-    """The numbers of the steps; after each ten of them what `said` returns, and the milliseconds of each, go to stderr."""
-    began, turn = time.perf_counter(), None
+    """The numbers of the steps; after each ten of them what `said` returns, and the milliseconds of each, go to stderr. At the end go there
+    the longest step and the median, as the program's own clock saw them: what a move delays is in the first."""
+    began, turn, times = time.perf_counter(), None, []
     for k in range(args.steps):
         if args.turns and k % 10 == 0 and 2 * k >= args.steps:
             turn = take_turn(args.turns)
             began = time.perf_counter()
+        step = time.perf_counter()
         yield k
+        times.append(1000 * (time.perf_counter() - step))
         if args.pace:
             time.sleep(args.pace / 1000)
         if k % 10 == 9:
@@ -69,6 +73,10 @@ def steps(args, said):
                 # The others' turn.
                 time.sleep(0.002)
             began = time.perf_counter()
+    # The first steps compile and load.
+    later = times[min(10, len(times) // 2):]
+    if later:
+        print(f"longest {max(later):.3f} median {statistics.median(later):.3f}", file=sys.stderr, flush=True)
 
 
 def digest(arrays):

@@ -3,7 +3,8 @@
 Modes: `torch-gpt2` (a small GPT-2 of transformers, trained in bfloat16), `torch-generate` (the same writes with a static cache and
 compiled steps), `torch-resnet` (torchvision, channels last), `torch-vit` (timm), `torch-gnn` (torch-geometric), `torch-lstm` (cuDNN's
 recurrent layers), `torch-reduce` (compiled into CUDA graphs), `torch-async` (memory from the driver's pool), `torch-green` (a green
-context), `torch-kernel` (kernels that NVRTC compiles), `torch-accelerate`, `torch-lightning`.
+context), `torch-kernel` (kernels that NVRTC compiles), `torch-accelerate`, `torch-lightning`; and two that need 30 GiB: `torch-xl`
+(GPT-2 XL trained with 25 GB of weights, slopes and moments) and `torch-cache` (decoding with 20 GiB of keys and values).
 """
 
 import os
@@ -45,6 +46,34 @@ def gpt2():
     transformers = need("transformers")
     config = transformers.GPT2Config(vocab_size=512, n_positions=128, n_embd=128, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0, pad_token_id=0)
     return transformers.GPT2LMHeadModel(config).to(GPU)
+
+
+def train_xl():
+    transformers = need("transformers")
+    config = transformers.GPT2Config(n_embd=1600, n_layer=48, n_head=25, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    with torch.device(GPU):
+        model = transformers.GPT2LMHeadModel(config)
+    return train(model, tokens, lambda model, x: model(input_ids=x, labels=x).loss, torch.bfloat16)
+
+
+def decode_with_cache():
+    """A token of each of 128 texts a step, with attention to all tokens before; the sums show each block of the cache."""
+    layers, texts, heads, length, width = 16, 128, 16, 2560, 64
+    random_on = torch.Generator(GPU).manual_seed(3)
+    made = lambda *shape: torch.randn(shape, generator=random_on, device=GPU, dtype=torch.bfloat16)
+    keys, values = ([made(texts, heads, length, width) for _ in range(layers)] for _ in range(2))
+    weights = [made(4, heads * width, heads * width) / 32 for _ in range(layers)]
+    x, at = made(texts, heads * width), 2000
+    while True:
+        with torch.no_grad():
+            for key, value, w in zip(keys, values, weights):
+                q, k, v = ((x @ w[n]).view(texts, heads, width) for n in range(3))
+                key[:, :, at], value[:, :, at] = k, v
+                seen = F.scaled_dot_product_attention(q[:, :, None], key[:, :, :at + 1], value[:, :, :at + 1])
+                x = F.layer_norm(x + seen.reshape(x.shape) @ w[3], x.shape[1:])
+            sums = [cache.view(torch.int32).sum((1, 3), dtype=torch.int64) for cache in keys + values]
+        at += 1
+        yield [x, *sums]
 
 
 def tokens(k):
@@ -216,7 +245,7 @@ def lightning(args, finish):
     finish([state["loss"], *(x.to(GPU) for x in net.state_dict().values())])
 
 
-LOOPS = {"gpt2": train_gpt2, "generate": generate, "resnet": resnet, "vit": vit, "gnn": gnn, "lstm": lstm, "reduce": reduce,
+LOOPS = {"gpt2": train_gpt2, "xl": train_xl, "cache": decode_with_cache, "generate": generate, "resnet": resnet, "vit": vit, "gnn": gnn, "lstm": lstm, "reduce": reduce,
          "async": sizes, "green": green, "kernel": kernel, "accelerate": accelerate}
 
 
