@@ -145,6 +145,13 @@ impl<'a> Job<'a> {
         !self.over && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Lets one that may end early end, without waiting for it.
+    pub fn let_end(&self) {
+        if let Some(end) = &self.end {
+            std::fs::write(end, "").unwrap_or_else(|e| panic!("{}: {e}", end.display()));
+        }
+    }
+
     /// Whether it ends by itself in this time.
     pub fn ends_within(&mut self, limit: Duration) -> bool {
         wait_for(limit, || (!self.runs()).then_some(())).is_some()
@@ -254,9 +261,7 @@ impl<'a> Job<'a> {
     /// Waits for its end as long as it gets ahead; one that may end early is told to. One that does not end and writes nothing for so long is killed, and has no exit
     /// code; what its threads did goes to a file.
     pub fn wait(mut self, limit: Duration) -> Outcome {
-        if let Some(end) = &self.end {
-            std::fs::write(end, "").unwrap_or_else(|e| panic!("{}: {e}", end.display()));
-        }
+        self.let_end();
         let status = loop {
             let written = self.written();
             let status = wait_for(limit, || self.child.try_wait().ok().flatten());

@@ -316,6 +316,7 @@ fn when_the_program_ends() {
     let moving = std::thread::spawn(move || mover.migrate(Migrate::to("local:0")));
     let (who, held) = holder.wait();
     assert_eq!(who, job.pid(), "nobody else builds the new place");
+    job.let_end();
     wait_for(LIMIT, || job.stdout().contains("RESULT").then_some(())).expect("the program does not end");
     // A process does not go while a thread of it opens a driver: its destructors would run under that thread's feet.
     assert!(!job.ends_within(Duration::from_millis(300)), "it did not wait for the mover");
