@@ -248,6 +248,11 @@ impl Cell {
         all
     }
 
+    /// Whether its point is passed only where bytes are copied, which adoption would save.
+    pub(super) fn copies(&self) -> bool {
+        COPYING.contains(&self.point)
+    }
+
     fn exists(&self) -> bool {
         let arriving = ARRIVING.contains(&self.point);
         let working = (Point::Launch..=Point::Load).contains(&self.point);
@@ -311,7 +316,7 @@ impl Cell {
             return None;
         }
         let aim = |door, lane, toward| Some((door, Aim { lane, toward, harm }));
-        let copying = COPYING.contains(&self.point);
+        let copying = self.copies();
         let arriving = ARRIVING.contains(&self.point);
         let either = if seed.is_multiple_of(2) { Toward::Client } else { Toward::Server };
         // Large copies travel beside the calls.

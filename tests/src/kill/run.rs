@@ -165,6 +165,9 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         env.push(("MRCUDA_BULK_CONNECTIONS", "0"));
     }
     let harmed = aim.is_some();
+    if cell.copies() {
+        env.push(("MRCUDA_FAULT_NO_ADOPTION", "1"));
+    }
     let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
     let hosts = injector.hosts([host(&servers[0])?, host(&servers[1])?]);
     if cell.point == Point::Open {
