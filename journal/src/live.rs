@@ -122,14 +122,23 @@ impl Group {
     }
 }
 
+/// The last record of a setting.
+#[derive(Debug)]
+struct Setting {
+    /// Its index in [`Live::kept`].
+    at: usize,
+    /// It has a group of its own, which is pinned until the setting is replaced.
+    stays: bool,
+}
+
 /// The records so far, without those found dead. `T` represents a record.
 #[derive(Debug)]
 pub(crate) struct Live<T> {
     kept: Vec<(u32, T)>,
     groups: Vec<Group>,
     open: HashMap<u64, Open, BuildHasherDefault<Mix>>,
-    /// The index in `kept` of the last record of each setting.
-    settings: HashMap<[u64; 2], usize, BuildHasherDefault<Mix>>,
+    /// The last record of each setting.
+    settings: HashMap<[u64; 2], Setting, BuildHasherDefault<Mix>>,
     sweep_at: usize,
 }
 
@@ -156,11 +165,10 @@ impl<T> Live<T> {
         // What creates or destroys, too, is not replaced.
         let only_sets = edges.creates.is_empty() && edges.ends.is_none();
         if let Some(setting) = edges.setting.filter(|_| only_sets)
-            && let Some(before) = self.settings.insert(setting, self.kept.len())
+            && let Some(before) = self.settings.insert(setting, Setting { at: self.kept.len(), stays: edges.role == Role::Stays })
         {
-            let group = std::mem::replace(&mut self.kept[before].0, DEAD);
-            // A record that is always kept is alone in its group.
-            if edges.role == Role::Stays && group < DEAD {
+            let group = std::mem::replace(&mut self.kept[before.at].0, DEAD);
+            if before.stays {
                 self.groups[group as usize].pinned = false;
             }
         }
@@ -225,9 +233,9 @@ impl<T> Live<T> {
             stays.then(|| left - 1)
         });
         let rank: Vec<Option<usize>> = rank.collect();
-        self.settings.retain(|_, at| {
-            rank[*at].is_some_and(|rank| {
-                *at = rank;
+        self.settings.retain(|_, last| {
+            rank[last.at].is_some_and(|rank| {
+                last.at = rank;
                 true
             })
         });
@@ -534,6 +542,18 @@ mod tests {
         live.feed(Edges { ends: Some(1), setting: Some([1, 2]), ..none }, 4);
         live.feed(sets, 5);
         assert_eq!(live.iter().copied().collect::<Vec<_>>(), [0, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_setting_that_was_always_kept_holds_nothing_once_it_is_replaced() {
+        let none = Edges { role: Role::Plain, setting: None, creates: &[], ends: None, uses: &[] };
+        let sets = Edges { setting: Some([1, 2]), uses: &[1], ..none };
+        let mut live = Live::new();
+        live.feed(Edges { creates: &[1], ..none }, 0);
+        live.feed(Edges { role: Role::Stays, ..sets }, 1);
+        live.feed(sets, 2);
+        live.feed(Edges { ends: Some(1), ..none }, 3);
+        assert_eq!(live.iter().count(), 0);
     }
 
     #[test]

@@ -476,7 +476,9 @@ impl<'a> DeviceMove<'a> {
                 if device_move.shape.is_none() {
                     device_move.shape = Some(shape(&device_move.source)?);
                 }
-                return Ok(());
+                // A store has nothing to compare, and nothing else asks it between its proof and the commit.
+                let answers = device_move.target()?.answers();
+                return Ok(device_move.blame(answers.then_some(()).ok_or(MoveError::PlaceLost(None)))?);
             }
             let same = match &device_move.shape {
                 Some(known) => compare_with(known, device_move.target()?),
