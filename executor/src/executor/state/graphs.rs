@@ -59,7 +59,7 @@ unsafe extern "C" fn reached(data: *mut c_void) {
 
 impl Node {
     /// Parameters of the driver's node that makes the call.
-    pub(crate) fn params(&self, context: u64) -> NodeParams {
+    pub(crate) fn params(&self, context: u64) -> NodeParams<'static> {
         match self {
             Node::Function(node) => NodeParams::host(reached as *const () as u64, Arc::as_ptr(node) as u64),
             Node::Copy(node) => node.params(context, true),
@@ -88,7 +88,15 @@ impl Calls {
     }
 
     pub(crate) fn at(&self, at: At) -> Option<&Node> {
-        self.nodes.iter().find(|(a, _)| *a == at)?.1.as_ref()
+        // They are in the order of a spec.
+        let number = |at: At| (at.graph, at.node);
+        let found = self.nodes.binary_search_by_key(&number(at), |(at, _)| number(*at)).ok()?;
+        self.nodes[found].1.as_ref()
+    }
+
+    /// The nodes that call the job.
+    pub(crate) fn calling(&self) -> impl Iterator<Item = At> {
+        self.nodes.iter().filter(|(_, node)| node.is_some()).map(|(at, _)| *at)
     }
 
     /// The node of a copy that calls the job.
