@@ -65,7 +65,7 @@ pub type After<N> = SmallVec<[(N, Edge); 2]>;
 
 wire_struct! {
     /// A kernel with its parameters by value.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, PartialEq, Eq)]
     pub struct Kernel {
         /// Function or kernel handle.
         pub function: u64,
@@ -79,6 +79,14 @@ wire_struct! {
         pub attributes: Vec<Attribute>,
         /// Parameters, each at its offset.
         pub params: Params,
+    }
+}
+
+impl Clone for Kernel {
+    fn clone(&self) -> Kernel {
+        let Kernel { function, grid, block, shared, ref attributes, ref params } = *self;
+        // A clone of the list would be made byte by byte.
+        Kernel { function, grid, block, shared, attributes: attributes.clone(), params: Params::from_slice(params) }
     }
 }
 

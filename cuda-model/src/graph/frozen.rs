@@ -42,7 +42,7 @@ impl Frozen {
                 Work::MemAlloc(_) | Work::MemFree(_) => Work::Empty,
                 work => work.clone(),
             };
-            SpecNode { work, after: n.after.clone() }
+            SpecNode { work, after: After::from_slice(&n.after) }
         };
         Spec { graphs: self.graphs.iter().map(|g| g.nodes.iter().map(node).collect()).collect() }
     }
