@@ -258,7 +258,7 @@ fn pointers(params: &[u64]) -> [*mut c_void; 8] {
 
 /// Parameters of a node that runs a kernel in one block of 32 threads, with pointers to its parameters.
 fn kernel_node(func: CUfunction, pointers: &mut [*mut c_void; 8]) -> CUDA_KERNEL_NODE_PARAMS {
-    let (one, kernelParams) = (1, pointers.as_mut_ptr());
+    let one = 1;
     CUDA_KERNEL_NODE_PARAMS {
         func,
         gridDimX: one,
@@ -267,7 +267,7 @@ fn kernel_node(func: CUfunction, pointers: &mut [*mut c_void; 8]) -> CUDA_KERNEL
         blockDimX: 32,
         blockDimY: one,
         blockDimZ: one,
-        kernelParams,
+        kernelParams: pointers.as_mut_ptr(),
         sharedMemBytes: 0,
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),

@@ -91,14 +91,14 @@ impl Times {
 /// A copy from host memory to the device, or back.
 fn copy(host: *mut u8, device: u64, to_host: bool) -> CUDA_MEMCPY3D {
     let (at_host, at_device) = (CUmemorytype::CU_MEMORYTYPE_HOST, CUmemorytype::CU_MEMORYTYPE_DEVICE);
-    let (srcMemoryType, dstMemoryType) = if to_host { (at_device, at_host) } else { (at_host, at_device) };
+    let (from, to) = if to_host { (at_device, at_host) } else { (at_host, at_device) };
     let nothing = std::ptr::null_mut();
     CUDA_MEMCPY3D {
         srcXInBytes: 0,
         srcY: 0,
         srcZ: 0,
         srcLOD: 0,
-        srcMemoryType,
+        srcMemoryType: from,
         srcHost: host.cast(),
         srcDevice: device,
         srcArray: nothing,
@@ -109,7 +109,7 @@ fn copy(host: *mut u8, device: u64, to_host: bool) -> CUDA_MEMCPY3D {
         dstY: 0,
         dstZ: 0,
         dstLOD: 0,
-        dstMemoryType,
+        dstMemoryType: to,
         dstHost: host.cast(),
         dstDevice: device,
         dstArray: nothing,

@@ -63,7 +63,7 @@ impl Executor {
     /// Builds one graph of a spec with its inner graphs; on failure nothing remains. Nodes that will be off and cannot be made, because
     /// what they use has gone, are empty ones.
     pub(super) fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>, off: &FxHashSet<At>) -> Result<Built, Code> {
-        let mut built = Built { graph: self.gpu.new_graph()?, calls: calls.clone(), off: off.clone(), ..Built::default() };
+        let mut built = Built { off: off.clone(), ..Built::new(self.gpu.new_graph()?, calls.clone()) };
         built.nodes.reserve(spec.graphs.iter().map(Vec::len).sum());
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
@@ -291,7 +291,7 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built = Built { graph: home.graph, calls: calls.clone(), ..Built::default() };
+        let mut built = Built::new(home.graph, calls.clone());
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(Box::new((spec.clone(), built.clone())));
         Ok(built)

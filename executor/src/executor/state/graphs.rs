@@ -111,7 +111,7 @@ impl Calls {
 }
 
 /// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Built {
     pub(crate) graph: u64,
     pub(crate) nodes: FxHashMap<At, u64>,
@@ -132,6 +132,25 @@ pub(crate) struct Built {
     pub(crate) registrations: FxHashMap<At, Option<u64>>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,
+}
+
+impl Built {
+    /// A graph in which there is nothing yet.
+    pub(crate) fn new(graph: u64, calls: Arc<Calls>) -> Built {
+        Built {
+            graph,
+            nodes: FxHashMap::default(),
+            waits: FxHashMap::default(),
+            calls,
+            source: None,
+            off: FxHashSet::default(),
+            stale: FxHashSet::default(),
+            missing: FxHashSet::default(),
+            for_call: false,
+            registrations: FxHashMap::default(),
+            ended: 0,
+        }
+    }
 }
 
 /// What an instance is at present.
