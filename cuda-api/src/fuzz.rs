@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::ops::*;
 use crate::reference::ReferenceSet;
 use crate::wire::Wire;
-use crate::work::{At, Edge, Kernel, Spec, SpecNode, Work};
+use crate::work::{At, Edge, Kernel, Params, Spec, SpecNode, Work};
 use ::fuzz::Limit;
 
 /// Decoded values take at most a few times the memory of their bytes: an empty list takes 24 bytes of memory
@@ -134,7 +134,7 @@ fn bodies_of_calls() {
         block: [32, 1, 1],
         shared: 0,
         attributes: vec![[1; ATTRIBUTE_BYTES]],
-        params: vec![7; 24],
+        params: Params::from_elem(7, 24),
     };
     let node = |work, after: &[u32]| SpecNode { work, after: after.iter().map(|n| (*n, edge)).collect() };
     let inner = vec![node(Work::Empty, &[]), node(Work::MemOps(vec![[1, 2, 3, 4, 5, 6]]), &[0])];

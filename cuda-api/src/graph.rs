@@ -8,13 +8,13 @@ use crate::launch_args::{ExtraParams, KernelParams};
 use crate::ops::MAX_PARAM_BYTES;
 use crate::pointer::{InOutPtr, InPtr, OutPtr, Plain};
 use crate::sys;
-use crate::work::{Attribute, Copy3, Edge, Fill, HostCall, Kernel, MemAlloc, STREAM_ATTRIBUTE_BYTES, Work};
+use crate::work::{After, Attribute, Copy3, Edge, Fill, HostCall, Kernel, MemAlloc, Params, STREAM_ATTRIBUTE_BYTES, Work};
 use std::ffi::c_void;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
 /// Nodes with their edges; without edge data they are plain edges.
-pub fn with_edges(nodes: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, Edge)> {
+pub fn with_edges(nodes: Vec<u64>, edges: Option<Vec<Edge>>) -> After<u64> {
     match edges {
         Some(edges) => nodes.into_iter().zip(edges).collect(),
         None => nodes.into_iter().map(|node| (node, Edge::default())).collect(),
@@ -25,10 +25,12 @@ pub fn with_edges(nodes: Vec<u64>, edges: Option<Vec<Edge>>) -> Vec<(u64, Edge)>
 ///
 /// # Errors
 /// `INVALID_VALUE` for null, and for edge data that is not valid.
-pub fn nodes(nodes: InPtr<sys::CUgraphNode>, data: InPtr<sys::CUgraphEdgeData>, count: usize) -> Result<Vec<(u64, Edge)>, Code> {
-    let nodes = nodes.elements(count)?.map(|n| n as u64).collect();
-    let data = if data.is_null() { None } else { Some(edges(data, count)?) };
-    Ok(with_edges(nodes, data))
+pub fn nodes(nodes: InPtr<sys::CUgraphNode>, data: InPtr<sys::CUgraphEdgeData>, count: usize) -> Result<After<u64>, Code> {
+    let nodes = nodes.elements(count)?.map(|n| n as u64);
+    if data.is_null() {
+        return Ok(nodes.map(|node| (node, Edge::default())).collect());
+    }
+    nodes.zip(data.elements(count)?).map(|(node, e)| Ok((node, edge(e)?))).collect()
 }
 
 /// An array of edge data.
@@ -106,7 +108,7 @@ impl KernelArgs {
 }
 
 /// Copies the parameters of a kernel, each to its offset: from an array of pointers, or from the one buffer of `extra`.
-fn pack(layout: &[(u32, u32)], params: KernelParams, extra: ExtraParams) -> Result<Vec<u8>, Code> {
+fn pack(layout: &[(u32, u32)], params: KernelParams, extra: ExtraParams) -> Result<Params, Code> {
     if !extra.is_null() {
         if !params.is_null() {
             return Err(INVALID);
@@ -115,9 +117,9 @@ fn pack(layout: &[(u32, u32)], params: KernelParams, extra: ExtraParams) -> Resu
         if size > MAX_PARAM_BYTES {
             return Err(INVALID);
         }
-        return buffer.read_list(size);
+        return buffer.bytes(size).map(Params::from_slice);
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Params::new();
     if !layout.is_empty() && params.is_null() {
         return Err(INVALID);
     }
@@ -434,7 +436,7 @@ mod tests {
             let mut list = list;
             // SAFETY: keys and values alternate until the key that ends them; a null array of parameters.
             let (params, extra) = unsafe { (KernelParams::new(std::ptr::null_mut()), ExtraParams::new(list.as_mut_ptr())) };
-            assert_eq!(pack(&[], params, extra), Ok(Vec::new()));
+            assert_eq!(pack(&[], params, extra), Ok(Params::new()));
         }
         size = 4;
         let mut list = [key(1), none, key(2), (&raw mut size).cast(), key(0)];

@@ -1,5 +1,7 @@
 //! The byte encoding shared by the connection, the ring and the journal: little endian, no padding, no text.
 
+use smallvec::{Array, SmallVec};
+
 /// The input is truncated, or contains an impossible length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message is shorter than its fields")]
@@ -11,6 +13,68 @@ pub trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
     /// Decodes a value from the front of `src`.
     fn get(src: &mut &[u8]) -> Result<Self, Short>;
+
+    /// Appends the elements of a list.
+    fn put_all(all: &[Self], out: &mut Vec<u8>) {
+        all.iter().for_each(|v| v.put(out));
+    }
+
+    /// Decodes `n` elements and adds them to a list.
+    fn get_all(src: &mut &[u8], n: usize, all: &mut impl List<Self>) -> Result<(), Short> {
+        // Every element takes at least one byte, so a larger count is invalid. Elements can be larger than that, so a count that is
+        // not exceeded by the input does not bound the memory of a list: long ones grow as they are read.
+        const AT_ONCE: usize = 64;
+        if n > src.len() {
+            return Err(Short);
+        }
+        all.reserve_exact(n.min(AT_ONCE));
+        for _ in 0..n {
+            all.push(Self::get(src)?);
+        }
+        Ok(())
+    }
+}
+
+/// A list that grows.
+pub trait List<T> {
+    /// Makes room for this many more elements.
+    fn reserve_exact(&mut self, more: usize);
+    /// Adds an element.
+    fn push(&mut self, one: T);
+    /// Adds copies of elements.
+    fn extend_from_slice(&mut self, all: &[T])
+    where
+        T: Copy;
+}
+
+impl<T> List<T> for Vec<T> {
+    fn reserve_exact(&mut self, more: usize) {
+        Vec::reserve_exact(self, more);
+    }
+    fn push(&mut self, one: T) {
+        Vec::push(self, one);
+    }
+    fn extend_from_slice(&mut self, all: &[T])
+    where
+        T: Copy,
+    {
+        Vec::extend_from_slice(self, all);
+    }
+}
+
+impl<A: Array> List<A::Item> for SmallVec<A> {
+    fn reserve_exact(&mut self, more: usize) {
+        SmallVec::reserve_exact(self, more);
+    }
+    fn push(&mut self, one: A::Item) {
+        SmallVec::push(self, one);
+    }
+    fn extend_from_slice(&mut self, all: &[A::Item])
+    where
+        A::Item: Copy,
+    {
+        SmallVec::extend_from_slice(self, all);
+    }
 }
 
 /// Takes `n` bytes off the front.
@@ -30,7 +94,25 @@ macro_rules! plain { ($($t:ty)*) => {$(
         }
     })*};
 }
-plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+plain!(u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+impl Wire for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        let (head, tail) = src.split_first().ok_or(Short)?;
+        *src = tail;
+        Ok(*head)
+    }
+    fn put_all(all: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(all);
+    }
+    fn get_all(src: &mut &[u8], n: usize, all: &mut impl List<u8>) -> Result<(), Short> {
+        all.extend_from_slice(take(src, n)?);
+        Ok(())
+    }
+}
 
 impl Wire for usize {
     fn put(&self, out: &mut Vec<u8>) {
@@ -76,15 +158,23 @@ impl<T: Wire> Wire for Option<T> {
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.len().put(out);
-        self.iter().for_each(|v| v.put(out));
+        T::put_all(self, out);
     }
     fn get(src: &mut &[u8]) -> Result<Self, Short> {
-        let n = usize::get(src)?;
-        // Every element takes at least one byte, so a larger count is invalid; this bounds the allocation.
-        if n > src.len() {
-            return Err(Short);
-        }
-        (0..n).map(|_| T::get(src)).collect()
+        let (n, mut all) = (usize::get(src)?, Vec::new());
+        T::get_all(src, n, &mut all).map(|()| all)
+    }
+}
+
+/// As a [`Vec`] of the same elements.
+impl<A: Array<Item: Wire>> Wire for SmallVec<A> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        A::Item::put_all(self, out);
+    }
+    fn get(src: &mut &[u8]) -> Result<Self, Short> {
+        let (n, mut all) = (usize::get(src)?, SmallVec::new());
+        A::Item::get_all(src, n, &mut all).map(|()| all)
     }
 }
 
@@ -101,7 +191,7 @@ impl Wire for String {
 
 impl<T: Wire + Copy + Default, const N: usize> Wire for [T; N] {
     fn put(&self, out: &mut Vec<u8>) {
-        self.iter().for_each(|v| v.put(out));
+        T::put_all(self, out);
     }
     fn get(src: &mut &[u8]) -> Result<Self, Short> {
         let mut all = [T::default(); N];
@@ -155,5 +245,26 @@ mod tests {
         assert_eq!(Vec::<u32>::get(&mut &out[..]), Err(Short));
         out[..8].fill(0xff);
         assert_eq!(Vec::<u32>::get(&mut &out[..]), Err(Short));
+        assert_eq!(Vec::<u8>::get(&mut &out[..]), Err(Short));
+    }
+
+    #[test]
+    fn lists_of_all_kinds_have_one_encoding() {
+        for n in [0, 3, 40, 200] {
+            let list: Vec<u8> = (0..n).collect();
+            let (mut one, mut other, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+            list.put(&mut one);
+            SmallVec::<[u8; 32]>::from_slice(&list).put(&mut other);
+            list.len().put(&mut bytes);
+            list.iter().for_each(|b| b.put(&mut bytes));
+            assert!(one == other && one == bytes);
+            assert_eq!(SmallVec::<[u8; 32]>::get(&mut &one[..]).unwrap().as_slice(), list);
+            assert_eq!(Vec::<u8>::get(&mut &one[..]), Ok(list.clone()));
+            let pairs: Vec<(u32, u8)> = list.iter().map(|n| (u32::from(*n) << 9, *n)).collect();
+            one.clear();
+            pairs.put(&mut one);
+            assert_eq!(SmallVec::<[(u32, u8); 2]>::get(&mut &one[..]).unwrap().as_slice(), pairs);
+            assert!((0..one.len()).all(|cut| Vec::<(u32, u8)>::get(&mut &one[..cut]) == Err(Short)));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
+use smallvec::SmallVec;
 
 /// Maximum nesting depth of graphs; a longer chain of embedded graphs is damaged or malicious.
 pub const MAX_DEPTH: usize = 64;
@@ -56,9 +57,15 @@ pub fn inherit(kernel: &mut Vec<Attribute>, of_stream: impl IntoIterator<Item = 
     }
 }
 
+/// The parameters of a kernel; most kernels' are stored inside.
+pub type Params = SmallVec<[u8; 96]>;
+
+/// The predecessors of a node, each with its edge; nearly all nodes have one or two.
+pub type After<N> = SmallVec<[(N, Edge); 2]>;
+
 wire_struct! {
     /// A kernel with its parameters by value.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, PartialEq, Eq)]
     pub struct Kernel {
         /// Function or kernel handle.
         pub function: u64,
@@ -71,7 +78,15 @@ wire_struct! {
         /// Launch attributes by number; for an attribute set twice, the last value.
         pub attributes: Vec<Attribute>,
         /// Parameters, each at its offset.
-        pub params: Vec<u8>,
+        pub params: Params,
+    }
+}
+
+impl Clone for Kernel {
+    fn clone(&self) -> Kernel {
+        let Kernel { function, grid, block, shared, ref attributes, ref params } = *self;
+        // A clone of the list would be made byte by byte.
+        Kernel { function, grid, block, shared, attributes: attributes.clone(), params: Params::from_slice(params) }
     }
 }
 
@@ -326,7 +341,7 @@ wire_struct! {
         /// Its work.
         pub work: Work<u32>,
         /// Its predecessors in the graph, in the order in which the program named them.
-        pub after: Vec<(u32, Edge)>,
+        pub after: After<u32>,
     }
 }
 
@@ -401,7 +416,7 @@ impl Spec {
     /// # Errors
     /// [`Short`]: the graph is damaged.
     pub fn check(&self) -> Result<(), Short> {
-        let mut depth = vec![0usize; self.graphs.len()];
+        let mut depth: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.graphs.len());
         for (number, nodes) in self.graphs.iter().enumerate() {
             let own = *depth.get(number).ok_or(Short)?;
             if number > 0 && own == 0 || own > MAX_DEPTH {
@@ -416,7 +431,11 @@ impl Spec {
                     *slot = own + 1;
                 }
             }
-            order(nodes).ok_or(Short)?;
+            // Programs nearly always name predecessors that they have made before.
+            let is_forward = nodes.iter().zip(0..).all(|(n, number)| n.after.iter().all(|(before, _)| *before < number));
+            if !is_forward {
+                order(nodes).ok_or(Short)?;
+            }
         }
         if self.graphs.is_empty() { Err(Short) } else { Ok(()) }
     }
@@ -462,7 +481,7 @@ mod tests {
             block: [4, 5, 6],
             shared: 8,
             attributes: vec![[9; ATTRIBUTE_BYTES]],
-            params: vec![1, 2, 3],
+            params: Params::from_slice(&[1, 2, 3]),
         };
         let conditional = Conditional { handle: 5, kind: 1, bodies: vec![1] };
         let spec = Spec {

@@ -7,7 +7,7 @@
 //!
 //! * [`cuda_api::work`]: the work of nodes, and a whole graph in encoded form.
 //! * `model`: graphs, nodes, edges. `tables`: captures, instances, user objects.
-//! * `capture`: rules of captures. `instance`: instantiated graphs and changes to them. `object`: user objects.
+//! * `capture`: rules of captures. `frozen`, `instance`: instantiated graphs and changes to them. `object`: user objects.
 //!   `memory`: allocations of graphs.
 //! * [`api`]: the functions of cuda.h on top of these.
 
@@ -15,6 +15,7 @@
 #[allow(non_snake_case)]
 pub mod api;
 mod capture;
+mod frozen;
 mod instance;
 mod memory;
 mod model;
@@ -42,8 +43,8 @@ pub trait Host {
     fn context(&mut self) -> Result<u64, Code>;
     /// The context of a live event.
     fn event(&mut self, event: u64) -> Result<u64, Code>;
-    /// Offset and size of each parameter of a function or kernel.
-    fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code>;
+    /// Passes offset and size of each parameter of a function or kernel to `use_it`.
+    fn layout<T>(&mut self, function: u64, use_it: impl FnOnce(&[(u32, u32)]) -> Result<T, Code>) -> Result<T, Code>;
     /// The function and the kernel of a handle of either; 0 if there is no kernel.
     fn names(&mut self, function: u64) -> Result<(u64, u64), Code>;
     /// Checks a kernel as a launch does; returns its context.

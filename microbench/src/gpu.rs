@@ -3,8 +3,12 @@
 use crate::error::Error;
 use cuda_api::code::{Code, SUCCESS};
 use cuda_api::driver::Loaded;
-use cuda_api::sys::{CUcontext, CUevent, CUfunction, CUmodule, CUstream};
+use cuda_api::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUmodule, CUstream, CUstreamCaptureMode,
+};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::path::Path;
 
 /// Our kernels.
@@ -238,11 +242,142 @@ impl Gpu {
 
     /// Launches a kernel; each parameter is passed as the 8 bytes in which its value stands first.
     pub(crate) fn launch(&self, kernel: CUfunction, blocks: u32, threads: u32, stream: CUstream, params: &[u64]) -> Done {
-        let mut pointers = [std::ptr::null_mut::<c_void>(); 8];
-        for (pointer, param) in pointers.iter_mut().zip(params) {
-            *pointer = std::ptr::from_ref(param).cast_mut().cast();
-        }
-        let nothing = std::ptr::null_mut();
+        let (mut pointers, nothing) = (pointers(params), std::ptr::null_mut());
         call!(self, launch.cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), nothing))
+    }
+}
+
+/// Pointers to at most 8 parameters.
+fn pointers(params: &[u64]) -> [*mut c_void; 8] {
+    let mut pointers = [std::ptr::null_mut::<c_void>(); 8];
+    for (pointer, param) in pointers.iter_mut().zip(params) {
+        *pointer = std::ptr::from_ref(param).cast_mut().cast();
+    }
+    pointers
+}
+
+/// Parameters of a node that runs a kernel in one block of 32 threads, with pointers to its parameters.
+fn kernel_node(func: CUfunction, pointers: &mut [*mut c_void; 8]) -> CUDA_KERNEL_NODE_PARAMS {
+    let one = 1;
+    CUDA_KERNEL_NODE_PARAMS {
+        func,
+        gridDimX: one,
+        gridDimY: one,
+        gridDimZ: one,
+        blockDimX: 32,
+        blockDimY: one,
+        blockDimZ: one,
+        kernelParams: pointers.as_mut_ptr(),
+        sharedMemBytes: 0,
+        extra: std::ptr::null_mut(),
+        kern: std::ptr::null_mut(),
+        ctx: std::ptr::null_mut(),
+    }
+}
+
+/// Graphs.
+impl Gpu {
+    /// Makes an empty graph.
+    pub(crate) fn graph(&self) -> Done<CUgraph> {
+        let mut graph = std::ptr::null_mut();
+        call!(self, graph.cuGraphCreate(&raw mut graph, 0))?;
+        Ok(graph)
+    }
+
+    /// Destroys a graph.
+    pub(crate) fn end_graph(&self, graph: CUgraph) -> Done {
+        call!(self, graph.cuGraphDestroy(graph))
+    }
+
+    /// Adds a copy behind other nodes.
+    pub(crate) fn add_copy(
+        &self,
+        graph: CUgraph,
+        after: &[CUgraphNode],
+        c: &CUDA_MEMCPY3D,
+        context: CUcontext,
+    ) -> Done<CUgraphNode> {
+        let mut node = std::ptr::null_mut();
+        call!(self, graph.cuGraphAddMemcpyNode(&raw mut node, graph, after.as_ptr(), after.len(), c, context))?;
+        Ok(node)
+    }
+
+    /// Adds a fill behind other nodes.
+    pub(crate) fn add_fill(
+        &self,
+        graph: CUgraph,
+        after: &[CUgraphNode],
+        f: &CUDA_MEMSET_NODE_PARAMS,
+        context: CUcontext,
+    ) -> Done<CUgraphNode> {
+        let mut node = std::ptr::null_mut();
+        call!(self, graph.cuGraphAddMemsetNode(&raw mut node, graph, after.as_ptr(), after.len(), f, context))?;
+        Ok(node)
+    }
+
+    /// Adds a kernel behind other nodes; its parameters as for [`Gpu::launch`].
+    pub(crate) fn add_kernel(
+        &self,
+        graph: CUgraph,
+        after: &[CUgraphNode],
+        kernel: CUfunction,
+        params: &[u64],
+    ) -> Done<CUgraphNode> {
+        let (mut pointers, mut node) = (pointers(params), std::ptr::null_mut());
+        let params = kernel_node(kernel, &mut pointers);
+        call!(self, graph.cuGraphAddKernelNode_v2(&raw mut node, graph, after.as_ptr(), after.len(), &raw const params))?;
+        Ok(node)
+    }
+
+    /// Adds an edge.
+    pub(crate) fn add_edge(&self, graph: CUgraph, from: CUgraphNode, to: CUgraphNode) -> Done {
+        call!(self, graph.cuGraphAddDependencies_v2(graph, &raw const from, &raw const to, std::ptr::null(), 1))
+    }
+
+    /// Instantiates a graph.
+    pub(crate) fn instantiate(&self, graph: CUgraph) -> Done<CUgraphExec> {
+        let mut instance = std::ptr::null_mut();
+        call!(self, graph.cuGraphInstantiateWithFlags(&raw mut instance, graph, 0))?;
+        Ok(instance)
+    }
+
+    /// Changes the parameters of a kernel of an instance.
+    pub(crate) fn set_kernel(&self, instance: CUgraphExec, node: CUgraphNode, kernel: CUfunction, params: &[u64]) -> Done {
+        let mut pointers = pointers(params);
+        let params = kernel_node(kernel, &mut pointers);
+        call!(self, graph.cuGraphExecKernelNodeSetParams_v2(instance, node, &raw const params))
+    }
+
+    /// Updates an instance from a graph of the same shape.
+    pub(crate) fn update(&self, instance: CUgraphExec, graph: CUgraph) -> Done {
+        let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo>::uninit();
+        call!(self, graph.cuGraphExecUpdate_v2(instance, graph, info.as_mut_ptr()))
+    }
+
+    /// Launches an instance.
+    pub(crate) fn launch_graph(&self, instance: CUgraphExec, stream: CUstream) -> Done {
+        call!(self, graph.cuGraphLaunch(instance, stream))
+    }
+
+    /// Destroys an instance.
+    pub(crate) fn end_instance(&self, instance: CUgraphExec) -> Done {
+        call!(self, graph.cuGraphExecDestroy(instance))
+    }
+
+    /// Begins the capture of a stream.
+    pub(crate) fn begin_capture(&self, stream: CUstream) -> Done {
+        call!(self, graph.cuStreamBeginCapture_v2(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as u32))
+    }
+
+    /// Ends the capture of a stream.
+    pub(crate) fn end_capture(&self, stream: CUstream) -> Done<CUgraph> {
+        let mut graph = std::ptr::null_mut();
+        call!(self, graph.cuStreamEndCapture(stream, &raw mut graph))?;
+        Ok(graph)
+    }
+
+    /// Makes a stream wait for an event.
+    pub(crate) fn wait_event(&self, stream: CUstream, event: CUevent) -> Done {
+        call!(self, stream.cuStreamWaitEvent(stream, event, 0))
     }
 }

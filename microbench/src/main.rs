@@ -5,6 +5,7 @@
 //! | `bench` | measures everything: what `mrcuda bench` starts |
 //! | `between` | copies from one GPU to another |
 //! | `client` | the program under measurement: calls what it is told |
+//! | `graphs` | calls of small graphs: time and allocations of host memory |
 //! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
 //! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
 //! | `link` | a network link with a delay and a rate, as a proxy |
@@ -18,6 +19,7 @@ mod cases;
 mod client;
 mod error;
 mod gpu;
+mod graphs;
 mod link;
 mod live;
 mod many;
@@ -55,6 +57,8 @@ enum Command {
     Between(between::BetweenArgs),
     /// Make calls as told, line by line
     Client(client::ClientArgs),
+    /// Make, launch, change and destroy small graphs, and print what each call takes
+    Graphs(graphs::GraphsArgs),
     /// Keep memory alive, to be moved
     Live(live::LiveArgs),
     /// Cost of appending to a journal and of a plan, in processor time
@@ -78,6 +82,7 @@ fn main() {
         Command::Bench(args) => bench::bench(&args),
         Command::Between(args) => between::between(&args),
         Command::Client(args) => client::client(&args),
+        Command::Graphs(args) => graphs::graphs(&args),
         Command::Live(args) => live::live(&args),
         Command::Journal => bench::journals::least(),
         Command::Link(args) => link::link(&args),

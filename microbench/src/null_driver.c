@@ -2,8 +2,8 @@
 //   cc -O2 -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.null.so null_driver.c
 // With -DCOUNT_CALLS -finstrument-functions -Wl,-Bsymbolic it tells on stderr at its end how often each function was called: the difference of two runs with
 // different numbers of calls is what a call of the program makes of the driver.
-// It has what an executor asks for when it opens, and what `microbench client` and tests/gpu/driver/overhead.c call. Every handle is a fresh number, every
-// kernel has the parameters of `empty` (kernels.cu), every event has happened.
+// It has what an executor asks for when it opens, and what `microbench client`, `microbench graphs` and tests/gpu/driver/overhead.c call. Every handle is a
+// fresh number, every kernel has the parameters of `empty` (kernels.cu), every event has happened, no graph has anything in it.
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdlib.h>
@@ -82,6 +82,13 @@ int cuFuncGetAttribute(int *v, int a, u64 f) { return *v = a == 0 ? 1024 : a == 
 int cuEventCreate(u64 *e, unsigned flags) { return make(e); }
 int cuStreamCreate(u64 *s, unsigned flags) { return make(s); }
 int cuStreamCreateWithPriority(u64 *s, unsigned flags, int p) { return make(s); }
+int cuGraphCreate(u64 *g, unsigned flags) { return make(g); }
+int cuGraphAddNode_v2(u64 *n, u64 g, void *after, void *edges, size_t count, void *params) { return make(n); }
+int cuGraphAddKernelNode_v2(u64 *n, u64 g, void *after, size_t count, void *params) { return make(n); }
+int cuGraphAddMemcpyNode(u64 *n, u64 g, void *after, size_t count, void *params, u64 context) { return make(n); }
+int cuGraphAddMemsetNode(u64 *n, u64 g, void *after, size_t count, void *params, u64 context) { return make(n); }
+int cuGraphInstantiateWithFlags(u64 *x, u64 g, u64 flags) { return make(x); }
+int cuStreamEndCapture(u64 s, u64 *g) { return make(g); }
 int cuEventElapsedTime_v2(float *ms, u64 a, u64 b) { return *ms = 0, 0; }
 
 #define DONE(name) int name(void) { return 0; }
@@ -92,4 +99,6 @@ DONE(cuLaunchKernelEx) DONE(cuStreamDestroy_v2) DONE(cuEventDestroy_v2) DONE(cuS
 DONE(cuEventQuery) DONE(cuEventSynchronize) DONE(cuEventRecord) DONE(cuEventRecordWithFlags) DONE(cuStreamWaitEvent)
 DONE(cuMemsetD8Async) DONE(cuMemsetD16Async) DONE(cuMemsetD32Async) DONE(cuMemsetD2D8Async) DONE(cuMemsetD2D32Async)
 DONE(cuMemcpyHtoD_v2) DONE(cuMemcpyDtoH_v2) DONE(cuMemcpyHtoDAsync_v2) DONE(cuMemcpyDtoHAsync_v2) DONE(cuMemcpyDtoDAsync_v2)
-DONE(cuMemcpy2DAsync_v2)
+DONE(cuMemcpy2DAsync_v2) DONE(cuGraphDestroy) DONE(cuGraphDestroyNode) DONE(cuGraphAddDependencies_v2) DONE(cuGraphLaunch) DONE(cuGraphUpload)
+DONE(cuGraphExecDestroy) DONE(cuGraphExecNodeSetParams) DONE(cuGraphExecKernelNodeSetParams_v2) DONE(cuGraphExecUpdate_v2) DONE(cuGraphNodeSetEnabled)
+DONE(cuGraphKernelNodeSetAttribute) DONE(cuStreamBeginCapture_v2)

@@ -21,7 +21,7 @@ use super::model::Node;
 use super::{Graphs, Host};
 use cuda_api::code::{self, Code};
 use cuda_api::graph::{AnyParams, KernelArgs};
-use cuda_api::work::{Attribute, Edge, Work};
+use cuda_api::work::{After, Attribute, Work};
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -42,8 +42,7 @@ fn checked<H: Host>(h: &mut H, work: Work<u64>) -> Result<(Work<u64>, u64), Code
 }
 
 fn kernel<H: Host>(h: &mut H, args: KernelArgs, attributes: Vec<Attribute>) -> Result<(Work<u64>, u64), Code> {
-    let layout = h.layout(args.function)?;
-    let kernel = args.kernel(&layout, attributes)?;
+    let kernel = h.layout(args.function, |layout| args.kernel(layout, attributes))?;
     checked(h, Work::Kernel(kernel))
 }
 
@@ -84,7 +83,7 @@ fn any_work<H: Host>(h: &mut H, node: u64, params: AnyParams) -> Result<(Work<u6
 }
 
 /// Adds a node and returns its handle.
-fn add<H: Host>(h: &H, graph: u64, after: Vec<(u64, Edge)>, (work, context): (Work<u64>, u64)) -> Result<u64, Code> {
+fn add<H: Host>(h: &H, graph: u64, after: After<u64>, (work, context): (Work<u64>, u64)) -> Result<u64, Code> {
     h.shared().with(|g| {
         g.store.graph(graph)?;
         g.store.add(graph, after, work, context)

@@ -4,7 +4,7 @@
 use super::model::{Owner, Store};
 use super::tables::{Capture, Captures, Graphs, Mode, Part, Point, Stream};
 use cuda_api::code::{self, Code};
-use cuda_api::work::{Edge, PROGRAMMATIC, Work};
+use cuda_api::work::{After, Edge, PROGRAMMATIC, Work};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ fn thread() -> u64 {
 pub(super) struct Info {
     pub(super) id: u64,
     pub(super) graph: u64,
-    pub(super) after: Vec<(u64, Edge)>,
+    pub(super) after: After<u64>,
 }
 
 /// `CUstreamCaptureStatus`
@@ -55,9 +55,12 @@ impl Captures {
     /// The legacy stream waits for the blocking streams of its context, so it cannot be used while one of them is being
     /// captured.
     fn check_legacy(&mut self, stream: &Stream) -> Result<(), Code> {
+        if !stream.legacy {
+            return Ok(());
+        }
         let hit: Vec<u64> =
             self.parts.values().filter(|p| p.blocking && p.context == stream.context).map(|p| p.capture).collect();
-        if !stream.legacy || hit.is_empty() {
+        if hit.is_empty() {
             return Ok(());
         }
         self.open.iter_mut().filter(|(id, _)| hit.contains(id)).for_each(|(_, c)| c.invalid = true);
@@ -77,7 +80,7 @@ impl Captures {
 
 impl Graphs {
     /// Begins a capture, into `graph` after some of its nodes, or into a new graph.
-    pub(super) fn begin(&mut self, stream: &Stream, mode: Mode, into: Option<(u64, Vec<(u64, Edge)>)>) -> Result<(), Code> {
+    pub(super) fn begin(&mut self, stream: &Stream, mode: Mode, into: Option<(u64, After<u64>)>) -> Result<(), Code> {
         if stream.legacy {
             return Err(code::ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
@@ -95,7 +98,7 @@ impl Graphs {
                 }
                 (graph, after)
             }
-            None => (self.store.create(Owner::Program), Vec::new()),
+            None => (self.store.create(Owner::Program), After::new()),
         };
         self.store.graph_mut(graph)?.captures += 1;
         self.captures.next += 1;
@@ -125,9 +128,9 @@ impl Graphs {
         if c.mode != Mode::Relaxed && c.thread != thread() {
             return Err(code::ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
-        let ends: Vec<u64> = self.captures.parts.get(&stream.key).into_iter().flat_map(|p| &p.after).map(|(n, _)| *n).collect();
+        let ends = self.captures.parts.get(&stream.key).into_iter().flat_map(|p| &p.after).map(|(n, _)| *n);
         let forks = self.captures.parts.iter().filter(|(key, p)| p.capture == id && **key != stream.key);
-        let joined = self.store.all_before(forks.flat_map(|(_, p)| &p.after).map(|(n, _)| *n), ends.into_iter());
+        let joined = self.store.all_before(forks.flat_map(|(_, p)| &p.after).map(|(n, _)| *n), ends);
         let result = match c {
             c if c.invalid => Err(code::ERROR_STREAM_CAPTURE_INVALIDATED),
             _ if !joined => Err(code::ERROR_STREAM_CAPTURE_UNJOINED),
@@ -161,7 +164,7 @@ impl Graphs {
         let part = self.captures.parts.get(&stream.key).ok_or(code::ERROR_ILLEGAL_STATE)?;
         let overlaps = take_overlap(&mut work);
         let store = &self.store;
-        let mut after: Vec<(u64, Edge)> = part.after.iter().filter(|(n, _)| store.nodes.get(*n).is_some()).copied().collect();
+        let mut after: After<u64> = part.after.iter().filter(|(n, _)| store.nodes.get(*n).is_some()).copied().collect();
         if overlaps {
             for (node, edge) in &mut after {
                 if matches!(store.node(*node)?.work, Work::Kernel(_)) && *edge == Edge::default() {
@@ -173,7 +176,7 @@ impl Graphs {
         match node {
             Ok(node) => {
                 if let Some(part) = self.captures.parts.get_mut(&stream.key) {
-                    part.after = vec![(node, Edge::default())];
+                    part.after = [(node, Edge::default())].into_iter().collect();
                 }
                 Ok(())
             }
@@ -282,7 +285,7 @@ impl Graphs {
                     self.captures.invalidate_id(other);
                     return Err(code::ERROR_STREAM_CAPTURE_MERGE);
                 }
-                let part = self.captures.parts.entry(stream.key).or_insert_with(|| Part::new(stream, id, Vec::new()));
+                let part = self.captures.parts.entry(stream.key).or_insert_with(|| Part::new(stream, id, After::new()));
                 for one in after {
                     if !part.after.iter().any(|(n, _)| *n == one.0) {
                         part.after.push(one);
@@ -339,7 +342,7 @@ impl Graphs {
     }
 
     /// Changes the predecessors of the next node of a stream.
-    pub(super) fn set_after(&mut self, stream: &Stream, nodes: Vec<(u64, Edge)>, replace: bool) -> Result<(), Code> {
+    pub(super) fn set_after(&mut self, stream: &Stream, nodes: After<u64>, replace: bool) -> Result<(), Code> {
         let id = self.captures.of(stream)?.ok_or(code::ERROR_ILLEGAL_STATE)?;
         let graph = self.captures.open.get(&id).map(|c| c.graph).ok_or(code::ERROR_ILLEGAL_STATE)?;
         for (node, _) in &nodes {
@@ -368,7 +371,7 @@ impl Captures {
 }
 
 impl Part {
-    fn new(stream: &Stream, capture: u64, after: Vec<(u64, Edge)>) -> Part {
+    fn new(stream: &Stream, capture: u64, after: After<u64>) -> Part {
         Part { capture, after, context: stream.context, blocking: stream.blocking, lent: Vec::new() }
     }
 }
@@ -532,11 +535,11 @@ mod tests {
     #[test]
     fn a_kernel_that_may_overlap_has_an_edge_of_its_own() {
         use cuda_api::ops::ATTRIBUTE_BYTES;
-        use cuda_api::work::Kernel;
+        use cuda_api::work::{Kernel, Params};
         let kernel = |overlap: u8| {
             let mut attribute = [0; ATTRIBUTE_BYTES];
             (attribute[0], attribute[8]) = (6, overlap);
-            let (attributes, params) = (vec![attribute], vec![]);
+            let (attributes, params) = (vec![attribute], Params::new());
             Work::Kernel(Kernel { function: 1, grid: [1; 3], block: [1; 3], shared: 0, attributes, params })
         };
         let mut g = graphs();

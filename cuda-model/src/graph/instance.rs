@@ -1,11 +1,12 @@
 //! Instances: a frozen copy of each instantiated graph, and the changes that are allowed.
 
-use super::model::{Node, Owner};
+use super::frozen::{Frozen, FrozenNode};
+use super::model::Node;
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::INSTANTIATE_UPLOAD;
-use cuda_api::work::{At, Copy3, Fill, Spec, Work};
-use rustc_hash::{FxHashMap, FxHashSet};
+use cuda_api::work::{After, At, Copy3, Fill, Spec, Work};
+use rustc_hash::FxHashSet;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -42,16 +43,15 @@ fn refuse(code: Code, result: u32, node: u64) -> Refusal {
 /// A node of an instance with its new work.
 #[derive(Debug)]
 pub(super) struct Change {
-    node: u64,
     pub(super) at: At,
-    work: Work<u64>,
+    pub(super) work: Work<u32>,
     pub(super) plain: bool,
 }
 
 impl Change {
-    /// The work in encoded form.
-    pub(super) fn travels(&self) -> Work<u32> {
-        self.work.renamed(|_| 0)
+    /// `new` embeds no graph: those do not change.
+    fn new(at: At, old: &Work<u32>, new: &Work<u64>) -> Change {
+        Change { at, plain: plain(old, new), work: new.renamed(|_| 0) }
     }
 }
 
@@ -73,30 +73,32 @@ impl Graphs {
             return Err(refuse(INVALID, 5, 0));
         }
         let single = |n: &Node| matches!(n.work, Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_));
-        if self.instances.values().any(|i| i.source == graph) && self.store.any(graph, &single) {
+        if self.store.any(graph, &single) && self.instances.values().any(|i| i.source == graph) {
             return Err(invalid(INVALID));
         }
         if let Some(node) = self.store.unfit(graph, false) {
             return Err(refuse(INVALID, 3, node));
         }
-        let (spec, at) = self.store.spec(graph).map_err(invalid)?;
+        let frozen = self.store.freeze(graph).map_err(invalid)?;
+        let spec = frozen.spec();
         if spec.check().is_err() {
             return Err(refuse(INVALID, 2, 0));
         }
         let mut context = 0;
-        for node in at.keys() {
-            let other = self.store.node(*node).map_err(invalid)?.context;
-            if other != 0 && context != 0 && other != context {
-                return Err(refuse(code::ERROR_NOT_SUPPORTED, 1, *node));
+        for node in frozen.all().filter(|n| n.context != 0) {
+            if context != 0 && node.context != context {
+                return Err(refuse(code::ERROR_NOT_SUPPORTED, 1, node.origin));
             }
-            context = context.max(other);
+            context = node.context;
         }
-        let copy = self.copy_graph(graph, Owner::Instance).map_err(invalid)?;
-        let places = self.store.positions(copy).map_err(invalid)?;
-        let effect = self.store.effect(copy);
-        let of = places.keys().filter_map(|n| Some((self.store.node(*n).ok()?.origin, *n))).collect();
+        for (object, count) in frozen.objects() {
+            // It exists, because the graph holds it.
+            let _ = self.retain_object(object, count);
+        }
+        let effect = self.store.effect(graph);
+        effect.allocs().for_each(|address| self.store.hold_alloc(address));
         let context = if context == 0 { current } else { context };
-        let instance = Instance { graph: copy, source: graph, flags, context, of, places, off: FxHashSet::default(), effect };
+        let instance = Instance { frozen, source: graph, flags, context, off: FxHashSet::default(), effect };
         let home = if self.conditions.contains_key(&graph) { graph } else { 0 };
         Ok(Prepared { spec, context, home, instance })
     }
@@ -115,7 +117,14 @@ impl Graphs {
 
     /// Undoes the preparation of an instance that could not be created.
     pub(super) fn not_made(&mut self, prepared: Prepared) {
-        self.drop_graph(prepared.instance.graph);
+        let held = self.undo(&prepared.instance);
+        self.release_objects(held);
+    }
+
+    /// Releases the allocations of an instance that is dropped; returns the user objects that it held.
+    fn undo(&mut self, gone: &Instance) -> Vec<(u64, u32)> {
+        gone.effect.allocs().for_each(|address| self.store.forget_alloc(address));
+        gone.frozen.objects().collect()
     }
 
     pub(super) fn instance(&self, handle: u64) -> Result<&Instance, Code> {
@@ -124,13 +133,24 @@ impl Graphs {
 
     /// Whether an instance holds user objects, which its running launches need.
     pub(super) fn holds_objects(&self, handle: u64) -> bool {
-        self.instances.get(&handle).is_some_and(|i| !self.store.held_inside(i.graph).is_empty())
+        self.instances.get(&handle).is_some_and(|i| i.frozen.objects().next().is_some())
     }
 
     /// Removes an instance; returns the user objects that it held.
     pub(super) fn drop_instance(&mut self, handle: u64) -> Vec<(u64, u32)> {
         let Some(gone) = self.instances.remove(&handle) else { return Vec::new() };
-        self.store.drop_graph(gone.graph)
+        self.undo(&gone)
+    }
+
+    /// A copy of an instance as a graph of the program.
+    pub(super) fn copy_instance(&mut self, handle: u64) -> Result<u64, Code> {
+        let i = self.instances.get(&handle).ok_or(INVALID)?;
+        let copy = self.store.thaw(&i.frozen)?;
+        for (object, count) in self.store.held_inside(copy) {
+            // It exists, because the instance holds it.
+            let _ = self.retain_object(object, count);
+        }
+        Ok(copy)
     }
 
     /// All instances of a context.
@@ -152,36 +172,34 @@ impl Graphs {
     }
 
     /// The node of an instance that was copied from `node`.
-    fn node_of(&self, instance: u64, node: u64) -> Result<(u64, At), Code> {
-        self.store.node(node)?;
-        let i = self.instance(instance)?;
-        let own = *i.of.get(&node).ok_or(INVALID)?;
-        Ok((own, *i.places.get(&own).ok_or(INVALID)?))
+    fn node_of(&self, instance: u64, node: u64) -> Result<(At, &FrozenNode), Code> {
+        let number = self.store.node(node)?.number;
+        let frozen = &self.instance(instance)?.frozen;
+        let at = frozen.copy_of(node, number)?;
+        Ok((at, frozen.node(at)?))
     }
 
     /// The work of a node of an instance.
-    pub(super) fn work_of(&self, instance: u64, node: u64) -> Result<&Work<u64>, Code> {
-        let (own, _) = self.node_of(instance, node)?;
-        Ok(&self.store.node(own)?.work)
+    pub(super) fn work_of(&self, instance: u64, node: u64) -> Result<&Work<u32>, Code> {
+        Ok(&self.node_of(instance, node)?.1.work)
     }
 
     /// A checked change of one node.
-    pub(super) fn change_one(&self, instance: u64, node: u64, work: Work<u64>, context: u64) -> Result<Vec<Change>, Code> {
-        let (own, at) = self.node_of(instance, node)?;
-        let old = self.store.node(own)?;
+    pub(super) fn change_one(&self, instance: u64, node: u64, work: &Work<u64>, context: u64) -> Result<Option<Change>, Code> {
+        let (at, old) = self.node_of(instance, node)?;
         if old.context != 0 && context != 0 && old.context != context {
             return Err(INVALID);
         }
-        allowed(&old.work, &work).map_err(|_| INVALID)?;
-        Ok(if old.work == work { Vec::new() } else { vec![Change { node: own, at, plain: plain(&old.work, &work), work }] })
+        allowed(&old.work, work).map_err(|_| INVALID)?;
+        Ok((!is_same(&old.work, work)).then(|| Change::new(at, &old.work, work)))
     }
 
     /// The changes that make a child graph node equal to another graph.
     pub(super) fn change_child(&self, instance: u64, node: u64, graph: u64) -> Result<Vec<Change>, Code> {
-        let (own, _) = self.node_of(instance, node)?;
-        let Work::Child(inner) = &self.store.node(own)?.work else { return Err(INVALID) };
+        let (_, own) = self.node_of(instance, node)?;
+        let Work::Child(inner) = own.work else { return Err(INVALID) };
         let mut changes = Vec::new();
-        self.compare(self.instance(instance)?, *inner, graph, &mut changes).map_err(|_| INVALID)?;
+        self.compare(&self.instance(instance)?.frozen, inner, graph, &mut changes).map_err(|_| INVALID)?;
         Ok(changes)
     }
 
@@ -190,85 +208,104 @@ impl Graphs {
         let i = self.instance(instance).map_err(|rc| refuse(rc, 1, 0))?;
         self.store.graph(graph).map_err(|rc| refuse(rc, 1, 0))?;
         let mut changes = Vec::new();
-        self.compare(i, i.graph, graph, &mut changes)?;
+        self.compare(&i.frozen, 0, graph, &mut changes)?;
         Ok(changes)
     }
 
     /// Pairs the nodes of two graphs in creation order, which is the same for the same calls.
-    fn compare(&self, i: &Instance, old: u64, new: u64, changes: &mut Vec<Change>) -> Result<(), Refusal> {
+    fn compare(&self, frozen: &Frozen, old: u32, new: u64, changes: &mut Vec<Change>) -> Result<(), Refusal> {
         let failed = |result, node| refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, result, node);
         let lost = |rc| refuse(rc, 1, 0);
         let topology = |node| failed(2, node);
-        let (a, b) = (self.store.graphs.get(old).ok_or(lost(INVALID))?, self.store.graphs.get(new).ok_or(lost(INVALID))?);
-        let numbers: FxHashMap<u64, u64> = b.nodes.iter().copied().zip(a.nodes.iter().copied()).collect();
-        for (own, theirs) in a.nodes.iter().zip(&b.nodes) {
-            let (x, y) = (self.store.node(*own).map_err(lost)?, self.store.node(*theirs).map_err(lost)?);
-            let mapped: FxHashSet<_> = y.after.iter().filter_map(|(n, edge)| Some((*numbers.get(n)?, *edge))).collect();
-            if mapped.len() != y.after.len() || mapped != x.after.iter().copied().collect() {
+        let (a, b) = (frozen.nodes(old).map_err(lost)?, self.store.graph(new).map_err(lost)?);
+        for ((x, theirs), number) in a.iter().zip(&b.nodes).zip(0..) {
+            let y = self.store.node(*theirs).map_err(lost)?;
+            let mapped = y.after.iter().map(|(n, edge)| Ok((self.store.node(*n)?.number, *edge)));
+            if !are_same_edges(&x.after, &mapped.collect::<Result<_, Code>>().map_err(lost)?) {
                 return Err(topology(*theirs));
             }
             if x.work.node_type() != y.work.node_type() {
                 return Err(failed(3, *theirs));
             }
             match (&x.work, &y.work) {
-                (Work::Child(old), Work::Child(new)) => self.compare(i, *old, *new, changes)?,
+                (Work::Child(old), Work::Child(new)) => self.compare(frozen, *old, *new, changes)?,
                 (Work::Conditional(c), Work::Conditional(d)) => {
                     if (c.handle, c.kind, c.bodies.len()) != (d.handle, d.kind, d.bodies.len()) {
                         return Err(failed(5, *theirs));
                     }
                     for (old, new) in c.bodies.iter().zip(&d.bodies) {
-                        self.compare(i, *old, *new, changes)?;
+                        self.compare(frozen, *old, *new, changes)?;
                     }
                 }
-                (old, new) => {
+                (old_work, new_work) => {
                     if x.context != y.context {
                         return Err(failed(5, *theirs));
                     }
-                    allowed(old, new).map_err(|result| failed(result, *theirs))?;
-                    if old != new {
-                        let at = *i.places.get(own).ok_or(lost(INVALID))?;
-                        changes.push(Change { node: *own, at, plain: plain(old, new), work: new.clone() });
+                    allowed(old_work, new_work).map_err(|result| failed(result, *theirs))?;
+                    if !is_same(old_work, new_work) {
+                        changes.push(Change::new(At { graph: old, node: number }, old_work, new_work));
                     }
                 }
             }
         }
-        if a.nodes.len() != b.nodes.len() {
-            return Err(topology(b.nodes.get(a.nodes.len()).copied().unwrap_or_default()));
+        if a.len() != b.nodes.len() {
+            return Err(topology(b.nodes.get(a.len()).copied().unwrap_or_default()));
         }
         Ok(())
     }
 
     /// Applies a change that the host has made.
-    pub(super) fn changed(&mut self, change: Change) {
-        if let Some(n) = self.store.nodes.get_mut(change.node) {
+    pub(super) fn changed(&mut self, instance: u64, change: Change) {
+        if let Some(n) = self.instances.get_mut(&instance).and_then(|i| i.frozen.node_mut(change.at).ok()) {
             n.work = change.work;
         }
     }
 
     /// Position of a node that can be enabled and disabled: kernels, copies and fills.
     pub(super) fn switch(&self, instance: u64, node: u64) -> Result<(At, bool), Code> {
-        let (own, at) = self.node_of(instance, node)?;
-        match self.store.node(own)?.work {
-            Work::Kernel(_) | Work::Copy(_) | Work::Fill(_) => Ok((at, !self.instance(instance)?.off.contains(&own))),
+        let (at, own) = self.node_of(instance, node)?;
+        match own.work {
+            Work::Kernel(_) | Work::Copy(_) | Work::Fill(_) => Ok((at, !self.instance(instance)?.off.contains(&at))),
             _ => Err(INVALID),
         }
     }
 
     /// A node was switched on or off.
-    pub(super) fn switched(&mut self, instance: u64, node: u64, on: bool) {
-        let Ok((own, _)) = self.node_of(instance, node) else { return };
+    pub(super) fn switched(&mut self, instance: u64, at: At, on: bool) {
         if let Some(i) = self.instances.get_mut(&instance) {
             if on {
-                i.off.remove(&own)
+                i.off.remove(&at)
             } else {
-                i.off.insert(own)
+                i.off.insert(at)
             };
         }
     }
 }
 
+/// Whether the predecessors of two nodes are the same, in any order.
+fn are_same_edges(a: &After<u32>, b: &After<u32>) -> bool {
+    // Nearly always they were named in the same order. No node is named twice.
+    a == b || a.len() == b.len() && a.iter().collect::<FxHashSet<_>>() == b.iter().collect()
+}
+
+/// Whether two nodes do the same; those that embed graphs are compared by their graphs.
+fn is_same(old: &Work<u32>, new: &Work<u64>) -> bool {
+    match (old, new) {
+        (Work::Kernel(a), Work::Kernel(b)) => a == b,
+        (Work::Copy(a), Work::Copy(b)) => a == b,
+        (Work::Fill(a), Work::Fill(b)) => a == b,
+        (Work::Host(a), Work::Host(b)) => a == b,
+        (Work::Empty, Work::Empty) => true,
+        (Work::EventWait(a), Work::EventWait(b)) | (Work::EventRecord(a), Work::EventRecord(b)) => a == b,
+        (Work::MemAlloc(a), Work::MemAlloc(b)) => a == b,
+        (Work::MemFree(a), Work::MemFree(b)) => a == b,
+        (Work::MemOps(a), Work::MemOps(b)) => a == b,
+        _ => false,
+    }
+}
+
 /// Checks whether a node of an instance may change like this; otherwise returns the `CUgraphExecUpdateResult`.
-fn allowed(old: &Work<u64>, new: &Work<u64>) -> Result<(), u32> {
+fn allowed(old: &Work<u32>, new: &Work<u64>) -> Result<(), u32> {
     const TYPE: u32 = 3;
     const PARAMETERS: u32 = 5;
     const ATTRIBUTES: u32 = 8;
@@ -276,9 +313,8 @@ fn allowed(old: &Work<u64>, new: &Work<u64>) -> Result<(), u32> {
         (Work::Kernel(a), Work::Kernel(b)) if a.attributes != b.attributes => Err(ATTRIBUTES),
         (Work::Copy(a), Work::Copy(b)) if a != b && !(flat(a) && flat(b) && ends(a) == ends(b)) => Err(PARAMETERS),
         (Work::Fill(a), Work::Fill(b)) if a != b && !(flat_fill(a) && flat_fill(b)) => Err(PARAMETERS),
-        (Work::Child(a), Work::Child(b)) if a != b => Err(PARAMETERS),
-        (Work::MemAlloc(_), Work::MemAlloc(_)) | (Work::MemFree(_), Work::MemFree(_)) if old != new => Err(PARAMETERS),
-        (Work::Conditional(a), Work::Conditional(b)) if a != b => Err(PARAMETERS),
+        (Work::MemAlloc(_), Work::MemAlloc(_)) | (Work::MemFree(_), Work::MemFree(_)) if !is_same(old, new) => Err(PARAMETERS),
+        (Work::Child(_), Work::Child(_)) | (Work::Conditional(_), Work::Conditional(_)) => Err(PARAMETERS),
         _ if old.node_type() != new.node_type() => Err(TYPE),
         _ => Ok(()),
     }
@@ -299,7 +335,7 @@ fn ends(c: &Copy3) -> (u32, u32, bool, bool) {
 }
 
 /// Whether only values change that every driver accepts, so that it need not check them.
-fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
+fn plain(old: &Work<u32>, new: &Work<u64>) -> bool {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
         (Work::Host(_), Work::Host(_)) => true,
@@ -313,3 +349,6 @@ fn plain(old: &Work<u64>, new: &Work<u64>) -> bool {
 fn fits(f: &Fill) -> bool {
     f.value.checked_shr(8 * f.element).unwrap_or(0) == 0
 }
+
+#[cfg(test)]
+mod tests;

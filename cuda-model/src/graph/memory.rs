@@ -6,6 +6,7 @@ use super::model::Store;
 use cuda_api::code::{self, Code};
 use cuda_api::work::{MemAlloc, Work};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -38,17 +39,29 @@ pub(super) struct Effect {
     frees: Vec<u64>,
 }
 
+impl Effect {
+    /// The addresses at which launches allocate.
+    pub(super) fn allocs(&self) -> impl Iterator<Item = u64> {
+        self.allocs.iter().copied()
+    }
+
+    /// Whether launches allocate or free.
+    pub(super) fn is_memory(&self) -> bool {
+        !self.allocs.is_empty() || !self.frees.is_empty()
+    }
+}
+
 impl Store {
     /// The allocations and frees of a graph's launches, including embedded graphs.
     pub(super) fn effect(&self, graph: u64) -> Effect {
         let mut effect = Effect::default();
-        let mut open = vec![graph];
+        let mut open: SmallVec<[u64; 4]> = SmallVec::from_slice(&[graph]);
         while let Some(g) = open.pop() {
             for node in self.graphs.get(g).into_iter().flat_map(|g| &g.nodes).filter_map(|n| self.nodes.get(*n)) {
                 match &node.work {
                     Work::MemAlloc(m) => effect.allocs.push(m.address),
                     Work::MemFree(a) => effect.frees.push(*a),
-                    work => open.extend(work.inner()),
+                    work => open.extend_from_slice(work.inner()),
                 }
             }
         }
@@ -168,6 +181,7 @@ mod tests {
     use super::*;
     use crate::graph::model::Owner;
     use crate::graph::tables::Graphs;
+    use cuda_api::work::After;
 
     #[test]
     fn memory_lives_as_long_as_something_can_use_it() {
@@ -177,10 +191,10 @@ mod tests {
         for a in [1, 2] {
             g.memories.made(alloc(a), 1);
             assert!(g.memories.unused(&g.store).is_empty(), "its node is being made");
-            g.store.add(graph, vec![], Work::MemAlloc(alloc(a)), 1).unwrap();
+            g.store.add(graph, After::new(), Work::MemAlloc(alloc(a)), 1).unwrap();
             g.memories.arrived(a);
         }
-        g.store.add(graph, vec![], Work::MemFree(1), 1).unwrap();
+        g.store.add(graph, After::new(), Work::MemFree(1), 1).unwrap();
         let effect = g.store.effect(graph);
         assert!(g.store.has_memory(graph) && g.memories.unused(&g.store).is_empty());
         assert_eq!(g.memories.free(2), Err(INVALID), "no launch has allocated it");

@@ -1,10 +1,11 @@
 //! The tables of a process's graphs: captures, instances, user objects, conditions. Their functions are in the files of
 //! these subjects.
 
+use super::frozen::Frozen;
 use super::memory::{Effect, Memories};
 use super::model::{Slab, Store};
 use cuda_api::code::{self, Code};
-use cuda_api::work::{At, Edge};
+use cuda_api::work::{After, At};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_void;
 
@@ -57,7 +58,7 @@ pub(super) struct Capture {
 pub(super) struct Part {
     pub(super) capture: u64,
     /// The predecessors of the next node.
-    pub(super) after: Vec<(u64, Edge)>,
+    pub(super) after: After<u64>,
     pub(super) context: u64,
     pub(super) blocking: bool,
     /// The targets of pointers returned to the program.
@@ -68,7 +69,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) capture: u64,
-    pub(super) after: Vec<(u64, Edge)>,
+    pub(super) after: After<u64>,
 }
 
 /// All captures of a process.
@@ -83,17 +84,14 @@ pub(super) struct Captures {
 /// An instantiated graph.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// The copy, used only by this instance.
-    pub(super) graph: u64,
+    /// What it runs.
+    pub(super) frozen: Frozen,
     /// The graph that it was instantiated from.
     pub(super) source: u64,
     pub(super) flags: u64,
     pub(super) context: u64,
-    /// Nodes of the copy, by the node that they were copied from.
-    pub(super) of: FxHashMap<u64, u64>,
-    /// Position of each node of the copy.
-    pub(super) places: FxHashMap<u64, At>,
-    pub(super) off: FxHashSet<u64>,
+    /// Nodes that are switched off.
+    pub(super) off: FxHashSet<At>,
     /// The allocations and frees of its launches.
     pub(super) effect: Effect,
 }

@@ -162,6 +162,15 @@ impl Executor {
         unsafe { self.gpu.copy_now(device, host.address(), host.width(), to_device) }
     }
 
+    /// Launches a graph instance none of whose nodes calls the job.
+    ///
+    /// # Errors
+    /// As [`Executor::carry_out`].
+    pub fn launch_instance(&self, instance: u64, stream: u64) -> Result<(), Code> {
+        self.make_current()?;
+        self.gpu.launch_graph(self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?)
+    }
+
     /// Launches with the program's own parameters, which it has passed for this function; `attached` are its attributes.
     ///
     /// # Errors

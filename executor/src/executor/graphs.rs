@@ -14,11 +14,13 @@ use cuda_api::ops::{GraphChange, GraphCondition, GraphMake, GraphSwitch};
 use cuda_api::wire::Wire;
 use cuda_api::work::{At, Attribute, Copy3, Edge, HOST, Kernel, Spec, Work, attribute_id};
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl Executor {
-    fn node_params(&self, work: &Work<u32>) -> Result<NodeParams, Code> {
+    fn node_params<'w>(&self, work: &'w Work<u32>) -> Result<NodeParams<'w>, Code> {
         let context = self.graph_context();
         Ok(match work {
             Work::Kernel(k) => {
@@ -61,7 +63,8 @@ impl Executor {
     /// Builds one graph of a spec with its inner graphs; on failure nothing remains. Nodes that will be off and cannot be made, because
     /// what they use has gone, are empty ones.
     pub(super) fn build_graph(&self, spec: &Spec, number: u32, calls: &Arc<Calls>, off: &FxHashSet<At>) -> Result<Built, Code> {
-        let mut built = Built { graph: self.gpu.new_graph()?, calls: calls.clone(), off: off.clone(), ..Built::default() };
+        let mut built = Built { off: off.clone(), ..Built::new(self.gpu.new_graph()?, calls.clone()) };
+        built.nodes.reserve(spec.graphs.iter().map(Vec::len).sum());
         match self.fill_graph(spec, number, built.graph, &mut built) {
             Ok(()) => Ok(built),
             Err(rc) => {
@@ -76,13 +79,18 @@ impl Executor {
         let nodes = spec.graphs.get(number as usize).ok_or(code::ERROR_INVALID_VALUE)?;
         let mut edges = Vec::new();
         // For each node, its first and last driver node.
-        let mut own = Vec::with_capacity(nodes.len());
+        let mut own: SmallVec<[(u64, u64); 8]> = SmallVec::with_capacity(nodes.len());
+        // A node is added with those of its edges that are plain and begin at nodes that are there: nearly always all of them.
+        let comes_along = |(before, edge): &(u32, Edge), node: u32| *before < node && *edge == Edge::default();
+        let mut after: SmallVec<[u64; 8]> = SmallVec::new();
         for (node, i) in nodes.iter().zip(0..) {
             let at = At { graph: number, node: i };
-            let made = match self.fill_node(spec, graph, built, at, &node.work, &mut edges) {
+            after.clear();
+            after.extend(node.after.iter().filter(|e| comes_along(e, i)).filter_map(|(n, _)| Some(own.get(*n as usize)?.1)));
+            let made = match self.fill_node(spec, (graph, &after), built, at, &node.work, &mut edges) {
                 Err(_) if built.off.contains(&at) && !matches!(node.work, Work::Child(_)) => {
                     built.missing.insert(at);
-                    let empty = self.gpu.add_node(graph, &mut NodeParams::empty())?;
+                    let empty = self.gpu.add_node(graph, &after, &mut NodeParams::empty())?;
                     built.nodes.insert(at, empty);
                     (empty, empty)
                 }
@@ -90,26 +98,26 @@ impl Executor {
             };
             own.push(made);
         }
-        for (node, (to, _)) in nodes.iter().zip(&own) {
-            for (before, edge) in &node.after {
+        for ((node, i), (to, _)) in nodes.iter().zip(0..).zip(&own) {
+            for (before, edge) in node.after.iter().filter(|e| !comes_along(e, i)) {
                 edges.push((own.get(*before as usize).ok_or(code::ERROR_INVALID_VALUE)?.1, *to, *edge));
             }
         }
         if edges.is_empty() { Ok(()) } else { self.gpu.add_edges(graph, &edges) }
     }
 
-    /// Adds a node; returns its first and last driver node.
+    /// Adds a node to a graph behind nodes of the driver; returns its first and last driver node.
     fn fill_node(
         &self,
         spec: &Spec,
-        graph: u64,
+        (graph, after): (u64, &[u64]),
         built: &mut Built,
         at: At,
         work: &Work<u32>,
         edges: &mut Vec<(u64, u64, Edge)>,
     ) -> Result<(u64, u64), Code> {
-        if let Some(calling) = built.calls.clone().at(at) {
-            return self.add_calling(graph, built, at, work, calling, edges);
+        if let Some(calling) = built.calls.at(at).cloned() {
+            return self.add_calling((graph, after), built, at, work, &calling, edges);
         }
         let attributes = match work {
             Work::Kernel(k) => self.attributes_of(k)?,
@@ -118,7 +126,7 @@ impl Executor {
         let made = match work {
             Work::Child(inner) => {
                 let child = self.build_graph(spec, *inner, &built.calls, &built.off)?;
-                let added = self.gpu.add_node(graph, &mut NodeParams::child(child.graph));
+                let added = self.gpu.add_node(graph, after, &mut NodeParams::child(child.graph));
                 let copied = added.and_then(|made| {
                     let copy = self.gpu.child_graph(made)?;
                     self.copied(spec, *inner, copy, &child, built).map(|()| made)
@@ -129,13 +137,13 @@ impl Executor {
             }
             Work::Conditional(c) => {
                 let context = self.graph_context();
-                let (made, bodies) = self.gpu.add_conditional(graph, c, context)?;
+                let (made, bodies) = self.gpu.add_conditional(graph, after, c, context)?;
                 for (inner, body) in c.bodies.iter().zip(bodies) {
                     self.fill_graph(spec, *inner, body, built)?;
                 }
                 made
             }
-            work => self.gpu.add_node(graph, &mut self.node_params(work)?)?,
+            work => self.gpu.add_node(graph, after, &mut self.node_params(work)?)?,
         };
         let set = attributes.iter().try_for_each(|(id, value)| self.gpu.set_node_attribute(made, *id, value));
         if set.is_err() {
@@ -150,7 +158,7 @@ impl Executor {
     /// Adds a node that calls the job: the call, and for a copy the driver's copy before or behind it.
     fn add_calling(
         &self,
-        graph: u64,
+        (graph, after): (u64, &[u64]),
         built: &mut Built,
         at: At,
         work: &Work<u32>,
@@ -162,12 +170,16 @@ impl Executor {
             _ => None,
         };
         let context = self.graph_context();
+        let copy_is_first = staged.as_ref().is_some_and(|(_, c, ..)| c.src.memory != HOST);
+        let (after_copy, after_call) = if copy_is_first { (after, &[][..]) } else { (&[][..], after) };
         // The copy is added first: should it be refused, nothing must wait.
         let copy = match staged {
-            Some((node, c, own, new)) => Some((self.gpu.add_node(graph, &mut NodeParams::copy(&own, context))?, node, c, new)),
+            Some((node, _, own, new)) => {
+                Some((self.gpu.add_node(graph, after_copy, &mut NodeParams::copy(&own, context))?, node, new))
+            }
             None => None,
         };
-        let call = self.gpu.add_node(graph, &mut calling.params(context)).inspect_err(|_| {
+        let call = self.gpu.add_node(graph, after_call, &mut calling.params(context)).inspect_err(|_| {
             // Nor must it copy without its wait; the first error is reported.
             if let Some((made, ..)) = &copy {
                 let _ = self.gpu.destroy_node(*made);
@@ -176,13 +188,13 @@ impl Executor {
         if let Node::Copy(_) = calling {
             built.waits.insert(at, call);
         }
-        let Some((made, node, c, new)) = copy else {
+        let Some((made, node, new)) = copy else {
             built.nodes.insert(at, call);
             return Ok((call, call));
         };
         node.take(new);
         built.nodes.insert(at, made);
-        let (first, last) = if c.src.memory == HOST { (call, made) } else { (made, call) };
+        let (first, last) = if copy_is_first { (made, call) } else { (call, made) };
         edges.push((first, last, Edge::default()));
         Ok((first, last))
     }
@@ -206,7 +218,20 @@ impl Executor {
     }
 
     pub(super) fn make_graph(&self, mut body: &[u8]) -> Result<(), Code> {
-        let op = GraphMake::get(&mut body).map_err(short)?;
+        self.make(Cow::Owned(GraphMake::get(&mut body).map_err(short)?))
+    }
+
+    /// Makes a graph instance, as [`Executor::apply`] does with the encoded form.
+    ///
+    /// # Errors
+    /// The driver's error, or `DEINITIALIZED` if the executor is closed.
+    pub fn make_instance(&self, op: &GraphMake) -> Result<(), Code> {
+        self.make_current()?;
+        let _life = self.life();
+        self.make(Cow::Borrowed(op))
+    }
+
+    fn make(&self, op: Cow<GraphMake>) -> Result<(), Code> {
         if kind(op.instance) != Some(Kind::GraphExec) {
             return Err(code::ERROR_INVALID_HANDLE);
         }
@@ -215,10 +240,12 @@ impl Executor {
         // A graph with conditions is built once, so its copies have to be as any launch may need them.
         let direct = |_: At, c: &Copy3| self.is_here() || op.home == 0 && op.direct && self.is_direct(c);
         let calls = self.calls_of(&op.spec, &Calls::default(), direct)?;
-        let often = op.spec.conditional();
-        if op.spec.calls().any(|(at, _)| often.get(at.graph as usize) == Some(&true) && calls.at(at).is_some()) {
-            // The number of calls that such a node would make is known only when it runs.
-            return Err(code::ERROR_NOT_SUPPORTED);
+        if calls.calling().next().is_some() {
+            let often = op.spec.conditional();
+            if calls.calling().any(|at| often.get(at.graph as usize) == Some(&true)) {
+                // The number of calls that such a node would make is known only when it runs.
+                return Err(code::ERROR_NOT_SUPPORTED);
+            }
         }
         let mut built = if op.home == 0 {
             self.build_graph(&op.spec, 0, &calls, &FxHashSet::default())
@@ -228,13 +255,15 @@ impl Executor {
         // A separate call uploads.
         match self.gpu.instantiate(built.graph, op.flags & !INSTANTIATE_UPLOAD) {
             Ok(live) => {
-                self.bindings.bind(op.instance, live);
+                let instance = op.instance;
+                self.bindings.bind(instance, live);
                 let copies = |spec: &Spec| spec.calls().any(|(_, work)| matches!(work, Work::Copy(_)));
                 if op.home == 0 && !self.is_here() && copies(&op.spec) {
-                    built.source = Some(Box::new(Source { spec: op.spec, flags: op.flags }));
+                    let GraphMake { spec, flags, .. } = op.into_owned();
+                    built.source = Some(Box::new(Source { spec, flags }));
                     self.note_registrations(&mut built);
                 }
-                lock(&self.graphs).built.insert(op.instance, built);
+                lock(&self.graphs).built.insert(instance, built);
                 Ok(())
             }
             Err(rc) => {
@@ -246,8 +275,7 @@ impl Executor {
 
     /// A driver follows any number that is passed as a condition, so only those that were created for the graph are accepted.
     fn check_conditions(&self, home: u64, spec: &Spec) -> Result<(), Code> {
-        let graphs = lock(&self.graphs);
-        let made = |handle: u64| graphs.homes.get(&home).is_some_and(|h| h.conditions.contains(&handle));
+        let made = |handle: u64| lock(&self.graphs).homes.get(&home).is_some_and(|h| h.conditions.contains(&handle));
         let known = |work: &Work<u32>| if let Work::Conditional(c) = work { made(c.handle) } else { true };
         if spec.graphs.iter().flatten().all(|node| known(&node.work)) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
@@ -263,7 +291,7 @@ impl Executor {
             _ => return Err(code::ERROR_NOT_SUPPORTED),
         }
         home.made = Made::Part;
-        let mut built = Built { graph: home.graph, calls: calls.clone(), ..Built::default() };
+        let mut built = Built::new(home.graph, calls.clone());
         self.fill_graph(spec, 0, home.graph, &mut built)?;
         home.made = Made::Whole(Box::new((spec.clone(), built.clone())));
         Ok(built)
@@ -422,5 +450,83 @@ impl Executor {
             let _ = self.gpu.destroy_graph(graph);
         }
         graphs.ended.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Applied;
+    use crate::executor::checker::tests::{Job, body};
+    use cuda_api::arg::LEGACY;
+    use cuda_api::array::DEVICE;
+    use cuda_api::handle::compose;
+    use cuda_api::ops::{CopyOut, id};
+    use cuda_api::work::{CopyEnd, Fill, SpecNode};
+
+    const BYTES: u64 = 64;
+
+    fn apply(e: &Executor, call: u16, body: &[u8]) -> Vec<u8> {
+        let mut reply = Vec::new();
+        let rc = match e.apply(call, body, &mut reply) {
+            Applied::Done(rc) => rc,
+            Applied::Pending(pending) => pending.wait(e, &mut reply),
+        };
+        assert_eq!(rc, code::SUCCESS, "{call:#x}");
+        reply
+    }
+
+    #[test]
+    fn nodes_follow_their_predecessors_whatever_the_order_of_both() {
+        let job = Job::open();
+        let e = &job.exec;
+        let at = |n: u64| job.memory + n * 4096;
+        let fill = |n, value| Work::Fill(Fill { dst: at(n), pitch: 0, value, element: 1, width: BYTES, rows: 1 });
+        let end = |n| CopyEnd { memory: DEVICE, device: at(n), ..CopyEnd::default() };
+        let copy = |from, to| Work::Copy(Copy3 { src: end(from), dst: end(to), width: BYTES, rows: 1, depth: 1 });
+        let node = |work, after: &[u32]| SpecNode { work, after: after.iter().map(|n| (*n, Edge::default())).collect() };
+        // 5 goes from the first memory to the fourth, before 6 comes. Some predecessors stand before, some behind.
+        let nodes = vec![
+            node(copy(1, 2), &[3]),
+            node(fill(0, 5), &[]),
+            node(copy(2, 3), &[0]),
+            node(copy(0, 1), &[1]),
+            node(Work::Empty, &[2, 3]),
+            node(fill(0, 6), &[4, 3, 0]),
+        ];
+        let instance = compose(Kind::GraphExec, 3, 8);
+        let make = GraphMake { instance, flags: 0, home: 0, direct: false, spec: Spec { graphs: vec![nodes] } };
+        apply(e, id::GRAPH_MAKE, &body(&make, &[]));
+        // Nodes that need not wait for each other run in a random order.
+        for _ in 0..10 {
+            for n in 0..4 {
+                let op =
+                    cuda_api::ops::Fill { dst: at(n), pitch: 0, value: 0, element: 1, width: BYTES, rows: 1, stream: LEGACY };
+                apply(e, id::FILL, &body(&op, &[]));
+            }
+            apply(e, id::GRAPH_LAUNCH, &body(&(instance, LEGACY), &[]));
+            for (n, value) in [(0, 6), (1, 5), (2, 5), (3, 5)] {
+                let op = CopyOut { src: at(n), pitch: BYTES, width: BYTES, rows: 1, stream: LEGACY };
+                assert!(apply(e, id::COPY_OUT, &body(&op, &[])).iter().all(|b| *b == value), "memory {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_found_by_position() {
+        let copy = |memory| {
+            let end = CopyEnd { memory, ..CopyEnd::default() };
+            SpecNode {
+                work: Work::Copy(Copy3 { src: end, dst: end, width: 1, rows: 1, depth: 1 }),
+                after: [].into_iter().collect(),
+            }
+        };
+        let nodes = || vec![copy(DEVICE), copy(HOST), copy(DEVICE), copy(HOST)];
+        let spec = Spec { graphs: vec![nodes(), nodes()] };
+        let calls = Calls::of(&spec, &Calls::default(), |at, _| at.node == 1 && at.graph == 1);
+        let expected = [(0, 1), (0, 3), (1, 3)].map(|(graph, node)| At { graph, node });
+        assert!(calls.calling().eq(expected));
+        let all = (0..3).flat_map(|graph| (0..5).map(move |node| At { graph, node }));
+        assert!(all.filter(|at| calls.at(*at).is_some()).eq(expected));
     }
 }

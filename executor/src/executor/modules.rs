@@ -397,7 +397,7 @@ impl Executor {
     }
 
     /// A kernel as a node of a graph.
-    pub(super) fn kernel_params(&self, k: &Kernel) -> Result<NodeParams, Code> {
+    pub(super) fn kernel_params<'k>(&self, k: &'k Kernel) -> Result<NodeParams<'k>, Code> {
         let _placing = Placing::enter(self.virtual_device);
         let live = self.callable(k.function)?;
         let function = || if kind(k.function) == Some(Kind::Kernel) { self.gpu.kernel_function(live) } else { Ok(live) };

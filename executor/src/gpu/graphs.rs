@@ -5,25 +5,29 @@ use cuda_api::handle::{Kind, kind};
 use cuda_api::ops::ATTRIBUTE_BYTES;
 use cuda_api::pointer::OutPtr;
 use cuda_api::work::{Conditional, Copy3, Edge, Fill, Kernel};
+use smallvec::SmallVec;
+use std::marker::PhantomData;
 
 /// Words of a `CUgraphNodeParams`: type and three reserved half words, the union, a reserved word.
 const WORDS: usize = size_of::<sys::CUgraphNodeParams>() / 8;
 const UNION: usize = 2;
+/// Where a kernel's word with the address of its list of parameters is in the union.
+const LIST: usize = 5;
 
-/// Parameters of a node in the driver's form, with the memory that they point to.
-pub(crate) struct NodeParams {
+/// Parameters of a node in the driver's form. They point to memory that they have, and to the kernel.
+pub(crate) struct NodeParams<'k> {
     words: [u64; WORDS],
-    /// Parameters of a kernel, and a pointer to each.
-    params: Vec<u8>,
-    list: Vec<u64>,
+    /// A pointer to each parameter of the kernel.
+    list: SmallVec<[u64; 16]>,
     mem_ops: Vec<[u64; 6]>,
+    _kernel: PhantomData<&'k Kernel>,
 }
 
-impl NodeParams {
-    fn new(node_type: u32) -> NodeParams {
+impl<'k> NodeParams<'k> {
+    fn new(node_type: u32) -> NodeParams<'k> {
         let mut words = [0; WORDS];
         words[0] = u64::from(node_type);
-        NodeParams { words, params: Vec::new(), list: Vec::new(), mem_ops: Vec::new() }
+        NodeParams { words, list: SmallVec::new(), mem_ops: Vec::new(), _kernel: PhantomData }
     }
 
     fn put(&mut self, at: usize, words: &[u64]) {
@@ -32,24 +36,22 @@ impl NodeParams {
 
     /// A kernel; `live` is the driver's function or kernel, `layout` the offset and size of each parameter. The parameters are passed one
     /// by one: a node whose parameters are in one buffer cannot be made cooperative (a 580 driver refuses the attribute).
-    pub(crate) fn kernel(k: &Kernel, live: u64, layout: &[(u32, u32)]) -> Result<NodeParams, Code> {
+    pub(crate) fn kernel(k: &'k Kernel, live: u64, layout: &[(u32, u32)]) -> Result<NodeParams<'k>, Code> {
         let mut p = NodeParams::new(0);
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let ([gx, gy, gz], [bx, by, bz]) = (k.grid, k.block);
-        p.params = k.params.clone();
         for (offset, size) in layout {
             let (from, bytes) = (*offset as usize, *size as usize);
-            let one = from.checked_add(bytes).and_then(|end| p.params.get(from..end)).ok_or(code::ERROR_INVALID_VALUE)?;
+            let one = from.checked_add(bytes).and_then(|end| k.params.get(from..end)).ok_or(code::ERROR_INVALID_VALUE)?;
             p.list.push(one.as_ptr() as u64);
         }
-        let list = if p.list.is_empty() { 0 } else { p.list.as_ptr() as u64 };
         let (function, kernel) = if kind(k.function) == Some(Kind::Kernel) { (0, live) } else { (live, 0) };
-        p.put(0, &[function, pair(gx, gy), pair(gz, bx), pair(by, bz), u64::from(k.shared), list, 0, kernel, 0]);
+        p.put(0, &[function, pair(gx, gy), pair(gz, bx), pair(by, bz), u64::from(k.shared), 0, 0, kernel, 0]);
         Ok(p)
     }
 
     /// A copy in a context.
-    pub(crate) fn copy(c: &Copy3, context: u64) -> NodeParams {
+    pub(crate) fn copy(c: &Copy3, context: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(1);
         p.put(1, &[context]);
         // Cannot fail: the pointer is not null.
@@ -58,54 +60,58 @@ impl NodeParams {
     }
 
     /// A fill in a context.
-    pub(crate) fn fill(f: &Fill, context: u64) -> NodeParams {
+    pub(crate) fn fill(f: &Fill, context: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(2);
         p.put(0, &[f.dst, f.pitch, u64::from(f.value) | u64::from(f.element) << 32, f.width, f.rows, context]);
         p
     }
 
     /// A host function.
-    pub(crate) fn host(function: u64, data: u64) -> NodeParams {
+    pub(crate) fn host(function: u64, data: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(3);
         p.put(0, &[function, data]);
         p
     }
 
     /// A child graph, which the driver copies.
-    pub(crate) fn child(graph: u64) -> NodeParams {
+    pub(crate) fn child(graph: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(4);
         p.put(0, &[graph]);
         p
     }
 
     /// A condition with a number of graphs, which the driver creates.
-    fn conditional(handle: u64, kind: u32, graphs: u32, context: u64) -> NodeParams {
+    fn conditional(handle: u64, kind: u32, graphs: u32, context: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(13);
         p.put(0, &[handle, u64::from(kind) | u64::from(graphs) << 32, 0, context]);
         p
     }
 
     /// An empty node.
-    pub(crate) fn empty() -> NodeParams {
+    pub(crate) fn empty() -> NodeParams<'k> {
         NodeParams::new(5)
     }
 
     /// A wait for an event, or its recording.
-    pub(crate) fn event(event: u64, record: bool) -> NodeParams {
+    pub(crate) fn event(event: u64, record: bool) -> NodeParams<'k> {
         let mut p = NodeParams::new(if record { 7 } else { 6 });
         p.put(0, &[event]);
         p
     }
 
     /// Memory operations in a context.
-    pub(crate) fn mem_ops(ops: &[[u64; 6]], context: u64) -> NodeParams {
+    pub(crate) fn mem_ops(ops: &[[u64; 6]], context: u64) -> NodeParams<'k> {
         let mut p = NodeParams::new(12);
         p.mem_ops = ops.to_vec();
         p.put(0, &[context, ops.len() as u64, p.mem_ops.as_ptr() as u64, 0]);
         p
     }
 
+    /// The structure, as long as these parameters are not moved.
     fn as_ptr(&mut self) -> *mut sys::CUgraphNodeParams {
+        if !self.list.is_empty() {
+            self.words[UNION + LIST] = self.list.as_ptr() as u64;
+        }
         self.words.as_mut_ptr().cast()
     }
 }
@@ -124,18 +130,25 @@ impl Gpu {
         call!(self.graph.cuGraphDestroyNode(node as sys::CUgraphNode))
     }
 
-    pub(crate) fn add_node(&self, graph: u64, params: &mut NodeParams) -> Result<u64, Code> {
-        let mut node = std::ptr::null_mut();
-        let (none, no_edges) = (std::ptr::null(), std::ptr::null());
-        call!(self.graph.cuGraphAddNode_v2(&raw mut node, graph as sys::CUgraph, none, no_edges, 0, params.as_ptr()))?;
+    /// Adds a node behind others.
+    pub(crate) fn add_node(&self, graph: u64, after: &[u64], params: &mut NodeParams) -> Result<u64, Code> {
+        let (mut node, plain) = (std::ptr::null_mut(), std::ptr::null());
+        let (graph, count, after) = (graph as sys::CUgraph, after.len(), after.as_ptr().cast());
+        call!(self.graph.cuGraphAddNode_v2(&raw mut node, graph, after, plain, count, params.as_ptr()))?;
         Ok(node as u64)
     }
 
     /// Adds a conditional node; returns the graphs in it, to be filled.
-    pub(crate) fn add_conditional(&self, graph: u64, c: &Conditional<u32>, context: u64) -> Result<(u64, Vec<u64>), Code> {
+    pub(crate) fn add_conditional(
+        &self,
+        graph: u64,
+        after: &[u64],
+        c: &Conditional<u32>,
+        context: u64,
+    ) -> Result<(u64, Vec<u64>), Code> {
         let count = u32::try_from(c.bodies.len()).map_err(|_| code::ERROR_INVALID_VALUE)?;
         let mut params = NodeParams::conditional(c.handle, c.kind, count, context);
-        let node = self.add_node(graph, &mut params)?;
+        let node = self.add_node(graph, after, &mut params)?;
         let list = params.words[UNION + 2] as *const u64;
         if list.is_null() {
             return Err(code::ERROR_NOT_SUPPORTED);
@@ -207,18 +220,29 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cuda_api::work::Params;
 
     #[test]
     fn parameters_are_where_the_header_says() {
-        let kernel =
-            Kernel { function: 7, grid: [1, 2, 3], block: [4, 5, 6], shared: 8, attributes: vec![], params: vec![9; 12] };
+        let kernel = Kernel {
+            function: 7,
+            grid: [1, 2, 3],
+            block: [4, 5, 6],
+            shared: 8,
+            attributes: vec![],
+            params: Params::from_elem(9, 12),
+        };
         let mut p = NodeParams::kernel(&kernel, 0x1234, &[(0, 8), (8, 4)]).expect("they are all there");
         // SAFETY: every field of this member is valid for any bits.
         let k = unsafe { (*p.as_ptr()).__bindgen_anon_1.kernel };
         assert_eq!((k.func as u64, k.gridDimX, k.gridDimY, k.gridDimZ), (0x1234, 1, 2, 3));
         assert_eq!((k.blockDimX, k.blockDimY, k.blockDimZ, k.sharedMemBytes), (4, 5, 6, 8));
         assert!(k.kernelParams as u64 == p.list.as_ptr() as u64 && k.extra.is_null() && k.kern.is_null());
-        assert_eq!(p.list, [p.params.as_ptr() as u64, p.params.as_ptr() as u64 + 8]);
+        assert_eq!(p.list[..], [kernel.params.as_ptr() as u64, kernel.params.as_ptr() as u64 + 8]);
+        let mut moved = Box::new(p);
+        // SAFETY: as above.
+        let k = unsafe { (*moved.as_ptr()).__bindgen_anon_1.kernel };
+        assert_eq!(k.kernelParams as u64, moved.list.as_ptr() as u64);
         assert_eq!(NodeParams::kernel(&kernel, 0x1234, &[(0, 8), (8, 5)]).err(), Some(code::ERROR_INVALID_VALUE));
         let fill = Fill { dst: 1, pitch: 2, value: 3, element: 4, width: 5, rows: 6 };
         let mut p = NodeParams::fill(&fill, 7);

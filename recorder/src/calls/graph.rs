@@ -17,6 +17,7 @@ use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::ARRAY;
 use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
 use cuda_api::sys;
@@ -96,24 +97,34 @@ pub(crate) fn take_free(cx: &mut CallContext, device: &Device, stream: u64, addr
     api::capture_free(cx, &stream, address)
 }
 
-/// What a replay of this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That memory may be
-/// freed before the instance is destroyed, or other memory may be mapped there; a driver refuses a node for unmapped memory.
-fn needs(cx: &CallContext, work: &Work<u32>) -> Vec<u64> {
-    let behind = |address: u64, bytes: u64| regions::behind(cx.job, address, bytes);
+/// Adds what a replay of this needs, by the journal's names: live handles, and the memory that is behind its addresses now. That memory
+/// may be freed before the instance is destroyed, or other memory may be mapped there; a driver refuses a node for unmapped memory.
+fn add_needs(cx: &CallContext, work: &Work<u32>, to: &mut Few) {
+    let behind = |to: &mut Few, address: u64, bytes: u64| {
+        regions::behind(cx.job, address, bytes).iter().for_each(|name| add_need(to, *name));
+    };
     match work {
-        Work::Kernel(k) => vec![k.function],
-        Work::EventWait(e) | Work::EventRecord(e) => vec![*e],
+        Work::Kernel(k) => add_need(to, k.function),
+        Work::EventWait(e) | Work::EventRecord(e) => add_need(to, *e),
         Work::Copy(c) => {
-            let arrays = [c.dst, c.src].into_iter().filter(|e| e.memory == ARRAY).map(|e| e.array);
+            [c.dst, c.src].into_iter().filter(|e| e.memory == ARRAY).for_each(|e| add_need(to, e.array));
             let spans = ends(c).into_iter().flatten().flatten().filter(|(e, _)| e.device);
-            arrays.chain(spans.flat_map(|(e, span)| behind(e.address, span))).collect()
+            spans.for_each(|(e, span)| behind(to, e.address, span));
         }
         Work::Fill(f) => {
             let rows = f.rows.saturating_sub(1).saturating_mul(f.pitch);
-            behind(f.dst, f.width.saturating_mul(f.element.into()).saturating_add(rows))
+            behind(to, f.dst, f.width.saturating_mul(f.element.into()).saturating_add(rows));
         }
-        Work::MemOps(parts) => crate::calls::stream_memory::addresses(parts).flat_map(|at| behind(at, 1)).collect(),
-        _ => Vec::new(),
+        Work::MemOps(parts) => crate::calls::stream_memory::addresses(parts).for_each(|at| behind(to, at, 1)),
+        _ => {}
+    }
+}
+
+/// Adds a name, unless it was added lately: nodes of a graph often use the same functions and the same memory.
+fn add_need(to: &mut Few, name: u64) {
+    const LATELY: usize = 8;
+    if !to.iter().rev().take(LATELY).any(|other| *other == name) {
+        to.push(name);
     }
 }
 
@@ -195,8 +206,8 @@ impl CallContext {
         Ok((&slot.data, self.of(u64::from(slot.device()) + 1)?))
     }
 
-    /// Sends a change of an instance and journals it, replacing an earlier one of the same.
-    fn changed(&mut self, instance: u64, what: Changed, op: u16, body: &[u8], needs: Vec<u64>, plain: bool) -> Result<(), Code> {
+    /// Sends a change of an instance and journals it, replacing an earlier one of the same; `uses`: what it names.
+    fn changed(&mut self, instance: u64, what: Changed, op: u16, body: &[u8], uses: Few, plain: bool) -> Result<(), Code> {
         let (data, device) = self.instance(instance)?;
         device.check()?;
         let mut ledger = lock(&device.ledger);
@@ -205,7 +216,6 @@ impl CallContext {
         } else {
             self.ask(device, op, &[body])?;
         }
-        let uses = std::iter::once(instance).chain(needs).collect();
         let mut changes = lock(&data.changes);
         let change = ledger.replace(changes.get(&what).copied(), op, (body, &[]), uses)?;
         changes.insert(what, change);
@@ -237,9 +247,9 @@ impl Host for CallContext {
         Ok(u64::from(index) + 1)
     }
 
-    fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
+    fn layout<T>(&mut self, function: u64, use_it: impl FnOnce(&[(u32, u32)]) -> Result<T, Code>) -> Result<T, Code> {
         let function = self.use_handle(Kind::Function, Kind::Kernel, function)?;
-        Ok(launch::info(self, function)?.params.clone())
+        use_it(&launch::info(self, function)?.params)
     }
 
     fn names(&mut self, function: u64) -> Result<(u64, u64), Code> {
@@ -354,9 +364,17 @@ impl Host for CallContext {
         let op = GraphMake { instance, flags, home, direct, spec };
         let works = || op.spec.graphs.iter().flatten().map(|n| &n.work);
         let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
-        let uses = works().flat_map(|w| needs(self, w)).chain(conditions).collect();
-        let edges = Edges { creates: [instance].into(), ends: None, uses };
-        self.build(device, ops::id::GRAPH_MAKE, &encode(&op), &edges, Keep::PLAIN)?;
+        let mut edges = Edges { creates: [instance].into(), ..Edges::default() };
+        works().for_each(|w| add_needs(self, w, &mut edges.uses));
+        conditions.for_each(|c| edges.uses.push(c));
+        encoded(&op, |body| {
+            let Some(exec) = self.place(device).in_process() else {
+                return self.build(device, ops::id::GRAPH_MAKE, body, &edges, Keep::PLAIN).map(drop);
+            };
+            let mut ledger = lock(&device.ledger);
+            device.record_error(exec.make_instance(&op))?;
+            ledger.append(ops::id::GRAPH_MAKE, body, &[], &edges, Keep::PLAIN)
+        })?;
         works().for_each(|w| note_event(self, w));
         let records = works().filter_map(|w| if let Work::EventRecord(e) = w { Some(*e) } else { None }).collect();
         let data = &self.job.tables.instances.get(instance)?.data;
@@ -382,9 +400,10 @@ impl Host for CallContext {
             // A copy stays between the same kinds of memory.
             return Err(code::ERROR_INVALID_VALUE);
         }
-        let needs = needs(self, &work);
+        let mut uses = Few::from([instance]);
+        add_needs(self, &work, &mut uses);
         let op = GraphChange { instance, at, work };
-        encoded(&op, |body| self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, body, needs, plain))?;
+        encoded(&op, |body| self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, body, uses, plain))?;
         if let Some(call) = call {
             call.work = op.work;
         }
@@ -395,7 +414,7 @@ impl Host for CallContext {
         let body = encode(&GraphSwitch { instance, at, on });
         let (data, _) = self.instance(instance)?;
         let mut calls = lock(&data.calls);
-        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, Vec::new(), true)?;
+        self.changed(instance, (at, true), ops::id::GRAPH_SWITCH, &body, [instance].into(), true)?;
         if let Some(call) = calls.iter_mut().find(|c| c.at == at) {
             call.on = on;
         }
@@ -417,7 +436,11 @@ impl Host for CallContext {
         let records = lock(&data.records);
         let events = || records.iter().filter_map(|event| self.job.tables.events.get(*event).ok());
         events().for_each(|e| e.data.begin_record());
-        let launched = if calls.is_empty() {
+        let here = self.place(device).in_process().filter(|_| !calls.iter().any(|c| matches!(c.work, Work::Host(_))));
+        let launched = if let Some(exec) = here {
+            // The driver of this process makes the copies.
+            device.check().and_then(|()| device.record_error(exec.launch_instance(instance, stream))).map(|()| None)
+        } else if calls.is_empty() {
             let mut body = [0; 16];
             body[..8].copy_from_slice(&instance.to_le_bytes());
             body[8..].copy_from_slice(&stream.to_le_bytes());

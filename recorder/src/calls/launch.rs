@@ -21,7 +21,7 @@ use cuda_api::ops::{self, ATTRIBUTE_BYTES, FunctionInfo, Launch, MAX_PARAM_BYTES
 use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::sys::{self, CUlaunchAttributeID_enum as A};
 use cuda_api::wire::Wire;
-use cuda_api::work::{self, Attribute, Kernel, Work};
+use cuda_api::work::{self, Attribute, Kernel, Params, Work};
 use cuda_model::old_launch::Shape;
 use cuda_model::parts::LARGEST_CLUSTER;
 use std::ffi::{c_int, c_uint};
@@ -206,8 +206,7 @@ fn note_pinned(cx: &CallContext, info: &FunctionInfo, params: KernelParams) -> R
 
 /// The graph node of a captured launch.
 fn node(info: &FunctionInfo, head: &Launch, attributes: &[u8], params: KernelParams, extra: ExtraParams) -> Result<Kernel, Code> {
-    let mut packed = Vec::new();
-    pack(&mut packed, info, params, extra)?;
+    let params = encoded(&(), |packed| pack(packed, info, params, extra).map(|()| Params::from_slice(packed)))?;
     let mut attributes: Vec<Attribute> = attributes.chunks_exact(ATTRIBUTE_BYTES).filter_map(|a| a.try_into().ok()).collect();
     if head.cooperative {
         let mut cooperative: Attribute = [0; ATTRIBUTE_BYTES];
@@ -215,7 +214,7 @@ fn node(info: &FunctionInfo, head: &Launch, attributes: &[u8], params: KernelPar
         attributes.push(cooperative);
     }
     let (function, grid, block, shared) = (head.function, head.grid, head.block, head.shared);
-    Ok(Kernel { function, grid, block, shared, attributes, params: packed })
+    Ok(Kernel { function, grid, block, shared, attributes, params })
 }
 
 /// A launch: `head` without handles, attributes as the program passed them.

@@ -97,7 +97,7 @@ fn set(cx: &mut CallContext, reference: u64, setting: Setting) -> Result<Vec<u8>
     let mut uses: Few = [reference].into();
     let mut asks = false;
     if let Setting::Resource(r) = &setting {
-        needs(cx, device, r)?.into_iter().for_each(|h| uses.push(h));
+        needs(cx, device, r)?.iter().for_each(|h| uses.push(*h));
         note_host(cx, r)?;
         asks = r.memory().is_some();
     }

@@ -13,6 +13,7 @@ use crate::pinned::blocks;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{OF_ARRAY, OF_MIPMAP, ObjectMake, Resource, Sampling, View};
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 use cuda_api::handle::Kind;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
@@ -40,7 +41,7 @@ fn find(cx: &CallContext, surface: bool, number: u64) -> Result<(&'static Device
 
 /// The journal names that an object or a reference needs: its array, or the memory around its address. The program may free both before
 /// the object.
-pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource) -> Result<Vec<u64>, Code> {
+pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource) -> Result<Few, Code> {
     match r.kind {
         OF_ARRAY => cx.use_handle(Kind::Array, Kind::Array, r.array)?,
         OF_MIPMAP => cx.use_handle(Kind::Mipmap, Kind::Mipmap, r.array)?,
@@ -52,7 +53,7 @@ pub(crate) fn needs(cx: &mut CallContext, device: &'static Device, r: &Resource)
             return Ok(if chunks.is_empty() { alias().into_iter().collect() } else { chunks });
         }
     };
-    if cx.device()?.index == device.index { Ok(vec![r.array]) } else { Err(code::ERROR_INVALID_VALUE) }
+    if cx.device()?.index == device.index { Ok([r.array].into()) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
 /// Notes that the GPU uses, by its address, the host memory of an object or a reference.
@@ -86,7 +87,7 @@ pub(crate) fn blocker(record: &Record) -> Option<MoveError> {
 /// Creates an object at the place. Returns its number.
 fn make(cx: &mut CallContext, resource: Resource, sampling: Option<Sampling>, view: Option<View>) -> Result<u64, Code> {
     let device = cx.device()?;
-    let uses = needs(cx, device, &resource)?.into();
+    let uses = needs(cx, device, &resource)?;
     device.check()?;
     note_host(cx, &resource)?;
     let handle = cx.new_handle(Kind::Object)?;

@@ -5,6 +5,7 @@ use crate::objects::ranges::Ranges;
 use crate::objects::ticket::{Loan, Ticket};
 use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 use cuda_api::flags::ACCESS_READ_WRITE;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::lock::{read_lock, write_lock};
@@ -137,7 +138,7 @@ pub(crate) fn allows(device: u32, address: u64, bytes: u64) -> bool {
 }
 
 /// Addresses of the mappings behind some bytes.
-pub(crate) fn behind(address: u64, bytes: u64) -> Vec<u64> {
+pub(crate) fn behind(address: u64, bytes: u64) -> Few {
     let v = read();
     let first = v.mappings.range(..=address).next_back().map_or(address, |(at, _)| *at);
     v.mappings.range(first..address.saturating_add(bytes)).map(|(at, _)| *at).collect()

@@ -3,6 +3,7 @@
 use crate::job::{Device, Job};
 use cuda_api::address_map::{ARENA, HEAP, HEAP_END, OWN, PLACED, PLACED_END};
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 
 /// The index of the device to which an address belongs, as far as the address shows it: own allocations, the driver's placements, and the
 /// program's mappings there.
@@ -31,7 +32,7 @@ pub(crate) fn home(job: &'static Job, address: u64) -> Option<&'static Device> {
 }
 
 /// The journal's names of the physical memory behind some bytes of device memory.
-pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Vec<u64> {
+pub(crate) fn behind(job: &'static Job, address: u64, bytes: u64) -> Few {
     if crate::device_memory::mappings::is_reserved(address) {
         return crate::device_memory::mappings::behind(address, bytes);
     }

@@ -5,6 +5,7 @@ use crate::objects::ranges::Ranges;
 use crate::thread::here;
 use cuda_api::address_map::{ARENA, GRANULE, OWN};
 use cuda_api::code::{self, Code};
+use cuda_api::few::Few;
 use cuda_api::handle::{Kind, compose};
 use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,7 +162,7 @@ impl Memory {
     }
 
     /// Addresses of the chunks that contain these bytes. A block of a pool may lie in several.
-    pub(crate) fn chunks_behind(&self, address: u64, bytes: u64) -> Vec<u64> {
+    pub(crate) fn chunks_behind(&self, address: u64, bytes: u64) -> Few {
         let first = self.chunk_of(address).unwrap_or(address);
         self.chunks.range(first..address.saturating_add(bytes.max(1))).map(|(at, _)| *at).collect()
     }

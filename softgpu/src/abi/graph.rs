@@ -52,9 +52,10 @@ impl Host for Soft {
         coded(event::resolve(event as sys::CUevent)).map(|e| e.context())
     }
 
-    fn layout(&mut self, function: u64) -> Result<Vec<(u32, u32)>, Code> {
+    fn layout<T>(&mut self, function: u64, use_it: impl FnOnce(&[(u32, u32)]) -> Result<T, Code>) -> Result<T, Code> {
         let (function, _) = coded(module::resolve_function(function as sys::CUfunction))?;
-        Ok(function.info().params.iter().map(|p| (p.offset, p.size)).collect())
+        let layout: Vec<(u32, u32)> = function.info().params.iter().map(|p| (p.offset, p.size)).collect();
+        use_it(&layout)
     }
 
     fn names(&mut self, function: u64) -> Result<(u64, u64), Code> {

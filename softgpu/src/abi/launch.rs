@@ -181,7 +181,7 @@ fn start_with(
         }
         graph::inherit(&mut attributes, super::stream_attribute::of_kernels(&target.stream));
         let (grid, block, shared) = (shape.grid, shape.block, shape.shared);
-        let params = packed.clone();
+        let params = graph::Params::from_slice(&packed);
         Ok(graph::Work::Kernel(graph::Kernel { function: handle, grid, block, shared, attributes, params }))
     };
     if function.info().references {

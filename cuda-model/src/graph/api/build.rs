@@ -8,7 +8,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::graph::{self, AnyParams, KernelArgs, nodes, with_edges};
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams};
-use cuda_api::work::{Copy3, Edge, Fill, HostCall, Work};
+use cuda_api::work::{After, Copy3, Edge, Fill, HostCall, Work};
 use std::ffi::c_uint;
 
 /// Creates an empty graph.
@@ -88,7 +88,7 @@ pub fn cuGraphAddChildGraphNode<H: Host>(h: &mut H, graph: u64, after: Vec<u64>,
     add_child(h, graph, with_edges(after, None), child, false)
 }
 
-fn add_child<H: Host>(h: &H, graph: u64, after: Vec<(u64, Edge)>, child: u64, moved: bool) -> Result<u64, Code> {
+fn add_child<H: Host>(h: &H, graph: u64, after: After<u64>, child: u64, moved: bool) -> Result<u64, Code> {
     h.shared().with(|g| {
         g.store.graph(graph)?;
         let inside = if moved {
@@ -202,12 +202,7 @@ fn write_list<T: Copy, const N: usize>(
     count.write(all.len().min(room))
 }
 
-fn write_nodes(
-    all: Vec<(u64, Edge)>,
-    to: OutPtr<CUgraphNode>,
-    edge_data: OutPtr<CUgraphEdgeData>,
-    count: InOutPtr<usize>,
-) -> Done {
+fn write_nodes(all: After<u64>, to: OutPtr<CUgraphNode>, edge_data: OutPtr<CUgraphEdgeData>, count: InOutPtr<usize>) -> Done {
     let lossy = edge_data.is_null() && !to.is_null() && all.iter().any(|(_, e)| *e != Edge::default());
     if lossy {
         return Err(code::ERROR_LOSSY_QUERY);

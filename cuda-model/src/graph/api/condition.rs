@@ -7,7 +7,7 @@ use cuda_api::code::Code;
 use cuda_api::graph::RawConditional;
 use cuda_api::pointer::{InOutPtr, OutPtr};
 use cuda_api::sys::{CUgraphConditionalHandle, CUgraphNode};
-use cuda_api::work::{Conditional, Edge, Work};
+use cuda_api::work::{After, Conditional, Work};
 use std::ffi::c_uint;
 
 /// Maximum number of graphs in a node.
@@ -40,7 +40,7 @@ pub(super) fn add_conditional<H: Host>(
     h: &mut H,
     to: OutPtr<CUgraphNode>,
     graph: u64,
-    after: Vec<(u64, Edge)>,
+    after: After<u64>,
     params: InOutPtr<RawConditional>,
 ) -> Done {
     let p = params.read()?;
@@ -60,7 +60,7 @@ impl Graphs {
     fn add_conditional(
         &mut self,
         graph: u64,
-        after: Vec<(u64, Edge)>,
+        after: After<u64>,
         p: &RawConditional,
         context: u64,
     ) -> Result<(u64, *const u64), Code> {

@@ -3,7 +3,6 @@
 use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
 use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal};
-use crate::graph::model::Owner;
 use cuda_api::code::{self, Code};
 use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::graph::{AnyParams, KernelArgs};
@@ -123,17 +122,17 @@ pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: u64) -> Result<u64, Cod
 }
 
 /// Applies changes in order.
-fn change<H: Host>(h: &mut H, instance: u64, changes: Vec<Change>) -> Done {
+fn change<H: Host>(h: &mut H, instance: u64, changes: impl IntoIterator<Item = Change>) -> Done {
     for change in changes {
-        h.change(instance, change.at, change.travels(), change.plain)?;
-        h.shared().with(|g| g.changed(change));
+        h.change(instance, change.at, change.work.clone(), change.plain)?;
+        h.shared().with(|g| g.changed(instance, change));
     }
     Ok(())
 }
 
 fn set<H: Host>(h: &mut H, instance: u64, node: u64, (work, context): (Work<u64>, u64)) -> Done {
-    let changes = h.shared().with(|g| g.change_one(instance, node, work, context))?;
-    change(h, instance, changes)
+    let found = h.shared().with(|g| g.change_one(instance, node, &work, context))?;
+    change(h, instance, found)
 }
 
 fn set_kernel<H: Host>(h: &mut H, instance: u64, node: u64, args: KernelArgs) -> Done {
@@ -206,7 +205,7 @@ pub fn cuGraphNodeSetEnabled<H: Host>(h: &mut H, instance: u64, node: u64, on: c
     let (at, was_on) = h.shared().with(|g| g.switch(instance, node))?;
     if was_on != on {
         h.enable(instance, at, on)?;
-        h.shared().with(|g| g.switched(instance, node, on));
+        h.shared().with(|g| g.switched(instance, at, on));
     }
     Ok(())
 }
@@ -292,11 +291,10 @@ pub fn cuGraphLaunch<H: Host>(h: &mut H, instance: u64, stream: u64) -> Result<(
 /// A launch in a capturing stream becomes a child graph.
 fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done {
     h.shared().with(|g| {
-        let graph = g.instance(instance)?.graph;
-        if g.store.has_memory(graph) {
+        if g.instance(instance)?.effect.is_memory() {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
-        let copy = g.copy_graph(graph, Owner::Program)?;
+        let copy = g.copy_instance(instance)?;
         let taken = g.add_captured(stream, Work::Child(copy));
         if taken != Ok(true) {
             g.drop_graph(copy);

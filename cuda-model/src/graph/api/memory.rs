@@ -7,7 +7,7 @@ use cuda_api::flags::{ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE};
 use cuda_api::graph::{RawAlloc, nodes, with_edges};
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
 use cuda_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode};
-use cuda_api::work::{Edge, MemAlloc, Work};
+use cuda_api::work::{After, MemAlloc, Work};
 
 /// Frees what can no longer be used.
 pub(super) fn sweep<H: Host>(h: &mut H) {
@@ -41,7 +41,7 @@ pub(super) fn add_alloc<H: Host>(
     h: &mut H,
     to: OutPtr<CUgraphNode>,
     graph: u64,
-    after: Vec<(u64, Edge)>,
+    after: After<u64>,
     params: InOutPtr<RawAlloc>,
 ) -> Done {
     let p: RawAlloc = params.read()?;
@@ -67,7 +67,7 @@ pub(super) fn check_free<H: Host>(h: &mut H, graph: u64, address: u64) -> Done {
     h.shared().with(|g| g.can_free(graph, address))
 }
 
-pub(super) fn add_free<H: Host>(h: &mut H, graph: u64, after: Vec<(u64, Edge)>, address: u64) -> Result<u64, Code> {
+pub(super) fn add_free<H: Host>(h: &mut H, graph: u64, after: After<u64>, address: u64) -> Result<u64, Code> {
     super::add(h, graph, after, (Work::MemFree(address), 0))
 }
 

@@ -54,7 +54,7 @@ pub fn cuGraphReleaseUserObject<H: Host>(h: &mut H, graph: u64, object: u64, cou
 pub fn cuGraphDebugDotPrint<H: Host>(h: &mut H, graph: u64, path: String, _flags: c_uint) -> Result<(), Code> {
     let spec = h.shared().with(|g| {
         g.store.graph(graph)?;
-        g.store.spec(graph).map(|(spec, _)| spec)
+        g.store.freeze(graph).map(|frozen| frozen.spec())
     })?;
     let mut dot = String::from("digraph dot {\n");
     for (number, nodes) in spec.graphs.iter().enumerate() {

@@ -9,7 +9,7 @@ use cuda_api::work::{ATTRIBUTE_BYTES, Attribute, Copy3, Fill, HostCall, Kernel, 
 /// The parameters of a kernel node; the targets of their pointers are kept with the node.
 fn raw_kernel<H: Host>(h: &mut H, node: u64) -> Result<(RawKernel, u64), Code> {
     let k = kernel_of(h, node)?;
-    let layout = h.layout(k.function)?;
+    let layout = h.layout(k.function, |layout| Ok(layout.to_vec()))?;
     let (function, kernel) = h.names(k.function)?;
     let (raw, lent) = graph::raw_kernel(&k, function, &layout);
     h.shared().with(|g| g.store.node_mut(node).map(|n| n.lent = lent))?;

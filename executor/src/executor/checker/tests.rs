@@ -20,7 +20,7 @@ use cuda_api::ops::{
 };
 use cuda_api::reference::{ReferenceSet, Setting};
 use cuda_api::wire::Wire;
-use cuda_api::work::{At, Conditional, HostCall, Kernel, MemAlloc, Spec, SpecNode, Work};
+use cuda_api::work::{After, At, Conditional, HostCall, Kernel, MemAlloc, Params, Spec, SpecNode, Work};
 use cuda_image::Image;
 use std::os::fd::FromRawFd;
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ impl Job {
 }
 
 fn graph(work: impl IntoIterator<Item = Work<u32>>) -> Spec {
-    Spec { graphs: vec![work.into_iter().map(|work| SpecNode { work, after: vec![] }).collect()] }
+    Spec { graphs: vec![work.into_iter().map(|work| SpecNode { work, after: After::new() }).collect()] }
 }
 
 fn device(at: u64) -> CopyEnd {
@@ -197,7 +197,7 @@ fn works(at: u64, own: u64) -> Vec<(Work<u32>, bool)> {
         block: [1; 3],
         shared: 0,
         attributes: vec![attribute(number, at).try_into().expect("its size")],
-        params: vec![0; 8],
+        params: Params::from_elem(0, 8),
     };
     // For a copy from or to the host, the place supplies the other end with memory of its own.
     let copies = copies(at, own, [false; 2]).map(|(c, _)| (Work::Copy(c), c.src.memory == HOST || c.dst.memory == HOST));

@@ -137,7 +137,7 @@ fn word<'a>(at: usize) -> &'a AtomicU32 {
 
 impl CopyNode {
     /// The memory operations around the copy: on the same words in each launch, or on an idle word while the node is switched off.
-    pub(crate) fn params(&self, context: u64, on: bool) -> NodeParams {
+    pub(crate) fn params(&self, context: u64, on: bool) -> NodeParams<'static> {
         let Words { reached, go, idle } = self.words.get().copied().unwrap_or(Words { reached: 0, go: 0, idle: 0 });
         let value = u64::from(on);
         let (reached, go) = if on { (reached as u64, go as u64) } else { (idle as u64, idle as u64) };

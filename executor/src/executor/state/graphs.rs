@@ -59,7 +59,7 @@ unsafe extern "C" fn reached(data: *mut c_void) {
 
 impl Node {
     /// Parameters of the driver's node that makes the call.
-    pub(crate) fn params(&self, context: u64) -> NodeParams {
+    pub(crate) fn params(&self, context: u64) -> NodeParams<'static> {
         match self {
             Node::Function(node) => NodeParams::host(reached as *const () as u64, Arc::as_ptr(node) as u64),
             Node::Copy(node) => node.params(context, true),
@@ -88,7 +88,15 @@ impl Calls {
     }
 
     pub(crate) fn at(&self, at: At) -> Option<&Node> {
-        self.nodes.iter().find(|(a, _)| *a == at)?.1.as_ref()
+        // They are in the order of a spec.
+        let number = |at: At| (at.graph, at.node);
+        let found = self.nodes.binary_search_by_key(&number(at), |(at, _)| number(*at)).ok()?;
+        self.nodes[found].1.as_ref()
+    }
+
+    /// The nodes that call the job.
+    pub(crate) fn calling(&self) -> impl Iterator<Item = At> {
+        self.nodes.iter().filter(|(_, node)| node.is_some()).map(|(at, _)| *at)
     }
 
     /// The node of a copy that calls the job.
@@ -103,7 +111,7 @@ impl Calls {
 }
 
 /// An instance with the graph from which it was instantiated: changes refer to the nodes of that graph.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Built {
     pub(crate) graph: u64,
     pub(crate) nodes: FxHashMap<At, u64>,
@@ -124,6 +132,25 @@ pub(crate) struct Built {
     pub(crate) registrations: FxHashMap<At, Option<u64>>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,
+}
+
+impl Built {
+    /// A graph in which there is nothing yet.
+    pub(crate) fn new(graph: u64, calls: Arc<Calls>) -> Built {
+        Built {
+            graph,
+            nodes: FxHashMap::default(),
+            waits: FxHashMap::default(),
+            calls,
+            source: None,
+            off: FxHashSet::default(),
+            stale: FxHashSet::default(),
+            missing: FxHashSet::default(),
+            for_call: false,
+            registrations: FxHashMap::default(),
+            ended: 0,
+        }
+    }
 }
 
 /// What an instance is at present.

@@ -18,6 +18,15 @@ fn records_of_graph_instances_name_them() {
 }
 
 #[test]
+fn every_name_is_in_a_record_and_few_are_there_twice() {
+    let mut uses = Few::from([1]);
+    [2, 2, 1, 3, 2].into_iter().for_each(|name| add_need(&mut uses, name));
+    assert_eq!(*uses, [1, 2, 3]);
+    (4..100).chain([1, 99]).for_each(|name| add_need(&mut uses, name));
+    assert!(uses.iter().copied().eq((1..100).chain([1])), "{uses:?}");
+}
+
+#[test]
 fn records_of_objects_name_them() {
     assert_eq!(texture::object_of(&record(ops::id::OBJECT_MAKE, &[5], None, &[7])), Some(5));
     assert_eq!(texture::object_of(&record(ops::id::OBJECT_END, &[], Some(6), &[7])), Some(6));
