@@ -7,11 +7,11 @@
 
 use crate::LIMIT;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use tests::scene::wait_for;
 use tests::toolchain::Toolchain;
 use tests::{Scene, install};
@@ -136,7 +136,6 @@ struct Machine {
     runtime: PathBuf,
     shell: Child,
     input: ChildStdin,
-    done: BufReader<ChildStdout>,
     commands: usize,
     /// Where the server of this machine listens.
     address: Option<String>,
@@ -162,21 +161,24 @@ impl Machine {
         command.env("PATH", format!("{path}:{before}")).env("HOME", &home).env("XDG_RUNTIME_DIR", &runtime);
         command.env("SOFTGPU_SEED_ID", name).env("MRCUDA_DRIVER", "soft").env("PYTHONDONTWRITEBYTECODE", "1");
         command.args(["--noprofile", "--norc"]).current_dir(&home).process_group(0);
-        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, done) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
-        Machine { home, runtime, shell, input, done, commands: 0, address: None }
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let input = shell.stdin.take().unwrap();
+        Machine { home, runtime, shell, input, commands: 0, address: None }
     }
 
-    /// Types a command; its output goes to the file that is returned.
-    fn type_in(&mut self, command: &str) -> PathBuf {
+    /// Types a command and waits for its end. Returns the file with its output, and whether it has succeeded.
+    fn type_in(&mut self, command: &str) -> (PathBuf, bool) {
         self.commands += 1;
         let file = self.home.join(format!(".output-{}", self.commands));
-        writeln!(self.input, "{{ {command}\n}} > {} 2>&1 < /dev/null; echo done", file.display()).unwrap();
-        self.input.flush().unwrap();
-        let mut line = String::new();
-        self.done.read_line(&mut line).unwrap();
-        assert_eq!(line, "done\n", "the shell has ended at: {command}");
-        file
+        let (shown, end) = (file.display(), file.with_extension("end"));
+        writeln!(
+            self.input,
+            "{{ {command}\n}} > {shown} 2>&1 < /dev/null; echo $? > {shown}.code; mv {shown}.code {}",
+            end.display()
+        )
+        .unwrap();
+        let status = wait_for(LIMIT, || std::fs::read_to_string(&end).ok());
+        (file, status.unwrap_or_else(|| panic!("`{command}` does not end")).trim() == "0")
     }
 }
 
@@ -239,8 +241,8 @@ impl Machines {
                 if serves {
                     typed.push_str(" &");
                 }
-                let mut file = self.get(machine).type_in(&typed);
                 let asks = QUERIES.iter().any(|query| command.starts_with(query));
+                let (mut file, succeeds) = self.get(machine).type_in(&typed);
                 let mut output = String::new();
                 let printed = wait_for(LIMIT, || {
                     output = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
@@ -252,12 +254,12 @@ impl Machines {
                     output = self.as_in_the_page(&output);
                     let complete = missing(shown, &output).is_none();
                     if !complete && asks {
-                        file = self.get(machine).type_in(&typed);
+                        (file, _) = self.get(machine).type_in(&typed);
                     }
                     complete.then_some(())
                 });
                 let line = missing(shown, &output).unwrap_or_default();
-                assert!(printed.is_some(), "{machine}$ {command}\nlacks: {line}\nprints:\n{output}");
+                assert!(printed.is_some() && (succeeds || asks), "{machine}$ {command}\nlacks: {line}\nprints:\n{output}");
             }
         }
     }
