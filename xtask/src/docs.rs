@@ -162,7 +162,8 @@ mod tests {
         let readme = read(&install::root().join("README.md")).unwrap();
         let sources = sources();
         let name = |rest: &str| rest.find(|c: char| !c.is_ascii_uppercase() && c != '_').map(|end| rest[..end].to_owned());
-        let named: BTreeSet<String> = sources.split("\"MRCUDA_").skip(1).filter_map(name).collect();
+        let named: BTreeSet<String> =
+            sources.split("\"MRCUDA_").skip(1).filter_map(name).filter(|name| !name.is_empty()).collect();
         // For tests and builds; tests/README.md has those for developers.
         let internal =
             |name: &String| ["FAULT", "TEST", "COVERAGE", "COMMIT", "BIN_DIR", "PROGRAMS"].iter().any(|it| name.starts_with(it));
