@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 /// The answer to `list`: the state of the job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Job {
     /// Process id.
@@ -33,6 +34,7 @@ pub struct Job {
 
 /// A GPU of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Device {
     /// The GPU's number.
@@ -74,6 +76,7 @@ pub struct Device {
 
 /// State of a GPU of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceState {
     /// No move is running.
@@ -89,6 +92,7 @@ pub enum DeviceState {
 
 /// The answer to `plan`: what a move would involve.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Plan {
     /// Whether there are no blockers.
@@ -130,6 +134,7 @@ pub struct Plan {
 
 /// One move, as reported by `migrate`, `cancel`, `report` and events.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Move {
     /// The move's id.
@@ -204,6 +209,7 @@ pub struct Move {
 
 /// What a move did for one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuMove {
     /// The GPU's number in the job.
@@ -283,6 +289,7 @@ impl Move {
 
 /// State of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MoveState {
     /// It waits for another move.
@@ -311,6 +318,7 @@ impl MoveState {
 
 /// An event of a move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Number of the event in this job, starting at 1; a gap means that the reader was too slow.
     pub seq: u64,
@@ -323,6 +331,7 @@ pub struct Event {
 
 /// The kinds of events of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// It was accepted.
@@ -346,6 +355,7 @@ pub enum EventKind {
 
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refusal {
     /// Error code for programs.
     pub error: ErrorCode,
@@ -373,6 +383,7 @@ impl Refusal {
 
 /// An answer. On the wire it is an object with `"v"`, `"ok": true` and one field named after its contents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The answer to `list`.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a request was refused, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     /// Not JSON, or a field is missing, unknown or of the wrong type.
@@ -208,6 +209,23 @@ codes! {
     SystemError = "system-error",
 }
 
+/// A text: later versions have more codes.
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ReasonCode {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ReasonCode".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let known: Vec<&str> = ReasonCode::ALL.iter().map(ReasonCode::as_str).collect();
+        schemars::json_schema!({
+            "description": "A reason as a code for programs. Later versions have more of them.",
+            "type": "string",
+            "examples": known,
+        })
+    }
+}
+
 impl From<ReasonCode> for String {
     fn from(code: ReasonCode) -> String {
         match code {
@@ -266,6 +284,13 @@ mod tests {
         let documented = documented();
         let listed: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
         assert_eq!((listed.len(), &listed), (documented.len(), &ours));
+    }
+
+    #[test]
+    fn every_code_has_a_symptom() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/troubleshooting.md")).unwrap();
+        let missing: Vec<_> = ReasonCode::ALL.iter().filter(|code| !page.contains(&format!("`{code}`"))).collect();
+        assert!(missing.is_empty(), "docs/troubleshooting.md lacks {missing:?}");
     }
 
     #[test]

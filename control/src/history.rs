@@ -27,6 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A move that has ended, and the job that made it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Past {
     /// Process id of the job, which another process may have by now.
     pub pid: u32,

@@ -9,6 +9,7 @@ use serde_json::Value;
 /// A request. On the wire it is an object with `"v"`, `"op"` (the variant's name in lower case) and the variant's
 /// fields. Unknown fields are refused, because an option that is silently ignored could be a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Requests the state of the job and the places of its GPUs; answered with a [`crate::Job`].
@@ -52,6 +53,7 @@ pub enum Request {
 
 /// How a move proves that the target holds the bytes of the source (docs/page-hash.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verify {
     /// By bytes between places of one GPU, by hashes otherwise.
@@ -65,6 +67,7 @@ pub enum Verify {
 
 /// The parameters of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Migrate {
     /// The target place.
@@ -110,6 +113,7 @@ fn yes() -> bool {
 
 /// The parameters of a move that parks a job, or of one that lets it go on. All its GPUs move. The fields are those of [`Migrate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Park {
     /// The place; none: `memory` to park, and where the job came from to go on.

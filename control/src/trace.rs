@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// A trace: written to a file as it is, it can be opened in Perfetto.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, rename_all = "camelCase")]
 pub struct Trace {
     /// The events.
@@ -16,6 +17,7 @@ pub struct Trace {
 
 /// An event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TraceEvent {
     /// What happened.

@@ -113,6 +113,22 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
+    fn the_page_of_mrcuda_bench_is_up_to_date() {
+        let help = Cli::command().find_subcommand("bench").unwrap().clone().term_width(80).render_long_help().to_string();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let page = format!(
+            "# The options of mrcuda bench\n\nWhat it measures, and how: [measurements.md](measurements.md). Written by \
+             `UPDATE=1 cargo test -p microbench up_to_date`.\n\n```text\n{}\n```\n",
+            help.join("\n").trim_end()
+        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli-bench.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        assert!(std::fs::read_to_string(path).unwrap_or_default() == page, "docs/cli-bench.md is old: UPDATE=1 writes it");
+    }
+
+    #[test]
     fn the_help_of_bench_has_examples_that_parse_and_fits_80_columns() {
         let mut root = Cli::command();
         root.build();

@@ -5,7 +5,6 @@ use crate::processes::{is_stopped, jobs_below};
 use crate::table::{note, say_as_it_is};
 use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
 use serde::Serialize;
-use serde_json::json;
 use std::time::Duration;
 
 /// Timeout for the answer to a query. The job answers from a dedicated thread, so this is generous.
@@ -85,6 +84,28 @@ fn no_answer(pid: u32, why: &AskError) -> Failure {
     Failure::new(format!("process {pid}: {why}{next}"))
 }
 
+/// A request that was not carried out, as JSON (docs/scheduler.md).
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Refused<E> {
+    /// Always false.
+    ok: bool,
+    /// Why, for programs: an error of the job, or `no_job`, `several_jobs` or `no_answer`.
+    error: E,
+    /// The same in more detail; null if the job's build has no codes.
+    code: Option<ReasonCode>,
+    /// The same for people.
+    reason: String,
+    /// The move that is the cause.
+    id: Option<String>,
+}
+
+impl<E: Serialize> Refused<E> {
+    fn print(&self) -> Failure {
+        print_json(self).err().unwrap_or_else(|| Failure::silent(1))
+    }
+}
+
 /// The command's failure when a request was not carried out: text, or the job's refusal as JSON.
 pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     if !json {
@@ -92,9 +113,8 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     }
     match &why {
         AskError::Refused(r) => {
-            let said = json!({ "ok": false, "error": r.error, "code": r.code, "reason": r.reason, "id": r.id });
-            say_as_it_is(&said.to_string());
-            Failure::silent(1)
+            let (code, reason, id) = (r.code.clone(), r.reason.clone(), r.id.clone());
+            Refused { ok: false, error: r.error, code, reason, id }.print()
         }
         AskError::NoJob => refused_here(pid, "no_job", ReasonCode::NoJob, &why.to_string(), json),
         AskError::Failed(_) => refused_here(pid, "no_answer", ReasonCode::NoAnswer, &why.to_string(), json),
@@ -106,8 +126,7 @@ pub(crate) fn refused_here(pid: u32, error: &str, code: ReasonCode, reason: &str
     if !json {
         return Failure::new(format!("process {pid}: {reason}"));
     }
-    say_as_it_is(&json!({ "ok": false, "error": error, "code": code, "reason": reason, "id": null }).to_string());
-    Failure::silent(1)
+    Refused { ok: false, error, code: Some(code), reason: reason.to_owned(), id: None }.print()
 }
 
 /// Prints JSON for programs.

@@ -24,7 +24,8 @@ const WIDEST: usize = 22;
 
 /// A server's answer as JSON (docs/servers.md).
 #[derive(Debug, Serialize)]
-struct Server {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Server {
     server: String,
     ok: bool,
     reason: Option<String>,
@@ -37,6 +38,7 @@ struct Server {
 
 /// A GPU as JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Gpu {
     gpu: usize,
     place: String,
@@ -50,6 +52,7 @@ struct Gpu {
 
 /// A job as JSON.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Served {
     worker: u32,
     host: Option<String>,

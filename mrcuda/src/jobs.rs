@@ -36,7 +36,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// A job that has answered, and its user.
 #[derive(Debug, Serialize)]
-struct Listed {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Listed {
     user: String,
     #[serde(flatten)]
     job: Job,

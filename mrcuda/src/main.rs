@@ -28,6 +28,8 @@ mod probe;
 mod processes;
 mod progress;
 mod run;
+#[cfg(test)]
+mod schema;
 mod serve;
 mod table;
 mod terminal;

@@ -252,7 +252,8 @@ impl Whole {
 
 /// A move with the predictions of this machine's models for what it had to carry.
 #[derive(Debug, serde::Serialize)]
-struct Made<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Made<'a> {
     #[serde(flatten)]
     it: &'a Move,
     predicted: Option<Predicted>,
@@ -265,7 +266,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), Failure> {
 
 /// A plan with the predictions of this machine's models.
 #[derive(Debug, serde::Serialize)]
-struct Foreseen<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Foreseen<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     predicted: Option<&'a Predicted>,

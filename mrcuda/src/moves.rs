@@ -37,6 +37,7 @@ pub(crate) struct MovesArgs {
 
 /// A move, and the job that made it.
 #[derive(Debug, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Known {
     pid: u32,
     program: String,
@@ -47,7 +48,8 @@ struct Known {
 
 /// As JSON.
 #[derive(Debug, serde::Serialize)]
-struct Shown<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shown<'a> {
     #[serde(flatten)]
     known: &'a Known,
     predicted: Option<Predicted>,

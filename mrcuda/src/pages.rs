@@ -135,6 +135,34 @@ mod tests {
         }
     }
 
+    /// The sections of a command and all its subcommands, each with the text of its help.
+    fn sections(command: &Command, page: &mut String) {
+        let name = command.get_display_name().unwrap_or_else(|| command.get_name()).replace('-', " ");
+        // The width of a terminal does not matter.
+        let help = command.clone().term_width(80).render_help().to_string();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        page.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end()));
+        if name == "mrcuda bench" {
+            page.push_str("\nThe options are those of [another program](cli-bench.md).\n");
+        }
+        command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(|sub| sections(sub, page));
+    }
+
+    #[test]
+    fn the_page_of_all_commands_is_up_to_date() {
+        let mut root = visible(&Cli::command());
+        root.build();
+        let mut page = "# Commands\n\nThe help texts of all commands (`mrcuda COMMAND --help`); `mrcuda man` makes manual pages of them. Written \
+                        by `UPDATE=1 cargo test -p mrcuda up_to_date`.\n"
+            .to_owned();
+        sections(&root, &mut page);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        assert!(std::fs::read_to_string(path).unwrap_or_default() == page, "docs/cli.md is old: UPDATE=1 writes it");
+    }
+
     #[test]
     fn completions_name_what_is_shown() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -19,6 +19,7 @@ pub(crate) fn default_file() -> Option<PathBuf> {
 
 /// Predicted times of a move, in milliseconds; `None` if unknown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Predicted {
     /// From the request to the end of the release.
     total_ms: Option<f64>,

@@ -41,6 +41,8 @@
 //! | `servers` | servers say who uses them, and have their jobs moved away before they end |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
+//! | `tutorials` | the commands of the tutorials run, and print what the pages show |
+//! | `schemas` | what is printed for programs is as its schema says |
 //! | `bench` | the benchmark, models made of it, predictions |
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
@@ -80,6 +82,7 @@ mod refusals;
 mod reloads;
 mod repeated;
 mod scheduler;
+mod schemas;
 mod scopes;
 mod servers;
 mod shortage;
@@ -89,6 +92,7 @@ mod stuck;
 mod surface;
 mod trips;
 mod trust;
+mod tutorials;
 
 use cuda_api::lock::lock;
 use std::collections::BTreeMap;

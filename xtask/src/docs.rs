@@ -15,6 +15,9 @@ use std::process::Command;
 /// The table of contents, from the root of the repository.
 const CONTENTS: &str = "docs/SUMMARY.md";
 
+/// Directories with files beside the pages, to which pages link.
+const FILES: [&str; 2] = ["docs/schema", "docs/tutorials"];
+
 /// The documentation of all crates, with what is private to them: most of them are programs.
 pub(crate) const RUSTDOC: [&str; 7] =
     ["doc", "--profile", install::PROFILE, "--workspace", "--no-deps", "--document-private-items", "--quiet"];
@@ -53,9 +56,16 @@ fn copy(root: &Path, book: &Path) -> Result<(), Error> {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
         _ => {}
     }
-    for page in markdown(root)? {
-        let to = book.join("src").join(page.strip_prefix(root).unwrap_or(&page));
-        std::fs::create_dir_all(to.parent().unwrap_or(book)).and_then(|()| std::fs::copy(&page, &to)).map_err(failed)?;
+    let mut files = markdown(root)?;
+    for directory in FILES.map(|directory| root.join(directory)) {
+        let entries = std::fs::read_dir(&directory).map_err(Error::file(&directory))?;
+        files.extend(
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|e| e != "md")),
+        );
+    }
+    for file in files {
+        let to = book.join("src").join(file.strip_prefix(root).unwrap_or(&file));
+        std::fs::create_dir_all(to.parent().unwrap_or(book)).and_then(|()| std::fs::copy(&file, &to)).map_err(failed)?;
     }
     let contents = read(&root.join(CONTENTS))?;
     let moved = contents.replace("](", "](docs/").replace("](docs/../", "](");
@@ -105,6 +115,61 @@ mod tests {
     #[test]
     fn every_page_is_in_the_table_of_contents() {
         assert_eq!(wrong_contents(&install::root()).unwrap(), Vec::<String>::new());
+    }
+
+    /// The sources of all crates, with texts of several lines as one line.
+    fn sources() -> String {
+        let root = install::root();
+        let (mut text, mut directories) = (String::new(), Vec::new());
+        directories.extend(
+            std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path().join("src")).filter(|path| path.is_dir()),
+        );
+        while let Some(directory) = directories.pop() {
+            for path in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|e| e == "rs") {
+                    text.push_str(&read(&path).unwrap());
+                }
+            }
+        }
+        let mut parts = text.split("\\\n");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| text + part.trim_start()).replace("\\\"", "\"")
+    }
+
+    /// What a row of docs/troubleshooting.md quotes, without the names and numbers for which `…` stands.
+    fn quoted(row: &str) -> Vec<&str> {
+        let cell = row.strip_prefix("| ").and_then(|row| row.split(" | ").next()).unwrap_or_default();
+        let spans = cell.split('`').skip(1).step_by(2);
+        spans.flat_map(|span| span.split('…')).map(str::trim).filter(|part| part.len() >= 6).collect()
+    }
+
+    #[test]
+    fn what_the_page_of_symptoms_quotes_is_printed() {
+        assert_eq!(quoted("| `a thing of … is here: …`, or `nothing` | `not this` |"), ["a thing of", "is here:", "nothing"]);
+        let (page, sources) = (read(&install::root().join("docs/troubleshooting.md")).unwrap(), sources());
+        // The first table has commands.
+        let rows = page.lines().skip_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| `"));
+        let parts: Vec<&str> = rows.flat_map(quoted).collect();
+        assert!(parts.len() > 100, "{}", parts.len());
+        let gone: Vec<&str> = parts.into_iter().filter(|part| !sources.contains(part)).collect();
+        assert_eq!(gone, Vec::<&str>::new(), "no message has these words");
+    }
+
+    #[test]
+    fn every_variable_is_documented() {
+        let readme = read(&install::root().join("README.md")).unwrap();
+        let sources = sources();
+        let name = |rest: &str| rest.find(|c: char| !c.is_ascii_uppercase() && c != '_').map(|end| rest[..end].to_owned());
+        let named: BTreeSet<String> =
+            sources.split("\"MRCUDA_").skip(1).filter_map(name).filter(|name| !name.is_empty()).collect();
+        // For tests and builds; tests/README.md has those for developers.
+        let internal =
+            |name: &String| ["FAULT", "TEST", "COVERAGE", "COMMIT", "BIN_DIR", "PROGRAMS"].iter().any(|it| name.starts_with(it));
+        let missing: Vec<&String> =
+            named.iter().filter(|name| !internal(name) && !readme.contains(&format!("`MRCUDA_{name}`"))).collect();
+        assert!(named.len() > 10 && missing.is_empty(), "README.md does not have {missing:?}");
     }
 
     #[test]
