@@ -186,7 +186,7 @@ impl CallContext {
         encoded(sent, |body| {
             let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
             let bytes = match about.map(|h| self.job.tables.function(*h)) {
-                Some(Ok(f)) => self.ask_about(f, device, C::ID, body)?,
+                Some(Ok(f)) => self.ask_about(&f.answers, device, C::ID, body)?,
                 _ => self.submit::<C>(device, body)?,
             };
             decode::<C>(&bytes)

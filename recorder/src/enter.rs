@@ -1,5 +1,6 @@
 //! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
+use crate::base::answers::Answers;
 use crate::base::cancellation::Uncancelled;
 use crate::base::encoding::encoded;
 use crate::base::log::{Watched, lock};
@@ -8,7 +9,6 @@ use crate::gate::{self, Pass};
 use crate::internal_error;
 use crate::job::{self, Device, Job, PutOff, contexts};
 use crate::ledger::Keep;
-use crate::objects::function::FunctionData;
 use crate::place::{Place, Waiting};
 use crate::thread::{Here, here};
 use cuda_api::arg::Edges;
@@ -172,13 +172,13 @@ impl CallContext {
         }
     }
 
-    /// Returns a property of a function, from the cache or from the place.
-    pub(crate) fn ask_about(&self, f: &FunctionData, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
-        match f.answers.find(device.index, id, body) {
+    /// Returns the answer to a query, from the cache or from the place.
+    pub(crate) fn ask_about(&self, answers: &Answers, device: &'static Device, id: u16, body: &[u8]) -> Result<Vec<u8>, Code> {
+        match answers.find(device.index, id, body) {
             Ok(known) => Ok(known),
             Err(version) => {
                 let answer = self.ask(device, id, &[body])?;
-                f.answers.keep(version, device.index, id, body, &answer);
+                answers.keep(version, device.index, id, body, &answer);
                 Ok(answer)
             }
         }

@@ -1,5 +1,6 @@
 //! The job: its devices and the state that they share.
 
+use crate::base::answers::Answers;
 use crate::base::completion_cache::CompletionCache;
 use crate::base::log::lock;
 use crate::gate;
@@ -40,6 +41,8 @@ pub(crate) struct Job {
     started: Instant,
     /// Whether the program has got tensor maps, which every device can use, whichever made them.
     pub(crate) made_tensor_maps: AtomicBool,
+    /// Descriptors of tensors that places have made.
+    pub(crate) tensor_maps: Answers,
 }
 
 /// One GPU as the program sees it. The fields that most calls read come first, together in two cache lines.
@@ -604,6 +607,7 @@ impl Job {
             graphs: cuda_model::graph::Shared::new(0),
             started: Instant::now(),
             made_tensor_maps: AtomicBool::new(false),
+            tensor_maps: Answers::default(),
         }
     }
 }

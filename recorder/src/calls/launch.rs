@@ -399,7 +399,7 @@ fn clusters(
     let mut body = Vec::new();
     head.put(&mut body);
     body.extend_from_slice(attributes);
-    let bytes = cx.ask_about(cx.job.tables.function(head.function)?, device, op, &body)?;
+    let bytes = cx.ask_about(&cx.job.tables.function(head.function)?.answers, device, op, &body)?;
     to.write(i32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN)?)
 }
 

@@ -122,9 +122,9 @@ fn copies_may_use_mappings_of_their_device() {
     assert_eq!((found.start, found.bytes, found.device, found.handle_types), (base + GRANULE, 2 * GRANULE, 5, 0));
     assert!(find(base + 5 * GRANULE).is_none() && find(0x1000).is_none() && find(base - 1).is_none());
     assert_eq!(crate::device_memory::regions::home_index(base + 3 * GRANULE), Some(6));
-    assert_eq!(behind(base + 7, 1), [base]);
-    assert_eq!(behind(base + GRANULE - 1, 2 * GRANULE + 2), [base, base + GRANULE, base + 3 * GRANULE]);
-    assert_eq!(behind(base + 8 * GRANULE, 1), [base + 6 * GRANULE], "the last one before it");
+    assert_eq!(behind(base + 7, 1)[..], [base]);
+    assert_eq!(behind(base + GRANULE - 1, 2 * GRANULE + 2)[..], [base, base + GRANULE, base + 3 * GRANULE]);
+    assert_eq!(behind(base + 8 * GRANULE, 1)[..], [base + 6 * GRANULE], "the last one before it");
 }
 
 #[test]
