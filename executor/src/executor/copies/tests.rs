@@ -2,6 +2,7 @@ use super::*;
 use crate::executor::checker::tests::{Job, body, stand_in};
 use crate::gpu::Gpu;
 use crate::{Applied, turns};
+use cuda_api::address_map::HOST;
 use cuda_api::arg::LEGACY;
 use cuda_api::ops::{Chunk, Slab, id};
 use std::sync::Arc;
@@ -54,9 +55,13 @@ impl Large {
         let device = job.memory + 2 * MIB;
         let map = body(&Chunk { address: device, bytes: ROOM }, &[]);
         assert!(matches!(job.exec.apply(id::CHUNK_MAP, &map, &mut Vec::new()), Applied::Done(code::SUCCESS)));
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping at an address that the system chooses.
-        let host = unsafe { libc::mmap(std::ptr::null_mut(), ROOM as usize, prot, flags, -1, 0) } as u64;
+        // Where a job's pinned memory is.
+        let host = HOST + (1 << 40);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address that nothing uses.
+        let at = unsafe { libc::mmap(host as *mut c_void, ROOM as usize, prot, flags, -1, 0) };
+        assert_eq!(at as u64, host);
         job.exec.pin_host(host, ROOM, 0, Slab::default()).expect("registered");
         Large { job, device, host }
     }
@@ -83,7 +88,7 @@ impl Large {
         self.job.exec.unpin_host(self.host);
         self.job.exec.clone().close();
         // SAFETY: the mapping, which no driver uses any more.
-        unsafe { libc::munmap(self.host as *mut libc::c_void, ROOM as usize) };
+        unsafe { libc::munmap(self.host as *mut c_void, ROOM as usize) };
     }
 }
 
