@@ -48,6 +48,7 @@ use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
 use crate::staging::Staging;
 use crate::steer;
+use crate::turns::Turns;
 use cuda_api::address_map::{ARENA, own_base, placed_base};
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
@@ -127,6 +128,7 @@ pub struct Executor {
     hosts: Arc<Hosts>,
     holds: Holds,
     staging: Staging,
+    turns: Turns,
     peers: Peers,
     views: Views,
     /// Host memory of the job that is registered with the driver.
@@ -253,6 +255,7 @@ impl Executor {
             hosts: Arc::default(),
             holds: Holds::default(),
             staging: Staging::default(),
+            turns: Turns::default(),
             peers: Peers::default(),
             views: Views::default(),
             pinned: Arc::default(),

@@ -29,6 +29,7 @@ mod pools;
 pub mod share;
 pub mod staging;
 pub mod steer;
+mod turns;
 
 pub use device::DeviceInfo;
 pub use executor::{

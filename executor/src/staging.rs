@@ -10,8 +10,9 @@
 //!   the job's memory. The stream waits for it: before it reads a region that is being filled, and before it writes to a region that is
 //!   being emptied. Behind a copy to the host it waits for the last piece, so the job has the bytes before later work begins.
 //!
-//! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another, in turn from all areas, so copies
-//! of several streams share the connections fairly. [docs/memory.md](../../docs/memory.md) describes the whole.
+//! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another: mostly of the copy with the fewest
+//! bytes left, so that a short copy does not wait for a long one, and of equal ones the first is complete early and what follows it in its
+//! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. [docs/memory.md](../../docs/memory.md) describes the whole.
 
 use cuda_api::lock::{lock, wait};
 use std::collections::VecDeque;
@@ -35,6 +36,8 @@ const YIELD: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(20);
 const LONG_NAP: Duration = Duration::from_micros(200);
 const WHILE: Duration = Duration::from_millis(5);
+/// One of so many segments is taken from the area whose turn it is, the others of the copy with the fewest bytes left.
+const IN_TURN: u32 = 4;
 
 /// What the connections have of a piece.
 #[derive(Debug)]
@@ -43,6 +46,10 @@ struct Piece {
     /// Where it begins in the copy.
     offset: u64,
     bytes: usize,
+    /// Bytes of its segments, except the last.
+    segment: usize,
+    /// Bytes of the copy behind it.
+    rest: u64,
     to_device: bool,
     /// The number that `done` must have reached before its bytes may be asked for.
     behind: Option<u32>,
@@ -141,12 +148,19 @@ impl Area {
     }
 
     /// The number of segments that could be taken now in a direction.
-    fn ready_segments(&mut self, to_device: bool, sizes: &Sizes) -> usize {
+    fn ready_segments(&mut self, to_device: bool) -> usize {
         let Ok(next) = self.ready(to_device) else { return 0 };
         let skip = next.wrapping_sub(self.first) as usize;
         let numbered = self.pieces.iter().enumerate().skip(skip).map(|(i, p)| (self.first.wrapping_add(i as u32), p));
         let those = numbered.filter(|(_, p)| p.to_device == to_device).take_while(|(number, _)| self.is_ready(*number));
-        those.map(|(_, p)| (p.bytes - p.begun).div_ceil(sizes.segment_of(p.bytes))).sum()
+        those.map(|(_, p)| (p.bytes - p.begun).div_ceil(p.segment)).sum()
+    }
+
+    /// As [`Area::ready`]: bytes of the copy that were not given to connections.
+    fn left(&mut self, to_device: bool) -> Result<u64, bool> {
+        let number = self.ready(to_device)?;
+        let piece = self.get(number).ok_or(false)?;
+        Ok((piece.bytes - piece.begun) as u64 + piece.rest)
     }
 
     /// As [`Area::ready`]: the segment.
@@ -155,7 +169,7 @@ impl Area {
         let region = self.region(number, sizes);
         let piece = self.get(number).ok_or(false)?;
         let begun = piece.begun;
-        let bytes = sizes.segment_of(piece.bytes).min(piece.bytes - begun);
+        let bytes = piece.segment.min(piece.bytes - begun);
         piece.begun += bytes;
         let (token, offset) = (piece.token, piece.offset + begun as u64);
         Ok(Segment { token, offset, bytes, at: region + begun, number, room: self.room.clone() })
@@ -254,7 +268,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 struct State {
     areas: Vec<Area>,
-    /// In each direction, the area whose turn it is, and whether a thread waits for the GPU.
+    /// In each direction, the number of segments that were taken, the area whose turn it is, and whether a thread waits for the GPU.
+    taken: [u32; 2],
     turn: [usize; 2],
     looking: [bool; 2],
     /// In each direction, the number of other connections that wait for a segment.
@@ -350,15 +365,17 @@ impl Staging {
         let [carried, done] = area.room.words();
         if late {
             // The end of the copy before must not be taken for the arrival at this one: one number belongs to what lies between.
-            area.push(Piece { token, offset: 0, bytes: 0, to_device, behind: None, begun: 0, carried: 0 });
+            area.push(Piece { token, offset: 0, bytes: 0, segment: 1, rest: 0, to_device, behind: None, begun: 0, carried: 0 });
             area.advance();
         }
         let behind = late.then_some(area.next);
-        let piece = self.sizes.pieces_of(bytes);
+        let (piece, is_shared) = (self.sizes.pieces_of(bytes), area.room.part().is_some());
+        let segment = self.sizes.segment_of(piece as usize, bytes, is_shared);
         let mut steps = Vec::new();
         for offset in (0..bytes).step_by(piece as usize) {
+            let rest = (bytes - offset).saturating_sub(piece);
             let bytes = piece.min(bytes - offset) as usize;
-            let number = area.push(Piece { token, offset, bytes, to_device, behind, begun: 0, carried: 0 });
+            let number = area.push(Piece { token, offset, bytes, segment, rest, to_device, behind, begun: 0, carried: 0 });
             // The bytes that the GPU reads must be there; those that it overwrites must have been taken.
             let needed = if to_device { area.next } else { area.next.wrapping_sub(REGIONS) };
             let words = vec![Word::Write(done, number), Word::Wait(carried, needed)];
@@ -376,18 +393,23 @@ impl Staging {
 
     /// A segment in a direction, if one is ready; otherwise whether there will be one without another copy.
     fn look(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
-        let (way, n, mut waits) = (usize::from(to_device), s.areas.len(), false);
+        let (way, n) = (usize::from(to_device), s.areas.len());
+        let in_turn = s.taken[way].is_multiple_of(IN_TURN);
+        let (mut waits, mut best): (bool, Option<(u64, usize)>) = (false, None);
         for i in 0..n {
             let at = (s.turn[way] + i) % n;
-            match s.areas[at].take(to_device, sizes) {
-                Ok(segment) => {
-                    s.turn[way] = at + 1;
-                    return Ok(segment);
-                }
+            match s.areas[at].left(to_device) {
+                Ok(left) if best.is_none_or(|(least, _)| !in_turn && left < least) => best = Some((left, at)),
+                Ok(_) => {}
                 Err(more) => waits |= more,
             }
         }
-        Err(waits)
+        let (_, at) = best.ok_or(waits)?;
+        s.taken[way] = s.taken[way].wrapping_add(1);
+        if in_turn {
+            s.turn[way] = at + 1;
+        }
+        s.areas[at].take(to_device, sizes)
     }
 
     /// The next segment in a direction for a connection that has one already, if one is ready. In shared memory a message is sent at once,
@@ -406,7 +428,7 @@ impl Staging {
     }
 
     fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
-        s.areas.iter_mut().map(|a| a.ready_segments(to_device, &self.sizes)).sum()
+        s.areas.iter_mut().map(|a| a.ready_segments(to_device)).sum()
     }
 
     /// Wakes so many connections that wait. All at once: one that wakes the next would come too late for most segments.

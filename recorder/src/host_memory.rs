@@ -32,7 +32,7 @@ pub(crate) mod system_atomics;
 
 pub(crate) use named::{all_have_all, may_pass, note_all, note_copied, note_found, note_many, note_mapped, note_words};
 
-pub(crate) use staging::{HALF, Slots, release_slots, take_slots};
+pub(crate) use staging::{HALF, Slots, await_slots, release_slots, take_slots};
 
 const ALLOC_FLAGS: u32 = flags::HOST_ALLOC_PORTABLE | flags::HOST_ALLOC_DEVICE_MAP | flags::HOST_ALLOC_WRITE_COMBINED;
 const REGISTER_FLAGS: u32 = flags::HOST_REGISTER_PORTABLE

@@ -12,10 +12,12 @@
 //! | `SOFTGPU_SEED_ID` | text that uuids and PCI ids are made from: another text is another machine | empty |
 //! | `SOFTGPU_SEED` | seed of delays and interleavings; 0: no delays, oldest stream first | 1 |
 //! | `SOFTGPU_MAX_DELAY_US` | longest delay before a piece of work may start, in microseconds | 200 |
+//! | `SOFTGPU_COPY_GATE` | a file: of the copies of 1 MiB and more between host and devices as many are made as it has bytes | no limit |
 //! | `SOFTGPU_DISPLACE` | file name of a program: in its process variables lie a page further on than elsewhere | none |
 //! | `CUDA_VISIBLE_DEVICES` | as on the real driver: ordinals or `GPU-…` uuids, up to the first bad one | all |
 //! | `CUDA_MODULE_LOADING` | `EAGER` or `LAZY`, only reported | `LAZY` |
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Maximum number of devices of a machine: the address layout of moves has room for 32.
@@ -37,6 +39,8 @@ pub(crate) struct Config {
     pub max_delay_us: u64,
     /// The offset added to addresses of variables.
     pub displaced: u64,
+    /// The file that lets large copies go on.
+    pub copy_gate: Option<PathBuf>,
     pub visible: Option<String>,
     pub eager: bool,
 }
@@ -65,6 +69,7 @@ impl Config {
             seed: number("SOFTGPU_SEED", 1),
             max_delay_us: number("SOFTGPU_MAX_DELAY_US", 200),
             displaced: if get("SOFTGPU_DISPLACE").is_some_and(|name| is_program(&name)) { 4096 } else { 0 },
+            copy_gate: get("SOFTGPU_COPY_GATE").map(PathBuf::from),
             visible: get("CUDA_VISIBLE_DEVICES"),
             eager: get("CUDA_MODULE_LOADING").is_some_and(|v| v.eq_ignore_ascii_case("EAGER")),
         }

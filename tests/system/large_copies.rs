@@ -137,6 +137,41 @@ fn copies_of_registered_memory_move_with_their_job() {
     assert!(shared.iter().all(|bytes| *bytes > 0), "{shared:?}");
 }
 
+/// A large copy in one stream does not hold up short ones in others, wherever outside the job's process they are made. Of the large copies,
+/// or of the pieces that they are made in, softgpu makes as many as the test lets it.
+#[test]
+fn short_copies_do_not_wait_for_a_large_one() {
+    let scene = Scene::new("large-beside");
+    let program = Programs::get().path(Linkage::Static, "beside");
+    for (kind, way) in ["unix", "helper", "tcp"].into_iter().flat_map(|kind| ["in", "out"].map(|way| (kind, way))) {
+        let name = format!("{kind}-{way}");
+        let gate = scene.path.join(format!("{name}.gate"));
+        std::fs::write(&gate, "").unwrap();
+        let env = [("SOFTGPU_COPY_GATE", gate.to_str().unwrap())];
+        let server = Server::start_with(&scene, &name, &[], &env);
+        let place = match kind {
+            "unix" => server.unix_place(0),
+            "tcp" => server.place(0),
+            other => other.to_owned(),
+        };
+        let mut job = Job::start(&scene, &name, &["--server", &place], &program, &[way], &env);
+        let mut until = |word: &str| {
+            let said = wait_for(LIMIT, || (job.stderr().lines().any(|l| l == word) || !job.runs()).then_some(()));
+            (said.is_some() && job.runs(), job.stderr())
+        };
+        let waiting = until("waiting");
+        assert!(waiting.0, "{name}: {}", waiting.1);
+        // The first piece.
+        std::fs::write(&gate, [0]).unwrap();
+        let over = until("over");
+        // Whatever has happened, the program is to end.
+        std::fs::write(&gate, [0; 1000]).unwrap();
+        let outcome = job.wait(LIMIT);
+        assert!(over.0, "{name}: the short copies have not ended: {outcome:?}");
+        assert!(outcome.ok() && outcome.stdout == "before the large copy\nRESULT ok\n", "{name}: {outcome:?}");
+    }
+}
+
 /// Threads and streams with copies of random sizes, while their job moves between all kinds of places.
 #[test]
 fn copies_of_random_sizes_move_between_shared_memory_and_networks() {

@@ -4,6 +4,8 @@ use super::checker::span;
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::pools::{Buffer, PIECE};
+use crate::staging::Word;
+use crate::turns;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, ATTRIBUTE_BYTES, CopyDevice, CopyIn, CopyOut, Launch, TensorMapTiled};
@@ -12,6 +14,8 @@ use cuda_api::wire::Wire;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
+/// The largest piece of a copy through page-locked buffers, in bytes.
+const LARGEST: u64 = PIECE as u64;
 /// The largest answer to one copy in bytes: a sender splits larger copies.
 const LARGEST_OUT: u64 = 512 << 20;
 /// Copies from pinned memory up to this size may be read by the driver before their turn: 4 KiB were, 40 000 bytes were not.
@@ -58,10 +62,9 @@ pub(super) fn config(head: &Launch, stream: u64, attributes: &mut [Attribute]) -
     }
 }
 
-/// A rectangle's pieces of at most [`PIECE`] bytes, in order: offset of the first row from the start, offset in the packed bytes, bytes
-/// of a row, rows.
-fn pieces(pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, u64, u64)> {
-    let piece = PIECE as u64;
+/// A rectangle's pieces of at most `piece` bytes, in order: offset of the first row from the start, offset in the packed bytes, bytes of a
+/// row, rows.
+fn pieces(piece: u64, pitch: u64, width: u64, rows: u64) -> impl Iterator<Item = (u64, u64, u64, u64)> {
     let wide = width > piece;
     let per_row = width.div_ceil(piece).max(1);
     let at_once = if wide { 1 } else { (piece / width.max(1)).max(1) };
@@ -156,14 +159,20 @@ impl Executor {
         }
         self.check_pitched(op.dst, op.pitch, op.width, op.rows)?;
         let stream = self.stream_or_lane(life, op.stream)?;
-        for (skip, packed, width, rows) in pieces(op.pitch, op.width, op.rows) {
+        for (skip, packed, width, rows) in pieces(LARGEST, op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
             let source = body.get(packed as usize..packed as usize + bytes).ok_or(code::ERROR_INVALID_VALUE)?;
             let mut buffer = life.pools.buffer(bytes, false)?;
             buffer.bytes_mut()[..bytes].copy_from_slice(source);
             self.copy_from(life, &op, (skip, width, rows), buffer, stream)?;
+            self.end_piece(bytes as u64, (op.stream, stream))?;
         }
         Ok(())
+    }
+
+    /// Lets copies of other streams go on behind a piece of [`LARGEST`] bytes: there may be many in a row, of this copy or the next.
+    fn end_piece(&self, bytes: u64, stream: (u64, u64)) -> Result<(), Code> {
+        if bytes == LARGEST && self.has_turns() { self.end_turn(stream) } else { Ok(()) }
     }
 
     /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again when
@@ -211,23 +220,25 @@ impl Executor {
         let stream = self.stream_or_lane(life, op.stream)?;
         let mut pending = self.pending(life, Vec::new());
         // All buffers are acquired first: once a part is submitted the rest must follow at once, in the stream's order.
-        for (_, _, width, rows) in pieces(op.pitch, op.width, op.rows) {
+        for (_, _, width, rows) in pieces(LARGEST, op.pitch, op.width, op.rows) {
             let bytes = (width * rows) as usize;
             pending.bytes.push((life.pools.buffer(bytes, true)?, bytes));
         }
-        let submitted =
-            pieces(op.pitch, op.width, op.rows).zip(&pending.bytes).try_for_each(|((skip, _, width, rows), (buffer, _))| {
-                if rows == 1 {
-                    // SAFETY: the buffer belongs to the answer until the mark below.
-                    return unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) };
-                }
+        let mut parts = pieces(LARGEST, op.pitch, op.width, op.rows).zip(&pending.bytes);
+        let submitted = parts.try_for_each(|((skip, _, width, rows), (buffer, bytes))| {
+            if rows == 1 {
+                // SAFETY: the buffer belongs to the answer until the mark below.
+                unsafe { self.gpu.copy_out(buffer.as_ptr(), op.src + skip, width, stream) }?;
+            } else {
                 let mut c = rectangle(width, rows);
                 c.dstMemoryType = sys::CUmemorytype::CU_MEMORYTYPE_HOST;
                 (c.dstHost, c.dstPitch) = (buffer.as_ptr().cast(), width as usize);
                 (c.srcDevice, c.srcPitch) = (op.src + skip, op.pitch as usize);
                 // SAFETY: as above.
-                unsafe { self.gpu.copy_2d(&c, stream) }
-            });
+                unsafe { self.gpu.copy_2d(&c, stream) }?;
+            }
+            self.end_piece(*bytes as u64, (op.stream, stream))
+        });
         // Also after an error: the parts before it may be under way, and the mark shows when their buffers are free.
         let mark = life.pools.mark(stream);
         pending.marks.extend(mark.ok().map(Mark::Own));
@@ -247,18 +258,34 @@ impl Executor {
             self.check_pitched(op.src, op.src_pitch, op.width, op.rows)?;
         }
         let stream = stage_stream(op.stream, &self.bindings)?;
-        match (to_host, from_host) {
+        if to_host && from_host {
             // The driver would wait for the stream.
-            (true, true) => return Err(code::ERROR_NOT_SUPPORTED),
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        let bytes = op.width.saturating_mul(op.rows);
+        let piece = if to_host || from_host { self.piece_bytes(bytes, stream) } else { None };
+        let Some(piece) = piece else { return self.copy_within_reach(op, (to_host, from_host), stream) };
+        let destinations = pieces(piece, op.dst_pitch, op.width, op.rows);
+        for ((to, _, width, rows), (from, ..)) in destinations.zip(pieces(piece, op.src_pitch, op.width, op.rows)) {
+            let part = CopyDevice { dst: op.dst + to, src: op.src + from, width, rows, ..*op };
+            self.copy_within_reach(&part, (to_host, from_host), stream)?;
+            self.end_turn((op.stream, stream))?;
+        }
+        Ok(())
+    }
+
+    /// A copy between checked ends, one of which is host memory at most.
+    fn copy_within_reach(&self, op: &CopyDevice, (to_host, from_host): (bool, bool), stream: u64) -> Result<(), Code> {
+        match (to_host, from_host) {
             _ if op.rows > 1 => {}
-            (false, false) => return self.gpu.copy_device(op.dst, op.src, op.width, stream),
             (false, true) => {
                 self.await_turn(stream, op.width)?;
                 // SAFETY: pinned memory of the job, mapped until the job unregisters it, which waits for the copies of it.
                 return unsafe { self.gpu.copy_in(op.dst, op.src as *const u8, op.width, stream) };
             }
             // SAFETY: as above.
-            (true, false) => return unsafe { self.gpu.copy_out(op.dst as *mut u8, op.src, op.width, stream) },
+            (true, _) => return unsafe { self.gpu.copy_out(op.dst as *mut u8, op.src, op.width, stream) },
+            (false, false) => return self.gpu.copy_device(op.dst, op.src, op.width, stream),
         }
         let mut c = rectangle(op.width, op.rows);
         (c.srcPitch, c.dstPitch) = (op.src_pitch as usize, op.dst_pitch as usize);
@@ -274,6 +301,37 @@ impl Executor {
         }
         // SAFETY: both ends are device memory, or pinned memory as above.
         unsafe { self.gpu.copy_2d(&c, stream) }
+    }
+
+    /// Bytes of the pieces of a copy between the device and host memory; `None` if it is made as a whole ([`crate::turns`]).
+    fn piece_bytes(&self, bytes: u64, stream: u64) -> Option<u64> {
+        if turns::is_large(bytes) && self.has_turns() { self.turns.piece(stream, bytes) } else { None }
+    }
+
+    /// Whether streams can take turns. Without page-locked memory for that copies are made as a whole.
+    fn has_turns(&self) -> bool {
+        if self.turns.has_words() {
+            return true;
+        }
+        let Ok(at) = self.gpu.pin(turns::BYTES) else { return false };
+        // SAFETY: a fresh mapping, zero at first, that `end_turns` unmaps.
+        if !unsafe { self.turns.provide(at) } {
+            self.gpu.unpin(at, turns::BYTES);
+        }
+        true
+    }
+
+    /// Lets copies of other streams go on behind what a stream (its handle and the driver's value) has been given.
+    fn end_turn(&self, stream: (u64, u64)) -> Result<(), Code> {
+        let write = self.turns.write(stream.1);
+        write.map_or(Ok(()), |(at, value)| self.words(stream, &[Word::Write(at, value)]))
+    }
+
+    /// Frees what streams need for their turns, in a context in which no work is running any more.
+    pub(super) fn end_turns(&self) {
+        if let Some(at) = self.turns.end() {
+            self.gpu.unpin(at, turns::BYTES);
+        }
     }
 
     /// Must be called before a copy of `bytes` in one row from pinned memory, which a driver may otherwise read before its turn: if the
@@ -292,37 +350,4 @@ impl Executor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bytes of the packed form that the pieces cover, as (device offset, packed offset).
-    fn covered(pitch: u64, width: u64, rows: u64) -> Vec<(u64, u64)> {
-        let step = 1 << 20;
-        let mut all = Vec::new();
-        for (skip, packed, bytes, n) in pieces(pitch, width, rows) {
-            assert!(bytes * n <= PIECE as u64);
-            for row in 0..n {
-                all.extend((0..bytes).step_by(step).map(|b| (skip + row * pitch + b, packed + row * bytes + b)));
-            }
-        }
-        all
-    }
-
-    #[test]
-    fn pieces_cover_a_rectangle_in_order() {
-        for (pitch, width, rows) in [(0, 10 << 20, 1), (16 << 20, 9 << 20, 3), (2 << 20, 1 << 20, 11), (4 << 20, 4 << 20, 2)] {
-            let whole: Vec<(u64, u64)> =
-                (0..rows).flat_map(|r| (0..width).step_by(1 << 20).map(move |b| (r * pitch + b, r * width + b))).collect();
-            assert_eq!(covered(pitch, width, rows), whole, "{pitch} {width} {rows}");
-        }
-        assert!(covered(5, 0, 7).is_empty() && covered(5, 7, 0).is_empty());
-    }
-
-    #[test]
-    fn impossible_rectangles_are_refused() {
-        assert_eq!(size(0x1000, 8, 8, 4), Ok(32));
-        assert!(size(u64::MAX, 0, 2, 1).is_err());
-        assert!(size(0, u64::MAX, 1, 3).is_err());
-        assert!(size(0, 0, u64::MAX, 2).is_err());
-    }
-}
+mod tests;

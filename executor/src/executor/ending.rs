@@ -46,6 +46,7 @@ impl Executor {
         self.forget_all_waits();
         self.end_holds();
         self.end_staging();
+        self.end_turns();
         life.pools.clear();
         *lock(&self.streams) = Streams::default();
         // The driver's behaviour for handles of destroyed objects is undefined.
@@ -95,6 +96,7 @@ impl Executor {
         *lock(&self.streams) = Streams::default();
         self.end_holds();
         self.end_staging();
+        self.end_turns();
         for library in lock(&self.modules).take_libraries() {
             let _ = self.gpu.unload_library(library);
         }

@@ -63,7 +63,8 @@ impl Executor {
         }
     }
 
-    fn words(&self, (stream, live): (u64, u64), words: &[Word]) -> Result<(), Code> {
+    /// Gives a stream (its handle and the driver's value) operations on words.
+    pub(super) fn words(&self, (stream, live): (u64, u64), words: &[Word]) -> Result<(), Code> {
         let parts = words.iter().copied().map(part).collect();
         self.gpu.stream_memory(live, &StreamMemory { stream, first_version: false, flags: 0, parts })
     }

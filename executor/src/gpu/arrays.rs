@@ -76,7 +76,8 @@ impl Gpu {
     /// # Safety
     /// Host ends of the copy are valid until it is complete.
     pub(crate) unsafe fn copy_3d(&self, copy: &Copy3, stream: u64) -> Result<(), Code> {
-        let mut what = MaybeUninit::<sys::CUDA_MEMCPY3D>::uninit();
+        // Its padding would hold what was there before: a test finds addresses in it.
+        let mut what = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
         cuda_api::copy::write_copy_3d(OutPtr::of_room(&mut what), copy)?;
         call!(self.memory.cuMemcpy3DAsync_v2(what.as_ptr(), stream as sys::CUstream))
     }

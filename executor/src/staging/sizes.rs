@@ -18,7 +18,7 @@ pub struct Sizes {
     pub region: usize,
     /// Bytes of the smallest piece, unless the copy is smaller.
     pub piece: usize,
-    /// Bytes of the smallest and the largest segment.
+    /// Bytes of the smallest and the largest segment; in shared memory these are up to twice as long.
     pub segment: [usize; 2],
 }
 
@@ -41,9 +41,15 @@ impl Sizes {
         bytes.div_ceil(self.pieces_of(bytes)) as usize * COMMANDS[0] + COMMANDS[1]
     }
 
-    /// Bytes of the segments of a piece.
-    pub(super) fn segment_of(&self, piece: usize) -> usize {
-        (piece / 8).next_multiple_of(4096).clamp(self.segment[0], self.segment[1])
+    /// Bytes of the segments of a piece of a copy. In memory that the job shares, the kernel copies a segment for a thread of the job. Threads
+    /// that do so within 2 MiB of the program's memory wait for each other, since these have one lock in the kernel: eight reach 16 GB/s with
+    /// segments of 256 KiB, 24 with 512 KiB and 44 with 2 MiB (docs/measurements.md). Short copies have a segment for each of eight threads.
+    pub(super) fn segment_of(&self, piece: usize, copy: u64, is_shared: bool) -> usize {
+        let [least, most] = self.segment;
+        if is_shared {
+            return (copy / 8).next_multiple_of(4096).clamp(least as u64, 2 * most as u64) as usize;
+        }
+        (piece / 8).next_multiple_of(4096).clamp(least, most)
     }
 
     /// Bytes of an area.

@@ -323,15 +323,73 @@ fn more_streams_than_areas_are_refused() {
     assert!(!s.lacks_area(3) && s.begin(3, 100, 1, true, false).is_some());
 }
 
+/// The copies of the next segments, which are carried at once.
+fn next(s: &Staging, segments: usize) -> Vec<u64> {
+    let carry = |segment: Segment| {
+        s.over(&segment);
+        segment.token
+    };
+    (0..segments).map_while(|_| s.try_next(true).map(carry)).collect()
+}
+
+/// Begins a copy to the device of a stream that has an area; its token is the stream.
+fn begin(s: &Staging, stream: u64, pages: u64) {
+    s.begin(stream, stream, pages * PAGE as u64, true, false).unwrap();
+}
+
 #[test]
-fn copies_of_several_streams_take_turns() {
+fn of_equal_copies_the_first_is_complete_early_and_the_others_go_on() {
     let s = Staging::new(SMALL);
     for stream in 0..3 {
         assert!(s.add(room(SMALL), stream));
-        s.begin(stream, stream, 4 * PAGE as u64, true, false).unwrap();
+        begin(&s, stream, 4);
     }
-    let tokens: Vec<u64> = (0..6).map(|_| s.try_next(true).unwrap().token).collect();
-    assert_eq!(tokens, [0, 1, 2, 0, 1, 2]);
+    let order = next(&s, 12);
+    let last = [0, 1, 2].map(|stream| order.iter().rposition(|t| *t == stream).unwrap());
+    assert!(last[0] <= 5 && last[0] < last[1] && last[1] < last[2], "{order:?}");
+}
+
+/// Also a copy in the middle of which it begins.
+#[test]
+fn a_short_copy_does_not_wait_for_a_long_one() {
+    let s = Staging::new(SMALL);
+    (0..3).for_each(|stream| assert!(s.add(room(SMALL), stream)));
+    begin(&s, 0, 1000);
+    begin(&s, 1, 500);
+    for carried in 0..4 {
+        begin(&s, 2, 2);
+        let order = next(&s, 4);
+        assert!(order.iter().filter(|t| **t == 2).count() == 2, "after {carried}: {order:?}");
+        // The GPU makes the copies.
+        for area in &lock(&s.state).areas {
+            area.room.done().store(area.carried, Ordering::Release);
+        }
+    }
+}
+
+/// However many short ones there are.
+#[test]
+fn a_long_copy_does_not_wait_for_ever() {
+    let s = Staging::new(SMALL);
+    (0..2).for_each(|stream| assert!(s.add(room(SMALL), stream)));
+    begin(&s, 0, 1000);
+    let mut long = 0;
+    for _ in 0..40 {
+        begin(&s, 1, 1);
+        long += next(&s, 2).iter().filter(|t| **t == 0).count();
+        for area in &lock(&s.state).areas {
+            area.room.done().store(area.carried, Ordering::Release);
+        }
+    }
+    assert!(long >= 20, "{long} of 80");
+}
+
+#[test]
+fn segments_of_shared_memory_are_as_long_as_what_has_one_lock_in_the_kernel() {
+    let sizes = Sizes { region: 8 << 20, piece: 2 << 20, segment: [256 << 10, 1 << 20] };
+    let of = |copy: u64, is_shared| sizes.segment_of(sizes.pieces_of(copy) as usize, copy, is_shared);
+    assert_eq!([1, 8, 16, 512].map(|mib| of(mib << 20, true)), [256 << 10, 1 << 20, 2 << 20, 2 << 20]);
+    assert_eq!([1, 8, 16, 512].map(|mib| of(mib << 20, false)), [256 << 10, 256 << 10, 512 << 10, 1 << 20]);
 }
 
 #[test]

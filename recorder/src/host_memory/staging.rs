@@ -5,15 +5,19 @@ use crate::enter::CallContext;
 use crate::job::Device;
 use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, map, number};
 use crate::pinned::naming;
+use cuda_api::lock::wait_timeout_while;
 use cuda_api::ops::Slab;
 use executor::bulk::{Look, copy_memory};
 use executor::host_rows::HostRows;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 /// Bytes of one half: one is filled or emptied while the GPU has the other.
 pub(crate) const HALF: u64 = 8 << 20;
-/// Copies that can go through such memory at a time.
-const SETS: usize = 4;
+/// Copies that can go through such memory at a time: as many as threads copy at most.
+const SETS: usize = 8;
+/// How long a copy waits for slots if no other copy gives any back: those may wait for what the program does next.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Two halves, of [`HALF`] bytes each, that one copy has at a time.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(crate) struct Slots {
 
 /// Those that no copy has, and how many there are.
 static FREE: Mutex<(Vec<Slots>, usize)> = Mutex::new((Vec::new(), 0));
+/// Signals that a copy has given some back.
+static RELEASED: Condvar = Condvar::new();
 
 impl Slots {
     /// The address of a half.
@@ -108,7 +114,14 @@ pub(crate) fn take_slots() -> Option<Slots> {
     filed.then_some(Slots { at, block })
 }
 
+/// Waits for slots that other copies have. False if there are none before long.
+pub(crate) fn await_slots() -> bool {
+    let (free, _) = wait_timeout_while(&RELEASED, lock(&FREE), PATIENCE, |free| free.0.is_empty() && free.1 == SETS);
+    !free.0.is_empty()
+}
+
 /// Takes slots back, which no place uses any more.
 pub(crate) fn release_slots(slots: Slots) {
     lock(&FREE).0.push(slots);
+    RELEASED.notify_one();
 }

@@ -7,7 +7,9 @@
 
 use super::array::{self, Keeper};
 use super::capture;
+use super::engines::{self, Engine};
 use super::graph_table::error;
+use super::live::Live;
 use super::memory::{self, Kind, Memory};
 use super::sched::{self, Work};
 use super::stream::Target;
@@ -24,6 +26,9 @@ use std::sync::Arc;
 /// So much of page-locked memory is read at the call, if it is one row, the copy need not wait for anything of its own stream, and nobody
 /// waits for it: what the stream has to follow in the legacy stream, or that one in others, does not count then (seen on an H200).
 const READ_EARLY: u64 = 4096;
+
+/// So much of pageable memory travels with the commands of a stream, and needs no engine (seen on an H100).
+const INLINE: u64 = 64 << 10;
 
 /// The table is locked for at most this many bytes at a time.
 const PIECE: u64 = 4 << 20;
@@ -251,24 +256,35 @@ fn copy(target: &Target, to: Side, from: Side, shape: Shape, waits: bool, order:
     // Who waits for the copy leaves the source alone meanwhile.
     let at_call = early || from_end == End::Pageable && order.is_none() || now && !on_device(from_end);
     let staged = if at_call && !waits { Some(stage(&from, &shape)?) } else { None };
-    let mark = target.submit(
-        Work::Run(Box::new(move |_| {
-            let source = match &staged {
-                // Staged rows lie side by side.
-                Some(bytes) => Side {
-                    space: Space::Host,
-                    address: bytes.as_ptr() as u64,
-                    pitch: shape.width,
-                    slice: shape.width * shape.height,
-                    array: None,
-                    tiles: None,
-                },
-                None => from.clone(),
-            };
-            run(&to, to_end, &source, if staged.is_some() { End::Pageable } else { from_end }, &shape)
-        })),
-        Vec::new(),
-    );
+    let bytes = shape.width.saturating_mul(shape.height).saturating_mul(shape.depth);
+    let engine = match (on_device(from_end), on_device(to_end)) {
+        (false, true) if !early && (from_end == End::Pinned || bytes > INLINE) => Some(Engine::ToDevice),
+        (true, false) => Some(Engine::ToHost),
+        _ => None,
+    };
+    let work = Box::new(move |_: &Live| {
+        if engine.is_some() {
+            engines::pass_gate(bytes);
+        }
+        let source = match &staged {
+            // Staged rows lie side by side.
+            Some(bytes) => Side {
+                space: Space::Host,
+                address: bytes.as_ptr() as u64,
+                pitch: shape.width,
+                slice: shape.width * shape.height,
+                array: None,
+                tiles: None,
+            },
+            None => from.clone(),
+        };
+        run(&to, to_end, &source, if staged.is_some() { End::Pageable } else { from_end }, &shape)
+    });
+    let work = match engine {
+        Some(engine) => Work::Copy(engine, work),
+        None => Work::Run(work),
+    };
+    let mark = target.submit(work, Vec::new());
     if waits {
         sched::wait(&[mark]);
         return target.live.settle();

@@ -1,5 +1,6 @@
 //! Devices: identity, attributes, memory in use.
 
+use super::engines::Engines;
 use crate::config;
 use crate::result::Res;
 use cuda_api::sys::{CUdevice, CUresult};
@@ -43,6 +44,7 @@ pub(crate) struct Device {
     used: AtomicU64,
     /// Kernels running now.
     pub running: AtomicUsize,
+    pub engines: Engines,
 }
 
 /// The devices of this process, in order.
@@ -131,6 +133,7 @@ impl Device {
             total: config.memory,
             used: AtomicU64::new(0),
             running: AtomicUsize::new(0),
+            engines: Engines::default(),
         }
     }
 

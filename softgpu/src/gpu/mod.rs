@@ -24,6 +24,7 @@ pub(crate) mod condition;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;
+pub(crate) mod engines;
 pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod graph_table;

@@ -2,19 +2,23 @@
 //!
 //! Each stream is a queue. A piece of work may start when its predecessor in the queue and all its dependencies have
 //! completed, and its random delay is over; among those that may start, one is selected at random. With seed 0 there
-//! are no delays and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]); other work is
-//! not limited, so host functions and kernels that wait for each other make progress.
+//! are no delays and the oldest one starts. A device runs a few kernels at once ([`KERNELS_AT_ONCE`]), and one copy in each
+//! direction between it and the host ([`engines`](super::engines)); other work is not limited, so host functions and kernels
+//! that wait for each other make progress.
 //!
 //! One of the idle threads is the watcher: it sleeps until the next delay is over, the others until they are woken. A
 //! thread that takes work makes sure that there is a watcher. So there are as many threads as pieces of work that
 //! really run concurrently, and one more, however many streams have work.
 
+use super::device;
+use super::engines::Engine;
 use super::live::Live;
 use super::lock;
 use super::mark::Mark;
 use crate::config;
 use crate::result::Res;
 use cuda_api::lock::{self, wait_timeout};
+use cuda_api::sys::CUdevice;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -38,6 +42,8 @@ pub(crate) enum Work {
     Nothing,
     /// A copy or a host function. It is skipped if the context has failed.
     Run(Box<dyn FnOnce(&Live) -> Res + Send>),
+    /// As `Run`: a copy by one of the device's engines.
+    Copy(Engine, Box<dyn FnOnce(&Live) -> Res + Send>),
     /// As `Run`, and counts as one of the device's running kernels.
     Kernel(Box<dyn FnOnce(&Live) -> Res + Send>),
     /// As `Run`, but also in a failed context: a callback gets the error.
@@ -131,6 +137,31 @@ impl Submission<'_> {
     }
 }
 
+impl Queue {
+    /// The next piece of work, if it is a copy by an engine: the device's number and the engine.
+    fn copy(&self) -> Option<(CUdevice, Engine)> {
+        match self.ops.front()? {
+            Op { work: Work::Copy(engine, _), live, .. } => Some((live.device.ordinal, *engine)),
+            _ => None,
+        }
+    }
+
+    /// Whether an engine that has made a copy goes on with another one of this queue: what is before that must be over.
+    fn keeps(&self, engine: Engine) -> bool {
+        for op in &self.ops {
+            if !op.after.iter().all(|mark| mark.done()) {
+                return false;
+            }
+            match op.work {
+                Work::Nothing => {}
+                Work::Copy(e, _) => return e == engine,
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
 impl State {
     fn next_random(&mut self) -> u64 {
         // xorshift64: any sequence will do that differs by seed.
@@ -192,6 +223,9 @@ impl State {
                 Work::Kernel(_) if op.live.device.running.load(Ordering::Relaxed) >= KERNELS_AT_ONCE => {
                     continue;
                 }
+                Work::Copy(engine, _) if !op.live.device.engines.is_free(*engine, *number) => {
+                    continue;
+                }
                 Work::Until(condition)
                     if op.live.error().is_none() && !op.live.cancelled() && matches!(condition(&op.live), Ok(false)) =>
                 {
@@ -199,6 +233,13 @@ impl State {
                     continue;
                 }
                 _ => ready.push(*number),
+            }
+        }
+        let copies: Vec<_> = ready.iter().filter_map(|number| Some((*number, self.queues.get(number)?.copy()?))).collect();
+        for (number, copy) in &copies {
+            let yields = device::all().iter().any(|d| d.ordinal == copy.0 && d.engines.yields(copy.1, *number));
+            if yields && copies.iter().any(|(n, c)| n != number && c == copy) {
+                ready.retain(|n| n != number);
             }
         }
         if ready.is_empty() {
@@ -253,6 +294,10 @@ fn worker() {
         };
         queue.busy = true;
         let kernel = matches!(op.work, Work::Kernel(_));
+        let engine = if let Work::Copy(engine, _) = op.work { Some(engine) } else { None };
+        if let Some(engine) = engine {
+            op.live.device.engines.begin(engine, number);
+        }
         let running: &AtomicUsize = &op.live.device.running;
         if kernel {
             running.fetch_add(1, Ordering::Relaxed);
@@ -270,6 +315,10 @@ fn worker() {
             running.fetch_sub(1, Ordering::Relaxed);
         }
         op.mark.complete(clock());
+        if let Some(engine) = engine {
+            let keeps = state.queues.get(&number).is_some_and(|queue| queue.keeps(engine));
+            op.live.device.engines.end(engine, number, keeps);
+        }
         if let Some(queue) = state.queues.get_mut(&number) {
             queue.busy = false;
             if queue.ops.is_empty() {
@@ -291,7 +340,7 @@ fn perform(work: Work, live: &Live) {
     let failed = live.error().is_some() || live.cancelled();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
         Work::Nothing | Work::Until(_) => Ok(()),
-        Work::Run(f) | Work::Kernel(f) => {
+        Work::Run(f) | Work::Copy(_, f) | Work::Kernel(f) => {
             if failed {
                 Ok(())
             } else {

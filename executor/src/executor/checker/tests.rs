@@ -26,7 +26,7 @@ use std::os::fd::FromRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-mod stand_in;
+pub(in crate::executor) mod stand_in;
 
 const DEVICE_NUMBER: u32 = 23;
 const CHUNK: u64 = 2 << 20;

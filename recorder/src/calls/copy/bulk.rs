@@ -64,14 +64,21 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
             Until::Submitted => return Ok(false),
         }
     }
-    // The wait was outside of the gate: the job may have moved.
-    if cx.place(device).in_process().is_some() {
-        return in_process(cx, device, r, stream, until);
-    }
-    if !suits(cx) {
-        return Ok(false);
-    }
-    let Some(slots) = host_memory::take_slots() else { return Ok(false) };
+    let slots = loop {
+        // The waits are outside of the gate: the job may have moved.
+        if cx.place(device).in_process().is_some() {
+            return in_process(cx, device, r, stream, until);
+        }
+        if !suits(cx) {
+            return Ok(false);
+        }
+        match host_memory::take_slots() {
+            Some(slots) => break slots,
+            // By the connection, other calls would wait behind its bytes.
+            None if r.width >= SMALLEST as u64 && cx.waiting(device, host_memory::await_slots) => {}
+            None => return Ok(false),
+        }
+    };
     if !slots.reach(cx, device) {
         host_memory::release_slots(slots);
         return Ok(false);

@@ -15,7 +15,7 @@ type Call = (&'static str, Vec<u64>);
 static SEEN: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 
 /// The calls since the last query.
-pub(super) fn seen() -> Vec<Call> {
+pub(in crate::executor) fn seen() -> Vec<Call> {
     std::mem::take(&mut *lock(&SEEN))
 }
 
@@ -91,7 +91,7 @@ cuda_api::for_each_call!(stand_in);
 macro_rules! replace {
     ($($family:ident)*) => {
         /// Replaces all functions of a driver by the stand-in's.
-        pub(super) fn replace(d: &mut Driver) {
+        pub(in crate::executor) fn replace(d: &mut Driver) {
             $($family::replace(&mut d.$family);)*
         }
     };
