@@ -130,7 +130,9 @@ Examples:
   mrcuda doctor -- ./train
       Check also whether this program would load mrcuda's libcuda.so.1
   mrcuda doctor --driver soft
-      Check it for the use without a GPU";
+      Check it for the use without a GPU
+  mrcuda doctor --server gpubox:7878
+      Check also the way to a server, and measure it";
 
 /// Of `mrcuda calls`.
 pub(crate) const CALLS: &str = "\

@@ -92,13 +92,14 @@ pub const NAMES: [&str; 55] = [
     "pageable",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`,
-/// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes`
+/// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` and `fill` need little memory; `scopes`
 /// counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; [`LITMUS`] prints what order
 /// it has seen.
-const SPECIAL: [&str; 14] = [
+const SPECIAL: [&str; 15] = [
     "assertion",
     "stuck",
     "endings",
+    "fill",
     "late",
     "unheard",
     "freed",
