@@ -43,6 +43,7 @@ pub use view::{Shown, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
+use crate::gpu_memory::GpuMemory;
 use crate::limits::{Budget, Limits};
 use crate::open::{Lease, OpenError, Options};
 use crate::pools::Recorded;
@@ -141,6 +142,7 @@ pub struct Executor {
     rdma: bool,
     /// Limits on the job's use of the machine's memory; unset: none.
     limits: OnceLock<Limits>,
+    memory: Arc<GpuMemory>,
     /// The lease of the driver library, until the executor is closed.
     lease: Mutex<Option<Lease>>,
 }
@@ -263,14 +265,16 @@ impl Executor {
             hashing: Mutex::default(),
             rdma,
             limits: OnceLock::new(),
+            memory: Arc::default(),
             lease: Mutex::new(Some(lease)),
         }))
     }
 
-    /// Limits the job's use of this machine's memory; only the first call has an effect.
+    /// Limits the job's use of memory; only the first call has an effect.
     pub fn limit(&self, limits: Limits) {
         self.limits.get_or_init(|| {
             self.pinned.budget.set_limit(limits.pinned);
+            self.memory.set_limit(limits.memory);
             limits
         });
     }
@@ -278,6 +282,11 @@ impl Executor {
     /// What the job may use of this machine's pinned memory.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.pinned.budget
+    }
+
+    /// What the job uses of the GPU's memory.
+    pub fn memory(&self) -> &Arc<GpuMemory> {
+        &self.memory
     }
 
     fn limits(&self) -> Limits {
@@ -289,10 +298,21 @@ impl Executor {
         &self.device
     }
 
-    /// Free memory of the GPU now, in bytes.
+    /// Free memory of the GPU now, in bytes, as far as the job may use it.
     pub fn free_bytes(&self) -> Result<u64, Code> {
         self.make_current()?;
-        self.gpu.memory_info().map(|(free, _)| free)
+        self.memory_info().map(|(free, _)| free)
+    }
+
+    /// Free and total memory of the GPU, whatever the job may use.
+    pub fn whole_memory(&self) -> Result<(u64, u64), Code> {
+        self.make_current()?;
+        self.gpu.memory_info()
+    }
+
+    /// Free and total memory, as far as the job may use it.
+    fn memory_info(&self) -> Result<(u64, u64), Code> {
+        self.gpu.memory_info().map(|info| self.memory.within(info))
     }
 
     /// The driver's entry points, for direct calls. The context must be [current](Self::make_current) on the calling thread.

@@ -18,6 +18,7 @@ mod device;
 mod executor;
 pub mod fork;
 mod gpu;
+mod gpu_memory;
 pub mod host_mirror;
 pub mod host_rows;
 mod limits;
@@ -35,6 +36,7 @@ pub use device::DeviceInfo;
 pub use executor::{
     Difference, Direct, Executor, Flight, Global, LANE_OF_JOB, Piece, Pinned, Runner, Shown, compare_globals, joined,
 };
+pub use gpu_memory::{Account, GpuMemory};
 pub use limits::{Budget, Held, Limits};
 pub use open::{OpenError, Options, bound, preload};
 pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey};

@@ -10,11 +10,13 @@ pub struct Limits {
     pub images: u64,
     /// For the host memory that is kept pinned ([`Budget`]).
     pub pinned: u64,
+    /// For the GPU memory of the job.
+    pub memory: u64,
 }
 
 impl Limits {
     /// For an executor in the job's own process.
-    pub(crate) const NONE: Limits = Limits { images: u64::MAX, pinned: u64::MAX };
+    pub(crate) const NONE: Limits = Limits { images: u64::MAX, pinned: u64::MAX, memory: u64::MAX };
 }
 
 /// The host memory that is kept pinned for a job: mirrored memory, staging areas, and the rings of connections over RDMA.

@@ -3,6 +3,7 @@
 mod finding;
 mod machine;
 mod program;
+mod server;
 
 use crate::failure::Failure;
 use crate::progress::waiting;
@@ -10,6 +11,7 @@ use crate::table::say;
 use crate::{drivers, layout, probe};
 use control::directory;
 use finding::{Finding, Verdict};
+use rcuda_forwarder::Endpoint;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 
@@ -19,6 +21,9 @@ pub(crate) struct DoctorArgs {
     /// CUDA driver to check: a path, or `soft` for softgpu, which needs no GPU [default: $MRCUDA_DRIVER, or this machine's]
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
+    /// Check also the way to this server, and its GPUs: HOST:PORT, plain://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "SERVER")]
+    server: Option<Endpoint>,
     /// Program to check: whether it would load mrcuda's libcuda.so.1
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -29,6 +34,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings =
         vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
     findings.extend(machine::look());
+    if let Some(server) = &args.server {
+        findings.extend(server::look(server));
+    }
     if let Some(name) = args.program.first() {
         findings.extend(program::look(name));
     }

@@ -23,6 +23,8 @@ Examples:
       Show it three GPUs, two of them on other machines
   mrcuda run --server gpubox:7878 --on-signal b:7878 --signal USR2 -- ./train
       Let kill -USR2 move it to machine b
+  mrcuda run --wait=2h --server gpubox:7878 -- ./train
+      If gpubox has no room, wait for a turn, at most two hours
   mrcuda run --name night-7 --server gpubox:7878 -- python train.py
       Call it night-7 in mrcuda ps and mrcuda moves
   mrcuda run --driver soft -- ./train
@@ -37,6 +39,8 @@ Examples:
       Share them with other programs of this user on this machine
   mrcuda serve --listen 0.0.0.0:7878 --gpus 2 --max-workers 16
       Share two GPUs, with at most 16 clients at a time
+  mrcuda serve --max-gpu-jobs 1 --accounting /var/log/mrcuda.jsonl
+      One job for each GPU; write who has used it, for how long
   mrcuda serve --drain gpubox2:7878
       At SIGTERM, have the jobs move to gpubox2 before it ends
   mrcuda serve --driver soft
@@ -130,7 +134,9 @@ Examples:
   mrcuda doctor -- ./train
       Check also whether this program would load mrcuda's libcuda.so.1
   mrcuda doctor --driver soft
-      Check it for the use without a GPU";
+      Check it for the use without a GPU
+  mrcuda doctor --server gpubox:7878
+      Check also the way to a server, and measure it";
 
 /// Of `mrcuda calls`.
 pub(crate) const CALLS: &str = "\

@@ -45,6 +45,7 @@ struct Gpu {
     name: Option<String>,
     uuid: Option<String>,
     total_bytes: Option<u64>,
+    driver_version: Option<i32>,
     free_bytes: Option<u64>,
     idle_workers: u32,
     jobs: Vec<Served>,
@@ -91,6 +92,7 @@ impl Server {
                 name: facts.as_ref().map(|f| f.name.clone()),
                 uuid: facts.as_ref().map(|f| hex(&f.uuid)),
                 total_bytes: facts.as_ref().map(|f| f.total_bytes),
+                driver_version: facts.as_ref().map(|f| f.driver_version),
                 free_bytes,
                 idle_workers,
                 jobs: jobs.into_iter().map(Served::from).collect(),
@@ -191,13 +193,17 @@ pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
 
 /// Asks a server. The error is for the user.
 fn ask(at: &Endpoint) -> Result<ServerState, String> {
+    inspect(at, credentials(at)?.as_ref()).map_err(|why| why.to_string())
+}
+
+/// What this user shows to a server; `None` if it needs nothing, or there is no token. The error is for the user.
+pub(crate) fn credentials(at: &Endpoint) -> Result<Option<Credentials>, String> {
     let file = Token::default_path();
     let token = match at.unix_path().map_or_else(|| Token::load(&file).map(Some), |_| Ok(None)) {
         Err(TokenError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => None,
         token => token.map_err(|why| format!("{}: {why}", at.server()))?,
     };
-    let credentials = token.map(|token| Credentials { token, trust: Trust::from_environment() });
-    inspect(at, credentials.as_ref()).map_err(|why| why.to_string())
+    Ok(token.map(|token| Credentials { token, trust: Trust::from_environment() }))
 }
 
 #[cfg(test)]
@@ -213,7 +219,12 @@ mod tests {
     }
 
     fn server() -> Server {
-        let facts = GpuFacts { name: "NVIDIA H100 80GB HBM3 in a long name".into(), uuid: [0xab; 16], total_bytes: 140 << 30 };
+        let facts = GpuFacts {
+            name: "NVIDIA H100 80GB HBM3 in a long name".into(),
+            uuid: [0xab; 16],
+            total_bytes: 140 << 30,
+            driver_version: 13_000,
+        };
         let jobs =
             vec![job(Some("2001:db8:1234:5678:9abc:def0:1234:5678"), None, Some(100 << 30)), job(None, Some("ann\x1b"), None)];
         let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs };

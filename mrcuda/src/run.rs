@@ -2,6 +2,7 @@
 //! so the process that started it (a shell, Slurm) can send the signal that moves the job.
 
 use crate::failure::Failure;
+use crate::time::time;
 use crate::{drivers, layout, places};
 use control::LONGEST_ID;
 use control::name::is_name;
@@ -26,6 +27,9 @@ pub(crate) struct RunArgs {
     /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
+    /// If a server has no room for the job when it starts, wait for a turn; at most for this time, if one is given
+    #[arg(long, value_name = "TIME", value_parser = time, num_args = 0..=1, require_equals = true, default_missing_value = LONGEST_WAIT)]
+    wait: Option<u64>,
     /// CUDA driver of this machine: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
@@ -34,6 +38,9 @@ pub(crate) struct RunArgs {
     #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
+
+/// What `--wait` without a time means.
+const LONGEST_WAIT: &str = "87600h";
 
 fn name(text: &str) -> Result<String, String> {
     match is_name(text) {
@@ -86,6 +93,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     // If a launcher inside the job changes this variable later, it selects among the places named here.
     let shown = std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
     set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
+    set(&mut command, "MRCUDA_WAIT", args.wait.map(|ms| ms.to_string()).as_deref().map(OsStr::new));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
     command.env("MRCUDA_ON_SIGNAL", &args.on_signal);
     // Without the option, a name for the jobs of an enclosing one is also one for this.

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::time::time;
 use crate::{drivers, table};
-use rcuda_forwarder::{Drain, PlaceSpec, ServeOptions, Target, Token, WorkerLimits};
+use rcuda_forwarder::{ClientLimits, Drain, PlaceSpec, ServeOptions, Target, Token, WorkerLimits};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -44,6 +44,19 @@ pub(crate) struct ServeArgs {
     /// Maximum number of concurrent workers for one client address over TCP [default: 16 for each shared GPU, at least 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_workers: Option<u32>,
+    /// Maximum number of concurrent workers on each GPU; 1: GPUs are exclusive [default: no limit of its own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_gpu_jobs: Option<u32>,
+    /// Maximum number of workers that one client address may start in a minute over TCP [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_client_rate: Option<u32>,
+    /// Maximum GPU memory of each worker, so for each GPU of a job: programs see a GPU with this memory. Without what the driver needs
+    /// for the context [default: that of the GPU]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_memory: Option<u64>,
+    /// Maximum GPU memory of all workers of one client together: of an address over TCP, or of this machine [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_client_memory: Option<u64>,
     /// Workers kept ready for each shared GPU: this many clients that come at the same time need not wait until theirs has opened it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), default_value_t = 1)]
     warm: u32,
@@ -72,6 +85,9 @@ pub(crate) struct ServeArgs {
     /// End after this time even if jobs have not moved away; they lose their GPU
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s", requires = "drain")]
     drain_timeout: u64,
+    /// Append a line of JSON to this file for each worker that has served a job: who has used which GPU, since when, how much memory
+    #[arg(long, value_name = "FILE")]
+    accounting: Option<PathBuf>,
 }
 
 /// Bytes, as people write them.
@@ -101,7 +117,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let token = args.token_file.clone().unwrap_or_else(Token::default_path);
     let usual = WorkerLimits::of_machine();
     let (pinned, parked) = (args.max_pinned.unwrap_or(usual.pinned), args.max_parked.unwrap_or(usual.parked));
-    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned, parked };
+    let memory = args.max_memory.unwrap_or(usual.memory);
+    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned, parked, memory };
     rcuda_forwarder::serve(ServeOptions {
         listen,
         unix: args.unix.clone(),
@@ -116,11 +133,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         worker_exe: "/proc/self/exe".into(),
         max_workers: args.max_workers,
         max_client_workers: args.max_client_workers,
+        clients: ClientLimits { memory: args.max_client_memory, rate: args.max_client_rate, gpu_jobs: args.max_gpu_jobs },
         warm: args.warm,
         of_worker,
         targets: args.allow_target.clone(),
         drain: (!args.drain.is_empty())
             .then(|| Drain { to: args.drain.clone(), timeout: Duration::from_millis(args.drain_timeout) }),
+        accounting: args.accounting.clone(),
         announce: |line| table::say(line),
     })
     .map_err(Failure::new)

@@ -12,14 +12,17 @@ use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
-    shutdown, socketpair, sockopt,
+    setsockopt, shutdown, socketpair, sockopt,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Maximum time for a worker to open its GPU: until it says that it is ready.
 pub(crate) const OPENING: Duration = Duration::from_secs(100);
+/// How long a message waits for a peer that reads nothing.
+const UNREAD: Duration = Duration::from_secs(5);
 /// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
 
@@ -103,6 +106,8 @@ pub(crate) enum Message {
     Leave(String, u64),
     /// Worker: the job stays, for this reason.
     Stays(String),
+    /// Daemon: the slot in the client's account, which comes as a descriptor, and the client's limit of GPU memory.
+    Account(u32, u64),
 }
 
 impl Message {
@@ -122,6 +127,7 @@ impl Message {
             Message::Measured(memory) => (12u8, *memory).put(&mut out),
             Message::Leave(to, ms) => (13u8, (to.clone(), *ms)).put(&mut out),
             Message::Stays(why) => (14u8, why.clone()).put(&mut out),
+            Message::Account(slot, limit) => (15u8, (*slot, *limit)).put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
         }
         out
@@ -144,6 +150,7 @@ impl Message {
             12 => Message::Measured(Wire::get(src)?),
             13 => Message::Leave(Wire::get(src)?, Wire::get(src)?),
             14 => Message::Stays(Wire::get(src)?),
+            15 => Message::Account(Wire::get(src)?, Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -162,6 +169,8 @@ impl Channel {
     /// Creates both ends, closed on exec.
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        // A worker reads its messages at once; one that was stopped or taken over must not hold up the daemon.
+        setsockopt(&a, sockopt::SendTimeout, &TimeVal::seconds(UNREAD.as_secs() as i64))?;
         Ok((Channel { _not_inherited: None, fd: a }, b))
     }
 
@@ -198,14 +207,23 @@ impl Channel {
         Ok(Channel { _not_inherited: None, fd: ours })
     }
 
-    /// Sends a message, optionally with a descriptor.
+    /// Sends a message, optionally with a descriptor. Fails if the other end reads nothing for some time.
     pub(crate) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.send_with(message, fd, MsgFlags::empty())
+    }
+
+    /// Sends a message; fails at once if the other end has not read what was sent before.
+    pub(crate) fn send_now(&self, message: &Message) -> io::Result<()> {
+        self.send_with(message, None, MsgFlags::MSG_DONTWAIT)
+    }
+
+    fn send_with(&self, message: &Message, fd: Option<BorrowedFd<'_>>, flags: MsgFlags) -> io::Result<()> {
         let bytes = message.bytes();
         let fds: Vec<RawFd> = fd.iter().map(|f| f.as_raw_fd()).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let control = if fds.is_empty() { &[][..] } else { &rights[..] };
         loop {
-            match sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL, None) {
+            match sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL | flags, None) {
                 Err(nix::Error::EINTR) => {}
                 r => return Ok(r.map(drop)?),
             }
@@ -276,7 +294,7 @@ mod tests {
     fn messages_and_descriptors_arrive() {
         let (a, b) = Channel::pair().unwrap();
         let b = Channel::over(b);
-        let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())] };
+        let hello = JobHello { virtual_device: 1, pid: 2, env: vec![("CUDA_X".into(), "é".into())], name: String::new() };
         let traffic = |n| Traffic { secret: [n; 32], number: u64::from(n) };
         let session = Session { read: traffic(7), write: traffic(9) };
         for m in [
@@ -290,9 +308,10 @@ mod tests {
                 store: Some(StoreAt::File("f".into(), [7; 32])),
             }),
             Message::Ready(Err("no".into())),
-            Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6 })),
+            Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6, driver_version: 13_000 })),
             Message::Leave("b:1/0".into(), 30_000),
             Message::Stays("it rains".into()),
+            Message::Account(3, 1 << 40),
             Message::Measure,
             Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8 }),
             Message::Job(hello.clone(), None, true),
@@ -316,6 +335,15 @@ mod tests {
         assert_eq!(text, "through");
         drop(a);
         assert!(b.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn an_end_that_reads_nothing_holds_nobody_up() {
+        let (a, _b) = Channel::pair().unwrap();
+        let refused = (0..1_000_000).find_map(|_| a.send_now(&Message::Measure).err());
+        assert_eq!(refused.map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+        // A message that must arrive is waited for, but not forever.
+        assert_eq!(a.send(&Message::Measure, None).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::rdma::stream::Stream;
 use crate::records::{Records, Session};
 use crate::socket::{self, Address, Socket};
 use nix::poll::PollFlags;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -106,6 +108,13 @@ impl Conn {
     /// Closes a TCP connection if the peer acknowledges no data for `limit`, whether it has ended or is stopped.
     pub(crate) fn limit_unacknowledged(&self, limit: Duration) -> io::Result<()> {
         if self.is_tcp() { socket::limit_unacknowledged(self.socket()?, limit) } else { Ok(()) }
+    }
+
+    /// As [`Conn::limit_unacknowledged`], also on a Unix socket: a write that the peer makes no room for fails after this time.
+    pub(crate) fn limit_unread(&self, limit: Duration) -> io::Result<()> {
+        self.limit_unacknowledged(limit)?;
+        let limit = TimeVal::milliseconds(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+        Ok(setsockopt(&self.socket()?, sockopt::SendTimeout, &limit)?)
     }
 
     /// Sets a limit for reads: after that time without data they fail with `WouldBlock`.

@@ -10,19 +10,23 @@ use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
 use crate::handshake::{HandshakeError, ServerTls};
-use crate::limits::{JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
+use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
+use crate::trial;
+use accounting::Accounting;
 use admission::{Budget, Door, Greeting, Source};
 use client::{Client, unix_ms};
 use diagnostics::Program;
 use faults::Point;
+use line::Lines;
 use log::RateLimitedLog;
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, Pool, Profile};
+use seats::Seats;
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -32,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+mod accounting;
 mod admission;
 mod client;
 mod drain;
@@ -39,9 +44,14 @@ mod ending;
 mod env;
 mod error;
 mod inspect;
+mod leaving;
+mod line;
 mod log;
 mod pool;
+mod rate;
+mod seats;
 mod socket;
+mod turn;
 
 pub use drain::Drain;
 pub use error::ServeError;
@@ -54,6 +64,8 @@ const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 /// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
+/// Questions about the server, and trials of connections, that are answered at a time.
+const QUESTIONS: Budget = Budget { all: 32, of_one: 8 };
 /// Pause after a failed accept (for example too many open files).
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -83,6 +95,8 @@ pub struct ServeOptions {
     pub max_workers: Option<u32>,
     /// Maximum for one client address over TCP; `None`: 16 for each GPU, at least 32.
     pub max_client_workers: Option<u32>,
+    /// Limits of what clients use together.
+    pub clients: ClientLimits,
     /// Workers kept warm for each GPU, so that clients need not wait until theirs has opened it; at least 1.
     pub warm: u32,
     /// Resource limits of each worker.
@@ -91,6 +105,8 @@ pub struct ServeOptions {
     pub targets: Vec<Target>,
     /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
     pub drain: Option<Drain>,
+    /// File to which a line of JSON is appended for each worker that has served a job.
+    pub accounting: Option<PathBuf>,
     /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
 }
@@ -115,6 +131,10 @@ struct State {
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
     parting: AtomicUsize,
+    /// A seat for each question about the server that is being answered.
+    questions: Seats<Source>,
+    /// Jobs that wait for a turn.
+    lines: Lines,
     /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
     warming: Mutex<()>,
     stopping: AtomicBool,
@@ -232,15 +252,20 @@ impl Daemon {
             HandshakeError::File(why) => ServeError::Certificate(why),
             why => ServeError::Tls(why.to_string()),
         })?;
-        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.warm, o.of_worker);
+        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker);
+        let open =
+            |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
+        let accounting = o.accounting.as_ref().map(open).transpose()?;
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             token,
             tls,
             allow_plain: o.allow_plain,
-            pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), log),
+            pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), accounting, log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
+            questions: Seats::default(),
+            lines: Lines::default(),
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -363,11 +388,11 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = trusted.and_then(|secret| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
-            Opening::Job { .. } | Opening::Inspect if !certified && state.requires_certificate(by) => Err(GreetError::Refused(
-                "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
-            )),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
+                GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
+            ),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { .. } | Opening::Inspect => Ok(secret),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Ok(secret),
             Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
@@ -388,13 +413,18 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
     match heard {
         Err(error) => Err(WelcomeError::Client { peer, error }),
-        Ok(Opening::Job { gpu, rdma, hello }) => {
-            let served = job(state, conn, (gpu, rdma), &hello).inspect_err(answer);
+        Ok(Opening::Job { gpu, rdma, waits, hello }) => {
+            let served = job(state, conn, (gpu, rdma, waits), &hello).inspect_err(answer);
             served.map_err(|error| WelcomeError::Job { peer, error })
         }
-        Ok(Opening::Inspect) => {
+        Ok(question @ (Opening::Inspect | Opening::Trial)) => {
+            let seat = state.questions.take(Source::of(conn), QUESTIONS).map_err(|_| AssignError::Questions);
+            let _seat = seat.inspect_err(answer).map_err(|error| WelcomeError::Question { peer: peer.clone(), error })?;
             // A client that reads nothing must not hold up this thread.
-            let told = conn.limit_unacknowledged(GREETING).and_then(|()| state.report().send(conn));
+            let told = conn.limit_unread(GREETING).and_then(|()| match question {
+                Opening::Trial => trial::serve(conn),
+                _ => state.report().send(conn),
+            });
             told.map_err(|e| WelcomeError::Client { peer, error: e.into() })
         }
         // The worker answers when it has the connection.
@@ -405,8 +435,9 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     }
 }
 
-/// Finds a worker for a job and hands the connection to it. The worker sets up RDMA, if the job wants it.
-fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHello) -> Result<(), AssignError> {
+/// Finds a worker for a job, which may have to wait for its turn, and hands the connection to it. The worker sets up RDMA, if the job wants
+/// it.
+fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma, waits): (u32, bool, bool), hello: &JobHello) -> Result<(), AssignError> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
@@ -417,8 +448,9 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHel
         return Err(AssignError::Gpu { gpu, offered: n });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let mut admitted = state.admit(conn, gpu, waits)?;
+    // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
-    let mut seat = state.pool.seat(Source::of(conn))?;
     let client = Client::of(conn, hello);
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
@@ -433,7 +465,7 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHel
             }
         };
         faults::at(Point::Handover);
-        match worker.serve(&message, conn, &client, seat, until) {
+        match worker.serve(&message, conn, &client, admitted, until) {
             Ok(()) => {
                 (state.log)(&format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place()));
                 if !is_store {
@@ -441,7 +473,7 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma): (u32, bool), hello: &JobHel
                 }
                 return Ok(());
             }
-            Err((_, Some(back))) if !fresh => seat = back,
+            Err((_, Some(back))) if !fresh => admitted = back,
             Err((why, back)) => {
                 if back.is_none() {
                     // The worker may have used the connection.
@@ -463,7 +495,9 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
         (Some(state), Message::Stays(why)) => {
             // A client's text must not insert line breaks or terminal control codes.
             let why = why.replace(char::is_control, " ");
-            state.refusals.say(&format!("worker {}: its job does not move away: {why}", worker.pid()));
+            if worker.note_stay(&why) {
+                state.refusals.say(&format!("worker {}: its job does not move away: {why}", worker.pid()));
+            }
         }
         (Some(state), Message::Forget(secret)) => {
             lock(&state.tickets).remove(&ticket_name(&secret));

@@ -32,7 +32,12 @@ fn says(bytes: &[u8]) -> (Conn, UnixStream) {
 #[test]
 fn greetings_of_clients() {
     let env = vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into()), ("CUDA_CACHE_DISABLE".into(), String::new())];
-    let job = Opening::Job { gpu: 1, rdma: true, hello: JobHello { virtual_device: 3, pid: 7, env } };
+    let job = Opening::Job {
+        gpu: 1,
+        rdma: true,
+        waits: false,
+        hello: JobHello { virtual_device: 3, pid: 7, env, name: String::new() },
+    };
     let said = |opening: &Opening| {
         let body = opening.body();
         [&[opening.role()][..], &[9; 32], &(body.len() as u32).to_le_bytes(), &body, &[5; 32]].concat()

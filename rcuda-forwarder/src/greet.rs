@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 14;
+pub(crate) const PROTOCOL: u32 = 15;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -29,6 +29,8 @@ const TLS: u8 = 1;
 const PLAIN: u8 = 2;
 /// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
+/// Maximum length of the name of a job.
+const LONGEST_NAME: usize = 256;
 /// Maximum number of environment variables in an opening.
 const VARIABLES: usize = 256;
 
@@ -61,6 +63,8 @@ wire_struct! {
         pub pid: u32,
         /// The job's `CUDA_*` environment.
         pub env: Vec<(String, String)>,
+        /// The job's name, by its own word.
+        pub name: String,
     }
 }
 
@@ -73,6 +77,8 @@ pub(crate) enum Opening {
         gpu: u32,
         /// RDMA is to carry its calls.
         rdma: bool,
+        /// The job waits if the server is full.
+        waits: bool,
         /// The job.
         hello: JobHello,
     },
@@ -85,6 +91,8 @@ pub(crate) enum Opening {
     },
     /// A question about the server: the client gets its [`crate::ServerState`].
     Inspect,
+    /// A measurement of the connection.
+    Trial,
 }
 
 impl Opening {
@@ -93,19 +101,20 @@ impl Opening {
             Opening::Job { .. } => 1,
             Opening::Bulk { .. } => 2,
             Opening::Inspect => 3,
+            Opening::Trial => 4,
         }
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Opening::Job { gpu, rdma, hello } => {
+            Opening::Job { gpu, rdma, waits, hello } => {
                 gpu.put(&mut out);
-                rdma.put(&mut out);
+                (*rdma, *waits).put(&mut out);
                 hello.put(&mut out);
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
-            Opening::Inspect => {}
+            Opening::Inspect | Opening::Trial => {}
         }
         out
     }
@@ -113,13 +122,21 @@ impl Opening {
     pub(crate) fn read(role: u8, mut body: &[u8]) -> Result<Opening, Short> {
         let src = &mut body;
         let opening = match role {
-            1 => Opening::Job { gpu: Wire::get(src)?, rdma: Wire::get(src)?, hello: Wire::get(src)? },
+            1 => {
+                let (gpu, rdma, waits) = (Wire::get(src)?, Wire::get(src)?, Wire::get(src)?);
+                Opening::Job { gpu, rdma, waits, hello: Wire::get(src)? }
+            }
             2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             3 => Opening::Inspect,
+            4 => Opening::Trial,
             _ => return Err(Short),
         };
         match &opening {
-            Opening::Job { hello, .. } if hello.virtual_device >= 32 || hello.env.len() > VARIABLES => Err(Short),
+            Opening::Job { hello, .. }
+                if hello.virtual_device >= 32 || hello.env.len() > VARIABLES || hello.name.len() > LONGEST_NAME =>
+            {
+                Err(Short)
+            }
             _ if src.is_empty() => Ok(opening),
             _ => Err(Short),
         }
@@ -183,6 +200,9 @@ pub(crate) enum GreetError {
     /// The peer refused.
     #[error("{0}")]
     Refused(String),
+    /// The server is full, and answers later.
+    #[error("it has no room: {0}")]
+    Waiting(String),
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(io::Error),
@@ -246,6 +266,7 @@ const ACCEPTED: u8 = 0;
 const REFUSED: u8 = 1;
 const BUSY: u8 = 2;
 const WRONG_TOKEN: u8 = 3;
+const WAITING: u8 = 4;
 
 /// Sends an answer: bytes, or the text of a refusal.
 pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
@@ -253,6 +274,11 @@ pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()>
         Ok(body) => say(conn, ACCEPTED, body),
         Err(text) => say(conn, REFUSED, text.as_bytes()),
     }
+}
+
+/// Tells a job that it has to wait, and why; an answer follows later.
+pub(crate) fn keep_waiting(conn: &Conn, why: &str) -> io::Result<()> {
+    say(conn, WAITING, why.as_bytes())
 }
 
 fn say(conn: &Conn, status: u8, body: &[u8]) -> io::Result<()> {
@@ -273,7 +299,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
 /// Reads the rest of an answer.
 fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > WRONG_TOKEN {
+    if len > BODY || head[0] > WAITING {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];
@@ -282,7 +308,10 @@ fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, G
         ACCEPTED => Ok(body),
         BUSY => Err(GreetError::Busy),
         WRONG_TOKEN => Err(GreetError::TokenRefused),
-        _ => Err(GreetError::Refused(String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect())),
+        other => {
+            let text = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect();
+            Err(if other == WAITING { GreetError::Waiting(text) } else { GreetError::Refused(text) })
+        }
     }
 }
 
@@ -545,8 +574,9 @@ mod tests {
     }
 
     fn job(pid: u32) -> Opening {
-        let hello = JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())] };
-        Opening::Job { gpu: 1, rdma: false, hello }
+        let hello =
+            JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())], name: String::new() };
+        Opening::Job { gpu: 1, rdma: false, waits: false, hello }
     }
 
     /// Runs both ends; returns the result of each.
@@ -737,10 +767,14 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        let Opening::Job { gpu, rdma, hello } = job(1) else { unreachable!() };
-        let far = Opening::Job { gpu, rdma, hello: JobHello { virtual_device: 32, ..hello.clone() } };
-        let many =
-            Opening::Job { gpu, rdma, hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello } };
+        let Opening::Job { gpu, rdma, waits, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, rdma, waits, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let many = Opening::Job {
+            gpu,
+            rdma,
+            waits,
+            hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello },
+        };
         for bad in [far, many] {
             assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
         }

@@ -5,11 +5,13 @@
 //!   ([`worker_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
 //! * [`inspect()`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
+//! * [`trial()`] measures the connection to a server.
 //! * [`Control`] requests concern a place as a whole; [`bulk_connect`] opens data connections, over which memory is
 //!   copied.
 //!
 //! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 
+mod account;
 mod attendant;
 mod bulk;
 mod byte_stream;
@@ -52,6 +54,7 @@ mod targets;
 mod threads;
 mod token;
 mod traffic;
+mod trial;
 mod worker;
 
 pub use attendant::InProcess;
@@ -68,7 +71,7 @@ pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use inspect::inspect;
 pub use leave_request::LeaveRequest;
-pub use limits::WorkerLimits;
+pub use limits::{ClientLimits, WorkerLimits};
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,
     bulk_connect, read_registered,
@@ -78,4 +81,5 @@ pub use server_state::{GpuFacts, GpuState, ServedJob, ServerState};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};
+pub use trial::{Trial, trial};
 pub use worker::{helper_main, worker_main};

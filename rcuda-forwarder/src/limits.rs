@@ -16,14 +16,27 @@ pub(crate) struct Limits {
     pub(crate) workers: u32,
     /// Maximum for one client address over TCP.
     pub(crate) client_workers: u32,
+    /// Limits of each client and GPU.
+    pub(crate) clients: ClientLimits,
     /// Workers without a client that are kept warm for each GPU; at least 1.
     pub(crate) warm: u32,
     /// Limits of each worker.
     pub(crate) of_worker: WorkerLimits,
 }
 
+/// Limits of what clients use together; `None`: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Bytes of GPU memory of all jobs of one client.
+    pub memory: Option<u64>,
+    /// Workers that one client address may start in a minute over TCP.
+    pub rate: Option<u32>,
+    /// Workers with a client for each GPU; 1: GPUs are exclusive.
+    pub gpu_jobs: Option<u32>,
+}
+
 wire_struct! {
-    /// Limits of one worker, in bytes of host memory.
+    /// Limits of one worker, in bytes of host memory, except for that of the GPU.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct WorkerLimits {
         /// Module images that it keeps; also the maximum decompressed size of the code of one image.
@@ -34,6 +47,8 @@ wire_struct! {
         pub pinned: u64,
         /// Memory of a parked device; pages of zeros take none.
         pub parked: u64,
+        /// Memory of the GPU.
+        pub memory: u64,
     }
 }
 
@@ -43,25 +58,27 @@ impl Limits {
         gpus: u32,
         workers: Option<u32>,
         client_workers: Option<u32>,
+        clients: ClientLimits,
         warm: u32,
         of_worker: WorkerLimits,
     ) -> Limits {
         let usual = gpus.saturating_mul(16).max(32);
         let (workers, client_workers) = (workers.unwrap_or(4 * usual), client_workers.unwrap_or(usual));
-        Limits { workers, client_workers, warm: warm.max(1), of_worker }
+        Limits { workers, client_workers, clients, warm: warm.max(1), of_worker }
     }
 }
 
 impl WorkerLimits {
-    /// The default limits of a server: pinned memory, and memory of a parked device, up to half of the machine's.
+    /// The default limits of a server: pinned memory, and memory of a parked device, up to half of the machine's; all memory of the GPU.
     pub fn of_machine() -> WorkerLimits {
         // SAFETY: plain questions without pointers.
         let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
         let memory = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0));
         let half = (memory / 2).max(GIB);
-        WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: half, parked: half }
+        WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: half, parked: half, memory: u64::MAX }
     }
 
     /// The limits of a helper: none, except for the memory of a parked device.
-    pub(crate) const NONE: WorkerLimits = WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX };
+    pub(crate) const NONE: WorkerLimits =
+        WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX, memory: u64::MAX };
 }

@@ -265,6 +265,21 @@ pub(crate) fn greeted(
     open(to, opening, secret, &Opened::of(limits), &|_| true)
 }
 
+/// Waits for the worker's first answer. A server that is full says again and again that the job has to wait.
+fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Vec<u8>, GreetError> {
+    let (began, mut told) = (Instant::now(), false);
+    loop {
+        match greet::read_answer(conn, Instant::now() + limits.worker) {
+            Err(GreetError::Waiting(why)) if began.elapsed() < limits.queue => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(target: "connect", "waiting for {to}: {why}");
+                }
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// The error for the job's user, with advice.
 pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
@@ -295,9 +310,9 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
         limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
-        let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, hello: hello.clone() };
+        let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, waits: !limits.queue.is_zero(), hello: hello.clone() };
         let conn = greeted(to, credentials, &opening, &limits)?;
-        let about = greet::read_answer(&conn, Instant::now() + limits.worker).map_err(|why| refused(to, &why))?;
+        let about = wait_for_worker(&conn, to, &limits).map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
         if to.rdma {
             let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };

@@ -95,6 +95,12 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.
     fn free_bytes(&self, beside: u64) -> Result<u64, Code>;
+    /// Free and total bytes of the GPU, or of a store, whatever the job may use.
+    fn whole_memory(&self) -> Result<(u64, u64), Code> {
+        Ok((self.free_bytes(0)?, self.device().total_bytes))
+    }
+    /// Puts the job's GPU memory on the account of a server's client, before it uses any.
+    fn set_account(&self, account: Arc<dyn ::executor::Account>);
     /// Bytes of the job's memory here.
     fn used_bytes(&self) -> u64;
     /// [`ControlReply::Regions`].

@@ -23,12 +23,14 @@ wire_struct! {
         pub uuid: [u8; 16],
         /// Its memory, in bytes.
         pub total_bytes: u64,
+        /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
+        pub driver_version: i32,
     }
 }
 
 impl From<&DeviceInfo> for GpuFacts {
     fn from(info: &DeviceInfo) -> GpuFacts {
-        GpuFacts { name: info.name.clone(), uuid: info.uuid, total_bytes: info.total_bytes }
+        GpuFacts { name: info.name.clone(), uuid: info.uuid, total_bytes: info.total_bytes, driver_version: info.driver_version }
     }
 }
 
@@ -138,7 +140,7 @@ mod tests {
             since_unix_ms: 1 << 40,
             used_bytes: Some(n as u64),
         };
-        let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30 };
+        let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30, driver_version: 13_000 };
         let gpu = GpuState { facts: Some(facts), free_bytes: Some(1 << 29), idle_workers: 1, jobs: (0..jobs).map(job).collect() };
         let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
         ServerState { pid: 7, since_unix_ms: 9, ending: false, gpus: vec![gpu, unknown], parked: vec![job(3)] }

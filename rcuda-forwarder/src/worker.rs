@@ -6,6 +6,7 @@
 //! receives messages of the daemon; each control request has a temporary one. Any failure of the connection or the
 //! daemon ends the process, which frees the GPU.
 
+use crate::account::Usage;
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
@@ -27,6 +28,7 @@ use crate::sync::lock;
 use crate::targets::{Sender, Target, Targets};
 use crate::threads;
 use completion::{Completion, Item};
+use counting::Counting;
 use cuda_api::code::{self, Code};
 use cuda_api::driver::{LoadError, Loaded};
 use cuda_api::ops;
@@ -36,6 +38,7 @@ use faults::Point;
 use late_calls::LateCalls;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -46,6 +49,7 @@ use transport::Answers;
 
 mod bulk;
 mod completion;
+mod counting;
 mod data;
 mod ending;
 mod host_mirror;
@@ -195,7 +199,7 @@ fn open(start: &Start) -> Result<Arc<executor::Executor>, OpenError> {
     executor::steer::hold_ranges(d).map_err(|error| OpenError::Addresses { device: d, error })?;
     let options = executor::Options { driver: PathBuf::from(&start.driver), gpu: start.gpu, virtual_device: d };
     let executor = executor::Executor::open(&options)?;
-    executor.limit(executor::Limits { images: start.limits.images, pinned: start.limits.pinned });
+    executor.limit(executor::Limits { images: start.limits.images, pinned: start.limits.pinned, memory: start.limits.memory });
     Ok(executor)
 }
 
@@ -260,7 +264,7 @@ fn serve<P: Place>(
 
 /// The memory of a place and its GPU.
 fn measure(place: &impl Place) -> MemoryUse {
-    MemoryUse { free_bytes: place.free_bytes(0).ok(), used_bytes: place.used_bytes() }
+    MemoryUse { free_bytes: place.whole_memory().ok().map(|(free, _)| free), used_bytes: place.used_bytes() }
 }
 
 /// How a place is reached, given a channel, the daemon's start message and a client.
@@ -290,14 +294,24 @@ fn prepare<P: Place>(
     if let (Some(StoreAt::NewFile(file) | StoreAt::File(file, _)), Ok(_)) = (&start.store, &opened) {
         ending::remove_with_job(file.into());
     }
-    let said = opened.as_ref().map(|place| GpuFacts::from(&place.device())).map_err(ToString::to_string);
+    let facts = |place: &Arc<P>| {
+        let facts = GpuFacts::from(&place.device());
+        GpuFacts { total_bytes: place.whole_memory().map_or(facts.total_bytes, |(_, total)| total), ..facts }
+    };
+    let said = opened.as_ref().map(facts).map_err(ToString::to_string);
     let heard = channel.send(&Message::Ready(said), None);
     // A daemon that has ended needs no worker either.
     let (Ok(place), Ok(())) = (opened, heard) else { return Ok(None) };
+    let mut usage = None;
     let (conn, rdma) = loop {
         match next()? {
             Some((Message::Job(_, session, rdma), Some(fd))) => {
                 break (Conn::handed_over(fd, session).map_err(WorkerError::Client)?, rdma);
+            }
+            Some((Message::Account(slot, limit), Some(fd))) => {
+                let on = Arc::new(Usage::received(fd.as_fd(), slot, limit).map_err(WorkerError::Channel)?);
+                place.set_account(on.clone());
+                usage = Some(on);
             }
             Some((Message::Measure, None)) if channel.send(&Message::Measured(measure(&*place)), None).is_ok() => {}
             Some((Message::Measure, None)) | None => return Ok(None),
@@ -334,6 +348,7 @@ fn prepare<P: Place>(
         requests: AtomicUsize::new(0),
         peer_copies: AtomicUsize::new(0),
         bulk: Default::default(),
+        counting: Counting::new(usage),
     });
     Ok(Some((worker, calls)))
 }
@@ -360,6 +375,7 @@ struct Worker<P: Place> {
     peer_copies: AtomicUsize,
     /// Whether large copies in each direction have connections.
     bulk: [AtomicBool; 2],
+    counting: Counting,
 }
 
 impl<P: Place> Worker<P> {
@@ -430,6 +446,7 @@ impl<P: Place> Worker<P> {
     }
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
+        self.counting.call(head.id, body);
         if head.id == CONTROL {
             // Requests are carried out on threads of their own.
             if self.late_calls.is_empty() {
@@ -447,6 +464,7 @@ impl<P: Place> Worker<P> {
         if !at_once && (!self.late_calls.is_empty() || self.may_wait_for_job()) {
             return self.leave_for_later(head, body);
         }
+        self.counting.apply();
         self.apply(head, body, reply)
     }
 
@@ -538,6 +556,7 @@ impl<P: Place> Worker<P> {
 
     fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
+        self.counting.answer(body.len());
         self.write(&mut **lock(&self.out), &[&head.bytes(), body]);
     }
 
@@ -560,6 +579,7 @@ impl<P: Place> Worker<P> {
     /// Frees everything and exits; the client gets an answer when that is done.
     fn goodbye(&self, ticket: u64) -> ! {
         ending::note_goodbye();
+        self.counting.goodbye();
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
         if requests == [0, 0] && self.place.host_calls() == 0 {
@@ -693,7 +713,12 @@ impl<P: Place> Worker<P> {
             Control::Drain { limit_ms } => limit_ms,
             Control::Bulk { ticket, to_device, shared } => return self.open_bulk(&ticket, to_device, shared),
             Control::Areas { at_least } => return self.provide_areas(at_least),
-            other => return self.attendant.carry_out(other),
+            other => {
+                let to_here = counting::is_to_here(&other);
+                let done = self.attendant.carry_out(other);
+                self.counting.request(to_here, &done);
+                return done;
+            }
         };
         let (began, limit) = (Instant::now(), Duration::from_millis(limit_ms.into()));
         while !self.late_calls.is_empty() {

@@ -12,8 +12,8 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    BulkMemory, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens, ServeOptions, Token,
-    Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
+    BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens,
+    ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -59,7 +59,8 @@ fn beside(name: &str) -> PathBuf {
 /// `serve DIRECTORY`: the daemon, on any port and on DIRECTORY/socket; with a file DIRECTORY/small its workers may take little.
 fn daemon(directory: &Path) -> ExitCode {
     let usual = WorkerLimits::of_machine();
-    let small = WorkerLimits { images: 1 << 20, pinned: 1 << 20, ..usual };
+    let small = WorkerLimits { images: 1 << 20, pinned: 1 << 20, memory: 16 << 20, ..usual };
+    let is_small = directory.join("small").exists();
     let served = serve(ServeOptions {
         listen: Some(([127, 0, 0, 1], 0).into()),
         unix: Some(directory.join("socket")),
@@ -72,9 +73,11 @@ fn daemon(directory: &Path) -> ExitCode {
         worker_exe: std::env::current_exe().expect("own path"),
         max_workers: None,
         max_client_workers: None,
+        clients: ClientLimits { memory: is_small.then_some(20 << 20), ..ClientLimits::default() },
         warm: 1,
-        of_worker: if directory.join("small").exists() { small } else { usual },
+        of_worker: if is_small { small } else { usual },
         drain: None,
+        accounting: None,
         targets: Vec::new(),
         announce: |line| println!("{line}"),
     });
@@ -132,7 +135,7 @@ impl Server {
     }
 
     fn job(&self, gpu: u32) -> Job {
-        let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+        let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new(), name: String::new() };
         Job { link: Link::connect(&self.at(gpu), Some(&self.credentials), &hello, None).expect("link") }
     }
 
@@ -314,7 +317,7 @@ fn the_end_of_a_job_ends_its_worker() {
 /// `fork SERVER DIRECTORY`: a job that has forked a child and is killed while the child lives on.
 fn forking_job(server: &str, directory: &Path) -> ExitCode {
     let credentials = credentials(directory);
-    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new(), name: String::new() };
     let link = Link::connect(&server.parse().expect("server"), Some(&credentials), &hello, None).expect("link");
     // SAFETY: the child only sleeps and ends.
     match unsafe { nix::unistd::fork() }.expect("fork") {
@@ -412,7 +415,7 @@ fn a_server_ends_in_order() {
     let job = server.job(0);
     assert!(server.directory.join("socket").exists());
     let over_unix: Endpoint = format!("unix:{}/1", server.directory.join("socket").display()).parse().expect("endpoint");
-    let hello = JobHello { virtual_device: 0, pid: 1, env: Vec::new() };
+    let hello = JobHello { virtual_device: 0, pid: 1, env: Vec::new(), name: String::new() };
     drop(Link::connect(&over_unix, None, &hello, None).expect("the same user needs no token"));
     assert_eq!(server.end(Signal::SIGTERM).code(), Some(0));
     assert!(!server.directory.join("socket").exists());
@@ -500,11 +503,40 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     assert!(both(), "the job is told why");
 }
 
+fn a_job_sees_and_gets_as_much_memory_of_the_gpu_as_it_may() {
+    const MIB: u64 = 1 << 20;
+    let server = Server::start_in(|directory| std::fs::write(directory.join("small"), "").expect("file"));
+    // On two GPUs: the client's limit counts all of them.
+    let (first, second) = (server.job(0), server.job(1));
+    let info = |job: &Job| {
+        let (free, total) = <(u64, u64)>::get(&mut &job.ask(id::MEMORY_INFO, &[])[..]).expect("two numbers");
+        (free / MIB, total / MIB)
+    };
+    let chunk = |at: u64, mib: u64| bytes(&Chunk { address: address_map::own_base(DEVICE) + at * MIB, bytes: mib * MIB });
+    let map = |job: &Job, at: u64, mib: u64| {
+        job.link.request(id::CHUNK_MAP, &[&chunk(at, mib)]).expect("request").wait().expect("answer").0
+    };
+    assert_eq!((first.link.device().total_bytes, info(&first)), (16 * MIB, (16, 16)));
+    assert_eq!([map(&first, 0, 12), map(&first, 12, 6)], [code::SUCCESS, code::ERROR_OUT_OF_MEMORY]);
+    assert_eq!((info(&first), first.free() / MIB, info(&second)), ((4, 16), 4, (8, 16)));
+    assert_eq!([map(&second, 0, 10), map(&second, 0, 8)], [code::ERROR_OUT_OF_MEMORY, code::SUCCESS]);
+    assert_eq!((map(&first, 12, 2), info(&first)), (code::ERROR_OUT_OF_MEMORY, (0, 16)));
+    // What is freed can be used again, and so can what a job had that has ended.
+    first.ask(id::CHUNK_UNMAP, &[&chunk(0, 12)]);
+    assert_eq!((map(&second, 8, 8), info(&first)), (code::SUCCESS, (4, 16)));
+    second.link.close();
+    let until = Instant::now() + Duration::from_secs(120);
+    while info(&first) != (16, 16) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(map(&first, 0, 16), code::SUCCESS);
+}
+
 /// A helper of this process on the first GPU.
 fn helper() -> Job {
     let program = std::env::current_exe().expect("own path");
     let options = HelperOptions { program, opens: Opens::Gpu { driver: beside("libsoftgpu.so"), gpu: 0 }, hidden: Vec::new() };
-    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new() };
+    let hello = JobHello { virtual_device: DEVICE, pid: std::process::id(), env: Vec::new(), name: String::new() };
     Job { link: Link::to_helper(&options, &hello, None).expect("helper") }
 }
 
@@ -545,7 +577,7 @@ fn a_helper_has_connections_for_large_copies() {
 }
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 10] = [
+const TESTS: [(&str, fn()); 11] = [
     ("a_helper_has_connections_for_large_copies", a_helper_has_connections_for_large_copies),
     ("copies_at_rest_are_complete_before_other_calls", copies_at_rest_are_complete_before_other_calls),
     ("a_job_takes_no_more_of_the_servers_memory_than_it_may", a_job_takes_no_more_of_the_servers_memory_than_it_may),
@@ -555,6 +587,7 @@ const TESTS: [(&str, fn()); 10] = [
     ("memory_moves_from_server_to_server", memory_moves_from_server_to_server),
     ("a_killed_server_is_noticed_and_another_is_not_harmed", a_killed_server_is_noticed_and_another_is_not_harmed),
     ("a_server_ends_in_order", a_server_ends_in_order),
+    ("a_job_sees_and_gets_as_much_memory_of_the_gpu_as_it_may", a_job_sees_and_gets_as_much_memory_of_the_gpu_as_it_may),
     ("a_missing_driver_is_named", a_missing_driver_is_named),
 ];
 

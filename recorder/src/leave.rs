@@ -11,13 +11,13 @@ use crate::mover;
 use crate::moves;
 use ::control::{Migrate, Move, ReasonCode};
 use rcuda_forwarder::{Control, Endpoint, LeaveRequest, Link, PlaceSpec, PlaceSpecError};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the job waits for the requests of its other GPUs at the same server: those that use each other's memory move only together.
+/// How long the job waits for the requests of its other GPUs at the same server, since those that use each other's memory move only
+/// together. Also the pause before the next attempt.
 const COLLECTING: Duration = Duration::from_millis(200);
-/// Interval between two checks whether the job has started, and whether an earlier move is over.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of requests that wait: one for each GPU, and for each target of a move that is under way.
 const WAITING: usize = 64;
 
@@ -76,66 +76,124 @@ fn note(waiting: &mut Vec<Asked>, request: Asked) -> bool {
     is_new
 }
 
+/// Follows requests until there are none.
 fn follow_all() {
+    let mut pending: Vec<Asked> = Vec::new();
     loop {
         std::thread::sleep(COLLECTING);
-        let asked = {
+        {
             let mut asked = lock(&ASKED);
-            if asked.0.is_empty() {
+            for request in std::mem::take(&mut asked.0) {
+                note(&mut pending, request);
+            }
+            pending.retain(|asked| asked.until > Instant::now());
+            if pending.is_empty() {
                 asked.1 = false;
                 return;
             }
-            std::mem::take(&mut asked.0)
-        };
-        follow(&asked);
+        }
+        // A move that is under way, or was asked for by somebody else, may bring a GPU to such a place, or away from it.
+        let Some(job) = job::opened().filter(|_| moves::now() == (None, Vec::new())) else { continue };
+        let mut ends = settle(&pending, |asked| attempt(job, asked)).into_iter();
+        pending.retain(|asked| match ends.next() {
+            Some(End::Later) => true,
+            Some(End::Stays { why, .. }) => {
+                report_stay(asked, why);
+                false
+            }
+            Some(End::Left) | None => false,
+        });
     }
 }
 
-/// Moves the GPUs that are still at the places whose servers have asked.
-fn follow(asked: &[Asked]) {
-    let Some(until) = asked.iter().map(|asked| asked.until).max() else { return };
-    let servers = asked.iter().map(|asked| asked.at.to_string()).collect::<Vec<_>>().join(", ");
-    let (concerned, moved) = loop {
-        // A move that is under way, or was asked for by somebody else before the next attempt, may bring a GPU to such a place, or away from it.
-        let job = loop {
-            match job::opened() {
-                Some(job) if moves::now() == (None, Vec::new()) => break job,
-                _ if Instant::now() >= until => return,
-                _ => std::thread::sleep(POLL_INTERVAL),
-            }
-        };
-        let concerned = concerned(job, asked);
-        if concerned.is_empty() {
-            return;
-        }
-        match move_away(job, &concerned, until) {
-            // Long kernels: the server waits for them, too.
-            Ok(report) if report.code == Some(ReasonCode::NotIdle) && Instant::now() < until => {}
-            // Another move came first, and may have taken the GPU elsewhere.
-            Err(StayError::Move(MoveError::Busy { .. } | MoveError::AlreadyThere)) if Instant::now() < until => {
-                std::thread::sleep(POLL_INTERVAL);
-            }
-            moved => break (concerned, moved),
-        }
-    };
-    let why = match &moved {
-        Ok(report) if report.ok => return,
-        // The move has written why.
-        Ok(report) => report.reason.clone().unwrap_or_default(),
-        Err(why) => {
-            tracing::warn!(target: "job", "the server of {servers} is ending, and this job does not move away: {why}");
-            why.to_string()
-        }
-    };
-    for link in concerned.iter().filter_map(|(_, asked)| asked.link.upgrade()) {
-        // A server that has ended meanwhile needs no reason.
-        let _ = link.control(&Control::Stay { why: why.clone() });
+/// Tells a server why the job stays, on a thread of its own: a server that does not answer must not delay what others have asked.
+fn report_stay(asked: &Asked, why: String) {
+    // A server that has ended meanwhile needs no reason.
+    let Some(link) = asked.link.upgrade() else { return };
+    if let Err(error) = spawn("mrcuda-stay", move || drop(link.control(&Control::Stay { why }))) {
+        tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at);
     }
+}
+
+/// What an attempt to follow requests has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// The GPUs have moved, or are no longer at that server.
+    Left,
+    /// It can be tried again.
+    Later,
+    /// The job stays.
+    Stays {
+        /// The reason.
+        why: String,
+        /// One of the GPUs moves only together with others.
+        needs_others: bool,
+    },
+}
+
+/// Follows requests by attempts, each with the requests for one move, and returns the end of each request. What one server asks for is
+/// independent of the others: a target that cannot be used, or a short time limit, concerns nobody else's GPUs.
+fn settle(asked: &[Asked], mut attempt: impl FnMut(&[&Asked]) -> End) -> Vec<End> {
+    let mut ends = vec![End::Later; asked.len()];
+    let mut attempt = |numbers: &[usize], ends: &mut Vec<End>| {
+        let end = attempt(&numbers.iter().map(|n| &asked[*n]).collect::<Vec<_>>());
+        numbers.iter().for_each(|n| ends[*n] = end.clone());
+    };
+    let mut servers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (n, asked) in asked.iter().enumerate() {
+        servers.entry(server(&asked.at)).or_default().push(n);
+    }
+    servers.values().for_each(|numbers| attempt(numbers, &mut ends));
+    // The same server can have two addresses.
+    let need_others = |numbers: &&Vec<usize>| numbers.iter().all(|n| matches!(ends[*n], End::Stays { needs_others: true, .. }));
+    let together: Vec<&Vec<usize>> = servers.values().filter(need_others).collect();
+    if together.len() > 1 {
+        attempt(&together.into_iter().flatten().copied().collect::<Vec<_>>(), &mut ends);
+    }
+    // Of several GPUs, those leave whose targets can be used.
+    for numbers in servers.values().filter(|numbers| numbers.len() > 1) {
+        for n in numbers {
+            if matches!(ends[*n], End::Stays { needs_others: false, .. }) {
+                attempt(&[*n], &mut ends);
+            }
+        }
+    }
+    ends
+}
+
+/// The server of a place.
+fn server(at: &PlaceSpec) -> String {
+    if let PlaceSpec::Remote(endpoint) = at { endpoint.server() } else { at.to_string() }
+}
+
+/// Moves the GPUs that are still at the places whose servers have asked, in one move.
+fn attempt(job: &'static Job, asked: &[&Asked]) -> End {
+    let Some(until) = asked.iter().map(|asked| asked.until).min() else { return End::Left };
+    let concerned = concerned(job, asked);
+    if concerned.is_empty() {
+        return End::Left;
+    }
+    let is_over = || Instant::now() >= until;
+    let (why, code) = match move_away(job, &concerned, until) {
+        Ok(report) if report.ok => return End::Left,
+        // Long kernels: the server waits for them, too.
+        Ok(report) if report.code == Some(ReasonCode::NotIdle) && !is_over() => return End::Later,
+        // Another move came first, and may have taken the GPU elsewhere.
+        Err(StayError::Move(MoveError::Busy { .. } | MoveError::AlreadyThere)) if !is_over() => return End::Later,
+        // The move has written why.
+        Ok(report) => (report.reason.unwrap_or_default(), report.code),
+        Err(why) => {
+            let servers = concerned.iter().map(|(_, asked)| asked.at.to_string()).collect::<Vec<_>>().join(", ");
+            tracing::warn!(target: "job", "the server of {servers} is ending, and this job does not move away: {why}");
+            (why.to_string(), None)
+        }
+    };
+    End::Stays { why, needs_others: code == Some(ReasonCode::PeerAccess) }
 }
 
 /// The GPUs that are at places whose servers have asked.
-fn concerned<'a>(job: &'static Job, asked: &'a [Asked]) -> Vec<(&'static Device, &'a Asked)> {
-    let at = |place: &str| asked.iter().find(|asked| asked.at.to_string() == place);
+fn concerned<'a>(job: &'static Job, asked: &[&'a Asked]) -> Vec<(&'static Device, &'a Asked)> {
+    let at = |place: &str| asked.iter().copied().find(|asked| asked.at.to_string() == place);
     job.devices.iter().filter_map(|device| Some((device, at(&device.whereabouts().place)?))).collect()
 }
 
@@ -234,6 +292,51 @@ mod tests {
             note(&mut waiting, asked(&format!("b:{port}/0")));
         }
         assert_eq!(waiting.len(), WAITING);
+    }
+
+    fn asked_by(at: &[&str]) -> Vec<Asked> {
+        let asked = |at: &&str| Asked { at: at.parse().unwrap(), link: Weak::new(), to: "local".into(), until: Instant::now() };
+        at.iter().map(asked).collect()
+    }
+
+    /// Settles the requests of these places, and returns the attempts that were made and whose GPUs have left.
+    fn settled(at: &[&str], end: impl Fn(&[&str]) -> End) -> (Vec<String>, Vec<String>) {
+        let (asked, mut attempts) = (asked_by(at), Vec::new());
+        let ends = settle(&asked, |asked| {
+            let places: Vec<String> = asked.iter().map(|asked| asked.at.to_string()).collect();
+            attempts.push(places.join(" "));
+            end(&places.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+        let left = at.iter().zip(ends).filter(|(_, end)| *end == End::Left).map(|(at, _)| (*at).to_owned()).collect();
+        (attempts, left)
+    }
+
+    fn stays(needs_others: bool) -> End {
+        End::Stays { why: "it cannot".into(), needs_others }
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_used_keeps_no_other_gpu() {
+        // Two servers, of which one names a bad target for one of its GPUs.
+        let bad = |places: &[&str]| if places.contains(&"a:1/1") { stays(false) } else { End::Left };
+        let (attempts, left) = settled(&["a:1/0", "b:1/0", "a:1/1", "b:1/1"], bad);
+        assert_eq!(attempts, ["a:1/0 a:1/1", "b:1/0 b:1/1", "a:1/0", "a:1/1"]);
+        assert_eq!(left, ["a:1/0", "b:1/0", "b:1/1"]);
+        // One move for one server's GPUs, if that is possible; nothing is tried twice.
+        assert_eq!(settled(&["a:1/0", "a:1/1"], |_| End::Left).0, ["a:1/0 a:1/1"]);
+        assert_eq!(settled(&["a:1/0"], |_| stays(false)).0, ["a:1/0"]);
+        assert_eq!(settled(&["a:1/0", "a:1/1"], |_| End::Later).0, ["a:1/0 a:1/1"]);
+    }
+
+    #[test]
+    fn gpus_that_need_each_other_move_together_although_their_server_has_two_addresses() {
+        let peers = |places: &[&str]| {
+            let among = |place| places.contains(&place);
+            if among("a:1/0") == among("unix:/a/1") { End::Left } else { stays(true) }
+        };
+        let (attempts, left) = settled(&["a:1/0", "unix:/a/1", "b:1/0"], peers);
+        assert_eq!(attempts.last().map(String::as_str), Some("a:1/0 unix:/a/1"), "{attempts:?}");
+        assert_eq!(left, ["a:1/0", "unix:/a/1", "b:1/0"]);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     let all: Vec<(&'static Device, PlaceSpec)> = devices.iter().copied().zip(specs.iter().cloned()).collect();
     let (mut blockers, mut from, mut moving, mut rooms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut targets: Vec<(&'static Device, Place)> = Vec::new();
+    // Files of a parked job that were opened again.
+    let mut opened: Vec<Place> = Vec::new();
     if sources.is_none() {
         blockers.push(MoveError::Busy { id: moves::now().0.map(|(id, _)| id) });
     }
@@ -84,6 +86,14 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         plan.live_bytes += figures.used_bytes;
         plan.live_objects += figures.live.values().sum::<u64>();
         let Some(source) = source else { continue };
+        let again = match store_again(source, device, &task) {
+            Ok(again) => again,
+            Err(why) => {
+                blockers.push(why);
+                continue;
+            }
+        };
+        let source = again.as_ref().unwrap_or(source);
         match look(device, source, &mut plan) {
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
@@ -93,6 +103,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
         plan.adoptable_bytes += looked.adoptable;
         rooms.extend(looked.room);
         targets.extend(looked.target.map(|target| (*device, target)));
+        opened.extend(again);
         let notes = looked.different.notes().into_iter().filter(|_| allow_different);
         plan.notes.extend(notes.filter(|note| !plan.notes.contains(note)).collect::<Vec<_>>());
     }
@@ -105,7 +116,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     if blockers.is_empty() {
         blockers.extend(registry::try_out(&targets.iter().map(|(device, target)| (*device, target)).collect::<Vec<_>>()));
     }
-    targets.into_iter().for_each(|(_, target)| target.release());
+    targets.into_iter().map(|(_, target)| target).chain(opened).for_each(Place::release);
     // It stays if somebody else uses it.
     made.iter().for_each(|directory| drop(std::fs::remove_dir(directory)));
     blockers.extend(internal_error::blocker());
@@ -172,6 +183,22 @@ fn chosen(
     place::choose(devices.iter().map(|d| d.index).zip(to).collect(), &taken, place::bound())
 }
 
+/// Asks the source whether it still has what is parked there. Returns a place that has opened its file again if its helper was lost.
+fn store_again(source: &Place, device: &Device, task: &Task) -> Result<Option<Place>, MoveError> {
+    if !source.spec().is_store() {
+        return Ok(None);
+    }
+    let (source, device) = (source.clone(), device.index);
+    // Opening the file reads the list of pages, which may take long.
+    task.apart(move || {
+        if source.answers() {
+            return Ok(None);
+        }
+        let opened = source.file_again(device).ok_or(MoveError::PlaceLost(None))?;
+        opened.map(Some).map_err(|why| MoveError::ParkedFile(why.to_string()))
+    })
+}
+
 /// The devices that are to move, and where they go.
 fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     if task.resumes() {
@@ -201,24 +228,12 @@ fn device_moves<'a>(
         if device_move::is_there(&source, &to) {
             continue;
         }
-        let lost = source.clone();
-        let (answers, again) = match source.spec().is_store() {
-            // Opening its file again reads the list of pages, which may take long.
-            true => task.apart(move || {
-                let answers = lost.answers();
-                Ok((answers, if answers { None } else { lost.file_again(device.index) }))
-            })?,
-            false => (true, None),
-        };
-        let is_again = again.is_some();
-        let source = match again {
-            Some(opened) => opened.map_err(|why| MoveError::ParkedFile(why.to_string()))?,
-            None if !answers => {
+        let again = store_again(&source, device, task).inspect_err(|why| {
+            if matches!(why, MoveError::PlaceLost(_)) {
                 parked.give_up(job);
-                return Err(MoveError::PlaceLost(None));
             }
-            None => source,
-        };
+        })?;
+        let (is_again, source) = (again.is_some(), again.unwrap_or(source));
         let shape = parked.get().and_then(|parked| Some(parked.kept.get(&device.index)?.shape.clone()));
         let mut device_move = DeviceMove::new(device, source, to, task, shape);
         (device_move.owns_source, device_move.beside) = (is_again, device_move::beside(job, &all, number));

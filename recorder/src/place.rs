@@ -21,7 +21,7 @@ use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
     Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, LeaveRequest, Link, LinkError,
-    Lost, Opens, PlaceSpec, Reply, StoreAt, Token, TokenError, Transport,
+    Lost, Opens, PlaceSpec, Reply, StoreAt, TimeLimits, Token, TokenError, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -299,14 +299,24 @@ impl Worker<'_> {
 }
 
 impl Place {
+    /// Opens a place for virtual device `device`, for a job that starts: if the place is at a server without room, the job may wait.
+    pub(crate) fn open_first(spec: &PlaceSpec, device: u32) -> Result<Place, OpenError> {
+        let wait = crate::base::config::get()?.wait;
+        Place::open_with(spec, device, 0, TimeLimits { queue: wait, ..TimeLimits::default() })
+    }
+
     /// Opens a place for virtual device `device`. `most`: for how many bytes it must have room, if that is a store of this machine.
     pub(crate) fn open(spec: &PlaceSpec, device: u32, most: u64) -> Result<Place, OpenError> {
+        Place::open_with(spec, device, most, TimeLimits::default())
+    }
+
+    fn open_with(spec: &PlaceSpec, device: u32, most: u64, limits: TimeLimits) -> Result<Place, OpenError> {
         let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
             let text = |(k, v): (std::ffi::OsString, std::ffi::OsString)| Some((k.into_string().ok()?, v.into_string().ok()?));
             let env = std::env::vars_os().filter_map(text).filter(|(k, _)| k.starts_with("CUDA_")).collect();
-            JobHello { virtual_device: device, pid: std::process::id(), env }
+            JobHello { virtual_device: device, pid: std::process::id(), env, name: crate::base::job_name().to_owned() }
         };
         match spec {
             PlaceSpec::Local(gpu) => {
@@ -343,7 +353,8 @@ impl Place {
                     None => Some(Credentials { token: token()?, trust: config.trust.clone() }),
                 };
                 let file = blocks::file().filter(|_| endpoint.unix_path().is_some() && !endpoint.is_store());
-                let link = Link::connect(endpoint, credentials.as_ref(), &hello(), file).map_err(OpenError::Server)?;
+                let link =
+                    Link::connect_with(endpoint, credentials.as_ref(), &hello(), file, limits).map_err(OpenError::Server)?;
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
             PlaceSpec::Memory => Place::open_store(spec, Opens::Store(StoreAt::Memory, most), None, &hello()),
@@ -367,7 +378,7 @@ impl Place {
     pub(crate) fn file_again(&self, device: u32) -> Option<Result<Place, OpenError>> {
         let Place::Remote { spec, kept: Some(kept), .. } = self else { return None };
         let seal = *kept.seal.get()?;
-        let hello = JobHello { virtual_device: device, pid: std::process::id(), env: Vec::new() };
+        let hello = JobHello { virtual_device: device, pid: std::process::id(), env: Vec::new(), name: String::new() };
         // Nothing is written to it.
         let opens = || Ok(Opens::Store(StoreAt::File(kept.text()?, seal), 0));
         Some(opens().and_then(|opens| Place::open_store(spec, opens, Some(kept.clone()), &hello)))

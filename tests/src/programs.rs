@@ -92,14 +92,15 @@ pub const NAMES: [&str; 55] = [
     "pageable",
 ];
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`,
-/// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` needs a small one; `scopes`
-/// counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; `beside` waits for its test;
+/// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` and `fill` need a small
+/// one; `scopes` counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; `beside` waits for its test;
 /// [`LITMUS`] prints what order it has seen.
-const SPECIAL: [&str; 15] = [
+const SPECIAL: [&str; 16] = [
     "assertion",
     "beside",
     "stuck",
     "endings",
+    "fill",
     "late",
     "unheard",
     "freed",

@@ -35,7 +35,7 @@ fn client(scene: &Scene, server: &Server) -> Client {
     let pid = NEXT.fetch_add(1, Ordering::Relaxed);
     let trust = Trust { authorities: None, known_servers: scene.path.join("known_servers"), certificate: None };
     let credentials = Credentials { token: Token::load(&scene.token()).expect("token"), trust };
-    let hello = JobHello { virtual_device: 0, pid, env: vec![] };
+    let hello = JobHello { virtual_device: 0, pid, env: vec![], name: String::new() };
     let link = Link::connect(&server.place(0).parse().expect("place"), Some(&credentials), &hello, None).expect("connect");
     assert_eq!(ask(&link, id::CHUNK_MAP, &Chunk { address: OWN, bytes: CHUNK }), Ok(code::SUCCESS));
     let fill = Fill { dst: OWN, pitch: 0, value: 0, element: 1, width: CHUNK, rows: 1, stream: LEGACY };

@@ -203,6 +203,32 @@ fn a_lost_helper_loses_memory_but_not_a_file() {
 }
 
 #[test]
+fn a_plan_asks_the_store_as_a_move_does() {
+    let scene = Scene::new("parkplan");
+    let mut job = Job::orbit(&scene, "planned", &[], &LONG, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    wait_for_step(&mut job, 50);
+    let directory = scene.path.join("park");
+    suspend(&job, &["--to", &format!("file:{}", directory.display())]);
+    let path = file_in(&directory);
+    let plan = || job.migrate_with("local", &["--dry-run"]).unwrap();
+    assert!(plan().ok(), "{}", plan().reason());
+    // The file is opened again, and stays.
+    kill_helper(&job);
+    assert!(plan().ok(), "{}", plan().reason());
+    assert!(path.exists());
+    // A plan names what a move would find.
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(plan().code(), "parked-file", "{}", plan().reason());
+    assert_eq!(job.ask("resume", &[]).unwrap().code(), "parked-file");
+    std::fs::write(&path, &whole).unwrap();
+    assert!(plan().ok(), "{}", plan().reason());
+    resume(&job, &[]);
+    assert!(is_empty(&directory));
+}
+
+#[test]
 fn nothing_is_left_of_a_job_that_is_killed_while_it_is_parked() {
     let scene = Scene::new("parkkill");
     let server = Server::start(&scene, "one");

@@ -3,11 +3,11 @@
 use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use serde_json::Value;
 use tests::scene::wait_for;
-use tests::{Job, Scene, Server};
+use tests::{Job, Linkage, Outcome, Programs, Scene, Server};
 
 /// Slow enough on any machine for what happens to a server meanwhile.
 const PACED: [&str; 5] = ["--steps", "4000", "--pace", "3000", "--progress"];
-/// The job is still at work when its server's time limit is over.
+/// The job is still at work when its server's time limit is over, and whatever else happens to it.
 const LONGER: [&str; 5] = ["--steps", "40000", "--pace", "3000", "--progress"];
 
 /// What `mrcuda gpus --json` prints about these servers, and whether all have answered.
@@ -15,6 +15,12 @@ fn gpus(scene: &Scene, servers: &[&str]) -> (bool, Vec<Value>) {
     let output = scene.mrcuda().arg("gpus").args(servers).arg("--json").output().unwrap();
     let list = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     (output.status.success(), list)
+}
+
+/// It ended early, since the test waits for it.
+#[track_caller]
+fn assert_ends_well(outcome: &Outcome) {
+    assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{outcome:?}");
 }
 
 fn place(job: &Job) -> Option<String> {
@@ -71,6 +77,198 @@ fn a_server_says_who_uses_its_gpus() {
     for job in jobs {
         assert_identical(&job.wait(LIMIT), &native);
     }
+}
+
+#[test]
+fn doctor_checks_the_way_to_a_server() {
+    let scene = Scene::new("doctor-server");
+    let server = Server::start(&scene, "one");
+    let doctor = |at: &str, env: &[(&str, &str)]| {
+        let mut command = scene.mrcuda();
+        command.args(["doctor", "--driver", "soft", "--server", at]).envs(env.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let address = server.address.to_string();
+    let unix = server.unix_place(0);
+    for at in [&address, &unix] {
+        let (code, text) = doctor(at, &[]);
+        assert_eq!(code, Some(0), "{text}");
+        for word in ["accepts connections", "the same build of mrcuda", "free of", "a round trip takes", "over one connection"] {
+            assert!(text.contains(word), "`{word}` is missing in {text}");
+        }
+    }
+    // Each failure has its advice.
+    let other = scene.path.join("other-token");
+    std::fs::write(&other, "ab".repeat(32)).unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let none = scene.path.join("no-token");
+    for (at, token, wanted) in [
+        ("127.0.0.1:1", None, "nothing listens at 127.0.0.1:1: start `mrcuda serve"),
+        (address.as_str(), Some(&other), "wrong token: copy the server's token file"),
+        (address.as_str(), Some(&none), "requires a token, and there is none (copy the server's token file)"),
+    ] {
+        let token = token.map(|path| path.display().to_string());
+        let env: Vec<(&str, &str)> = token.iter().map(|path| ("MRCUDA_TOKEN_FILE", path.as_str())).collect();
+        let (code, text) = doctor(at, &env);
+        assert!(code == Some(1) && text.contains(wanted), "{at}: {text}");
+    }
+    // No worker has been used.
+    let (_, list) = gpus(&scene, &[&address]);
+    assert_eq!(list[0]["gpus"][0]["jobs"].as_array().map(Vec::len), Some(0), "{list:?}");
+}
+
+#[test]
+fn gpus_of_an_exclusive_server_are_taken_in_turn() {
+    let scene = Scene::new("exclusive");
+    let server = Server::start_with(&scene, "one", &["--max-gpu-jobs", "1"], &[]);
+    let at = server.place(0);
+    let mut first = remote_orbit(&scene, "first", &at, &LONGER, &[]);
+    // A job that does not wait is told why.
+    let refused = Job::orbit(&scene, "refused", &["--server", &at], &LONGER, &[]).wait(LIMIT);
+    assert!(
+        !refused.ok() && refused.stderr.contains("GPU 0 has a job, and gets no more (mrcuda serve --max-gpu-jobs)"),
+        "{refused:?}"
+    );
+    let late = Job::orbit(&scene, "late", &["--wait=1s", "--server", &at], &LONGER, &[]).wait(LIMIT);
+    assert!(!late.ok() && late.stderr.contains("it has no room: GPU 0 has a job"), "{late:?}");
+    let mut second = Job::orbit(&scene, "second", &["--wait", "--server", &at], &LONGER, &[]);
+    let told = wait_for(LIMIT, || second.stderr().contains(&format!("waiting for {at}: GPU 0 has a job")).then_some(()));
+    assert!(told.is_some() && first.runs() && second.runs(), "{}", second.stderr());
+    // It comes when the first one has moved away.
+    let moved = first.migrate("helper").unwrap();
+    assert!(moved.ok(), "{}", moved.reason());
+    second.wait_ready(LIMIT).unwrap();
+    // And a move to a server without room is refused, by a plan too.
+    let back = first.migrate(&at).unwrap();
+    assert!(!back.ok() && back.code() == "target-refused" && back.reason().contains("--max-gpu-jobs"), "{}", back.reason());
+    let plan = first.migrate_with(&at, &["--dry-run"]).unwrap();
+    assert_eq!(plan.code(), "target-refused");
+    for job in [first, second] {
+        assert_ends_well(&job.wait(LIMIT));
+    }
+}
+
+#[test]
+fn a_client_starts_no_more_jobs_than_its_rate() {
+    let scene = Scene::new("rate");
+    let server = Server::start_with(&scene, "one", &["--max-client-rate", "2"], &[]);
+    let short = ["--steps", "3"];
+    let run = || Job::orbit(&scene, "job", &["--server", &server.place(0)], &short, &[]).wait(LIMIT);
+    let outcomes: Vec<_> = (0..4).map(|_| run()).collect();
+    let refused: Vec<_> = outcomes.iter().filter(|outcome| !outcome.ok()).collect();
+    assert!(outcomes[0].ok() && outcomes[1].ok(), "{outcomes:?}");
+    // However slow the machine is, a fourth job within a minute is not let in.
+    assert!(refused.iter().all(|o| o.stderr.contains("mrcuda serve --max-client-rate")), "{refused:?}");
+}
+
+#[test]
+fn a_job_sees_and_gets_only_the_memory_that_its_server_allows() {
+    const LIMITED: u64 = 256 << 20;
+    let scene = Scene::new("limited");
+    let program = Programs::get().path(Linkage::Static, "fill");
+    let server = Server::start_with(&scene, "one", &["--max-memory", "256M"], &[]);
+    let outcome = Job::start(&scene, "fill", &["--server", &server.place(0)], &program, &[], &[]).wait(LIMIT);
+    assert!(outcome.ok(), "{outcome:?}");
+    let text = outcome.stdout.clone();
+    let figure = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {text}"));
+        line.trim().parse().unwrap()
+    };
+    // The device, the driver and the allocations agree.
+    assert_eq!((figure("device"), figure("total")), (LIMITED, LIMITED));
+    assert!(figure("free") <= LIMITED && figure("got") <= LIMITED && figure("got") >= LIMITED / 2, "{text}");
+    assert!(figure("left") <= figure("free") - figure("got"), "{text}");
+    assert_eq!(figure("error"), 2, "cudaErrorMemoryAllocation");
+    assert_eq!(figure("again"), figure("got"), "what is freed can be used again");
+    assert!(outcome.stderr.contains("at most 256 MiB of GPU memory for a job (mrcuda serve --max-memory)"), "{}", outcome.stderr);
+}
+
+#[test]
+fn memory_of_every_kind_counts_for_the_limit() {
+    let scene = Scene::new("limited-kinds");
+    let program = Programs::get().path(Linkage::Static, "room");
+    let server = Server::start_with(&scene, "one", &["--max-memory", "512M"], &[]);
+    let outcome = Job::start(&scene, "room", &["--server", &server.place(0)], &program, &[], &[]).wait(LIMIT);
+    // As on a GPU that has only so much.
+    let wanted = "memory for tiles: 0\narray: 0\nmipmapped array: 0\nRESULT ok\n";
+    assert!(outcome.ok() && outcome.stdout == wanted, "{outcome:?}");
+}
+
+#[test]
+fn the_jobs_of_a_client_share_its_memory() {
+    let scene = Scene::new("shared-limit");
+    let server = Server::start_with(&scene, "one", &["--max-client-memory", "256M"], &[]);
+    // A job that holds some of it, and one that takes all that is left.
+    let mut first = remote_orbit(&scene, "first", &server.place(0), &LONGER, &[]);
+    wait_for_step(&mut first, 10);
+    let program = Programs::get().path(Linkage::Static, "fill");
+    let fill = |at: &str| {
+        let outcome = Job::start(&scene, "fill", &["--server", at], &program, &[], &[]).wait(LIMIT);
+        assert!(outcome.ok(), "{outcome:?}");
+        let text = outcome.stdout.clone();
+        text.lines().find_map(|line| line.strip_prefix("got")?.trim().parse::<u64>().ok()).unwrap()
+    };
+    let beside = fill(&server.place(0));
+    assert!(beside < 256 << 20, "{beside}");
+    // By the Unix socket it is another client.
+    assert!(fill(&server.unix_place(0)) > beside);
+    assert_ends_well(&first.wait(LIMIT));
+    assert!(fill(&server.place(0)) > beside, "the memory of a job that has ended is free");
+}
+
+#[test]
+fn a_server_accounts_for_its_jobs() {
+    let scene = Scene::new("accounting");
+    let file = scene.path.join("accounting");
+    let options = ["--accounting", file.to_str().unwrap()];
+    let two = Server::start(&scene, "two");
+    let mut one = Server::start_with(&scene, "one", &options, &[]);
+    let mut job = Job::orbit(&scene, "job", &["--name", "train-7", "--server", &one.place(0)], &LONGER, &[]);
+    job.wait_ready(LIMIT).unwrap();
+    wait_for_step(&mut job, 100);
+    for to in [two.place(0), one.place(0)] {
+        let moved = job.migrate(&to).unwrap();
+        assert!(moved.ok(), "{}", moved.reason());
+    }
+    let pid = job.pid();
+    assert_ends_well(&job.wait(LIMIT));
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        // The last line may be on its way.
+        let text = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    };
+    let lines = wait_for(LIMIT, || Some(lines()).filter(|lines| lines.len() == 2)).expect("two lines");
+    for (line, moved) in lines.iter().zip([[false, true], [true, false]]) {
+        assert_eq!(
+            (&line["version"], &line["name"], line["pid"].as_u64()),
+            (&1.into(), &"train-7".into(), Some(pid.into())),
+            "{line}"
+        );
+        assert_eq!([&line["moved_in"], &line["moved_out"]], [moved[0], moved[1]].map(Value::from).each_ref(), "{line}");
+        assert_eq!((&line["end"], &line["gpu"], &line["host"]), (&"left".into(), &0.into(), &"127.0.0.1".into()), "{line}");
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+        let seconds = (number("until_unix_ms") - number("since_unix_ms")) / 1e3;
+        assert!((number("gpu_seconds") - seconds).abs() < 1e-6 && seconds >= 0.0, "{line}");
+        assert!(number("peak_bytes") > 0.0 && number("byte_seconds") <= number("peak_bytes") * (seconds + 60.0), "{line}");
+        assert!(number("bytes_in") > 0.0 && number("bytes_out") > 0.0, "{line}");
+    }
+    // A full disk hurts nobody.
+    let full = Server::start_with(&scene, "full", &["--accounting", "/dev/full"], &[]);
+    assert_ends_well(&remote_orbit(&scene, "job", &full.place(0), &LONGER, &[]).wait(LIMIT));
+    assert!(
+        wait_for(LIMIT, || full.errors().contains("a line of accounting is lost").then_some(())).is_some(),
+        "{}",
+        full.errors()
+    );
+    assert!(one.end_within(LIMIT).is_some_and(|status| status.success()));
+    // A file that cannot be written is named at the start.
+    let mut command = scene.mrcuda();
+    command.args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0", "--accounting", "/no/such/file", "--token-file"]);
+    let output = command.arg(scene.token()).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && words.contains("cannot write the accounting to /no/such/file"), "{words}");
 }
 
 #[test]

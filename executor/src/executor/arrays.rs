@@ -51,6 +51,7 @@ impl Executor {
         if arrays.made.contains_key(&op.handle) || has_memory && !arrays.has_room(op.window, bytes) {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        let held = has_memory.then(|| self.memory.hold(bytes)).transpose()?;
         let live = self.gpu.make_array(&op.shape, mipmapped.then_some(count))?;
         let seen: Result<(Vec<u64>, Option<Layout>), Code> = (|| {
             let levels: Result<Vec<u64>, Code> =
@@ -69,7 +70,7 @@ impl Executor {
         if has_memory {
             arrays.windows.insert(op.window, Window { bytes, arrays: levels, shapes });
         }
-        arrays.made.insert(op.handle, Made { window: op.window, live, levels: op.levels });
+        arrays.made.insert(op.handle, Made { window: op.window, live, levels: op.levels, _held: held });
         Ok(layout)
     }
 

@@ -22,17 +22,24 @@ impl Executor {
             self.give_up(imported.into_iter());
             return Err(code::ERROR_ALREADY_MAPPED);
         }
+        let held = match self.memory.hold(bytes) {
+            Ok(held) => held,
+            Err(rc) => {
+                self.give_up(imported.into_iter());
+                return Err(rc);
+            }
+        };
         let number = fresh_number();
         if let Some(imported) = imported
             && self.map_memory(address, bytes, imported.memory).is_ok()
         {
             let (memory, descriptor, at_source) = (imported.memory, Some(imported.descriptor), Some(imported.number));
-            chunks.insert(address, Mapped { bytes, memory, number, descriptor, at_source });
+            chunks.insert(address, Mapped { bytes, memory, number, descriptor, at_source, _held: held });
             return Ok(());
         }
         let memory = self.create_chunk(bytes)?;
         self.map_memory(address, bytes, memory)?;
-        chunks.insert(address, Mapped { bytes, memory, number, descriptor: None, at_source: None });
+        chunks.insert(address, Mapped { bytes, memory, number, descriptor: None, at_source: None, _held: held });
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind, slot};
 use cuda_api::lock::lock;
 use cuda_api::ops::{CodeFacts, FunctionInfo, ImageLoad, ImageLoaded, ImagePut, MAX_PARAM_BYTES, PlacedVariable, Variable};
-use cuda_api::sys::CUfunction_attribute_enum as F;
+use cuda_api::sys::{CUfunction_attribute_enum as F, CUlimit_enum};
 use cuda_api::wire::Wire;
 use cuda_api::work::Kernel;
 use cuda_image::{Image, LoadForm};
@@ -129,6 +129,7 @@ impl Executor {
             return Err(code::ERROR_NOT_SUPPORTED);
         }
         if kept.index().uses_device_heap {
+            self.hold_heap(modules)?;
             self.prepare_heap(life, modules);
         }
         if kept.index().prints {
@@ -155,8 +156,17 @@ impl Executor {
         let make = || -> Result<Unit, Code> {
             let lends = !op.library && !as_module;
             let (live, lender) = if lends { (self.gpu.library_module(loaded)?, Some(loaded)) } else { (loaded, None) };
-            let mut unit = Unit { handle: op.handle, live, library: op.library, lender, kept: kept.clone(), globals: Vec::new() };
+            let mut unit = Unit {
+                handle: op.handle,
+                live,
+                library: op.library,
+                lender,
+                kept: kept.clone(),
+                globals: Vec::new(),
+                _held: None,
+            };
             unit.globals = self.place(&unit)?;
+            unit._held = Some(self.memory.hold(unit.globals.iter().fold(0, |sum, global| sum.saturating_add(global.bytes)))?);
             Ok(unit)
         };
         make().inspect_err(|_| {
@@ -200,6 +210,7 @@ impl Executor {
     /// Makes the context create its heap, whatever is loaded.
     pub(super) fn make_heap(&self, life: &ContextState) -> Result<(), Code> {
         let mut modules = lock(&self.modules);
+        self.hold_heap(&mut modules)?;
         self.prepare_heap(life, &mut modules);
         if let Heap::Unknown(rc) = modules.heap { Err(rc) } else { Ok(()) }
     }
@@ -220,6 +231,15 @@ impl Executor {
         let _ = grow_local(&self.gpu, self.virtual_device, bytes, life.lanes[0]);
         modules.local = bytes;
         bytes
+    }
+
+    /// Counts the device heap as used memory, before it is made.
+    fn hold_heap(&self, modules: &mut Modules) -> Result<(), Code> {
+        if modules.held_heap.is_none() {
+            let bytes = self.gpu.limit(CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE)?;
+            modules.held_heap = Some(self.memory.hold(bytes)?);
+        }
+        Ok(())
     }
 
     /// Called before the first code that allocates, which is the executor's own.

@@ -62,8 +62,9 @@ impl Executor {
         if !arrays.has_room(op.window, op.bytes) {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        let held = self.memory.hold(op.bytes)?;
         let memory = self.gpu.create_tile_pool(op.bytes)?;
-        let mut pool = Pool { memory, window: op.window, viewers: Vec::new() };
+        let mut pool = Pool { memory, window: op.window, viewers: Vec::new(), _held: held };
         let views = (0..op.bytes).step_by(VIEW as usize);
         let shapes: Result<Vec<[u64; 3]>, Code> =
             views.map(|at| view(&self.gpu, &mut pool, at, VIEW.min(op.bytes - at), life.lanes[0])).collect();

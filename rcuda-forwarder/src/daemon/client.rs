@@ -14,8 +14,12 @@ pub(super) struct Client {
     pid: u32,
     uid: Option<u32>,
     peer: String,
+    name: String,
     since_unix_ms: u64,
 }
+
+/// Longest name of a job that is kept, in characters.
+const LONGEST_NAME: usize = 64;
 
 impl Client {
     /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
@@ -31,8 +35,14 @@ impl Client {
             pid: known.unwrap_or(hello.pid),
             uid: credentials.map(|c| c.uid()),
             peer: conn.peer(),
+            name: hello.name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect(),
             since_unix_ms: unix_ms(),
         }
+    }
+
+    /// The job's name, by its own word.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// For the log.

@@ -4,8 +4,6 @@ use super::drain::Drain;
 use super::error::ServeError;
 use super::pool::{Occupant, Worker};
 use super::{Daemon, State};
-use crate::channel::Message;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,8 +44,8 @@ impl State {
 }
 
 impl Daemon {
-    /// Takes no new jobs, asks those that are served to move away, and waits until all have left. An error if some have not, after
-    /// the time limit or once `at_once` is set.
+    /// Takes no new jobs, asks those that are served to move away, again and again if they refuse, and waits until all have left. An error
+    /// if some have not, after the time limit or once `at_once` is set, or if the worker of one has failed.
     pub(super) fn drain(&self, drain: &Drain, at_once: &AtomicBool) -> Result<(), ServeError> {
         let (state, until) = (&self.state, Instant::now() + drain.timeout);
         state.draining.store(true, Ordering::SeqCst);
@@ -62,30 +60,37 @@ impl Daemon {
                 drain.timeout.as_secs_f64()
             ));
         }
-        let mut asked = HashSet::new();
+        let failed_before = state.pool.failed();
         // A job that had been let in before may get its worker now.
-        while state.pool.has_clients() {
+        let ended = loop {
+            if !state.pool.has_clients() {
+                break 0;
+            }
             for (worker, _) in state.served() {
-                let left = until.saturating_duration_since(Instant::now());
-                if let Some(to) = drain.target(worker.gpu()).filter(|_| asked.insert(worker.pid())) {
-                    // A worker that has ended has no job any more.
-                    let _ =
-                        worker.send(&Message::Leave(to.to_string(), u64::try_from(left.as_millis()).unwrap_or(u64::MAX)), None);
+                if let Some(to) = drain.target(worker.gpu()) {
+                    worker.ask_to_leave(&to, until.saturating_duration_since(Instant::now()));
                 }
             }
             if at_once.load(Ordering::SeqCst) || Instant::now() >= until {
                 // The last one may just have left.
-                return match state.report_abandoned() {
-                    0 => Ok(()),
-                    workers => Err(ServeError::NotDrained { workers }),
-                };
+                break state.report_abandoned();
             }
             std::thread::sleep(POLL_INTERVAL);
+        };
+        match state.pool.failed() - failed_before {
+            0 if ended == 0 => {
+                if n > 0 {
+                    (state.log)("all jobs have left");
+                }
+                Ok(())
+            }
+            failed => {
+                if failed > 0 {
+                    (state.log)(&format!("while jobs were to move away, workers have failed that had one: {failed}"));
+                }
+                Err(ServeError::NotDrained { ended, failed })
+            }
         }
-        if n > 0 {
-            (state.log)("all jobs have left");
-        }
-        Ok(())
     }
 
     /// Writes which jobs lose their GPU, before the daemon is stopped.

@@ -66,11 +66,21 @@ pub enum ServeError {
         "--drain cannot name file:DIR: a job writes no file on its machine because a server asks for it (memory parks jobs as well)"
     )]
     DrainFile,
-    /// The server has ended before all jobs had moved away.
-    #[error("{workers} workers were ended with their jobs' GPUs, before these had moved away")]
+    /// The server has ended, and not all jobs had moved away.
+    #[error("not all jobs have moved away: {ended} workers were ended with their jobs' GPUs, and {failed} failed before")]
     NotDrained {
-        /// Number of workers.
-        workers: usize,
+        /// Number of workers that still had a job.
+        ended: usize,
+        /// Number of workers that failed while their jobs were to move away.
+        failed: usize,
+    },
+    /// The file for accounting cannot be used.
+    #[error("cannot write the accounting to {file}: {source}")]
+    Accounting {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        source: io::Error,
     },
     /// A thread or a signal mask could not be set up.
     #[error("cannot start serving: {0}")]
@@ -103,11 +113,38 @@ pub(super) enum AssignError {
         /// The client.
         client: Source,
         /// Its workers.
-        workers: u32,
+        workers: usize,
     },
     /// The server has as many workers as it may.
     #[error("all {0} workers of this server have a client (mrcuda serve --max-workers)")]
-    Workers(u32),
+    Workers(usize),
+    /// The GPU has as many jobs as it may.
+    #[error("GPU {gpu} has {}, and gets no more (mrcuda serve --max-gpu-jobs)", if *jobs == 1 { "a job".to_owned() } else { format!("{jobs} jobs") })]
+    GpuFull {
+        /// The GPU.
+        gpu: u32,
+        /// Its jobs.
+        jobs: usize,
+    },
+    /// The client has started as many workers lately as it may.
+    #[error(
+        "{client} has started {per_minute} workers within a minute, and one client may start no more (mrcuda serve --max-client-rate)"
+    )]
+    Rate {
+        /// The client.
+        client: Source,
+        /// How many it may start.
+        per_minute: u32,
+    },
+    /// Too many jobs wait for a turn.
+    #[error("too many jobs wait for a turn at this server")]
+    TooManyWait,
+    /// The job waited for a turn, and has disconnected.
+    #[error("it has waited for a turn, and given up")]
+    GaveUp,
+    /// Too many clients ask about the server.
+    #[error("too many clients ask this server about its state at the same time: ask again in a moment")]
+    Questions,
     /// No worker has the GPU of this number.
     #[error("there is no such GPU")]
     NoSuchGpu,
@@ -137,6 +174,16 @@ pub(super) enum AssignError {
     TicketWorkerEnded,
 }
 
+impl AssignError {
+    /// Whether the client may be served if it waits for others to leave.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            AssignError::GpuFull { .. } | AssignError::Rate { .. } | AssignError::ClientWorkers { .. } | AssignError::Workers(_)
+        )
+    }
+}
+
 fn there_is_no_gpu(gpu: u32, offered: u32) -> String {
     match offered {
         1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
@@ -158,6 +205,14 @@ pub(super) enum WelcomeError {
     /// A job.
     #[error("a job at {peer} was refused: {error}")]
     Job {
+        /// The client's address.
+        peer: String,
+        /// Why.
+        error: AssignError,
+    },
+    /// A question about the server.
+    #[error("a question from {peer} was not answered: {error}")]
+    Question {
         /// The client's address.
         peer: String,
         /// Why.

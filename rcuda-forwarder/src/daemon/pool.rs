@@ -1,14 +1,20 @@
 //! Worker processes: starts them, keeps some warm for each GPU, and detects their end.
 
-use super::admission::Source;
+use super::accounting::{Accounting, End};
+use super::admission::{Budget, Source};
 use super::client::Client;
 use super::env;
 use super::error::{AssignError, ServeError};
+use super::leaving::Leaving;
 use super::log::RateLimitedLog;
+use super::rate::Rates;
+use super::seats::{Full, Seat, Seats};
+use crate::account::{ClientAccount, Entry, Used};
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
-use crate::limits::Limits;
+use crate::limits::{ClientLimits, Limits};
+use crate::place_spec::PlaceSpec;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::Targets;
@@ -21,8 +27,8 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 /// Time limit for a worker to end once its channel is closed;
@@ -181,8 +187,8 @@ pub(crate) struct Worker {
     pid: u32,
     profile: Profile,
     channel: Channel,
-    /// Its job, once it has one, and the client's seat.
-    client: Mutex<Option<(Client, Seat)>>,
+    /// Its job, once it has one, and what that was granted.
+    client: Mutex<Option<(Client, Admitted)>>,
     phase: Mutex<Phase>,
     changed: Condvar,
     /// Whether it has opened its GPU, even if it has ended since.
@@ -191,6 +197,8 @@ pub(crate) struct Worker {
     taken: AtomicBool,
     memory: Mutex<Measured>,
     measured: Condvar,
+    /// What its job was asked when the daemon began to end.
+    leaving: Mutex<Leaving>,
 }
 
 impl Worker {
@@ -216,9 +224,30 @@ impl Worker {
     /// Asks it for its use of memory, unless it owes an answer already. Returns the number of its answers before.
     pub(super) fn ask_memory(&self) -> u64 {
         let mut memory = lock(&self.memory);
-        // If it has ended, there is no answer.
-        memory.asked = memory.asked || self.channel.send(&Message::Measure, None).is_ok();
+        // If it has ended, or reads nothing, there is no answer.
+        memory.asked = memory.asked || self.channel.send_now(&Message::Measure).is_ok();
         memory.answers
+    }
+
+    /// Asks its job to move to a place within a time, unless it has been asked already and has not refused, or only just.
+    pub(super) fn ask_to_leave(&self, to: &PlaceSpec, left: Duration) {
+        let mut leaving = lock(&self.leaving);
+        let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        // A worker that has ended has no job any more, and one that reads nothing is asked again.
+        if leaving.is_due(Instant::now()) && self.channel.send_now(&Message::Leave(to.to_string(), ms)).is_ok() {
+            leaving.asked();
+        }
+    }
+
+    /// Sends it a message; false once it reads so little that there is no room for one.
+    #[cfg(test)]
+    pub(super) fn fills_up(&self) -> bool {
+        self.channel.send_now(&Message::Measure).is_ok()
+    }
+
+    /// Notes that its job stays. Returns whether the reason is another one than before.
+    pub(super) fn note_stay(&self, why: &str) -> bool {
+        lock(&self.leaving).refused(why, Instant::now())
     }
 
     /// Its first answer after so many, if it comes in time.
@@ -272,29 +301,32 @@ impl Worker {
         }
     }
 
-    /// Hands the worker its client with the message `job`, and waits until it has received it, or `until`. If it has not received it, its process has ended when this returns, so that another worker can serve the
-    /// client; the error then holds the seat. An error without the seat leaves open whether the worker received the client.
+    /// Hands the worker its client with the message `job`, and waits until it has received it, or `until`. If it has not received it, its
+    /// process has ended when this returns, so that another worker can serve the client; the error then holds what the client was granted.
+    /// An error without that leaves open whether the worker received the client.
     pub(super) fn serve(
         &self,
         job: &Message,
         conn: &Conn,
         client: &Client,
-        seat: Seat,
+        admitted: Admitted,
         until: Instant,
-    ) -> Result<(), (AssignError, Option<Seat>)> {
+    ) -> Result<(), (AssignError, Option<Admitted>)> {
+        let account = Message::Account(admitted.entry.slot(), admitted.memory);
+        let on_account = self.channel.send(&account, Some(admitted.entry.file()));
         // Recorded first, because the worker may end at once.
-        *lock(&self.client) = Some((client.clone(), seat));
-        let sent = conn.socket().and_then(|fd| self.channel.send(job, Some(fd)));
+        *lock(&self.client) = Some((client.clone(), admitted));
+        let sent = on_account.and_then(|()| self.channel.send(job, Some(conn.socket()?)));
         // A short job may have ended already.
         let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {
             return Ok(());
         }
-        let seat = lock(&self.client).take().map(|(_, seat)| seat);
+        let admitted = lock(&self.client).take().map(|(_, admitted)| admitted);
         self.end();
         let gone = self.wait_while(Instant::now() + 5 * ENDING, |phase| !matches!(phase, Phase::Gone), |_| true);
         // It may have taken the client at the last moment.
-        Err((AssignError::WorkerEnded, seat.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
+        Err((AssignError::WorkerEnded, admitted.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
     }
 
     /// Waits while the phase satisfies `so`, until the deadline; returns whether it is `wanted` afterwards. False on
@@ -329,24 +361,14 @@ struct Workers {
     warm: Vec<Arc<Worker>>,
 }
 
-/// Number of workers of each client, and in total.
-type Clients = Arc<Mutex<HashMap<Source, u32>>>;
-
-/// A client's seat: one worker counted against the limits; released on drop.
-#[derive(Debug, Default)]
-pub(super) struct Seat(Option<(Clients, Source)>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let Some((clients, source)) = self.0.take() else { return };
-        let mut clients = lock(&clients);
-        if let Some(n) = clients.get_mut(&source) {
-            *n -= 1;
-            if *n == 0 {
-                clients.remove(&source);
-            }
-        }
-    }
+/// What a job was granted for one worker; given back on drop.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    entry: Entry,
+    /// Bytes of GPU memory that the client may use in all.
+    memory: u64,
+    _client: Seat<Source>,
+    _gpu: Seat<u32>,
 }
 
 /// The workers of a daemon.
@@ -359,13 +381,21 @@ pub(super) struct Pool {
     /// What each of them is, once a worker has opened it.
     facts: Arc<Vec<OnceLock<GpuFacts>>>,
     workers: Arc<Mutex<Workers>>,
-    clients: Clients,
+    /// A seat for each worker with a client, by client and by GPU.
+    clients: Seats<Source>,
+    gpu_seats: Seats<u32>,
+    rates: Option<Rates>,
+    /// What each client uses.
+    accounts: Mutex<HashMap<Source, Weak<ClientAccount>>>,
+    /// Number of workers that have failed with a client so far.
+    failed: Arc<AtomicUsize>,
     /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
     targets: Targets,
     /// Connections need not be encrypted.
     plain: bool,
+    accounting: Option<Arc<Accounting>>,
     log: fn(&str),
 }
 
@@ -376,6 +406,7 @@ impl Pool {
         gpus: Vec<u32>,
         limits: Limits,
         (targets, plain): (Targets, bool),
+        accounting: Option<Arc<Accounting>>,
         log: fn(&str),
     ) -> Pool {
         Pool {
@@ -384,28 +415,61 @@ impl Pool {
             facts: Arc::new(gpus.iter().map(|_| OnceLock::new()).collect()),
             gpus,
             workers: Arc::default(),
-            clients: Clients::default(),
+            clients: Seats::default(),
+            gpu_seats: Seats::default(),
+            rates: limits.clients.rate.map(Rates::new),
+            accounts: Mutex::default(),
+            failed: Arc::default(),
             ending: Arc::default(),
             limits,
             targets,
             plain,
+            accounting,
             log,
         }
     }
 
-    /// Acquires a seat for one more worker of a client. The error is for the client.
-    pub(super) fn seat(&self, source: Source) -> Result<Seat, AssignError> {
-        let mut clients = lock(&self.clients);
-        let (all, own) = (clients.values().sum::<u32>(), clients.get(&source).copied().unwrap_or(0));
+    /// Grants one more worker to a client, on this GPU. The error is for the client.
+    pub(super) fn admit(&self, source: Source, gpu: u32) -> Result<Admitted, AssignError> {
+        let ClientLimits { memory, gpu_jobs, .. } = self.limits.clients;
+        let any = usize::MAX;
+        let of_gpu = gpu_jobs.filter(|_| gpu != Endpoint::MEMORY).map_or(any, |n| n as usize);
+        let gpu_seat = self
+            .gpu_seats
+            .take(gpu, Budget { all: any, of_one: of_gpu })
+            .map_err(|_| AssignError::GpuFull { gpu, jobs: of_gpu })?;
         // A process on this machine with the server's user could start as many by itself.
-        if matches!(source, Source::Address(_)) && own >= self.limits.client_workers {
-            return Err(AssignError::ClientWorkers { client: source, workers: own });
+        let is_here = source == Source::Here;
+        let of_one = if is_here { any } else { self.limits.client_workers as usize };
+        let client =
+            self.clients.take(source, Budget { all: self.limits.workers as usize, of_one }).map_err(|full| match full {
+                Full::OfOne(workers) => AssignError::ClientWorkers { client: source, workers },
+                Full::All(workers) => AssignError::Workers(workers),
+            })?;
+        let entry = self
+            .account(source)
+            .map_err(AssignError::Start)?
+            .enter()
+            .ok_or(AssignError::Workers(self.limits.workers as usize))?;
+        // Last, because it counts what is granted.
+        if let Some(per_minute) = self.limits.clients.rate.filter(|_| !is_here)
+            && self.rates.as_ref().is_some_and(|rates| !rates.start(source, Instant::now()))
+        {
+            return Err(AssignError::Rate { client: source, per_minute });
         }
-        if all >= self.limits.workers {
-            return Err(AssignError::Workers(all));
+        Ok(Admitted { entry, memory: memory.unwrap_or(u64::MAX), _client: client, _gpu: gpu_seat })
+    }
+
+    /// The account of a client, which exists as long as it has workers.
+    fn account(&self, source: Source) -> io::Result<Arc<ClientAccount>> {
+        let mut accounts = lock(&self.accounts);
+        if let Some(account) = accounts.get(&source).and_then(Weak::upgrade) {
+            return Ok(account);
         }
-        *clients.entry(source).or_default() += 1;
-        Ok(Seat(Some((self.clients.clone(), source))))
+        accounts.retain(|_, account| account.strong_count() > 0);
+        let account = ClientAccount::create()?;
+        accounts.insert(source, Arc::downgrade(&account));
+        Ok(account)
     }
 
     /// Number of offered GPUs.
@@ -444,10 +508,18 @@ impl Pool {
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread its end would not be waited for.
         let (log, workers, ending, facts) = (self.log, self.workers.clone(), self.ending.clone(), self.facts.clone());
+        let failed_ones = self.failed.clone();
+        let (accounting, described) = (self.accounting.clone(), self.facts.clone());
+        let account_for = move |worker: &Worker, client: &Client, used: &Used, end: End| {
+            if let Some(accounting) = &accounting {
+                let facts = described.get(worker.gpu() as usize).and_then(OnceLock::get);
+                accounting.record((worker.pid, worker.gpu()), facts, client, used, end);
+            }
+        };
         let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
             if let Ok((worker, child)) = child_receiver.recv() {
-                watch(&worker, child, (&workers, &ending, &facts), log, heard);
+                watch(&worker, child, (&workers, &ending, &facts, &failed_ones), log, heard, account_for);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
@@ -473,6 +545,7 @@ impl Pool {
             taken: AtomicBool::new(false),
             memory: Mutex::default(),
             measured: Condvar::new(),
+            leaving: Mutex::default(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -502,7 +575,12 @@ impl Pool {
 
     /// Whether a worker has a client, or is about to get one. That of a client that has left counts until it has ended.
     pub(super) fn has_clients(&self) -> bool {
-        !lock(&self.clients).is_empty()
+        self.clients.any()
+    }
+
+    /// Number of workers that have failed with a client so far: their jobs have lost their GPUs.
+    pub(super) fn failed(&self) -> usize {
+        self.failed.load(Ordering::SeqCst)
     }
 
     /// Takes the warm worker with this profile, if there is one.
@@ -546,6 +624,9 @@ impl Pool {
         while !lock(&self.workers).all.is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+        if let Some(accounting) = &self.accounting {
+            accounting.flush(ENDING);
+        }
     }
 }
 
@@ -553,9 +634,10 @@ impl Pool {
 fn watch(
     worker: &Arc<Worker>,
     mut child: Child,
-    (workers, ending, facts): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>]),
+    (workers, ending, facts, failed): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>], &AtomicUsize),
     log: fn(&str),
     heard: impl Fn(&Arc<Worker>, Message),
+    account_for: impl Fn(&Worker, &Client, &Used, End),
 ) {
     loop {
         match worker.channel.receive() {
@@ -591,9 +673,23 @@ fn watch(
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }
-    lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
+    // Before the seat is released, so that whoever waits for that sees it.
+    if served && !status.as_ref().is_ok_and(ExitStatus::success) {
+        failed.fetch_add(1, Ordering::SeqCst);
+    }
     // A client that it has not received is handed to another worker.
-    let client = served.then(|| lock(&worker.client).take()).flatten().map(|(client, _)| client.words());
+    let client = served.then(|| lock(&worker.client).take()).flatten();
+    if let Some((client, admitted)) = &client {
+        let end = match &status {
+            _ if ending.load(Ordering::SeqCst) => End::ServerEnded,
+            Ok(status) if status.success() => End::Left,
+            _ => End::Failed,
+        };
+        account_for(worker, client, &admitted.entry.used(), end);
+    }
+    // Then all that is to be written of it is on its way.
+    lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
+    let client = client.map(|(client, _)| client.words());
     match status {
         Ok(status) if status.success() => {
             if let Some(job) = client {

@@ -28,6 +28,7 @@ mod drain;
 mod encryption;
 mod inspect;
 mod large;
+mod limits;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
@@ -95,10 +96,12 @@ impl Scene {
             worker_exe: std::env::current_exe().unwrap(),
             max_workers: None,
             max_client_workers: None,
+            clients: ClientLimits::default(),
             warm: 1,
             of_worker: WorkerLimits::of_machine(),
             targets: Vec::new(),
             drain: None,
+            accounting: None,
             announce: |_| {},
         };
         change(&mut options);
@@ -131,7 +134,7 @@ impl Drop for Scene {
 }
 
 fn hello() -> JobHello {
-    JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new() }
+    JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new(), name: String::new() }
 }
 
 /// A word of the fake GPU's name.
@@ -583,7 +586,7 @@ fn memory_goes_from_worker_to_worker() {
 /// A client that has greeted like any other, and the worker's pid.
 fn raw(s: &Scene) -> (Conn, i32) {
     let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
-    let opening = Opening::Job { gpu: 0, rdma: false, hello: hello() };
+    let opening = Opening::Job { gpu: 0, rdma: false, waits: false, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);
     greet::greet(&conn, &opening, &s.credentials.token.0, protection, limits).unwrap();

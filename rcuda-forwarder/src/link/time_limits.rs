@@ -13,6 +13,8 @@ pub struct TimeLimits {
     pub worker: Duration,
     /// Without a heartbeat (a worker sends one each second).
     pub silence: Duration,
+    /// For a turn at a server that is full; zero: the server refuses at once.
+    pub queue: Duration,
     /// For an orderly close.
     pub goodbye: Duration,
 }
@@ -20,7 +22,7 @@ pub struct TimeLimits {
 impl Default for TimeLimits {
     fn default() -> TimeLimits {
         let s = Duration::from_secs;
-        TimeLimits { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), goodbye: s(5) }
+        TimeLimits { connection: s(10), greeting: s(30), worker: s(120), silence: s(10), queue: Duration::ZERO, goodbye: s(5) }
     }
 }
 

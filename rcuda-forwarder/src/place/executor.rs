@@ -29,7 +29,9 @@ impl Place for Executor {
     type Pending = Pending;
 
     fn device(&self) -> DeviceInfo {
-        Executor::device(self).clone()
+        let info = Executor::device(self);
+        let (free_bytes, total_bytes) = self.memory().within((info.free_bytes, info.total_bytes));
+        DeviceInfo { free_bytes, total_bytes, ..info.clone() }
     }
 
     fn apply(&self, id: u16, body: &[u8], reply: &mut Vec<u8>) -> Outcome<Pending> {
@@ -101,7 +103,15 @@ impl Place for Executor {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.chunks().into_iter().map(|c| c.bytes).sum()
+        self.memory().used()
+    }
+
+    fn whole_memory(&self) -> Result<(u64, u64), Code> {
+        Executor::whole_memory(self)
+    }
+
+    fn set_account(&self, account: Arc<dyn executor::Account>) {
+        self.memory().set_account(account);
     }
 
     fn regions(&self) -> Result<ControlReply, Code> {

@@ -65,6 +65,9 @@ pub(crate) struct Due {
     bulk: Option<Arc<AtomicBool>>,
 }
 
+/// What the job is said to have allocated, for its client's account.
+pub(crate) const ALLOCATED: u64 = 1 << 20;
+
 impl Fake {
     /// Opens a GPU; there are four.
     pub(crate) fn open(start: &Start) -> Result<Arc<Fake>, OpenError> {
@@ -353,6 +356,11 @@ impl Place for Fake {
 
     fn free_bytes(&self, beside: u64) -> Result<u64, Code> {
         Ok((MEMORY as u64 - *lock(&self.calls)).saturating_sub(beside))
+    }
+
+    fn set_account(&self, account: Arc<dyn executor::Account>) {
+        // As if the job had this memory from the start.
+        account.hold(ALLOCATED);
     }
 
     fn used_bytes(&self) -> u64 {

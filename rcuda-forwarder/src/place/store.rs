@@ -116,6 +116,9 @@ impl Place for Parked {
         self.store.free_bytes(beside).map_err(|_| code::ERROR_OPERATING_SYSTEM)
     }
 
+    /// It has no memory of a GPU.
+    fn set_account(&self, _: Arc<dyn executor::Account>) {}
+
     fn used_bytes(&self) -> u64 {
         self.store.regions().into_iter().filter(|r| r.kind == Kind::Chunk).map(|r| r.bytes).sum()
     }

@@ -90,7 +90,7 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
     let mut devices = Vec::new();
     for (index, spec) in (0..DEVICES).zip(&specs) {
         executor::steer::hold_ranges(index).map_err(|source| ConnectError::Addresses { index, source })?;
-        let place = Place::open(spec, index, 0)?;
+        let place = Place::open_first(spec, index)?;
         tracing::debug!(target: "place", "device {index} is {} at {spec}", place.device().name);
         let device = Device::new(index, place);
         device.watch(device.place(&gate::enter(here(), "cuInit")));

@@ -6,6 +6,7 @@ use cuda_api::address_map::DEVICES;
 use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// More threads do not copy faster (docs/measurements.md).
 const MAX_COPY_THREADS: usize = 64;
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) servers: Vec<PlaceSpec>,
     /// `MRCUDA_NAME`: the name of the job, if it was given one.
     pub(crate) name: Option<String>,
+    /// `MRCUDA_WAIT`: how long the job waits for its turn when it starts, if a server has no room, in milliseconds.
+    pub(crate) wait: Duration,
     /// `MRCUDA_ON_SIGNAL`: the target of a move by signal.
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
@@ -76,6 +79,9 @@ pub(crate) enum ConfigError {
     /// The job's name is invalid.
     #[error("MRCUDA_NAME: `{0}` is not a name: it has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores")]
     Name(String),
+    /// The time is invalid.
+    #[error("MRCUDA_WAIT: {0} is not a number of milliseconds")]
+    Wait(String),
     /// The number of threads is invalid.
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MAX_COPY_THREADS}")]
     CopyThreads(String),
@@ -112,6 +118,10 @@ fn read() -> Result<Config, ConfigError> {
     if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
         return Err(ConfigError::Name(name.clone()));
     }
+    let wait = match var("MRCUDA_WAIT") {
+        None => Duration::ZERO,
+        Some(ms) => Duration::from_millis(ms.parse().map_err(|_| ConfigError::Wait(ms.clone()))?),
+    };
     let copy_threads = match var("MRCUDA_COPY_THREADS") {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MAX_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
@@ -123,6 +133,7 @@ fn read() -> Result<Config, ConfigError> {
     Ok(Config {
         servers,
         name,
+        wait,
         on_signal,
         signal,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),

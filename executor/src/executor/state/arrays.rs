@@ -1,6 +1,7 @@
 //! The arrays, objects and pools of tiles of a place.
 
 use crate::gpu::Gpu;
+use crate::gpu_memory::HeldMemory;
 use cuda_api::array::WINDOWS;
 use cuda_api::code::Code;
 use std::collections::{BTreeMap, HashMap};
@@ -13,6 +14,8 @@ pub(crate) struct Made {
     pub(crate) live: u64,
     /// The job's handles of the levels of a mipmapped array.
     pub(crate) levels: Vec<u64>,
+    /// Its memory, if it has any of its own.
+    pub(crate) _held: Option<HeldMemory>,
 }
 
 /// The contents of an array, or of memory to which tiles are mapped.
@@ -57,6 +60,7 @@ pub(crate) struct Pool {
     pub(crate) memory: u64,
     pub(crate) window: u64,
     pub(crate) viewers: Vec<u64>,
+    pub(crate) _held: HeldMemory,
 }
 
 impl Pool {

@@ -1,6 +1,7 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
 use crate::fork::NotInherited;
+use crate::gpu_memory::HeldMemory;
 use cuda_api::address_map::{ARENA, IMPORTS_END, own_base};
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ pub(crate) struct Mapped {
     pub(crate) descriptor: Option<Descriptor>,
     /// While the memory belongs to the source of a move, too: its number there.
     pub(crate) at_source: Option<u64>,
+    /// The memory counts as used as long as it is mapped.
+    pub(crate) _held: HeldMemory,
 }
 
 /// The descriptor of imported memory. It is passed on when the memory is offered: nothing says that a driver exports what it has imported.

@@ -1,6 +1,7 @@
 //! Images, and the modules and libraries that were loaded from them.
 
 use crate::executor::globals::Global;
+use crate::gpu_memory::HeldMemory;
 use cuda_api::code::Code;
 use cuda_api::handle::{Kind, kind};
 use cuda_image::{Image, Index};
@@ -38,6 +39,8 @@ pub(crate) struct Unit {
     pub(crate) lender: Option<u64>,
     pub(crate) kept: Arc<Kept>,
     pub(crate) globals: Vec<Global>,
+    /// The memory of its variables.
+    pub(crate) _held: Option<HeldMemory>,
 }
 
 impl Kept {
@@ -68,6 +71,8 @@ pub(crate) struct Modules {
     /// handles of them, even if the object no longer exists.
     pub(crate) parts: HashMap<u64, Vec<u64>>,
     pub(crate) heap: Heap,
+    /// The memory of the heap.
+    pub(crate) held_heap: Option<HeldMemory>,
     /// Maximum local memory of a function that was used, in bytes per thread.
     pub(crate) local: u32,
 }
@@ -83,7 +88,7 @@ impl Modules {
         let lenders = self.units.iter().filter_map(|u| u.lender).collect();
         self.units.retain(|u| u.library);
         self.parts.retain(|of, _| kind(*of) == Some(Kind::Library));
-        self.heap = Heap::Unused;
+        (self.heap, self.held_heap) = (Heap::Unused, None);
         self.local = 0;
         lenders
     }

@@ -82,10 +82,10 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let threads = || std::fs::read_dir(format!("/proc/{}/task", warm.pid())).unwrap();
     assert!(soon(|| threads().all(|thread| stopped(thread.unwrap().path()))));
     let (a, _b) = crate::conn::pair();
-    let seat = s.daemon.state.pool.seat(admission::Source::Here).unwrap();
+    let admitted = s.daemon.state.pool.admit(admission::Source::Here, 0).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
-    let (_, seat) = warm.serve(&Message::Job(hello(), None, false), &a, &Client::of(&a, &hello()), seat, until).unwrap_err();
-    assert!(seat.is_some(), "the client can have another one");
+    let served = warm.serve(&Message::Job(hello(), None, false), &a, &Client::of(&a, &hello()), admitted, until);
+    assert!(served.unwrap_err().1.is_some(), "the client can have another one");
     assert!(!runs(warm.pid() as i32), "and this one never wakes up");
 }
 

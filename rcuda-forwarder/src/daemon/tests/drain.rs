@@ -56,10 +56,71 @@ fn a_job_that_stays_says_why_and_is_ended_after_the_time_limit() {
         requests.recv_timeout(LONG).unwrap();
         link.control(&Control::Stay { why: "there is\x1b[31m no GPU\nhere".into() }).unwrap();
         let why = drained.join().unwrap().unwrap_err();
-        assert!(matches!(why, ServeError::NotDrained { workers: 1 }), "{why}");
+        assert!(matches!(why, ServeError::NotDrained { ended: 1, failed: 0 }), "{why}");
     });
     assert!(logged(|line| line.contains("its job does not move away: there is [31m no GPU here")));
     assert!(logged(|line| line.contains("1 worker has a job, whose GPU ends with this server: job ")));
+}
+
+#[test]
+fn a_job_that_refuses_is_asked_again() {
+    let s = Scene::lending(vec![0]);
+    let link = s.link(0);
+    let requests = asked(&link);
+    thread::scope(|scope| {
+        let not_now = AtomicBool::new(false);
+        let drained = scope.spawn(move || s.daemon.drain(&drain("local", LONG), &not_now));
+        for _ in 0..3 {
+            requests.recv_timeout(LONG).unwrap();
+            link.control(&Control::Stay { why: "its target is full at the moment".into() }).unwrap();
+        }
+        requests.recv_timeout(LONG).unwrap();
+        link.close();
+        drained.join().unwrap().unwrap();
+    });
+    let lines = lock(&LOG).iter().filter(|line| line.contains("its target is full at the moment")).count();
+    assert_eq!(lines, 1, "the same reason is logged once");
+}
+
+#[test]
+fn a_worker_that_fails_has_not_left() {
+    let s = Scene::lending(vec![0]);
+    let link = s.link(0);
+    let requests = asked(&link);
+    thread::scope(|scope| {
+        let not_now = AtomicBool::new(false);
+        let daemon = &s.daemon;
+        let drained = scope.spawn(move || daemon.drain(&drain("local", LONG), &not_now));
+        requests.recv_timeout(LONG).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid(&link)), Signal::SIGKILL).unwrap();
+        let why = drained.join().unwrap().unwrap_err();
+        assert!(matches!(why, ServeError::NotDrained { ended: 0, failed: 1 }), "{why}");
+    });
+    assert!(logged(|line| line == "while jobs were to move away, workers have failed that had one: 1"));
+}
+
+#[test]
+fn a_worker_that_reads_nothing_holds_up_nobody() {
+    let s = Scene::lending(vec![0, 1]);
+    let (stuck, other) = (s.link(0), s.link(1));
+    let requests = asked(&other);
+    let worker = nix::unistd::Pid::from_raw(pid(&stuck));
+    nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
+    // As if it had been sent much and read nothing.
+    let all = s.daemon.state.pool.occupants();
+    let (of_stuck, _) = all.iter().find(|(w, _)| i64::from(w.pid()) == i64::from(worker.as_raw())).unwrap();
+    while of_stuck.fills_up() {}
+    let state = inspect(&s.at(0), Some(&s.credentials)).unwrap();
+    assert_eq!((state.gpus[0].jobs[0].used_bytes, state.gpus[1].jobs.len()), (None, 1));
+    let now = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let drained = scope.spawn(|| s.daemon.drain(&drain("local", 10 * LONG), &now));
+        requests.recv_timeout(LONG).unwrap();
+        other.close();
+        now.store(true, Ordering::SeqCst);
+        assert!(matches!(drained.join().unwrap(), Err(ServeError::NotDrained { .. })));
+    });
+    nix::sys::signal::kill(worker, Signal::SIGKILL).unwrap();
 }
 
 #[test]
@@ -72,7 +133,7 @@ fn a_second_signal_ends_it_at_once() {
         let drained = scope.spawn(|| s.daemon.drain(&drain("local", 10 * LONG), &now));
         requests.recv_timeout(LONG).unwrap();
         now.store(true, Ordering::SeqCst);
-        assert!(matches!(drained.join().unwrap(), Err(ServeError::NotDrained { workers: 1 })));
+        assert!(matches!(drained.join().unwrap(), Err(ServeError::NotDrained { ended: 1, failed: 0 })));
     });
 }
 

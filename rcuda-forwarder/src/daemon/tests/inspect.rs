@@ -25,7 +25,7 @@ fn a_server_reports_its_gpus_and_the_jobs_that_it_serves() {
     assert_eq!(state.parked.iter().map(|job| i64::from(job.worker)).collect::<Vec<_>>(), [i64::from(pid(&parked))]);
     let [idle, busy] = &state.gpus[..] else { panic!() };
     assert!(idle.jobs.is_empty() && idle.free_bytes == Some(fake::MEMORY as u64), "{idle:?}");
-    let GpuFacts { name, uuid, total_bytes } = busy.facts.clone().unwrap();
+    let GpuFacts { name, uuid, total_bytes, .. } = busy.facts.clone().unwrap();
     assert!(name.contains(" gpu=1 ") && uuid == [7; 16] && total_bytes == fake::MEMORY as u64, "{name}");
     let [first, second] = &busy.jobs[..] else { panic!("{busy:?}") };
     assert_eq!((first.host.as_deref(), first.pid, first.uid, &first.user), (Some("127.0.0.1"), std::process::id(), None, &None));
@@ -52,6 +52,30 @@ fn a_worker_that_does_not_answer_is_reported_without_its_memory() {
     nix::sys::signal::kill(worker, Signal::SIGCONT).unwrap();
     assert_eq!((i64::from(job.worker), job.used_bytes), (i64::from(worker.as_raw()), None));
     assert!(soon(|| ask(&s).gpus[0].jobs[0].used_bytes.is_some()), "it answers again");
+}
+
+#[test]
+fn few_questions_are_answered_at_a_time() {
+    let s = Scene::lending(vec![0]);
+    let link = s.link(0);
+    let worker = nix::unistd::Pid::from_raw(pid(&link));
+    // Each question waits for it.
+    nix::sys::signal::kill(worker, Signal::SIGSTOP).unwrap();
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..3 * QUESTIONS.of_one).map(|_| scope.spawn(|| inspect(&s.at(0), Some(&s.credentials)))).collect();
+        let answers: Vec<_> = asked.into_iter().map(|asked| asked.join().unwrap()).collect();
+        let refused: Vec<String> = answers.iter().filter_map(|a| a.as_ref().err()).map(ToString::to_string).collect();
+        assert!(answers.len() > refused.len(), "{refused:?}");
+        assert!(refused.iter().all(|why| why.contains("ask again in a moment")), "{refused:?}");
+    });
+    // The seats themselves, whatever the speed of the machine.
+    let seats: Vec<_> = std::iter::from_fn(|| s.daemon.state.questions.take(Source::Here, QUESTIONS).ok()).collect();
+    assert_eq!(seats.len(), QUESTIONS.of_one);
+    let why = inspect(&s.unix(0), None).unwrap_err().to_string();
+    assert!(why.contains("too many clients ask this server about its state"), "{why}");
+    drop(seats);
+    nix::sys::signal::kill(worker, Signal::SIGCONT).unwrap();
+    inspect(&s.unix(0), None).unwrap();
 }
 
 #[test]

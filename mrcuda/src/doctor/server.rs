@@ -1,0 +1,214 @@
+//! Checks the way to a server step by step, and what is there.
+
+use super::finding::Finding;
+use crate::gpus::credentials;
+use crate::progress::waiting;
+use crate::table::{bytes, printable, without_numbers};
+use rcuda_forwarder::{Endpoint, GpuState, ServerState, Trial, inspect, trial};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long an address may take to accept a connection.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// From this time of a round trip on, programs that often wait for the GPU are slow.
+const LONG_TRIP: Duration = Duration::from_millis(1);
+/// Below this rate, in bytes per second, a move of a usual job takes long.
+const SLOW: f64 = 100e6;
+
+/// All findings about a server. What cannot be found out because of an earlier one is left out.
+pub(super) fn look(at: &Endpoint) -> Vec<Finding> {
+    let shown = waiting("the server is asked");
+    let mut findings = Vec::new();
+    match reach(at) {
+        Ok(found) => findings.push(found),
+        Err(why) => return vec![Finding::bad("connection", why)],
+    }
+    let credentials = match credentials(at) {
+        Ok(credentials) => credentials,
+        Err(why) => return with(findings, Finding::bad("server", why)),
+    };
+    let state = match inspect(at, credentials.as_ref()) {
+        Ok(state) => state,
+        Err(why) => {
+            let why = why.to_string();
+            return with(findings, Finding::bad("server", format!("{}{}", printable(&why), advice(&why))));
+        }
+    };
+    findings.push(greeting(at, &state));
+    findings.extend(gpus(&state));
+    let measured = trial(at, credentials.as_ref());
+    drop(shown);
+    findings.push(measured.map_or_else(|why| Finding::note("speed", format!("not measured: {why}")), |trial| speed(&trial)));
+    findings
+}
+
+fn with(mut findings: Vec<Finding>, last: Finding) -> Vec<Finding> {
+    findings.push(last);
+    findings
+}
+
+/// Connects to the server's address.
+fn reach(at: &Endpoint) -> Result<Finding, String> {
+    if let Some(path) = at.unix_path() {
+        return match UnixStream::connect(path) {
+            Ok(_) => Ok(Finding::good("connection", format!("{path} accepts connections"))),
+            Err(e) => Err(match e.kind() {
+                ErrorKind::NotFound => format!("{path} is not there: start `mrcuda serve --unix {path}`"),
+                ErrorKind::ConnectionRefused => format!("nobody listens at {path}: its server has ended"),
+                ErrorKind::PermissionDenied => {
+                    format!("{}: a server serves its own user on this machine", without_numbers(&format!("{path}: {e}")))
+                }
+                _ => without_numbers(&format!("{path}: {e}")),
+            }),
+        };
+    }
+    let found = (at.host.as_str(), at.port).to_socket_addrs();
+    let found =
+        found.map_err(|e| format!("{} has no address ({e}): check the name, or name the server by its address", at.host))?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    let mut last = None;
+    for address in &addresses {
+        match TcpStream::connect_timeout(address, CONNECTING) {
+            Ok(_) => return Ok(Finding::good("connection", format!("{address} accepts connections"))),
+            Err(e) => last = Some((*address, e)),
+        }
+    }
+    let Some((address, why)) = last else { return Err(format!("{} has no address", at.host)) };
+    Err(match why.kind() {
+        ErrorKind::ConnectionRefused => format!(
+            "nothing listens at {address}: start `mrcuda serve --listen 0.0.0.0:{}` there (without --listen it serves its own machine only)",
+            at.port
+        ),
+        ErrorKind::TimedOut => {
+            format!("{address} does not answer: a firewall, or the machine is off (port {} must be open)", at.port)
+        }
+        _ => without_numbers(&format!("{address}: {why}")),
+    })
+}
+
+/// What to do about a server that does not let this user in.
+fn advice(why: &str) -> &'static str {
+    let known = [
+        ("another build", " (mrcuda --version says which one is here)"),
+        ("does not speak", ": another program listens there; check the port"),
+        ("does not know this token", ": check the address, and the token file that was copied from the server"),
+        ("does not answer", ": look at its log"),
+    ];
+    known.iter().find(|(part, _)| why.contains(part)).map_or("", |(_, advice)| advice)
+}
+
+fn greeting(at: &Endpoint, state: &ServerState) -> Finding {
+    const SUBJECT: &str = "server";
+    let how = match (at.unix_path(), at.plain) {
+        (Some(_), _) => "this user is accepted",
+        (None, true) => "the token is accepted; WITHOUT encryption",
+        (None, false) => "the token and the certificate are accepted, the connection is encrypted",
+    };
+    let same = format!("process {}, the same build of mrcuda; {how}", state.pid);
+    if state.ending {
+        return Finding::bad(SUBJECT, format!("{same}; but it is ending and takes no new jobs"));
+    }
+    Finding::good(SUBJECT, same)
+}
+
+fn gpus(state: &ServerState) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = state.gpus.iter().enumerate().map(|(number, gpu)| of_gpu(number, gpu)).collect();
+    if state.gpus.iter().all(|gpu| gpu.facts.is_none()) {
+        findings.push(Finding::bad("GPUs", "none of them can be used: the server's log says why"));
+    }
+    findings
+}
+
+fn of_gpu(number: usize, gpu: &GpuState) -> Finding {
+    const SUBJECT: &str = "GPU";
+    let Some(facts) = &gpu.facts else {
+        return Finding::note(SUBJECT, format!("{number}: no worker has opened it (so far): the server's log says why"));
+    };
+    let free = gpu.free_bytes.map_or_else(|| "free memory unknown".to_owned(), |free| format!("{} free", bytes(free)));
+    let version = format!("CUDA {}.{}", facts.driver_version / 1000, facts.driver_version % 1000 / 10);
+    let jobs = match gpu.jobs.len() {
+        1 => "1 job".to_owned(),
+        n => format!("{n} jobs"),
+    };
+    let name = printable(&facts.name);
+    Finding::good(SUBJECT, format!("{number}: {name}, {free} of {}, {jobs}, {version}", bytes(facts.total_bytes)))
+}
+
+fn speed(trial: &Trial) -> Finding {
+    let rate = |rate: f64| format!("{}/s", bytes(rate as u64));
+    let text = format!(
+        "a round trip takes {:.3} ms; {} to the server and {} from it, over one connection",
+        trial.round_trip.as_secs_f64() * 1e3,
+        rate(trial.up),
+        rate(trial.down)
+    );
+    let mut remarks = Vec::new();
+    if trial.round_trip >= LONG_TRIP {
+        remarks.push("programs that often wait for the GPU will be slow");
+    }
+    if trial.up.min(trial.down) < SLOW {
+        remarks.push("moves of much memory will take long");
+    }
+    if remarks.is_empty() {
+        Finding::good("speed", text)
+    } else {
+        Finding::note("speed", format!("{text}: {}", remarks.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+    use rcuda_forwarder::GpuFacts;
+
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse().expect("a server")
+    }
+
+    #[test]
+    fn a_server_that_is_not_reached_is_named_with_advice() {
+        for (at, advice) in [
+            ("127.0.0.1:1", "nothing listens at 127.0.0.1:1: start `mrcuda serve --listen 0.0.0.0:1`"),
+            ("unix:/nowhere/mrcuda", "is not there: start `mrcuda serve --unix /nowhere/mrcuda`"),
+            ("no-such-host.invalid:7878", "no-such-host.invalid has no address"),
+        ] {
+            let findings = look(&endpoint(at));
+            assert_eq!(findings.len(), 1);
+            assert!(findings[0].verdict == Verdict::Bad && findings[0].text.contains(advice), "{}", findings[0].text);
+        }
+    }
+
+    #[test]
+    fn what_a_server_has_is_judged() {
+        let facts = GpuFacts { name: "GPU\x1b".into(), uuid: [0; 16], total_bytes: 80 << 30, driver_version: 13_010 };
+        let gpu = GpuState { facts: Some(facts), free_bytes: Some(79 << 30), idle_workers: 1, jobs: Vec::new() };
+        let none = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
+        let state = |gpus, ending| ServerState { pid: 7, since_unix_ms: 0, ending, gpus, parked: Vec::new() };
+        let verdicts = |state: &ServerState| gpus(state).iter().map(|f| f.verdict).collect::<Vec<_>>();
+        let both = state(vec![gpu.clone(), none.clone()], false);
+        assert_eq!(verdicts(&both), [Verdict::Good, Verdict::Note]);
+        assert_eq!(verdicts(&state(vec![none], false)), [Verdict::Note, Verdict::Bad]);
+        let text = &gpus(&both)[0].text;
+        assert_eq!(text, "0: GPU\\u001b, 79.0 GiB free of 80.0 GiB, 0 jobs, CUDA 13.1");
+        let at = endpoint("gpubox:7878");
+        assert_eq!(greeting(&at, &both).verdict, Verdict::Good);
+        assert_eq!(greeting(&at, &state(Vec::new(), true)).verdict, Verdict::Bad);
+        assert!(greeting(&endpoint("plain://gpubox:7878"), &both).text.contains("WITHOUT encryption"));
+    }
+
+    #[test]
+    fn slow_ways_are_noted() {
+        let trial = |micros, up| Trial { round_trip: Duration::from_micros(micros), up, down: 1e9 };
+        assert_eq!(speed(&trial(50, 1e9)).verdict, Verdict::Good);
+        assert!(speed(&trial(5000, 1e9)).text.ends_with("programs that often wait for the GPU will be slow"));
+        let both = speed(&trial(5000, 1e6));
+        assert!(
+            both.verdict == Verdict::Note && both.text.contains("slow; moves of much memory will take long"),
+            "{}",
+            both.text
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Admits a job to a GPU: at once, or when its turn comes.
+
+use super::State;
+use super::admission::Source;
+use super::error::AssignError;
+use super::pool::Admitted;
+use crate::conn::Conn;
+use crate::greet;
+use std::time::{Duration, Instant};
+
+/// Interval between two checks whether there is room.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between two messages to a job that waits.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+impl State {
+    /// Admits a job to a GPU. If there is no room now and the job waits for it, this waits, and tells the job why.
+    pub(super) fn admit(&self, conn: &Conn, gpu: u32, waits: bool) -> Result<Admitted, AssignError> {
+        let turn = self.lines.enter(Source::of(conn), gpu, waits)?;
+        let mut told: Option<Instant> = None;
+        loop {
+            let (before, why) = match turn.poll(&self.pool) {
+                Ok(admitted) => return Ok(admitted),
+                Err((_, why)) if !waits || !why.may_pass() => return Err(why),
+                Err(waiting) => waiting,
+            };
+            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                let others = if before == 0 { String::new() } else { format!("; jobs that wait before this one: {before}") };
+                greet::keep_waiting(conn, &format!("{why}{others}"))?;
+                told = Some(Instant::now());
+            }
+            if conn.wait_gone(POLL_INTERVAL) {
+                return Err(AssignError::GaveUp);
+            }
+            if self.is_ending() {
+                return Err(AssignError::Stopping);
+            }
+        }
+    }
+}

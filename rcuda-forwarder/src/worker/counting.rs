@@ -1,0 +1,73 @@
+//! Counts what the job sends and receives, for a server's accounting.
+
+use crate::account::Usage;
+use crate::control::{Control, ControlReply, Refused};
+use crate::frame::{ANSWER_HEAD, HEAD};
+use cuda_api::ops::{self, BulkCopy};
+use cuda_api::wire::Wire;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The job's account, if a server keeps one.
+#[derive(Debug)]
+pub(super) struct Counting {
+    usage: Option<Arc<Usage>>,
+    /// The job's memory has been copied to another place, and no call has come since.
+    copied_out: AtomicBool,
+}
+
+impl Counting {
+    pub(super) fn new(usage: Option<Arc<Usage>>) -> Counting {
+        Counting { usage, copied_out: AtomicBool::new(false) }
+    }
+
+    /// A call has come.
+    pub(super) fn call(&self, id: u16, mut body: &[u8]) {
+        let Some(usage) = &self.usage else { return };
+        usage.count_in((HEAD + body.len()) as u64);
+        // The bytes of large copies travel over connections of their own.
+        if matches!(id, ops::id::BULK_IN | ops::id::BULK_OUT)
+            && let Ok(copy) = BulkCopy::get(&mut body)
+        {
+            if id == ops::id::BULK_IN { usage.count_in(copy.bytes) } else { usage.count_out(copy.bytes) }
+        }
+    }
+
+    /// A call that does something is applied.
+    pub(super) fn apply(&self) {
+        if self.copied_out.load(Ordering::Relaxed) {
+            self.copied_out.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// An answer with a body of so many bytes is sent.
+    pub(super) fn answer(&self, body: usize) {
+        if let Some(usage) = &self.usage {
+            usage.count_out((ANSWER_HEAD + body) as u64);
+        }
+    }
+
+    /// A request was carried out, with this result.
+    pub(super) fn request(&self, to_here: bool, result: &Result<ControlReply, Refused>) {
+        let (Some(usage), Ok(ControlReply::Round(round))) = (&self.usage, result) else { return };
+        if to_here {
+            usage.count_in(round.bytes_sent);
+            usage.note_moved_in();
+        } else {
+            usage.count_out(round.bytes_sent);
+            self.copied_out.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The job leaves this place.
+    pub(super) fn goodbye(&self) {
+        if let Some(usage) = self.usage.as_ref().filter(|_| self.copied_out.load(Ordering::Relaxed)) {
+            usage.note_moved_out();
+        }
+    }
+}
+
+/// Whether a request is a round of a copy to this place.
+pub(super) fn is_to_here(request: &Control) -> bool {
+    matches!(request, Control::RoundTarget { .. })
+}
