@@ -24,12 +24,29 @@ pub struct Job {
     pub signal: Option<String>,
     /// The place to which the signal moves the job.
     pub on_signal: String,
+    /// The places to which a GPU of the job may move when it is full, separated by commas.
+    pub when_full: String,
+    /// The copy of the job that is kept current.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<KeptCopy>,
     /// Id of the move that is running.
     pub moving: Option<String>,
     /// Ids of the queued moves, the next one first.
     pub queued: Vec<String>,
     /// The job's GPUs, in the program's numbering.
     pub devices: Vec<Device>,
+}
+
+/// A copy of a job that is kept current while the job runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptCopy {
+    /// The places, one for all GPUs or separated by commas.
+    pub to: String,
+    /// How long after the end of a round the next one begins.
+    pub every_ms: u64,
+    /// When the last round began that has succeeded; none if there was none.
+    pub current_unix_ms: Option<u64>,
 }
 
 /// A GPU of a job.
@@ -143,7 +160,8 @@ pub struct Move {
     pub state: MoveState,
     /// Whether the job is at the target: `state` is `done`.
     pub ok: bool,
-    /// How it was requested: `request`, `signal`, or `server` if the job's server is ending.
+    /// How it was requested: `request`, `signal`, `server` if the job's server is ending, `out-of-memory` if a call found no memory, or `every` for
+    /// a round of a copy that is kept current: then `done` says that the copy is, and the job stays.
     pub by: String,
     /// The source places, separated by commas.
     pub from: String,
@@ -241,6 +259,10 @@ pub struct GpuMove {
     pub bytes_adopted: u64,
     /// Bytes that the program had allocated.
     pub live_bytes: u64,
+    /// Memory that the target must have free.
+    pub needed_bytes: u64,
+    /// Memory that it had free when it was asked.
+    pub free_bytes: u64,
     /// Records replayed before calls were blocked.
     pub records: u64,
     /// Memory chunks that they created.

@@ -154,6 +154,25 @@ impl Client {
         self.moved(&Request::Suspend(park))
     }
 
+    /// Requests that a copy of a job be kept current, and waits for the end of its first round if `wait` is set.
+    ///
+    /// # Errors
+    /// As for [`Client::migrate`].
+    pub fn keep_copy(&mut self, to: Option<&str>, every_ms: u64, wait: bool) -> Result<Move, AskError> {
+        self.moved(&Request::KeepCopy { to: to.map(str::to_owned), every_ms, wait })
+    }
+
+    /// Requests that no copy of a job be kept any more.
+    ///
+    /// # Errors
+    /// As for [`Client::migrate`].
+    pub fn end_copy(&mut self) -> Result<Job, AskError> {
+        match self.ask(&Request::KeepCopy { to: None, every_ms: 0, wait: true }, None)? {
+            Answer::Job(job) => Ok(job),
+            other => Err(odd(&other)),
+        }
+    }
+
     /// Requests that a parked job go on.
     ///
     /// # Errors

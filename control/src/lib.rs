@@ -18,7 +18,7 @@ pub mod name;
 mod request;
 mod trace;
 
-pub use answer::{Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, Move, MoveState, Plan, Refusal};
+pub use answer::{Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
 pub use code::{ErrorCode, ReasonCode};
 pub use request::{Migrate, Park, Request, Verify};

@@ -30,6 +30,19 @@ pub enum Request {
     /// Requests that the job be parked: its memory moves to a place that executes nothing, and its calls wait. Answered with the
     /// [`crate::Move`].
     Suspend(Park),
+    /// Requests that a copy of the job be kept current while it runs, so that a later suspend to the same place carries only what has
+    /// changed since. Answered with the [`crate::Move`] of its first round, which commits nothing; with an interval of 0 no copy is kept
+    /// any more, and the answer is the [`crate::Job`].
+    KeepCopy {
+        /// The place; none: `memory`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// How many milliseconds after the end of a round the next one begins; 0: no more rounds.
+        every_ms: u64,
+        /// Whether the answer is sent at the end of the first round, or at once.
+        #[serde(default = "yes")]
+        wait: bool,
+    },
     /// Requests that a parked job move to GPUs and go on; answered with the [`crate::Move`].
     Resume(Park),
     /// Cancels a move that has not been committed; answered with its [`crate::Move`] when the move has ended.
@@ -206,9 +219,9 @@ impl Request {
             return Err(Refusal::new(ReasonCode::Version, why));
         }
         match fields.get("op").and_then(Value::as_str) {
-            Some("list" | "plan" | "migrate" | "suspend" | "resume" | "cancel" | "report" | "subscribe") => {}
+            Some("list" | "plan" | "migrate" | "suspend" | "keep_copy" | "resume" | "cancel" | "report" | "subscribe") => {}
             _ => {
-                let why = "\"op\" is list, plan, migrate, suspend, resume, cancel, report or subscribe";
+                let why = "\"op\" is list, plan, migrate, suspend, keep_copy, resume, cancel, report or subscribe";
                 return Err(Refusal::new(ReasonCode::UnknownOp, why.to_owned()));
             }
         }
@@ -239,7 +252,7 @@ pub(crate) mod tests {
     }
 
     /// Every request, and a move with every field set.
-    pub(crate) fn every_request() -> [Request; 9] {
+    pub(crate) fn every_request() -> [Request; 10] {
         let full = Migrate {
             gpu: Some(3),
             id: Some("slurm-12.3_a".into()),
@@ -259,6 +272,7 @@ pub(crate) mod tests {
             Request::Migrate(Migrate::to("local")),
             Request::Migrate(full),
             Request::Suspend(Park { id: Some("p".into()), deadline_ms: Some(1), wait: false, ..Park::to(Some("file:/d")) }),
+            Request::KeepCopy { to: Some("file:/d".into()), every_ms: 60_000, wait: false },
             Request::Resume(Park::to(None)),
             Request::Cancel { id: None },
             Request::Report { id: Some("m1".into()), wait: true },

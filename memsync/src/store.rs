@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+mod extents;
 mod file;
 #[cfg(test)]
 mod fuzz;
@@ -105,14 +106,14 @@ impl Store {
         Ok(Store { limit, ..Store::new(Some(file), Vec::new(), HashMap::new()) })
     }
 
-    /// A store in a file that was completed before; `seal` identifies its contents.
+    /// A store in a file that was completed before; `seal` identifies its contents. With a limit it can be a target again.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or is another one.
-    pub fn open(path: &Path, seal: &[u8; 32]) -> Result<Store, SyncError> {
-        let (file, regions, entries) = PageFile::open(path, seal)?;
+    pub fn open(path: &Path, seal: &[u8; 32], limit: u64) -> Result<Store, SyncError> {
+        let (file, regions, entries) = PageFile::open(path, seal, limit.saturating_mul(2))?;
         let slots = entries.into_iter().map(|(address, entry)| (address, Slot::File(entry))).collect();
-        Ok(Store::new(Some(file), regions, slots))
+        Ok(Store { limit, ..Store::new(Some(file), regions, slots) })
     }
 
     /// The regions that it holds.
@@ -267,6 +268,7 @@ impl Memory for Store {
     fn begin(&self, proof: Option<&PageKey>) {
         *write_lock(&self.proof) = proof.map(|key| Arc::new(key.clone()));
         lock(&self.proved).clear();
+        self.file.iter().for_each(PageFile::forget_old_state);
     }
 
     fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {

@@ -25,6 +25,8 @@ Examples:
       Let kill -USR2 move it to machine b
   mrcuda run --wait=2h --server gpubox:7878 -- ./train
       If gpubox has no room, wait for a turn, at most two hours
+  mrcuda run --server gpubox:7878 --when-full local,b:7878 -- ./train
+      Let it move to this machine, or to machine b, when gpubox's GPU is full
   mrcuda run --name night-7 --server gpubox:7878 -- python train.py
       Call it night-7 in mrcuda ps and mrcuda moves
   mrcuda run --driver soft -- ./train
@@ -87,6 +89,8 @@ Examples:
       Free the job's GPUs; its memory is kept in the memory of this machine
   mrcuda suspend 4711 --to file:/scratch/parked
       Keep it in a file in this directory
+  mrcuda suspend 4711 --to file:/scratch/parked --every 60s
+      Keep a copy current there while the job runs, so that the command before takes little time
   mrcuda resume 4711
       Let the job go on";
 

@@ -44,6 +44,9 @@ pub(crate) struct Listed {
     /// The phase of the move that is under way.
     #[serde(skip)]
     phase: Option<String>,
+    /// Whether that move was requested because a call found no memory.
+    #[serde(skip)]
+    is_full: bool,
 }
 
 /// What is known of a process with a control socket.
@@ -108,10 +111,13 @@ fn ask(pid: u32) -> Found {
     let answer = Client::connect(pid).and_then(|mut client| {
         let job = client.list(Some(ANSWER_TIMEOUT))?;
         let report = job.moving.as_ref().and_then(|id| client.report(Some(id), Some(ANSWER_TIMEOUT)).ok()?.pop());
-        Ok((job, report.and_then(|it| it.phase)))
+        Ok((job, report))
     });
     match answer {
-        Ok((job, phase)) => Found::Job(Box::new(Listed { user: user(pid), job, phase })),
+        Ok((job, report)) => {
+            let is_full = report.as_ref().is_some_and(|it| it.by == "out-of-memory");
+            Found::Job(Box::new(Listed { user: user(pid), job, phase: report.and_then(|it| it.phase), is_full }))
+        }
         Err(AskError::NoJob) => Found::Ended(pid),
         Err(why) => Found::Silent(pid, why.to_string()),
     }
@@ -202,6 +208,7 @@ fn state(it: &Listed, device: &Device) -> String {
         DeviceState::Idle => "running".to_owned(),
         DeviceState::Parked => "parked".to_owned(),
         DeviceState::Moving => match (&it.job.moving, &it.phase) {
+            (Some(id), Some(phase)) if it.is_full => format!("moving ({id}, out of memory: {phase})"),
             (Some(id), Some(phase)) => format!("moving ({id}: {phase})"),
             (Some(id), None) => format!("moving ({id})"),
             // It has ended between the two questions.
@@ -240,7 +247,7 @@ mod tests {
             devices: vec![device],
             ..Job::default()
         };
-        Listed { user: "you".into(), job, phase: None }
+        Listed { user: "you".into(), job, phase: None, is_full: false }
     }
 
     fn shown(it: &Listed) -> String {
@@ -256,6 +263,8 @@ mod tests {
         assert_eq!(shown(&moving), "moving (m1)");
         moving.phase = Some("precopy".into());
         assert_eq!(shown(&moving), "moving (m1: precopy)");
+        moving.is_full = true;
+        assert_eq!(shown(&moving), "moving (m1, out of memory: precopy)");
         let mut failed = listed(DeviceState::Failed);
         failed.job.devices[0].error = 700;
         assert_eq!(shown(&failed), "failed (error 700)");

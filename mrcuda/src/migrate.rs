@@ -55,6 +55,9 @@ pub(crate) struct SuspendArgs {
     /// Where the job's memory is kept: memory (of this machine), HOST:PORT/memory (of a server's machine) or file:DIR (a file in this directory) [default: memory]
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: Option<String>,
+    /// Do not park the job, but keep a copy there current while it runs: each time that so long has passed, for example 60s, what has changed is written. A later suspend to this place then carries only the rest. With 0s no copy is kept any more
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["id", "deadline", "max_downtime", "wait", "verify", "queue"])]
+    every: Option<u64>,
     #[command(flatten)]
     whole: Whole,
 }
@@ -207,7 +210,11 @@ fn end_of(it: &Move) -> Result<(), Failure> {
 
 /// Parks a job, as [`migrate`] moves it.
 pub(crate) fn suspend(args: &SuspendArgs) -> Result<(), Failure> {
-    args.whole.carry_out(&args.to, Client::suspend)
+    match args.every {
+        None => args.whole.carry_out(&args.to, Client::suspend),
+        Some(0) => args.whole.end_copy(),
+        Some(every) => args.whole.carry_out(&args.to, |job, park| job.keep_copy(park.to.as_deref(), every, park.wait)),
+    }
 }
 
 /// Lets a parked job go on, as [`migrate`] moves it.
@@ -231,6 +238,13 @@ impl How {
 }
 
 impl Whole {
+    /// Has no copy kept any more.
+    fn end_copy(&self) -> Result<(), Failure> {
+        let Awake { pid, mut client, .. } = connect_awake(self.pid, self.json)?;
+        let job = client.end_copy().map_err(|why| refused(pid, why, self.json))?;
+        if self.json { print_json(&job) } else { Ok(()) }
+    }
+
     /// Makes the request, and shows the report.
     fn carry_out(
         &self,

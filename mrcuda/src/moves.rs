@@ -164,6 +164,8 @@ fn result(it: &Move) -> String {
     let by = match &*it.by {
         "signal" => ", by signal",
         "server" => ", because its server ended",
+        "out-of-memory" => ", because memory ran out",
+        "every" => ", a copy that is kept current",
         _ => "",
     };
     match it.state {

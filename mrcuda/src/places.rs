@@ -50,7 +50,7 @@ pub(crate) fn gpus(text: &str) -> Result<String, String> {
     let list = places(text)?;
     let is_store = |place: &&str| place.parse().is_ok_and(|place: PlaceSpec| place.is_store());
     match list.split(',').find(is_store) {
-        Some(store) => Err(format!("nothing is executed at `{store}`: a job can be parked there, but not start")),
+        Some(store) => Err(format!("nothing is executed at `{store}`: a job can only be parked there")),
         None => Ok(list),
     }
 }

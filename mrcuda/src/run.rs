@@ -24,6 +24,10 @@ pub(crate) struct RunArgs {
     /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
+    /// Places to which a GPU of the job moves if it has no memory for an allocation, the first one that has [default:
+    /// $MRCUDA_WHEN_FULL, or none: the allocation fails]
+    #[arg(long, value_name = "PLACES", value_parser = places::gpus)]
+    when_full: Option<String>,
     /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
@@ -96,9 +100,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     set(&mut command, "MRCUDA_WAIT", args.wait.map(|ms| ms.to_string()).as_deref().map(OsStr::new));
     set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
     command.env("MRCUDA_ON_SIGNAL", &args.on_signal);
-    // Without the option, a name for the jobs of an enclosing one is also one for this.
+    // Without these options, what the environment says, of an enclosing job or of the user, holds for this one.
     if let Some(name) = &args.name {
         command.env("MRCUDA_NAME", name);
+    }
+    if let Some(places) = &args.when_full {
+        command.env("MRCUDA_WHEN_FULL", places);
     }
     command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
 

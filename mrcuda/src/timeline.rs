@@ -18,6 +18,13 @@ pub(crate) fn describe(it: &Move) -> String {
         MoveState::Stopping => format!("{way}: move {} is being abandoned\n", it.id),
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
+        MoveState::Done if it.by == "every" => format!(
+            "{way}: copied {} in {}, and keeps that current; downtime {}\n{}",
+            bytes(it.bytes),
+            duration(it.total_ms),
+            duration(it.downtime_ms),
+            timeline(&it.phases),
+        ),
         MoveState::Done => format!(
             "{way}: moved {}, {} records in {}; downtime {}, GPU idle for {}\n{}{}",
             bytes(it.bytes),

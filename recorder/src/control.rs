@@ -8,6 +8,7 @@ use crate::base::config;
 use crate::base::log::lock;
 use crate::base::spawn::spawn;
 use crate::calls::registry;
+use crate::copies;
 use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
@@ -270,6 +271,17 @@ fn answer(job: &'static Job, request: Request) -> Result<Answer, Refusal> {
             }
             Answer::Move(carry_out(job, wanted)?)
         }
+        Request::KeepCopy { every_ms: 0, .. } => {
+            copies::end();
+            Answer::Job(list(job))
+        }
+        Request::KeepCopy { to, every_ms, wait } => {
+            let to = to.unwrap_or_else(|| PlaceSpec::Memory.to_string());
+            if !moves::targets(&to, job.devices.len())?.iter().all(PlaceSpec::is_store) {
+                return Err(MoveError::BadPlace(PlaceSpecError::Executes(to)).into());
+            }
+            Answer::Move(accepted(&copies::begin(job, &to, Duration::from_millis(every_ms))?, wait)?)
+        }
         Request::Resume(wanted) => {
             // A move that is under way or queued may park it.
             if mover::parked::home().is_none() && moves::now() == (None, Vec::new()) {
@@ -361,6 +373,8 @@ fn list(job: &'static Job) -> ::control::Job {
             .and_then(|c| Signal::try_from(c.signal).ok())
             .map(|s| s.as_str().to_owned()),
         on_signal: config.map(|c| c.on_signal.clone()).unwrap_or_default(),
+        when_full: config.map(|c| c.when_full.iter().map(PlaceSpec::to_string).collect::<Vec<_>>().join(",")).unwrap_or_default(),
+        copy: copies::now(),
         moving: moving.as_ref().map(|(id, _)| id.clone()),
         queued,
         devices: devices.collect(),

@@ -18,6 +18,7 @@ use cuda_api::ops;
 use cuda_api::precedence::is_same;
 use executor::{Direct, Executor};
 use faults::Point;
+use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -31,7 +32,22 @@ pub(crate) struct CallContext {
     pub(crate) per_thread: bool,
     pub(crate) device: Option<u32>,
     pub(crate) made: Few,
+    /// Memory that a place did not have, if that may be why the call fails.
+    shortage: Cell<Option<Shortage>>,
 }
+
+/// Memory that a device's place did not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shortage {
+    pub(crate) device: &'static Device,
+    /// The device's epoch at that place.
+    pub(crate) epoch: u64,
+    /// What the call needed.
+    pub(crate) bytes: u64,
+}
+
+/// Finds a place with more memory; the number says how often it has done so for this call. Returns whether the call is to be tried again.
+pub(crate) type MakeRoom = fn(Shortage, usize) -> bool;
 
 /// See [`CallContext::inside`].
 pub(crate) struct Inside {
@@ -100,7 +116,7 @@ pub(crate) fn guard_at(
             // The error that the driver's reference gives for calls in host functions and callbacks.
             return Err(code::ERROR_NOT_PERMITTED);
         }
-        let mut cx = CallContext { job, pass: enter(here, symbol), per_thread, device: None, made: Few::new() };
+        let mut cx = CallContext::new(job, enter(here, symbol), per_thread);
         let r = body(&mut cx);
         if r.is_err() {
             for h in &cx.made {
@@ -110,6 +126,35 @@ pub(crate) fn guard_at(
         r
     };
     outermost(symbol, run)
+}
+
+/// As [`guard_at`]. A call that fails because its place had no memory is tried again after `make_room` has found some: it has left
+/// nothing behind, as if the program itself tried again.
+#[inline(always)]
+pub(crate) fn guard_with_room(
+    enter: Door,
+    symbol: &'static str,
+    per_thread: bool,
+    make_room: MakeRoom,
+    body: impl Fn(&mut CallContext) -> Result<(), Code>,
+) -> Code {
+    let mut tries = 0;
+    loop {
+        let mut shortage = None;
+        let rc = guard_at(enter, symbol, per_thread, |cx| body(cx).inspect_err(|_| shortage = cx.shortage.take()));
+        match shortage {
+            Some(shortage) if rc == code::ERROR_OUT_OF_MEMORY && room_is_made(symbol, make_room, shortage, tries) => tries += 1,
+            _ => return rc,
+        }
+    }
+}
+
+/// Outside the gate, since the device may move.
+#[cold]
+fn room_is_made(symbol: &'static str, make_room: MakeRoom, shortage: Shortage, tries: usize) -> bool {
+    // A call of a thread that is inside another one would keep the gate from closing.
+    let made = || here().depth.get() == 0 && make_room(shortage, tries);
+    outermost(symbol, || if made() { Ok(()) } else { Err(code::ERROR_OUT_OF_MEMORY) }) == code::SUCCESS
 }
 
 /// As [`guard`], for calls that need no job.
@@ -135,6 +180,16 @@ pub(crate) fn end_watched(call: &Watched, arguments: &[(&str, u64)], rc: Code) {
 }
 
 impl CallContext {
+    fn new(job: &'static Job, pass: Pass, per_thread: bool) -> CallContext {
+        CallContext { job, pass, per_thread, device: None, made: Few::new(), shortage: Cell::new(None) }
+    }
+
+    /// Notes that the place of a device has no memory for what the call needs.
+    pub(crate) fn note_shortage(&self, device: &'static Device, bytes: u64) {
+        let epoch = device.epoch.load(Ordering::Relaxed);
+        self.shortage.set(Some(Shortage { device, epoch, bytes }));
+    }
+
     /// Passes the gate for the recorder's own calls, which leave pending errors to calls of the program.
     pub(crate) fn inside(job: &'static Job) -> Inside {
         CallContext::inside_by(gate::enter, job)
@@ -143,8 +198,7 @@ impl CallContext {
     /// As [`CallContext::inside`], by this door.
     pub(crate) fn inside_by(door: Door, job: &'static Job) -> Inside {
         let pass = door(here(), "a call of mrcuda itself");
-        let cx = CallContext { job, pass, per_thread: false, device: None, made: Few::new() };
-        Inside { cx, _later: PutOff::begin() }
+        Inside { cx: CallContext::new(job, pass, false), _later: PutOff::begin() }
     }
 
     /// The device of this call: that of its handles, otherwise of the thread's context.

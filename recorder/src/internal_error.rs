@@ -31,7 +31,7 @@ impl InternalError {
 }
 
 /// Threads on which no call depends.
-const APART: [&str; 13] = [
+const APART: [&str; 14] = [
     "mrcuda-mover",
     "mrcuda-gpu-move",
     "mrcuda-round",
@@ -45,6 +45,7 @@ const APART: [&str; 13] = [
     "mrcuda-history",
     "mrcuda-plan",
     "mrcuda-progress",
+    "mrcuda-copy",
 ];
 
 static FIRST: Mutex<Option<InternalError>> = Mutex::new(None);

@@ -40,6 +40,7 @@ mod protocol;
 mod quiesce;
 mod rehearsal;
 mod residence;
+pub(crate) mod standing;
 mod times;
 mod to_place;
 
@@ -188,13 +189,13 @@ fn store_again(source: &Place, device: &Device, task: &Task) -> Result<Option<Pl
     if !source.spec().is_store() {
         return Ok(None);
     }
-    let (source, device) = (source.clone(), device.index);
+    let (source, device, most) = (source.clone(), device.index, device_move::most_parked(device));
     // Opening the file reads the list of pages, which may take long.
     task.apart(move || {
         if source.answers() {
             return Ok(None);
         }
-        let opened = source.file_again(device).ok_or(MoveError::PlaceLost(None))?;
+        let opened = source.file_again(device, most).ok_or(MoveError::PlaceLost(None))?;
         opened.map(Some).map_err(|why| MoveError::ParkedFile(why.to_string()))
     })
 }
@@ -222,6 +223,10 @@ fn device_moves<'a>(
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let all: Vec<(&'static Device, PlaceSpec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
+    if task.copies() && parked.get().is_some() {
+        // It was parked a moment ago.
+        return Err(MoveError::AlreadyThere);
+    }
     let mut device_moves = Vec::new();
     for (number, (device, to)) in all.iter().cloned().enumerate() {
         let source = device.place_for_mover(moving).clone();
@@ -258,7 +263,8 @@ fn carry_out(
     moving: &Moving,
     parked: Taken,
 ) -> Result<(), Failure> {
-    let parking = Parking { before: parked.get().is_some(), after: device_moves.iter().all(DeviceMove::parks) };
+    let parks = device_moves.iter().all(DeviceMove::parks);
+    let parking = Parking { before: parked.get().is_some(), after: parks && !task.copies(), copies: task.copies() };
     let mut protocol = Protocol::new(device_moves.len(), task.max_downtime(), task.patience().is_some(), parking);
     let mut mover = Mover::new(job, task, moving, device_moves, parked);
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -14,7 +14,6 @@ use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
 use cuda_api::lock::{wait, wait_timeout};
 use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -22,18 +21,14 @@ use tracing::Span;
 use tracing::span::EnteredSpan;
 
 mod history;
+mod registry;
 mod trace;
 
+use registry::{CHANGED, Entry, REGISTRY};
 pub(crate) use trace::{Details, Track};
 
-/// Maximum number of finished moves that can still be queried.
-const KEPT: usize = 1000;
-/// Maximum number of traces that are kept.
-const TRACES: usize = 4;
 /// Maximum number of queued moves.
 const WAITING: usize = 16;
-/// Maximum number of events that a slow reader can be behind.
-const EVENTS: usize = 1024;
 /// Interval between two checks whether a move was abandoned, while waiting for something else.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -85,6 +80,10 @@ pub(crate) struct Task {
     to: Vec<PlaceSpec>,
     /// Whether it is refused unless the job is parked when it is carried out.
     resumes: bool,
+    /// Memory that the target must have beside what the device has.
+    room: u64,
+    /// Whether only a copy is made: the job goes on where it is.
+    copies: bool,
     asked: Instant,
     stop: AtomicU8,
     /// Callbacks that interrupt the mover's waits, with the GPU whose part of the move waits.
@@ -103,127 +102,6 @@ impl std::fmt::Debug for Task {
     }
 }
 
-/// A move and its reported state.
-#[derive(Debug)]
-struct Entry {
-    task: Arc<Task>,
-    it: Move,
-    begun: Option<Instant>,
-    trace: Option<Arc<Trace>>,
-}
-
-impl Entry {
-    /// The report, and the trace that belongs to it.
-    fn report_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
-        (self.report(), self.trace.clone())
-    }
-
-    fn report(&self) -> Move {
-        let mut it = self.it.clone();
-        if let (Some(begun), false) = (self.begun, it.state.is_over()) {
-            it.total_ms = begun.elapsed().as_secs_f64() * 1e3;
-        }
-        it
-    }
-}
-
-/// All moves, the oldest first.
-#[derive(Debug)]
-struct Registry {
-    entries: VecDeque<Entry>,
-    /// Number of moves requested so far.
-    count: u64,
-    /// Whether a thread that carries out moves exists.
-    mover: bool,
-    /// Whether the program is ending: no further moves are accepted.
-    closed: bool,
-    events: VecDeque<Event>,
-    seq: u64,
-}
-
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { entries: VecDeque::new(), count: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 });
-static CHANGED: Condvar = Condvar::new();
-
-impl Registry {
-    fn find(&mut self, id: &str) -> Option<&mut Entry> {
-        self.entries.iter_mut().rev().find(|e| e.task.id == id)
-    }
-
-    /// The move that is being carried out.
-    fn running(&self) -> Option<&Entry> {
-        self.entries.iter().find(|e| matches!(e.it.state, MoveState::Running | MoveState::Stopping | MoveState::Committed))
-    }
-
-    fn queued(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|e| e.it.state == MoveState::Queued)
-    }
-
-    /// Changes the reported state of a move, and notifies subscribers.
-    fn change(&mut self, id: &str, event: Option<EventKind>, change: impl FnOnce(&mut Move)) {
-        let Some(entry) = self.find(id) else { return };
-        change(&mut entry.it);
-        entry.it.sum_up();
-        let it = entry.report();
-        if let Some(event) = event {
-            self.seq += 1;
-            self.events.push_back(Event { seq: self.seq, event, it });
-            if self.events.len() > EVENTS {
-                self.events.pop_front();
-            }
-        }
-        CHANGED.notify_all();
-    }
-
-    /// Keeps the trace of a move, and no more than a few in all.
-    fn keep_trace(&mut self, id: &str, trace: Option<Arc<Trace>>) {
-        if let (Some(_), Some(entry)) = (&trace, self.find(id)) {
-            entry.trace = trace;
-            let kept = self.entries.iter_mut().rev().filter(|e| e.trace.is_some());
-            kept.skip(TRACES).for_each(|e| e.trace = None);
-        }
-    }
-
-    /// The report that a move will have when it has ended.
-    fn ended(&mut self, id: &str, state: MoveState, why: Option<&Failure>) -> Option<Move> {
-        let mut it = self.find(id)?.report();
-        end(&mut it, state, why);
-        Some(it)
-    }
-
-    fn end(&mut self, id: &str, state: MoveState, why: Option<&Failure>) {
-        self.change(id, Some(EventKind::Ended), |it| end(it, state, why));
-        let over = self.entries.iter().filter(|e| e.it.state.is_over()).count();
-        if over > KEPT
-            && let Some(oldest) = self.entries.iter().position(|e| e.it.state.is_over())
-        {
-            self.entries.remove(oldest);
-        }
-    }
-}
-
-/// Maximum length of a reason: texts of places are in it.
-const LONGEST_REASON: usize = 4 << 10;
-
-/// Shortens a text that is too long.
-fn cut(mut text: String) -> String {
-    if text.len() > LONGEST_REASON {
-        let end = (0..=LONGEST_REASON).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
-        text.push('…');
-    }
-    text
-}
-
-/// Gives a report its end.
-fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
-    it.state = state;
-    it.ok = state == MoveState::Done;
-    it.phase = None;
-    it.reason = why.map(|why| cut(why.to_string()));
-    it.code = why.map(Failure::code);
-}
-
 impl Task {
     /// The task of a plan: nothing is reported of it, and it is not abandoned.
     pub(crate) fn of_a_plan(allow_different: bool) -> Task {
@@ -232,6 +110,8 @@ impl Task {
             devices: Vec::new(),
             to: Vec::new(),
             resumes: false,
+            room: 0,
+            copies: false,
             asked: Instant::now(),
             stop: AtomicU8::new(0),
             stoppers: Mutex::default(),
@@ -261,6 +141,16 @@ impl Task {
     /// Whether it is a resume.
     pub(crate) fn resumes(&self) -> bool {
         self.resumes
+    }
+
+    /// Whether the job goes on where it is, and the target is to be a copy.
+    pub(crate) fn copies(&self) -> bool {
+        self.copies
+    }
+
+    /// How much memory the target must have beside what the device has.
+    pub(crate) fn room(&self) -> u64 {
+        self.room
     }
 
     /// Whether it is a resume that names no place.
@@ -533,14 +423,19 @@ impl Task {
             Arc::new(tracer.end(tracing.end(), &gpus.collect::<Vec<_>>()))
         });
         // Before the end is reported: the job may end as well then.
-        history::keep(&report);
+        if !self.copies {
+            history::keep(&report);
+        }
         {
             let mut registry = lock(&REGISTRY);
             registry.keep_trace(&self.id, trace);
             registry.end(&self.id, state, why.as_ref());
         }
         if let (MoveState::Failed, Some(why)) = (report.state, &report.reason) {
-            for gpu in &report.legs {
+            for gpu in report.legs.iter().filter(|_| self.copies) {
+                tracing::warn!(target: "migrate", "the copy of GPU {} in {} is not current: {why}", gpu.gpu, gpu.to);
+            }
+            for gpu in report.legs.iter().filter(|_| !self.copies) {
                 tracing::warn!(target: "migrate", "GPU {} stays at {}: {why}", gpu.gpu, gpu.from);
             }
         }
@@ -580,10 +475,36 @@ pub(crate) fn understand(
     Ok((devices, specs))
 }
 
+/// Who requests a move, and on what conditions.
+#[derive(Debug, Default)]
+struct Terms<'a> {
+    by: &'a str,
+    /// Where devices must still be.
+    from: Vec<(u32, String)>,
+    /// Whether the job must be parked.
+    resumes: bool,
+    /// Memory that the target must have beside what the device has.
+    room: u64,
+    /// Whether only a copy is made.
+    copies: bool,
+}
+
 /// Accepts a move, which a separate thread carries out. Returns its id.
 pub(crate) fn request(job: &'static Job, wanted: Migrate, by: &str, run: Run) -> Result<String, MoveError> {
     let targets = understand(job, wanted.gpu, &wanted.to)?;
-    accept(job, wanted, targets, false, (by, Vec::new()), run)
+    accept(job, wanted, targets, Terms { by, ..Terms::default() }, run)
+}
+
+/// As [`request`], for a copy of all devices. It is not made behind a move, and another copy gives way to it.
+pub(crate) fn request_copy(job: &'static Job, wanted: Migrate, run: Run) -> Result<String, MoveError> {
+    let targets = understand(job, None, &wanted.to)?;
+    accept(job, wanted, targets, Terms { by: "every", copies: true, ..Terms::default() }, run)
+}
+
+/// As [`request`], for a device whose place has no memory for so many bytes more: the target must have it.
+pub(crate) fn request_for_room(job: &'static Job, wanted: Migrate, room: u64, run: Run) -> Result<String, MoveError> {
+    let targets = understand(job, wanted.gpu, &wanted.to)?;
+    accept(job, wanted, targets, Terms { by: "out-of-memory", room, ..Terms::default() }, run)
 }
 
 /// As [`request`], for a resume; without a place, to where the job was. An earlier move may park the job before it is carried out.
@@ -592,7 +513,7 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
         true => (job.devices.iter().collect(), Vec::new()),
         false => understand(job, None, &wanted.to)?,
     };
-    accept(job, wanted, targets, true, ("request", Vec::new()), run)
+    accept(job, wanted, targets, Terms { by: "request", resumes: true, ..Terms::default() }, run)
 }
 
 /// As [`request`], for a server that is ending: each of these devices has its target. `from` says where devices must still be: a server has
@@ -604,15 +525,14 @@ pub(crate) fn request_by_server(
     from: Vec<(u32, String)>,
     run: Run,
 ) -> Result<String, MoveError> {
-    accept(job, wanted, targets.into_iter().unzip(), false, ("server", from), run)
+    accept(job, wanted, targets.into_iter().unzip(), Terms { by: "server", from, ..Terms::default() }, run)
 }
 
 fn accept(
     job: &'static Job,
     wanted: Migrate,
     (devices, to): (Vec<&'static Device>, Vec<PlaceSpec>),
-    resumes: bool,
-    (by, from): (&str, Vec<(u32, String)>),
+    Terms { by, from, resumes, room, copies }: Terms<'_>,
     run: Run,
 ) -> Result<String, MoveError> {
     let legs = devices.iter().enumerate().map(|(number, device)| GpuMove {
@@ -632,7 +552,7 @@ fn accept(
         return Err(MoveError::DuplicateId { id: id.clone() });
     }
     let waiting = registry.queued().count();
-    let ahead = registry.running().or_else(|| registry.queued().next()).map(|e| e.task.id.clone());
+    let ahead = registry.moving().or_else(|| registry.queued().next()).map(|e| e.task.id.clone());
     match ahead {
         // No move is under way: devices stay where they are while the registry is locked.
         None if from.iter().any(|(device, place)| job.devices[*device as usize].whereabouts().place != *place) => {
@@ -642,16 +562,19 @@ fn accept(
         Some(ahead) if waiting >= WAITING => return Err(MoveError::QueueFull { waiting, ahead }),
         _ => {}
     }
-    registry.count += 1;
+    // Copies have ids of their own, so that they do not shift those of moves.
+    let (prefix, count) = if copies { ("copy", &mut registry.copies) } else { ("m", &mut registry.count) };
+    *count += 1;
+    let count = *count;
     let id = match &wanted.id {
         Some(id) => id.clone(),
         None => {
             // An id that a client has chosen may have the form of a generated one.
-            let mut number = registry.count;
-            while registry.find(&format!("m{number}")).is_some() {
+            let mut number = count;
+            while registry.find(&format!("{prefix}{number}")).is_some() {
                 number += 1;
             }
-            format!("m{number}")
+            format!("{prefix}{number}")
         }
     };
     let task = Arc::new(Task {
@@ -659,6 +582,8 @@ fn accept(
         devices: devices.iter().map(|d| d.index).collect(),
         to,
         resumes,
+        room,
+        copies,
         tracer: wanted.trace.then(|| trace::Tracer::new(Instant::now())),
         wanted,
         ..Task::of_a_plan(false)
@@ -672,6 +597,10 @@ fn accept(
         let started = spawn::spawn("mrcuda-mover", move || carry_out(job, run)).inspect_err(|_| task.end_limits());
         started.map_err(MoveError::no_thread)?;
         registry.mover = true;
+    }
+    for copying in registry.copying() {
+        // It ends at its next step. What it waits for is not interrupted: the copy would lose its connection.
+        let _ = copying.task.stop.compare_exchange(0, Stop::Cancelled as u8, Ordering::AcqRel, Ordering::Acquire);
     }
     registry.entries.push_back(Entry { task, it, begun: None, trace: None });
     registry.change(&id, Some(EventKind::Queued), |_| {});
@@ -729,7 +658,7 @@ pub(crate) fn cancel(id: Option<&str>) -> Result<Move, MoveError> {
         match id {
             Some(id) => registry.find(id).ok_or_else(|| no_such(id))?.task.clone(),
             None => {
-                let now = registry.running().or_else(|| registry.queued().next());
+                let now = registry.moving().or_else(|| registry.queued().next());
                 now.ok_or(MoveError::NoSuchMove { id: None })?.task.clone()
             }
         }
@@ -770,7 +699,7 @@ pub(crate) fn report(id: Option<&str>) -> Result<Vec<Move>, MoveError> {
 /// The move that is under way with its devices, and the queued ones.
 pub(crate) fn now() -> (Option<(String, Vec<u32>)>, Vec<String>) {
     let registry = lock(&REGISTRY);
-    let running = registry.running().map(|e| (e.task.id.clone(), e.task.devices.clone()));
+    let running = registry.moving().map(|e| (e.task.id.clone(), e.task.devices.clone()));
     (running, registry.queued().map(|e| e.task.id.clone()).collect())
 }
 

@@ -374,13 +374,13 @@ impl Place {
         Ok(Place::remote(link, spec, false, kept))
     }
 
-    /// Opens the file of a store again, whose helper was lost; `None` if there is no complete file.
-    pub(crate) fn file_again(&self, device: u32) -> Option<Result<Place, OpenError>> {
+    /// Opens the file of a store again, whose helper was lost; `None` if there is no complete file. With `most` it can be a target again,
+    /// for so many bytes.
+    pub(crate) fn file_again(&self, device: u32, most: u64) -> Option<Result<Place, OpenError>> {
         let Place::Remote { spec, kept: Some(kept), .. } = self else { return None };
-        let seal = *kept.seal.get()?;
+        let seal = (*lock(&kept.seal))?;
         let hello = JobHello { virtual_device: device, pid: std::process::id(), env: Vec::new(), name: String::new() };
-        // Nothing is written to it.
-        let opens = || Ok(Opens::Store(StoreAt::File(kept.text()?, seal), 0));
+        let opens = || Ok(Opens::Store(StoreAt::File(kept.text()?, seal), most));
         Some(opens().and_then(|opens| Place::open_store(spec, opens, Some(kept.clone()), &hello)))
     }
 
@@ -394,8 +394,7 @@ impl Place {
     /// Notes what identifies the contents of the file of a store, which is complete.
     pub(crate) fn note_seal(&self, seal: [u8; 32]) {
         if let Place::Remote { kept: Some(kept), .. } = self {
-            // It is completed once.
-            let _ = kept.seal.set(seal);
+            *lock(&kept.seal) = Some(seal);
         }
     }
 
@@ -614,7 +613,7 @@ impl Place {
 
     /// Returns whether the place is a lost worker, and nothing is left of what it held for a parked device.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_lost() && !matches!(self, Place::Remote { kept: Some(kept), .. } if kept.seal.get().is_some())
+        self.is_lost() && !matches!(self, Place::Remote { kept: Some(kept), .. } if lock(&kept.seal).is_some())
     }
 
     /// Number of answers under way: mainly copies to pinned memory.

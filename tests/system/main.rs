@@ -36,6 +36,7 @@
 //! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
 //! | `lost` | lost workers, killed jobs, forks |
 //! | `shortage` | no disk, no descriptors |
+//! | `when_full` | jobs that find no memory move to a place that has it |
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `servers` | servers say who uses them, and have their jobs moved away before they end |
@@ -93,6 +94,7 @@ mod surface;
 mod trips;
 mod trust;
 mod tutorials;
+mod when_full;
 
 use cuda_api::lock::lock;
 use std::collections::BTreeMap;

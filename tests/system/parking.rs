@@ -99,23 +99,33 @@ fn a_job_is_parked_in_a_private_file_and_goes_on_elsewhere_after_its_server_has_
     assert_identical(&job.wait(LIMIT), &native);
 }
 
-#[test]
-fn queries_are_answered_while_a_job_is_parked() {
-    let scene = Scene::new("parkask");
+/// How often the program has asked, and how many rounds its other thread has made.
+fn figures(job: &Job) -> Option<(u32, u32)> {
+    let stderr = job.stderr();
+    let mut words = stderr.lines().rfind(|l| l.starts_with("asked "))?.split(' ');
+    Some((words.nth(1)?.parse::<u32>().ok()?, words.nth(1)?.parse::<u32>().ok()?))
+}
+
+/// Starts the program that works and asks, until the file is there whose path is returned, and waits until it works.
+fn asking_job<'a>(scene: &'a Scene, server: &Server, args: &[&str]) -> (Job<'a>, PathBuf) {
     let program = scene.path.join("parked");
     let source = install::root().join("tests/programs/process/parked.c");
     let compiler = std::process::Command::new("cc").arg("-o").arg(&program).arg(source).args(["-w", "-ldl", "-pthread"]).status();
     assert!(compiler.as_ref().is_ok_and(std::process::ExitStatus::success), "{compiler:?}");
-    let server = Server::start(&scene, "one");
     let end = scene.path.join("end");
-    let mut job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &[&end.display().to_string()], &[]);
+    let until = end.display().to_string();
+    let args = [&[until.as_str()], args].concat();
+    let mut job = Job::start(scene, "job", &["--server", &server.place(0)], &program, &args, &[]);
     job.wait_ready(LIMIT).unwrap();
-    let figures = |job: &Job| {
-        let stderr = job.stderr();
-        let mut words = stderr.lines().rfind(|l| l.starts_with("asked "))?.split(' ');
-        Some((words.nth(1)?.parse::<u32>().ok()?, words.nth(1)?.parse::<u32>().ok()?))
-    };
     wait_for(LIMIT, || figures(&job).filter(|(_, worked)| *worked > 5)).expect("it works");
+    (job, end)
+}
+
+#[test]
+fn queries_are_answered_while_a_job_is_parked() {
+    let scene = Scene::new("parkask");
+    let server = Server::start(&scene, "one");
+    let (job, end) = asking_job(&scene, &server, &[]);
     suspend(&job, &[]);
     let (asked, worked) = figures(&job).unwrap();
     let later = wait_for(LIMIT, || figures(&job).filter(|(now, _)| *now > asked + 20)).expect("queries are answered");
@@ -404,4 +414,77 @@ fn a_job_is_parked_in_the_memory_of_a_server() {
     drop(server);
     let outcome = lost.wait(LIMIT);
     assert!(!outcome.hung && outcome.code != Some(0), "{outcome:?}");
+}
+
+/// Requests that a copy be kept current, which does not park the job. Returns the report of the first round.
+fn keep(job: &Job, to: &str, every: &str) -> tests::Report {
+    let report = job.ask("suspend", &["--to", to, "--every", every]).unwrap();
+    assert!(report.ok(), "{}", report.reason());
+    assert_eq!((report.0["by"].as_str(), text(job, "state")), (Some("every"), "idle".to_owned()));
+    report
+}
+
+/// When the copy was current the last time.
+fn current(job: &Job) -> u64 {
+    job.status().and_then(|s| s["copy"]["current_unix_ms"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn a_copy_that_is_kept_current_leaves_little_to_write_when_the_job_is_parked() {
+    let scene = Scene::new("parkevery");
+    let server = Server::start(&scene, "one");
+    let (job, end) = asking_job(&scene, &server, &["64"]);
+    let directory = scene.path.join("park");
+    let to = format!("file:{}", directory.display());
+    let whole = keep(&job, &to, "200ms").bytes();
+    assert!(whole >= 64 << 20, "{whole}");
+    let (file, first) = (file_in(&directory), current(&job));
+    wait_for(LIMIT, || (current(&job) > first).then_some(())).expect("round follows round");
+    assert!(job.moves().unwrap().iter().filter(|it| it.0["by"] == "every").count() <= 2, "the last round is listed");
+    suspend(&job, &["--to", &to]);
+    let parked = job.moves().unwrap().pop().unwrap();
+    assert_eq!(parked.0["by"], "request");
+    assert!(parked.bytes() < whole / 8, "{} of {whole} bytes", parked.bytes());
+    assert_eq!(file_in(&directory), file, "it is the same file");
+    // After it the file is a copy again.
+    resume(&job, &[]);
+    let last = current(&job);
+    wait_for(LIMIT, || (current(&job) > last).then_some(())).expect("rounds follow again");
+    assert_eq!(file_in(&directory), file);
+    // A killed helper costs what came after the last complete state.
+    kill_helper(&job);
+    suspend(&job, &["--to", &to]);
+    let parked = job.moves().unwrap().pop().unwrap();
+    assert!(parked.bytes() < whole / 8, "{} of {whole} bytes", parked.bytes());
+    resume(&job, &["--to", "local"]);
+    job.ask("suspend", &["--every", "0s"]).unwrap();
+    assert!(job.status().unwrap()["copy"].is_null());
+    wait_for(LIMIT, || is_empty(&directory).then_some(())).expect("nothing is left of the copy");
+    std::fs::write(&end, "").unwrap();
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout == "RESULT ok\n", "{outcome:?}");
+}
+
+#[test]
+fn a_copy_gives_way_to_moves_and_ends_with_its_job() {
+    let scene = Scene::new("parkway");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let mut job = remote_orbit(&scene, "kept", &servers[0].place(0), &LONG, &[]);
+    let directory = scene.path.join("park");
+    keep(&job, &format!("file:{}", directory.display()), "1ms");
+    for to in [1, 0, 1] {
+        let report = job.migrate(&servers[to].place(0)).unwrap();
+        assert!(report.ok(), "{}", report.reason());
+    }
+    let ids: Vec<String> =
+        job.moves().unwrap().iter().filter(|it| it.0["by"] == "request").map(|it| it.id().to_owned()).collect();
+    assert_eq!(ids, ["m1", "m2", "m3"]);
+    let last = current(&job);
+    wait_for(LIMIT, || (current(&job) > last).then_some(())).expect("rounds follow at the new place");
+    assert_eq!(job.ask("suspend", &["--to", "local", "--every", "1s"]).unwrap().code(), "bad-place");
+    let step = step(&job);
+    wait_for_step(&mut job, step + 20);
+    assert_identical(&job.wait(LIMIT), &native);
+    assert!(is_empty(&directory));
 }

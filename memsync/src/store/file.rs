@@ -1,12 +1,17 @@
 //! The file of a store (docs/formats.md, "Files of parked jobs").
 //!
-//! Pages are appended, several together, and compressed if that saves room. A list at the end says where each page is and which hash it has;
-//! a head, which is written last, says where the list is and which hash that has. So each byte that is used is covered by the head's hash,
-//! which the job keeps: a file that was damaged, cut or exchanged is refused, at the page where that is found.
+//! Pages are compressed if that saves room. A list says where each page is and which hash it has; a head, which is written last, says where
+//! the list is and which hash that has. So each byte that is used is covered by the head's hash, which the job keeps: a file that was
+//! damaged, cut or exchanged is refused, at the page where that is found.
+//!
+//! A file can be completed again and again. There are two heads, which are written by turns, and nothing that the last one covers is
+//! overwritten before the next one is on the disk: a file that was ever complete has its old state or its new one, whatever ends when.
 
+use super::extents::Extents;
 use crate::error::SyncError;
 use crate::frames::BATCH;
 use crate::region::{REGION_BYTES, Region, check_regions, page_at};
+use cuda_api::lock::lock;
 use cuda_api::wire::Wire;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
@@ -16,14 +21,17 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"MRPARKD1";
-/// Bytes of the head: one block of a disk.
+/// Bytes of a head: one block of a disk.
 const HEAD: usize = 4096;
+/// Bytes of both.
+const HEADS: usize = 2 * HEAD;
 /// Bytes of the head that are used: magic, version, page size, where the list is, its length and hash, and the hash of all that.
 const USED: usize = 96;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// An entry of the list: address, offset, bytes in the file, whether they are compressed, hash.
 pub(super) const ENTRY: usize = 8 + 8 + 4 + 1 + 32;
 /// The list is read and written in steps of about this many bytes.
@@ -33,7 +41,7 @@ const FORCED: u64 = 256 << 20;
 /// After so many pages of a batch that compression did not make smaller, the rest is not tried.
 const ATTEMPTS: usize = 3;
 /// Smaller pieces of files need not be given back to the system: they have no whole block.
-const LEAST_HOLE: u32 = 8192;
+const LEAST_HOLE: u64 = 8192;
 
 /// Where a page is in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +59,21 @@ pub(super) struct Entry {
 pub(super) struct PageFile {
     file: File,
     path: PathBuf,
-    /// Where the next pages must not reach: replaced ones may leave holes, which count.
+    /// Where pages must not reach: replaced ones may leave holes, which count.
     most: u64,
-    /// Where the next pages go.
-    end: AtomicU64,
+    room: Mutex<Room>,
     /// Bytes written since they were last forced to the disk.
     unforced: AtomicU64,
+}
+
+/// What of a file is used.
+#[derive(Debug)]
+struct Room {
+    extents: Extents,
+    /// The last list: offset, bytes.
+    list: Option<(u64, u64)>,
+    /// Where the next head goes.
+    head_at: u64,
 }
 
 /// What a complete file holds.
@@ -158,8 +175,8 @@ impl PageFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path).map_err(trouble("create", path))?;
-        let (end, unforced) = (AtomicU64::new(HEAD as u64), AtomicU64::new(0));
-        let new = PageFile { file, path: path.to_owned(), most, end, unforced };
+        let room = Mutex::new(Room { extents: Extents::new(HEADS as u64), list: None, head_at: 0 });
+        let new = PageFile { file, path: path.to_owned(), most, room, unforced: AtomicU64::new(0) };
         new.begin().inspect_err(|_| drop(fs::remove_file(path)))?;
         Ok(new)
     }
@@ -168,7 +185,7 @@ impl PageFile {
     fn begin(&self) -> Result<(), SyncError> {
         let failed = trouble("write", &self.path);
         // Without a head, which is written last, the file is incomplete.
-        self.file.set_len(HEAD as u64).map_err(&failed)?;
+        self.file.set_len(HEADS as u64).map_err(&failed)?;
         self.check(&self.file.metadata().map_err(&failed)?)?;
         self.force_name().map_err(&failed)
     }
@@ -193,28 +210,45 @@ impl PageFile {
         SyncError::Damaged { path: self.path.clone(), why: why.into() }
     }
 
-    /// Opens a complete file and reads its list. `seal`: what [`PageFile::seal`] has returned.
-    pub(super) fn open(path: &Path, seal: &[u8; 32]) -> Result<Contents, SyncError> {
+    /// Opens a file and reads the list of its last complete state. `seal`: what [`PageFile::seal`] has returned. With `most` it is written to
+    /// again, and gets no longer than that.
+    pub(super) fn open(path: &Path, seal: &[u8; 32], most: u64) -> Result<Contents, SyncError> {
         let mut options = OpenOptions::new();
         // Not to wait for the other end of a pipe.
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+        options.read(true).write(most > 0).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = options.open(path).map_err(trouble("open", path))?;
         let about = file.metadata().map_err(trouble("open", path))?;
-        let (end, unforced) = (AtomicU64::new(about.len()), AtomicU64::new(0));
-        let open = PageFile { file, path: path.to_owned(), most: 0, end, unforced };
+        let room = Mutex::new(Room { extents: Extents::new(about.len()), list: None, head_at: 0 });
+        let mut open = PageFile { file, path: path.to_owned(), most, room, unforced: AtomicU64::new(0) };
         open.check(&about)?;
-        let mut head = [0; HEAD];
-        open.read_exact(&mut head, 0, "its head")?;
-        let (head, found) = Head::read(&head).map_err(|why| open.damaged(why))?;
-        if found != *seal {
-            return Err(open.damaged("it is not what was written for this job"));
-        }
+        let (head, number) = open.find_head(seal)?;
         let end = head.list_at.checked_add(head.list_bytes);
-        if head.list_at < HEAD as u64 || end.is_none_or(|end| end > about.len()) {
+        if head.list_at < HEADS as u64 || end.is_none_or(|end| end > about.len()) {
             return Err(open.damaged("its list of pages lies outside it"));
         }
-        let (regions, entries) = open.read_list(&head)?;
+        let (regions, entries) = open.read_list(&head, about.len())?;
+        let list = (head.list_at, head.list_bytes);
+        let used = entries.values().map(|entry| (entry.offset, entry.stored.into())).chain([list]);
+        let extents = Extents::of(HEADS as u64, used.collect());
+        open.room = Mutex::new(Room { extents, list: Some(list), head_at: (1 - number) * HEAD as u64 });
         Ok((open, regions, entries))
+    }
+
+    /// The head with this seal, and its number. The other one is older, or newer and the job has not learnt of it.
+    fn find_head(&self, seal: &[u8; 32]) -> Result<(Head, u64), SyncError> {
+        let mut refusal = None;
+        for number in [0, 1] {
+            let mut head = [0; HEAD];
+            self.read_exact(&mut head, number * HEAD as u64, "its head")?;
+            match Head::read(&head) {
+                Ok((head, found)) if found == *seal => return Ok((head, number)),
+                Ok(_) => refusal = Some("it is not what was written for this job"),
+                Err(why) => {
+                    refusal.get_or_insert(why);
+                }
+            }
+        }
+        Err(self.damaged(refusal.unwrap_or_default()))
     }
 
     fn read_exact(&self, to: &mut [u8], at: u64, what: &str) -> Result<(), SyncError> {
@@ -224,7 +258,7 @@ impl PageFile {
         })
     }
 
-    fn read_list(&self, head: &Head) -> Result<(Vec<Region>, HashMap<u64, Entry>), SyncError> {
+    fn read_list(&self, head: &Head, length: u64) -> Result<(Vec<Region>, HashMap<u64, Entry>), SyncError> {
         // The list is in the file, so that its memory is bounded by that.
         let mut list = Vec::new();
         let mut at = head.list_at;
@@ -238,12 +272,12 @@ impl PageFile {
         if *blake3::hash(&list).as_bytes() != head.list_hash {
             return Err(self.damaged("its list of pages is damaged"));
         }
-        let (regions, entries) = read_list(&list, head.list_at).ok_or_else(|| self.damaged("its list of pages is malformed"))?;
+        let (regions, entries) = read_list(&list, length).ok_or_else(|| self.damaged("its list of pages is malformed"))?;
         check_regions(&regions).map_err(|why| self.damaged(why))?;
         Ok((regions, entries))
     }
 
-    /// Writes pages behind each other.
+    /// Writes pages, behind each other if there is room.
     pub(super) fn write<'p>(&self, pages: impl Iterator<Item = &'p [u8]>) -> Result<Vec<Entry>, SyncError> {
         let (mut out, mut entries) = (Vec::with_capacity(BATCH), Vec::new());
         let mut failed = 0;
@@ -251,16 +285,26 @@ impl PageFile {
             let packed = if failed < ATTEMPTS { packed(page) } else { None };
             failed = if packed.is_some() { 0 } else { failed + 1 };
             let stored = packed.as_deref().unwrap_or(page);
-            let (offset, hash) = (out.len() as u64, *blake3::hash(page).as_bytes());
-            entries.push(Entry { offset, stored: stored.len() as u32, packed: packed.is_some(), hash });
+            let hash = *blake3::hash(page).as_bytes();
+            entries.push(Entry { offset: 0, stored: stored.len() as u32, packed: packed.is_some(), hash });
             out.extend_from_slice(stored);
         }
-        let at = self.end.fetch_add(out.len() as u64, Ordering::Relaxed);
-        if at.saturating_add(out.len() as u64) > self.most {
-            return Err(SyncError::Full { limit: self.most });
+        {
+            let mut room = lock(&self.room);
+            entries.iter_mut().for_each(|entry| entry.offset = room.extents.take(entry.stored.into()));
+            if room.extents.end() > self.most {
+                for entry in &entries {
+                    room.extents.give_back(entry.offset, entry.stored.into());
+                }
+                return Err(SyncError::Full { limit: self.most });
+            }
         }
-        self.file.write_all_at(&out, at).map_err(trouble("write", &self.path))?;
-        entries.iter_mut().for_each(|entry| entry.offset += at);
+        let mut rest = &out[..];
+        for together in entries.chunk_by(|one, next| one.offset + u64::from(one.stored) == next.offset) {
+            let (piece, after) = rest.split_at(together.iter().map(|entry| entry.stored as usize).sum());
+            self.file.write_all_at(piece, together[0].offset).map_err(trouble("write", &self.path))?;
+            rest = after;
+        }
         if self.unforced.fetch_add(out.len() as u64, Ordering::Relaxed) >= FORCED {
             // One of the threads waits for the disk, and the others go on.
             self.unforced.store(0, Ordering::Relaxed);
@@ -294,10 +338,20 @@ impl PageFile {
 
     /// Gives the room of a page back that was replaced.
     pub(super) fn forget(&self, entry: &Entry) {
-        if entry.stored >= LEAST_HOLE {
+        let (offset, bytes) = (entry.offset, u64::from(entry.stored));
+        let mut room = lock(&self.room);
+        // Before another thread takes it.
+        if room.extents.give_back(offset, bytes) {
+            self.punch(offset, bytes);
+        }
+    }
+
+    /// Gives a part of the file back to the system.
+    fn punch(&self, offset: u64, bytes: u64) {
+        if bytes >= LEAST_HOLE {
             let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             // Not all file systems can; the file is then larger than it need be.
-            let _ = fallocate(&self.file, how, entry.offset as i64, i64::from(entry.stored));
+            let _ = fallocate(&self.file, how, offset as i64, bytes as i64);
         }
     }
 
@@ -309,14 +363,33 @@ impl PageFile {
         regions.iter().for_each(|region| region.put(&mut list));
         list.extend_from_slice(&(entries.len() as u64).to_le_bytes());
         entries.iter().for_each(|(address, entry)| entry.put(*address, &mut list));
-        let list_at = self.end.fetch_add(list.len() as u64, Ordering::Relaxed);
-        self.file.write_all_at(&list, list_at).map_err(&failed)?;
+        let list_bytes = list.len() as u64;
+        let (list_at, head_at) = {
+            let mut room = lock(&self.room);
+            (room.extents.take(list_bytes), room.head_at)
+        };
+        let (head, seal) = Head { list_at, list_bytes, list_hash: *blake3::hash(&list).as_bytes() }.write();
+        let written = self.file.write_all_at(&list, list_at);
         // The head must not be on the disk before what it describes.
-        self.file.sync_data().map_err(&failed)?;
-        let (head, seal) = Head { list_at, list_bytes: list.len() as u64, list_hash: *blake3::hash(&list).as_bytes() }.write();
-        self.file.write_all_at(&head, 0).and_then(|()| self.file.sync_all()).map_err(&failed)?;
-        self.force_name().map_err(&failed)?;
+        let written = written.and_then(|()| self.file.sync_data()).and_then(|()| self.file.write_all_at(&head, head_at));
+        let written = written.and_then(|()| self.file.sync_all()).and_then(|()| self.force_name());
+        let mut room = lock(&self.room);
+        if let Err(why) = written {
+            room.extents.give_back(list_at, list_bytes);
+            return Err(failed(why));
+        }
+        if let Some((offset, bytes)) = room.list.replace((list_at, list_bytes)) {
+            room.extents.give_back(offset, bytes);
+        }
+        room.head_at = HEAD as u64 - head_at;
+        room.extents.complete();
         Ok(seal)
+    }
+
+    /// Gives up the state before the last complete one. Not when that was completed: until the job asks for more it may not have learnt of it.
+    pub(super) fn forget_old_state(&self) {
+        let mut room = lock(&self.room);
+        room.extents.forget_older().into_iter().for_each(|(offset, bytes)| self.punch(offset, bytes));
     }
 
     /// How many bytes the file system has left for this user.
@@ -333,8 +406,8 @@ fn packed(page: &[u8]) -> Option<Vec<u8>> {
     (packed.len() <= page.len() / 8 * 7).then_some(packed)
 }
 
-/// Reads a list of pages that lie before the list, at `list_at`.
-pub(super) fn read_list(mut list: &[u8], list_at: u64) -> Option<(Vec<Region>, HashMap<u64, Entry>)> {
+/// Reads a list of pages in a file of this length.
+pub(super) fn read_list(mut list: &[u8], length: u64) -> Option<(Vec<Region>, HashMap<u64, Entry>)> {
     let from = &mut list;
     let count = number(from)?;
     let mut regions: Vec<Region> = Vec::new();
@@ -353,7 +426,7 @@ pub(super) fn read_list(mut list: &[u8], list_at: u64) -> Option<(Vec<Region>, H
         let whole = u64::from(entry.stored) == page.bytes;
         let fits = if entry.packed { u64::from(entry.stored) < page.bytes } else { whole };
         let end = entry.offset.checked_add(entry.stored.into())?;
-        if !fits || entry.offset < HEAD as u64 || end > list_at || entries.insert(address, entry).is_some() {
+        if !fits || entry.offset < HEADS as u64 || end > length || entries.insert(address, entry).is_some() {
             return None;
         }
     }

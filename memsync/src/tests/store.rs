@@ -117,7 +117,7 @@ fn what_is_parked_in_a_file_comes_back_also_from_the_closed_file() {
         let mut store = Store::create(&path, u64::MAX).expect("a new file");
         assert!(Store::create(&path, u64::MAX).is_err(), "it exists");
         good(park(&mixed(4), &store, Verify::Skip));
-        assert!(Store::open(&path, &[0; 32]).is_err(), "it is incomplete");
+        assert!(Store::open(&path, &[0; 32], 0).is_err(), "it is incomplete");
         let (_, there) = good(park(&from, &store, verify));
         let about = std::fs::metadata(&path).expect("there");
         assert_eq!(about.permissions().mode() & 0o777, 0o600);
@@ -125,7 +125,7 @@ fn what_is_parked_in_a_file_comes_back_also_from_the_closed_file() {
         assert!(store.free_bytes(0).is_ok_and(|n| n > 0));
         if again {
             drop(store);
-            store = Store::open(&path, &there.seal).expect("complete");
+            store = Store::open(&path, &there.seal, 0).expect("complete");
         }
         good(resume(&store, &to, verify));
         assert!(to.contents() == from.contents());
@@ -157,7 +157,7 @@ fn pages_that_become_zero_again_leave_the_file() {
     let zero = Fake::new(&[(at, CHUNK, Kind::Chunk, 1)]);
     zero.regions.lock().expect("lock").values_mut().for_each(|(_, bytes)| bytes.fill(0));
     let (_, there) = good(park(&zero, &store, Verify::Hash));
-    let store = Store::open(&path, &there.seal).expect("complete");
+    let store = Store::open(&path, &there.seal, 0).expect("complete");
     let to = Fake::new(&[(at, CHUNK, Kind::Chunk, 3)]);
     let (source, _) = good(resume(&store, &to, Verify::Hash));
     assert!(to.contents() == zero.contents());
@@ -170,10 +170,52 @@ fn complete(directory: &Directory, from: &Fake) -> [u8; 32] {
     good(park(from, &store, Verify::Hash)).1.seal
 }
 
+#[test]
+fn a_file_that_is_kept_current_has_its_old_state_or_its_new_one() {
+    let directory = Directory::new("current");
+    let (path, copied) = (directory.file(), directory.0.join("copied"));
+    let store = Store::create(&path, 1 << 30).expect("a new file");
+    let mut states: Vec<(Fake, [u8; 32])> = Vec::new();
+    let mut lengths = Vec::new();
+    for round in 0..8 {
+        // Each state differs from the one before in some pages.
+        let from = mixed(20);
+        from.regions.lock().expect("lock").values_mut().for_each(|(_, bytes)| {
+            bytes.chunks_mut(7 * PAGE as usize).for_each(|part| part[round] ^= 0x55 + round as u8);
+        });
+        let (first, _) = park(&from, &store, Verify::Skip);
+        let sent = first.expect("source").bytes_sent;
+        assert!(round == 0 || sent < CHUNK as u64 / 2, "round {round} has sent {sent} bytes");
+        // What is not complete yet has harmed nothing: the copy is what a kill at this moment leaves.
+        if let Some((before, seal)) = states.last() {
+            std::fs::copy(&path, &copied).expect("copied");
+            assert!(refusal(&copied, seal, before).is_none(), "round {round}: the old state is lost");
+        }
+        let (_, there) = good(park(&from, &store, Verify::Hash));
+        std::fs::copy(&path, &copied).expect("copied");
+        assert!(refusal(&copied, &there.seal, &from).is_none(), "round {round}: the new state is not there");
+        states.push((from, there.seal));
+        lengths.push(std::fs::metadata(&path).expect("there").len());
+    }
+    // Each round has reused what the one before it has left.
+    assert!(lengths[7] <= lengths[2] + (1 << 20), "{lengths:?}");
+    // It goes on after the process that wrote it has ended in the middle of a round.
+    let (last, seal) = states.pop().expect("states");
+    park(&mixed(21), &store, Verify::Skip).0.expect("source");
+    drop(store);
+    assert!(Store::open(&path, &states[0].1, 1 << 30).is_err(), "a state of long ago");
+    let store = Store::open(&path, &seal, 1 << 30).expect("the last complete state");
+    let (first, _) = good(park(&last, &store, Verify::Skip));
+    assert_eq!(first.bytes_sent, 0, "nothing differs from it");
+    let from = mixed(22);
+    let (_, there) = good(park(&from, &store, Verify::Hash));
+    assert!(refusal(&path, &there.seal, &from).is_none());
+}
+
 /// Opens the file and resumes from it. The error, if there is one.
 fn refusal(path: &Path, seal: &[u8; 32], from: &Fake) -> Option<SyncError> {
     let to = other_than(from);
-    let store = match Store::open(path, seal) {
+    let store = match Store::open(path, seal, 0) {
         Ok(store) => store,
         Err(why) => return Some(why),
     };
@@ -197,7 +239,7 @@ fn every_flipped_bit_is_refused_and_named() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
     let (mut pages, mut others) = (0, 0);
     // The head, the list at the end, and positions in between.
-    let positions = (0..96).step_by(7).chain((96..length).step_by((length / 100) as usize)).chain(length - 400..length);
+    let positions = (0..96).step_by(7).chain((8192..length).step_by((length / 100) as usize)).chain(length - 400..length);
     let mut flipped = 0;
     for (number, at) in positions.enumerate() {
         flipped += 1;
@@ -226,7 +268,7 @@ fn a_file_that_is_cut_or_exchanged_is_refused() {
     let seal = complete(&directory, &from);
     let path = directory.file();
     let whole = std::fs::read(&path).expect("read");
-    for cut in [0, 1, 95, 4095, 4096, whole.len() / 2, whole.len() - 1] {
+    for cut in [0, 1, 95, 4095, 4096, 8192, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..cut]).expect("written");
         assert!(matches!(refusal(&path, &seal, &from), Some(SyncError::Damaged { .. })), "cut to {cut}");
     }

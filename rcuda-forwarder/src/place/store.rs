@@ -34,7 +34,7 @@ impl Parked {
             None => return Err(OpenError::NoStore),
             Some(StoreAt::Memory) => Store::in_memory(start.limits.parked),
             Some(StoreAt::NewFile(path)) => Store::create(Path::new(path), start.limits.parked)?,
-            Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal)?,
+            Some(StoreAt::File(path, seal)) => Store::open(Path::new(path), seal, start.limits.parked)?,
         };
         Ok(Arc::new(Parked { store, staging: Staging::new(Sizes::of_process()), budget: Budget::new(start.limits.pinned) }))
     }

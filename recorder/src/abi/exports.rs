@@ -2,8 +2,9 @@
 
 use crate::base::log;
 use crate::calls::spare_events;
-use crate::enter::{door, end_watched, guard, guard_at, outermost};
+use crate::enter::{door, end_watched, guard, guard_with_room, outermost};
 use crate::job;
+use crate::when_full::make_room;
 use cuda_api::answer::*;
 use cuda_api::arg::*;
 use cuda_api::code::{self, Code};
@@ -51,10 +52,10 @@ macro_rules! body {
         })
     };
     (irregular $family:ident $name:ident $per_thread:literal $params:tt) => {
-        with_precedence!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| irregular! { cx $name $params }))
+        with_precedence!($name $params guard_with_room(const { door(stringify!($name)) }, stringify!($name), $per_thread, make_room, |cx| irregular! { cx $name $params }))
     };
     (answer $family:ident $name:ident $per_thread:literal $params:tt) => {
-        with_precedence!($name $params guard_at(const { door(stringify!($name)) }, stringify!($name), $per_thread, |cx| answer!(cx bodies::$name, $params)))
+        with_precedence!($name $params guard_with_room(const { door(stringify!($name)) }, stringify!($name), $per_thread, make_room, |cx| answer!(cx bodies::$name, $params)))
     };
     (refused $family:ident $name:ident $per_thread:literal $params:tt) => {{
         // Other errors take precedence as in the driver.

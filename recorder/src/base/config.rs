@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
     pub(crate) signal: i32,
+    /// `MRCUDA_WHEN_FULL`: where a device may move that finds no memory at its place, in this order.
+    pub(crate) when_full: Vec<PlaceSpec>,
     /// `MRCUDA_DRIVER`: the driver of the in-process place.
     pub(crate) driver: Option<PathBuf>,
     /// `MRCUDA_TOKEN_FILE`, or the default path.
@@ -71,8 +73,8 @@ pub(crate) enum ConfigError {
     #[error("MRCUDA_SERVERS: {0} places: a job can have at most {max}", max = DEVICES)]
     Places(usize),
     /// Nothing is executed at such a place.
-    #[error("MRCUDA_SERVERS: nothing is executed at {0}: a job is parked there, but cannot start")]
-    Store(PlaceSpec),
+    #[error("{0}: nothing is executed at {1}: a job can only be parked there")]
+    Store(&'static str, PlaceSpec),
     /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
@@ -93,15 +95,17 @@ pub(crate) enum ConfigError {
 fn read() -> Result<Config, ConfigError> {
     let place = |name| move |source| ConfigError::Place { name, source };
     let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
-    let servers = var("MRCUDA_SERVERS")
-        .map(|list| list.split(',').map(|s| s.parse().map_err(place("MRCUDA_SERVERS"))).collect())
-        .transpose()?
-        .unwrap_or_else(|| vec![PlaceSpec::Local(None)]);
+    let executing = |name| -> Result<Option<Vec<PlaceSpec>>, ConfigError> {
+        let Some(list) = var(name) else { return Ok(None) };
+        let places = list.split(',').map(|s| s.parse().map_err(place(name))).collect::<Result<Vec<PlaceSpec>, _>>()?;
+        match places.iter().find(|place| place.is_store()) {
+            Some(store) => Err(ConfigError::Store(name, store.clone())),
+            None => Ok(Some(places)),
+        }
+    };
+    let servers = executing("MRCUDA_SERVERS")?.unwrap_or_else(|| vec![PlaceSpec::Local(None)]);
     if servers.len() > DEVICES as usize {
         return Err(ConfigError::Places(servers.len()));
-    }
-    if let Some(store) = servers.iter().find(|place: &&PlaceSpec| place.is_store()) {
-        return Err(ConfigError::Store(store.clone()));
     }
     let shown = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let servers = match std::env::var("MRCUDA_VISIBLE").ok() {
@@ -136,6 +140,7 @@ fn read() -> Result<Config, ConfigError> {
         wait,
         on_signal,
         signal,
+        when_full: executing("MRCUDA_WHEN_FULL")?.unwrap_or_default(),
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
         trust: rcuda_forwarder::Trust::from_environment(),

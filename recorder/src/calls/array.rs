@@ -54,7 +54,8 @@ fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, 
     let creates = std::iter::once(handle).chain(parts.iter().copied()).collect();
     let (body, edges) =
         (encode(&ArrayMake { handle, window, shape, levels: parts.clone() }), Edges { creates, ..Edges::default() });
-    let reply = stream_ordered::with_room(cx, device, || cx.build(device, ops::id::ARRAY_MAKE, &body, &edges, Keep::PLAIN))?;
+    let reply =
+        stream_ordered::with_room(cx, device, bytes, || cx.build(device, ops::id::ARRAY_MAKE, &body, &edges, Keep::PLAIN))?;
     let layout = if has_memory { None } else { Some(Layout::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?) };
     if levels.is_some() {
         *lock(&cx.job.tables.mipmaps.get(handle)?.data.0) = Mipmap { levels: parts, layout };

@@ -163,7 +163,7 @@ pub(crate) fn cuMemCreate(cx: &mut CallContext, size: usize, prop: AllocationPro
     collect(cx)?;
     let number = write().number();
     let chunk = if prop.is_for_tiles() {
-        stream_ordered::with_room(cx, device, || make_pool(cx, device, number, bytes))?;
+        stream_ordered::with_room(cx, device, bytes, || make_pool(cx, device, number, bytes))?;
         0
     } else {
         supply::take(cx, device, Request::Chunk(bytes))?

@@ -37,7 +37,11 @@ pub(crate) fn grow(cx: &CallContext, device: &'static Device, request: Request) 
                 if result == Err(code::ERROR_OUT_OF_MEMORY) && imports::finish_unmapping() {
                     result = map(cx, device, chunk);
                 }
-                growth.mapped(&mut device.memory_mut(), result)?
+                let step = growth.mapped(&mut device.memory_mut(), result);
+                if step == Err(code::ERROR_OUT_OF_MEMORY) {
+                    cx.note_shortage(device, chunk.bytes);
+                }
+                step?
             }
             Step::Unmap(chunk) => {
                 let unmapped = unmap(cx, device, chunk).is_ok();

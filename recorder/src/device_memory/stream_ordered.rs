@@ -87,14 +87,19 @@ pub(crate) fn with_reclaim<T>(cx: &CallContext, device: &'static Device, take: i
     }
 }
 
-/// As [`with_reclaim`], for memory that the place allocates itself, beside the chunks: spare chunks are given up for it.
-pub(crate) fn with_room<T>(cx: &CallContext, device: &'static Device, make: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
+/// As [`with_reclaim`], for so much memory that the place allocates itself, beside the chunks: spare chunks are given up for it.
+pub(crate) fn with_room<T>(
+    cx: &CallContext,
+    device: &'static Device,
+    bytes: u64,
+    make: impl Fn() -> Result<T, Code>,
+) -> Result<T, Code> {
     // A pending error of the program's work says nothing about the memory.
     let _later = PutOff::begin();
     with_reclaim(cx, device, || match make() {
         Err(code::ERROR_OUT_OF_MEMORY) => {
             chunks::drop_spare(cx, device, 0);
-            make()
+            make().inspect_err(|_| cx.note_shortage(device, bytes))
         }
         other => other,
     })

@@ -7,6 +7,7 @@ use super::fit::{self, Different};
 use super::protocol::{Report, Step};
 use super::rehearsal::rehearse_in_time;
 use super::residence::{KnownFunctions, known_functions, not_resident, weaker_function};
+use super::standing;
 use super::times::{keep_event_times, record_reference};
 use super::to_place::replay_to;
 use crate::base::log::lock;
@@ -246,10 +247,13 @@ impl<'a> DeviceMove<'a> {
         self.phase("prepare", |device_move| {
             let (to, index) = (device_move.to.clone(), device_move.device.index);
             let most = most_parked(device_move.device);
-            let open = move || Place::open(&to, index, most).map_err(MoveError::from);
+            let open = move || match standing::take(index, &to, most) {
+                Some(copy) => Ok((copy, true)),
+                None => Place::open(&to, index, most).map(|new| (new, false)).map_err(MoveError::from),
+            };
             // A server may be slow, so opening it can be abandoned; opening the driver in this process must be completed.
             let opened = if let PlaceSpec::Local(_) = device_move.to { open() } else { device_move.task.apart(open) };
-            let target = device_move.blame(opened)?;
+            let (target, is_copy) = device_move.blame(opened)?;
             device_move.report.transport = target.transport().to_owned();
             let theirs = target.clone();
             device_move.target = Some(target);
@@ -258,20 +262,24 @@ impl<'a> DeviceMove<'a> {
             if device_move.parks() {
                 // NVML answers meanwhile.
                 keep_board(device_move.device, &device_move.source)?;
-                return Failure::unless_empty(
-                    blockers_at_target(job, device_move.device, device_move.target()?, 0, device_move.beside, false)?.0,
-                );
+                // A copy has most of it, and how much has changed since is not known.
+                let adoptable = if is_copy { u64::MAX } else { 0 };
+                return device_move.check_target(job, Ask { adoptable, beside: device_move.beside, ..Ask::default() });
             }
             let adoptable = adoptable(&device_move.source, device_move.target()?);
             device_move.adopts = adoptable.is_some();
             device_move.different = Different::since(device_move.device, device_move.target()?.device());
-            let allow_different = device_move.task.allow_different();
-            let bytes = adoptable.unwrap_or(0);
-            Failure::unless_empty(
-                blockers_at_target(job, device_move.device, device_move.target()?, bytes, 0, allow_different)?.0,
-            )?;
+            let (room, allow_different) = (device_move.task.room(), device_move.task.allow_different());
+            device_move.check_target(job, Ask { adoptable: adoptable.unwrap_or(0), room, beside: 0, allow_different })?;
             Ok(device_move.settle_host_memory()?)
         })
+    }
+
+    /// Checks whether the target can hold the device.
+    fn check_target(&mut self, job: &Job, ask: Ask) -> Result<(), Failure> {
+        let (blockers, room) = blockers_at_target(job, self.device, self.target()?, ask)?;
+        (self.report.needed_bytes, self.report.free_bytes) = (room.needed, room.free);
+        Failure::unless_empty(blockers)
     }
 
     /// Replays the live set at the target.
@@ -522,7 +530,9 @@ impl<'a> DeviceMove<'a> {
         lock(&self.device.ledger).end_move();
         self.data_channels = None;
         for place in self.target.take().into_iter().chain(self.old.take().map(|old| *old)) {
-            place.release();
+            if let Some(place) = standing::keep(self.device.index, place) {
+                place.release();
+            }
         }
     }
 }
@@ -576,7 +586,8 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Plac
             if !to.is_store() {
                 looked.different = Different::of(target.device(), &device.info);
             }
-            match blockers_at_target(job, device, &target, looked.adoptable, beside, task.allow_different()) {
+            let ask = Ask { adoptable: looked.adoptable, beside, allow_different: task.allow_different(), room: 0 };
+            match blockers_at_target(job, device, &target, ask) {
                 Ok((found, room)) => {
                     // What several need in one store was subtracted from what is free there.
                     looked.room = Some(room).filter(|_| !to.is_store());
@@ -601,7 +612,7 @@ pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &Plac
 }
 
 /// More than a device can hold, whatever its place sends when it is parked.
-fn most_parked(device: &Device) -> u64 {
+pub(super) fn most_parked(device: &Device) -> u64 {
     device.info.total_bytes.saturating_mul(2).saturating_add(1 << 30)
 }
 
@@ -671,23 +682,30 @@ fn adoptable(source: &Place, target: &Place) -> Option<u64> {
     None
 }
 
-/// Why the target cannot hold the device, with the figures; `adoptable`: bytes that it need not provide; `beside`: bytes that
-/// others are about to take there.
-fn blockers_at_target(
-    job: &Job,
-    device: &Device,
-    target: &Place,
+/// What a target is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ask {
+    /// Bytes of the device that it need not provide.
     adoptable: u64,
+    /// Bytes that it must provide beside what the device has.
+    room: u64,
+    /// Bytes that other devices are about to take there.
     beside: u64,
+    /// Whether its driver and GPU may differ.
     allow_different: bool,
-) -> Result<(Vec<MoveError>, Room), MoveError> {
+}
+
+/// Why the target cannot hold the device, with the figures.
+fn blockers_at_target(job: &Job, device: &Device, target: &Place, ask: Ask) -> Result<(Vec<MoveError>, Room), MoveError> {
+    let Ask { adoptable, room, beside, allow_different } = ask;
     let (have, want) = (target.device(), &device.info);
     let mut all = Vec::new();
     if !target.spec().is_store() {
         all.extend(fit::blockers(have, want, allow_different));
         all.extend(fit::state_blockers(job, device, Different::since(device, have)));
     }
-    let needed = registry::needed_bytes(job, device).saturating_sub(adoptable).saturating_add(HEADROOM);
+    let held = registry::needed_bytes(job, device).saturating_sub(adoptable);
+    let needed = held.saturating_add(room).saturating_add(HEADROOM);
     let free = match target.control(&Control::FreeBytes { beside })? {
         ControlReply::FreeBytes(n) => n,
         other => return Err(MoveError::unexpected(&other)),

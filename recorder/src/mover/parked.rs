@@ -87,6 +87,7 @@ pub(crate) fn end(job: &Job) {
             None => return,
         }
     };
+    super::standing::remove_files();
     let mut taken = Taken::take();
     if taken.get().is_some() {
         taken.give_up(job);

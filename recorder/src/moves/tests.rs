@@ -1,4 +1,6 @@
+use super::registry::{EVENTS, KEPT, LONGEST_REASON, Registry, TRACES, cut};
 use super::*;
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
 fn wanted(to: &str) -> Migrate {
@@ -23,7 +25,7 @@ fn entry(id: &str, state: MoveState) -> Entry {
 
 fn registry(all: &[(&str, MoveState)]) -> Registry {
     let entries = all.iter().map(|(id, state)| entry(id, *state)).collect();
-    Registry { entries, count: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 }
+    Registry { entries, count: 0, copies: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 }
 }
 
 /// Adds a move to those of the job.
@@ -118,6 +120,22 @@ fn one_move_runs_and_others_are_queued() {
     }
     let r = registry(&[("a", MoveState::Done), ("b", MoveState::Failed), ("c", MoveState::Cancelled), ("d", MoveState::Queued)]);
     assert!(r.running().is_none());
+}
+
+#[test]
+fn copies_do_not_count_as_moves_and_the_last_one_is_kept() {
+    let mut r = registry(&[("m1", MoveState::Done), ("m2", MoveState::Queued)]);
+    for (id, state) in [("copy1", MoveState::Done), ("copy2", MoveState::Running), ("copy3", MoveState::Queued)] {
+        let copy = Task { id: id.into(), copies: true, ..Task::of_a_plan(false) };
+        r.entries.push_back(Entry { task: Arc::new(copy), ..entry(id, state) });
+    }
+    let ids = |r: &Registry| r.entries.iter().map(|e| e.task.id.clone()).collect::<Vec<_>>();
+    assert!(r.moving().is_none() && r.running().is_some_and(|e| e.task.id == "copy2"));
+    assert!(r.queued().map(|e| &*e.task.id).eq(["m2"]) && r.copying().map(|e| &*e.task.id).eq(["copy2", "copy3"]));
+    r.end("copy2", MoveState::Cancelled, None);
+    assert_eq!(ids(&r), ["m1", "m2", "copy2", "copy3"]);
+    r.end("copy3", MoveState::Done, None);
+    assert_eq!(ids(&r), ["m1", "m2", "copy3"]);
 }
 
 #[test]

@@ -3,15 +3,15 @@
 use super::OpenError;
 use crate::random::random;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 /// A file that holds the memory of a parked device. It is removed when nothing refers to it any more: it is of no use to anybody else.
 /// (A helper removes it if the job ends before that.)
 #[derive(Debug)]
 pub(crate) struct KeptFile {
     path: PathBuf,
-    /// What identifies its contents, once it is complete.
-    pub(super) seal: OnceLock<[u8; 32]>,
+    /// What identifies its last complete contents.
+    pub(super) seal: Mutex<Option<[u8; 32]>>,
 }
 
 impl KeptFile {
@@ -19,7 +19,7 @@ impl KeptFile {
     pub(super) fn new(directory: &Path, device: u32) -> Result<std::sync::Arc<KeptFile>, OpenError> {
         let number: [u8; 8] = random().map_err(|why| OpenError::FileName(why.to_string()))?;
         let name = format!("mrcuda-{}-{device}-{}.parked", std::process::id(), cuda_api::hex::hex(&number));
-        Ok(std::sync::Arc::new(KeptFile { path: directory.join(name), seal: OnceLock::new() }))
+        Ok(std::sync::Arc::new(KeptFile { path: directory.join(name), seal: Mutex::new(None) }))
     }
 
     /// Its path, as a helper is told it.

@@ -1,7 +1,7 @@
 // Two threads: one works without end and checks what it computes, the other asks for properties all the time. While the job is parked, the first
 // waits and the second gets its answers.
 //
-// Usage: parked END: works until the file END exists. Counts what both have done on stderr. Exit code: 0 right, 1 wrong, 2 a call failed.
+// Usage: parked END [MIB]: works until the file END exists; MIB more of the GPU's memory have contents that never change. Counts what both have done on stderr. Exit code: 0 right, 1 wrong, 2 a call failed.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -57,8 +57,25 @@ static void *work(void *unused) {
     return NULL;
 }
 
+// Bytes that cannot be compressed, or whether they are still there.
+static void rest(unsigned long long memory, size_t count, int is_there) {
+    unsigned *words = malloc(count * sizeof *words), *found = calloc(count, sizeof *words), state = 1;
+    for (size_t i = 0; i < count; i++) words[i] = state = state * 1664525u + 1013904223u;
+    if (!is_there) {
+        CUDA(cuMemcpyHtoD_v2, memory, words, count * sizeof *words);
+    } else {
+        CUDA(cuMemcpyDtoH_v2, found, memory, count * sizeof *words);
+        if (memcmp(words, found, count * sizeof *words)) {
+            fprintf(stderr, "what never changes has changed\n");
+            exit(1);
+        }
+    }
+    free(words);
+    free(found);
+}
+
 int main(int argc, char **argv) {
-    if (argc != 2) return 64;
+    if (argc != 2 && argc != 3) return 64;
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
     nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!cuda || !nvml) {
@@ -70,6 +87,12 @@ int main(int argc, char **argv) {
     CUDA(cuDevicePrimaryCtxRetain, &context, device);
     CUDA(cuCtxSetCurrent, context);
     NVML(nvmlInit_v2);
+    size_t count = argc == 3 ? (size_t)atoi(argv[2]) << 18 : 0;
+    unsigned long long memory;
+    if (count) {
+        CUDA(cuMemAlloc_v2, &memory, count * sizeof(unsigned));
+        rest(memory, count, 0);
+    }
     pthread_t worker;
     pthread_create(&worker, NULL, work, NULL);
     char name[256], first[256] = "";
@@ -96,6 +119,7 @@ int main(int argc, char **argv) {
     }
     over = 1;
     pthread_join(worker, NULL);
+    if (count) rest(memory, count, 1);
     puts("RESULT ok");
     return 0;
 }

@@ -64,11 +64,13 @@ pub enum Way {
     Work(Spot),
     /// It moves from here to there.
     Move(Spot, Spot),
+    /// It is here, and a copy is kept current there.
+    Copy(Spot, Spot),
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 17] = [
+    pub const ALL: [Way; 18] = [
         Way::Start(Spot::Tcp),
         Way::Start(Spot::Unix),
         Way::Start(Spot::Helper),
@@ -86,6 +88,7 @@ impl Way {
         Way::Move(Spot::Local, Spot::File),
         Way::Move(Spot::Memory, Spot::Tcp),
         Way::Move(Spot::File, Spot::Local),
+        Way::Copy(Spot::Tcp, Spot::File),
     ];
 
     /// Its name.
@@ -94,20 +97,21 @@ impl Way {
             Way::Start(at) => format!("start-{}", at.name()),
             Way::Work(at) => format!("work-{}", at.name()),
             Way::Move(from, to) => format!("{}-to-{}", from.name(), to.name()),
+            Way::Copy(from, to) => format!("{}-copied-to-{}", from.name(), to.name()),
         }
     }
 
     /// Where it begins.
     pub fn from(self) -> Spot {
         match self {
-            Way::Start(at) | Way::Work(at) | Way::Move(at, _) => at,
+            Way::Start(at) | Way::Work(at) | Way::Move(at, _) | Way::Copy(at, _) => at,
         }
     }
 
-    /// Where it moves to.
+    /// Where it moves to, or its copy is.
     pub fn to(self) -> Option<Spot> {
         match self {
-            Way::Move(_, to) => Some(to),
+            Way::Move(_, to) | Way::Copy(_, to) => Some(to),
             _ => None,
         }
     }
@@ -116,7 +120,8 @@ impl Way {
     fn arrives(self) -> Option<Spot> {
         match self {
             Way::Start(at) => Some(at),
-            Way::Work(_) => None,
+            // The copy is there already.
+            Way::Work(_) | Way::Copy(..) => None,
             Way::Move(_, to) => Some(to),
         }
     }
@@ -260,6 +265,7 @@ impl Cell {
             Way::Start(_) => arriving,
             Way::Work(_) => working,
             Way::Move(..) => !working,
+            Way::Copy(..) => !working && !arriving && self.point < Point::Commit,
         };
         let there = match self.way.arrives() {
             _ if !arriving => true,

@@ -179,7 +179,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     let mut draw = Random::new(seed);
     let skip = if cell.repeats() { draw.below(3) as u32 } else { 0 };
 
-    let start = matches!(cell.way, Way::Start(_));
+    let (start, copies) = (matches!(cell.way, Way::Start(_)), matches!(cell.way, Way::Copy(..)));
     if start {
         injector.arm(skip);
     }
@@ -208,11 +208,16 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
         if from.is_store() && !migrate(scene, pid, &first)?.is_some_and(|report| report.ok()) {
             return Err(CellError::NotParked(job.stderr()));
         }
+        // What counts is a later round.
+        if copies && let Some(to) = to {
+            copy(scene, pid, &place(to, &hosts[1]))?.filter(Report::ok).ok_or_else(|| CellError::NotParked(job.stderr()))?;
+        }
         // At the start the first place is opened, which does not count either.
         injector.arm(skip);
     }
     if let Some(to) = to {
-        moved = Some(migrate(scene, pid, &place(to, &hosts[1]))?);
+        let to = place(to, &hosts[1]);
+        moved = Some(if copies { copy(scene, pid, &to)? } else { migrate(scene, pid, &to)? });
     }
     let struck = wait_for(if to.is_some() { Duration::from_millis(1500) } else { SOON }, || injector.struck());
     match struck {
@@ -221,16 +226,24 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     }
     wait_for(LIMIT, || (!injector.has_stopped()).then_some(())).ok_or(CellError::StaysStopped)?;
 
-    let committed = moved.flatten().is_some_and(|r| r.ok());
+    let committed = !copies && moved.flatten().is_some_and(|r| r.ok());
     if to.is_some() && job.runs() {
         // One place is the job's, the other one must be given back while it goes on.
         let now = to.filter(|_| committed).unwrap_or(from);
-        let most = usize::from(now.has_worker());
+        let most = usize::from(now.has_worker()) + usize::from(copies);
         wait_for(SOON, || (serving().len() <= most || !job.runs()).then_some(()))
             .ok_or_else(|| CellError::Workers { pids: serving() })?;
         if from == Spot::Local && committed {
             wait_for(SOON, || (left::gpu_bytes(pid) == 0 || !job.runs()).then_some(()))
                 .ok_or_else(|| CellError::KeepsBytes(left::gpu_bytes(pid)))?;
+        }
+    }
+    if copies && let Some(to) = to {
+        // The copy has its old state or its new one: the job can be parked there, if it is left.
+        let report = migrate(scene, pid, &place(to, &hosts[1]))?;
+        let ends = |job: &mut Job| wait_for(SOON, || (!job.runs()).then_some(())).is_some();
+        if report.is_some_and(|report| !report.ok()) && !cell.may_fail() && !ends(&mut job) {
+            return Err(CellError::NotParked(job.stderr()));
         }
     }
     let is_parked = job.status().is_some_and(|status| status["devices"][0]["state"] == "parked");
@@ -256,8 +269,17 @@ fn rounds(job: &Job) -> usize {
 
 /// Moves the job; none if it gave no report, as one that has ended.
 fn migrate(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, CellError> {
+    ask(scene, pid, &["migrate", "--to", to])
+}
+
+/// Has a copy of the job made, and kept current so seldom that this is the only round.
+fn copy(scene: &Scene, pid: u32, to: &str) -> Result<Option<Report>, CellError> {
+    ask(scene, pid, &["suspend", "--to", to, "--every", "1h"])
+}
+
+fn ask(scene: &Scene, pid: u32, words: &[&str]) -> Result<Option<Report>, CellError> {
     let mut command = scene.mrcuda();
-    command.arg("migrate").arg(pid.to_string()).args(["--to", to, "--json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(words).arg(pid.to_string()).arg("--json").stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(CellError::Migrate)?;
     if wait_for(LIMIT, || child.try_wait().ok().flatten()).is_none() {
         let threads = job::threads(pid);

@@ -63,6 +63,8 @@ struct World {
     /// Whether a step has failed, or the move was stopped, since it began.
     failed: bool,
     committed: bool,
+    /// Whether all targets are proved copies of a job that runs again.
+    copied: bool,
     over: Option<Result<(), Why>>,
     /// How often a patient move may still find the job busy before its time is over.
     tries: usize,
@@ -91,6 +93,7 @@ impl World {
             stopped: false,
             failed: false,
             committed: false,
+            copied: false,
             over: None,
         }
     }
@@ -157,6 +160,7 @@ impl World {
                     let parking = self.protocol.parking;
                     let may = if self.committed { !parking.after } else { !parking.before };
                     assert!(may, "the gate of a parked job is opened");
+                    self.copied = !self.failed && self.devices.iter().all(|device| device.proved && device.verified);
                     (self.closed, self.idle) = (false, false);
                     self.devices.iter_mut().for_each(|device| (device.proved, device.verified) = (false, false));
                 }
@@ -195,9 +199,14 @@ impl World {
                     let parked = if self.committed { parking.after } else { parking.before };
                     assert_eq!((self.closed, self.stays), (parked, parked), "the gate is in the wrong state at the end");
                     assert!(self.running.is_empty(), "steps run at the end");
-                    assert_eq!(result.is_ok(), self.committed, "a committed move fails, or another one succeeds");
+                    let done = if parking.copies { self.copied } else { self.committed };
+                    assert_eq!(result.is_ok(), done, "a committed move fails, or another one succeeds");
                     for device in &self.devices {
-                        let expected = if self.committed { Target::Executes } else { Target::None };
+                        let expected = match result {
+                            Ok(()) if parking.copies => Target::Open { usable: true },
+                            Ok(()) => Target::Executes,
+                            Err(_) => Target::None,
+                        };
                         assert_eq!(device.target, expected, "a target is open at the end, or not all devices have moved");
                         assert_eq!(device.source_released, self.committed, "a source is left, or gone");
                     }
@@ -237,6 +246,7 @@ impl World {
                     Joint::AtRest => assert!(self.closed && self.protocol.parking.before),
                     Joint::PeerAccess => assert!(self.closed && self.idle && self.devices.iter().all(|device| device.proved)),
                     Joint::Commit => {
+                        assert!(!self.protocol.parking.copies, "a copy is committed");
                         assert!(self.closed && self.idle, "a commit while the job runs");
                         assert!(
                             self.devices.iter().all(|device| device.proved && device.verified),
@@ -417,8 +427,22 @@ fn every_run_of_a_patient_move_ends_too() {
 }
 
 /// What a job can do that is parked, or is to be.
-const PARKINGS: [Parking; 3] =
-    [Parking { before: false, after: true }, Parking { before: true, after: false }, Parking { before: true, after: true }];
+const PARKINGS: [Parking; 3] = [
+    Parking { before: false, after: true, copies: false },
+    Parking { before: true, after: false, copies: false },
+    Parking { before: true, after: true, copies: false },
+];
+/// A copy is made of a job that runs.
+const COPIES: Parking = Parking { before: false, after: false, copies: true };
+
+#[test]
+fn every_run_that_copies_a_job_leaves_it_where_it_was() {
+    for devices in [1, 2] {
+        let (states, longest) = run(devices, false, COPIES, Mistake::None).unwrap();
+        println!("{devices} devices: {states} states, {longest:?}");
+        assert!(states > 50, "{states} states of {devices} devices");
+    }
+}
 
 #[test]
 fn every_run_that_parks_a_job_or_lets_it_go_on_leaves_the_gate_as_it_must_be() {
@@ -439,6 +463,8 @@ fn the_model_finds_mistakes_about_parked_jobs() {
         (PARKINGS[1], Mistake::LetsAParkedJobGoOn, "in the wrong state at the end"),
         (PARKINGS[1], Mistake::ReleasesSourcesOnFailure, "a source is released before the commit"),
         (PARKINGS[1], Mistake::CommitsWhatIsNotCompared, "a commit of what was not compared"),
+        (COPIES, Mistake::CommitsWhatIsNotCompared, "a committed move fails, or another one succeeds"),
+        (COPIES, Mistake::LeavesTheGateClosed, "or calls wait"),
     ]
     .into_iter()
     .filter_map(|(parking, mistake, found)| match run(2, false, parking, mistake) {

@@ -179,8 +179,8 @@ fn a_patient_move_keeps_its_copy_current_and_tries_again() {
     assert!(attempts(&run(1, None, good))[0].held.is_none());
 }
 
-const PARKS: Parking = Parking { before: false, after: true };
-const GOES_ON: Parking = Parking { before: true, after: false };
+const PARKS: Parking = Parking { before: false, after: true, copies: false };
+const GOES_ON: Parking = Parking { before: true, after: false, copies: false };
 
 #[test]
 fn a_job_that_is_to_be_parked_is_copied_while_it_runs_and_its_gate_stays_closed() {
@@ -209,6 +209,6 @@ fn a_parked_job_moves_without_pre_copy_and_stays_parked_until_the_commit() {
         assert!(!failed.contains(&Action::OpenGate), "{step:?}");
         assert_eq!(failed[failed.len() - 2..], [Action::StayParked, Action::End(Err(3))], "{step:?}");
     }
-    let between = run_until(Protocol::new(1, None, false, Parking { before: true, after: true }), good);
+    let between = run_until(Protocol::new(1, None, false, Parking { before: true, after: true, copies: false }), good);
     assert!(!between.contains(&Action::OpenGate) && between.contains(&Action::StayParked));
 }
