@@ -341,7 +341,7 @@ fn list(job: &'static Job) -> ::control::Job {
             state: match (d.sticky(), is_moving) {
                 (0, true) => DeviceState::Moving,
                 (0, false) if is_parked => DeviceState::Parked,
-                (0, false) => DeviceState::Idle,
+                (0, false) => DeviceState::Running,
                 _ => DeviceState::Failed,
             },
             used_bytes: figures.used_bytes,

@@ -10,7 +10,7 @@ use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
-use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
+use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace, without_numbers};
 use cuda_api::lock::{wait, wait_timeout};
 use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
@@ -220,7 +220,7 @@ fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
     it.state = state;
     it.ok = state == MoveState::Done;
     it.phase = None;
-    it.reason = why.map(|why| cut(why.to_string()));
+    it.reason = why.map(|why| cut(without_numbers(&why.to_string())));
     it.code = why.map(Failure::code);
 }
 
