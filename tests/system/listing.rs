@@ -143,7 +143,7 @@ fn a_job_that_never_ends_its_answer_is_listed() {
     assert!(err.contains(&format!("job {own}: the job does not answer")), "{err}");
     let (code, out, _) = ask(&scene, &["ps", "--json"]);
     let all: Vec<Value> = serde_json::from_str(&out).unwrap();
-    let listed = all.iter().find(|job| job["pid"].to_string() == own).expect("it is listed");
+    let listed = all.iter().find(|job| job["pid"] == std::process::id()).expect("it is listed");
     assert!(code == Some(0) && listed["state"] == "not_answering" && listed["reason"].is_string(), "{listed}");
     for command in [&["moves", &own][..], &["migrate", &own, "--to", "local"]] {
         let (code, _, err) = ask(&scene, command);
