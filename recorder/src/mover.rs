@@ -176,7 +176,7 @@ fn chosen(
 fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     if task.resumes() {
         let home = parked::home().ok_or(MoveError::NotParked)?.join(",");
-        if task.goes_home() {
+        if task.resumes_at_previous_place() {
             task.note(|it| it.to.clone_from(&home));
             return moves::understand(job, None, &home);
         }

@@ -264,7 +264,7 @@ impl Task {
     }
 
     /// Whether it is a resume that names no place.
-    pub(crate) fn goes_home(&self) -> bool {
+    pub(crate) fn resumes_at_previous_place(&self) -> bool {
         self.resumes && self.to.is_empty()
     }
 

@@ -535,7 +535,7 @@ impl Drop for DeviceMove<'_> {
 
 /// What a plan finds out about a move of one device.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct MoveEstimate {
     pub(super) blockers: Vec<MoveError>,
     /// Bytes that would not be copied.
     pub(super) adoptable: u64,
@@ -564,8 +564,8 @@ pub(super) struct Room {
 
 /// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> Looked {
-    let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> MoveEstimate {
+    let mut looked = MoveEstimate { blockers: blockers_at_source(device), ..MoveEstimate::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     match stand_in(to, device) {
         Ok(Some(target)) => {
