@@ -1,8 +1,7 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
 use crate::failure::Failure;
-use crate::moves::has_history;
-use crate::processes::{jobs_below, user};
+use crate::processes::{has_history, jobs_below, user};
 use crate::table::{note, say_as_it_is};
 use control::{AskError, Client, ErrorCode, Job, ReasonCode, directory, name, without_numbers};
 use nix::unistd::Uid;

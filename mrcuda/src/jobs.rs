@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::processes::user;
 use crate::progress::waiting;
 use crate::table::{Table, bytes, note, one_line, say, since, write};
-use crate::terminal;
+use crate::{second_screen, terminal};
 use control::{AskError, Client, Device, DeviceState, Job, directory, name};
 use nix::unistd::Uid;
 use serde::Serialize;
@@ -84,7 +84,7 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
         return show(args, &found?);
     };
     let on_screen = !args.json && terminal::size(&std::io::stdout()).is_some();
-    terminal::end_by_interrupt(on_screen)?;
+    second_screen::end_by_interrupt(on_screen)?;
     loop {
         let shown = find(args.all).and_then(|found| match terminal::size(&std::io::stdout()) {
             Some(size) if on_screen => {
@@ -94,7 +94,7 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
             _ => show(args, &found),
         });
         if shown.is_err() && on_screen {
-            terminal::leave_second_screen();
+            second_screen::leave();
         }
         shown?;
         std::thread::sleep(interval);

@@ -129,11 +129,6 @@ fn past(wanted: impl Fn(&Past) -> bool) -> Result<Vec<Known>, Failure> {
     Ok(moves.into_iter().filter(wanted).map(known).collect())
 }
 
-/// Whether a job with this process id has left moves in the history.
-pub(crate) fn has_history(pid: u32) -> bool {
-    past(|past| past.pid == pid).is_ok_and(|moves| !moves.is_empty())
-}
-
 /// The report of a move of a job that has ended.
 pub(crate) fn of_ended_job(pid: u32, id: &str) -> Option<Move> {
     past(|past| past.pid == pid && past.it.id == id).ok()?.pop().map(|known| known.it)

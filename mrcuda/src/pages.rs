@@ -9,6 +9,9 @@ use clap_mangen::roff::{Roff, bold, roman};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The version, with the commit that this was built from.
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MRCUDA_COMMIT"), ")");
+
 /// Arguments of `mrcuda completions`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
@@ -65,7 +68,7 @@ fn visible(command: &Command) -> Command {
     if let Some(examples) = command.get_after_help() {
         shown = shown.after_help(examples.clone());
     }
-    shown.version(crate::VERSION).subcommand_required(true)
+    shown.version(VERSION).subcommand_required(true)
 }
 
 /// The pages of a command and all its subcommands, by their file names.
@@ -124,7 +127,7 @@ fn list(title: &str, entries: &[(&str, &str)], out: &mut Vec<u8>) -> io::Result<
 
 /// The manual page of a command. Its examples keep their lines.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).manual("mrcuda").source(format!("mrcuda {}", crate::VERSION));
+    let man = Man::new(command.clone()).manual("mrcuda").source(format!("mrcuda {VERSION}"));
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;

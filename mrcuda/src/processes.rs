@@ -1,6 +1,6 @@
-//! What the system tells of processes: whose they are, and which jobs a script or shell has started.
+//! What is known of processes: whose they are, which jobs a script or shell has started, and whether one was a job.
 
-use control::{Client, directory};
+use control::{Client, directory, history};
 use nix::unistd::{Uid, User};
 use std::collections::BTreeSet;
 
@@ -8,6 +8,12 @@ use std::collections::BTreeSet;
 pub(crate) fn user(pid: u32) -> String {
     let Some(uid) = directory::owner(pid) else { return String::new() };
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Whether a job with this process id has left moves in the history.
+pub(crate) fn has_history(pid: u32) -> bool {
+    let history = history::path().and_then(|directory| history::read(&directory).ok());
+    history.is_some_and(|history| history.moves.iter().any(|past| past.pid == pid))
 }
 
 /// The jobs among the descendants of a process, in ascending order.
