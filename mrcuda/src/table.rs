@@ -241,11 +241,8 @@ mod tests {
         let mut t = Table::new(&["PID", "NAME", "RESULT"]);
         t.row(vec!["7".into(), "8-gpus-with-a-very-long-name.py".into(), "3 of 4".into()]);
         t.row(vec!["12".into(), "a".into(), "-".into()]);
-        assert_eq!(
-            t.render_in(Some(30)),
-            "PID  NAME                RESULT\n  7  8-gpus…g-name.py  3 of 4\n 12  a                 -\n"
-                .replace("NAME                RESULT", "NAME              RESULT")
-        );
+        let wanted = "PID  NAME               RESULT\n  7  8-gpus-w…-name.py  3 of 4\n 12  a                  -\n";
+        assert_eq!(t.render_in(Some(30)), wanted);
     }
 
     #[test]
