@@ -89,7 +89,7 @@ fn move_one(socket: &Path, targets: &[String], every: Duration, over: &AtomicBoo
             Ok(other) => Err((None, format!("another answer came: {other:?}"))),
             Err(AskError::Refused(refusal)) => Err((refusal.code, refusal.reason)),
             // It has ended.
-            Err(AskError::NoJob | AskError::Failed(_)) => {
+            Err(AskError::NoJob | AskError::Stopped(_) | AskError::Failed(_)) => {
                 moves.lock().unwrap_or_else(PoisonError::into_inner).unfinished += 1;
                 return;
             }

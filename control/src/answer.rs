@@ -4,6 +4,7 @@
 
 use crate::VERSION;
 use crate::code::{ErrorCode, ReasonCode};
+use crate::reason::without_numbers;
 use crate::trace::Trace;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -96,9 +97,10 @@ pub struct Device {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceState {
-    /// No move is running.
+    /// No move is under way. Jobs of older builds say `idle`, although their programs use the GPU.
     #[default]
-    Idle,
+    #[serde(alias = "idle")]
+    Running,
     /// It is parked: its calls wait until it is resumed.
     Parked,
     /// A move is under way.
@@ -394,7 +396,7 @@ pub struct Refusal {
 impl Refusal {
     /// Creates a refusal that concerns no particular move.
     pub fn new(code: ReasonCode, reason: impl Into<String>) -> Refusal {
-        Refusal { error: code.error(), code: Some(code), reason: reason.into(), id: None }
+        Refusal { error: code.error(), code: Some(code), reason: without_numbers(&reason.into()), id: None }
     }
 
     /// Creates a refusal that concerns a move.

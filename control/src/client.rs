@@ -1,13 +1,16 @@
 //! The requesting side of the protocol.
 
-use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Park, Plan, Refusal, Request, directory};
+use crate::socket::{connect_within, is_nobody_at, left_until};
+use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Park, Plan, Refusal, Request, directory, process};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Timeout for the job to read a request.
+/// Timeout for the job to accept a connection.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// Timeout for the job to read a request, if the caller has none.
 const WRITING: Duration = Duration::from_secs(5);
 
 /// What it means that the connection is closed.
@@ -17,8 +20,11 @@ const ENDED: &str = "the job closed the connection: it has ended";
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// No process listens: the job has ended, or the process was never a job.
-    #[error("it does not run under mrcuda, or has not made its first CUDA call yet")]
+    #[error("it does not run under mrcuda, has not made its first CUDA call yet, or could not open its GPU")]
     NoJob,
+    /// The process with this id is a job, but is stopped.
+    #[error("the process is stopped, so it does not answer (kill -CONT {0} continues it)")]
+    Stopped(u32),
     /// The job refused the request.
     #[error("{}", .0.reason)]
     Refused(Refusal),
@@ -43,7 +49,9 @@ impl From<io::Error> for AskError {
 /// A connection to a job.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
+    /// Bytes that were read but not yet consumed.
+    held: Vec<u8>,
 }
 
 impl Client {
@@ -56,11 +64,23 @@ impl Client {
         Client::connect_in(&directory, owner, pid)
     }
 
+    /// Whether a process is a job, as far as that can be seen without waiting: one that refuses, or does not answer, is a job as well.
+    pub fn is_job(pid: u32) -> bool {
+        let (directory, owner) = directory::of(pid);
+        let socket = directory.join(pid.to_string());
+        directory::check_owner(&directory, owner).is_ok() && !is_nobody_at(&socket)
+    }
+
     /// Connects to the job with this process id in the directory of a user.
     fn connect_in(directory: &Path, owner: u32, pid: u32) -> Result<Client, AskError> {
         directory::check_owner(directory, owner)?;
+        let socket = directory.join(pid.to_string());
+        if process::is_stopped(pid) {
+            // A process that is stopped need not be a job.
+            return Err(if is_nobody_at(&socket) { AskError::NoJob } else { AskError::Stopped(pid) });
+        }
         // The exact user: for root, another user's directory could have a link to a socket of someone else.
-        Client::open(&directory.join(pid.to_string()), |peer| peer == owner)
+        Client::open(&socket, |peer| peer == owner)
     }
 
     /// Connects to a socket by path.
@@ -73,28 +93,27 @@ impl Client {
     }
 
     fn open(path: &Path, accepts: impl Fn(u32) -> bool) -> Result<Client, AskError> {
-        let stream = UnixStream::connect(path)?;
+        let stream = connect_within(path, CONNECTING)?;
         let peer = getsockopt(&stream, PeerCredentials).map_err(io::Error::from)?;
         if !accepts(peer.uid()) {
             return Err(AskError::Failed(format!("{} belongs to user {}", path.display(), peer.uid())));
         }
-        stream.set_write_timeout(Some(WRITING))?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(Client { stream, held: Vec::new() })
     }
 
-    /// Sends a request and waits for the answer, for at most `timeout`, or without limit.
+    /// Sends a request and waits for the answer: for at most `timeout` altogether, or without limit.
     ///
     /// # Errors
     /// See [`AskError`].
     pub fn ask(&mut self, request: &Request, timeout: Option<Duration>) -> Result<Answer, AskError> {
-        self.stream.get_ref().set_read_timeout(timeout)?;
-        match self.stream.get_mut().write_all(request.line().as_bytes()) {
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        match self.send(request.line().as_bytes(), until.unwrap_or_else(|| Instant::now() + WRITING)) {
             // A job that refuses the connection sends the reason and closes it, so the reason is read all the
             // same.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        Answer::read(&self.line()?).map_err(AskError::Failed)?.map_err(AskError::Refused)
+        Answer::read(&self.line(until)?).map_err(AskError::Failed)?.map_err(AskError::Refused)
     }
 
     /// Waits without limit for the next event; [`Request::Subscribe`] must have been answered.
@@ -102,18 +121,48 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn next_event(&mut self) -> Result<Event, AskError> {
-        self.stream.get_ref().set_read_timeout(None)?;
-        Event::read(&self.line()?).map_err(AskError::Failed)
+        Event::read(&self.line(None)?).map_err(AskError::Failed)
     }
 
-    fn line(&mut self) -> Result<Vec<u8>, AskError> {
-        let mut line = Vec::new();
-        (&mut self.stream).take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
-        if line.last() != Some(&b'\n') {
-            let why = if line.is_empty() { ENDED } else { "the job's answer is cut off" };
-            return Err(AskError::Failed(why.to_owned()));
+    fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(left_until(until)?))?;
+            match self.stream.write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
         }
-        Ok(line)
+        Ok(())
+    }
+
+    /// The next line, with its newline. The time is that for the whole line, however its bytes come.
+    fn line(&mut self, until: Option<Instant>) -> Result<Vec<u8>, AskError> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.held[searched..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.held.split_off(searched + at + 1);
+                return Ok(std::mem::replace(&mut self.held, rest));
+            }
+            searched = self.held.len();
+            let mut piece = [0; 16 << 10];
+            let n = if searched as u64 >= LONGEST_ANSWER { 0 } else { self.read(&mut piece, until)? };
+            if n == 0 {
+                let why = if searched == 0 { ENDED } else { "the job's answer is cut off" };
+                return Err(AskError::Failed(why.to_owned()));
+            }
+            self.held.extend_from_slice(&piece[..n]);
+        }
+    }
+
+    fn read(&mut self, to: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
+        loop {
+            self.stream.set_read_timeout(until.map(left_until).transpose()?)?;
+            match self.stream.read(to) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
     }
 
     /// Requests the state of the job.
@@ -227,6 +276,7 @@ fn odd(answer: &Answer) -> AskError {
 mod tests {
     use super::*;
     use crate::ErrorCode;
+    use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
     /// A job that gives the same answer to every request.
@@ -278,6 +328,57 @@ mod tests {
         let answer = Client::connect_at(&path).unwrap().list(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(answer.pid, 1);
         assert_eq!(job.join().unwrap(), "{\"op\":\"list\",\"v\":2}\n");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_timeout_is_that_for_the_whole_answer() {
+        let dir = scratch("slow");
+        let path = dir.join("1");
+        let listener = UnixListener::bind(&path).unwrap();
+        let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_over = over.clone();
+        let job = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) && stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut client = Client::connect_at(&path).unwrap();
+        let (sender, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let answer = client.list(Some(Duration::from_millis(200)));
+            sender.send(answer.map_err(|why| why.to_string())).unwrap();
+        });
+        // It would never come; the limit is only for this test.
+        let answer = answer.recv_timeout(Duration::from_secs(60));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        job.join().unwrap();
+        assert!(answer.expect("no timeout").unwrap_err().contains("does not answer"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_stopped_process_is_a_job_only_if_it_has_a_socket() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = scratch("stopped");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let me = nix::unistd::Uid::effective().as_raw();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        while !process::is_stopped(child.id()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let none = Client::connect_in(&dir, me, child.id());
+        let listener = UnixListener::bind(dir.join(child.id().to_string())).unwrap();
+        let stopped = Client::connect_in(&dir, me, child.id());
+        drop(listener);
+        let ended = Client::connect_in(&dir, me, child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!((&none, &ended), (Err(AskError::NoJob), Err(AskError::NoJob))), "{none:?}, {ended:?}");
+        assert!(matches!(stopped, Err(AskError::Stopped(_))), "{stopped:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

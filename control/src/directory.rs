@@ -1,29 +1,47 @@
 //! Where the sockets are: one directory for each user, one socket for each job.
 
+use crate::socket::is_nobody_at;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The directory of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` if that variable is not set.
+/// The directory of this user: `$XDG_RUNTIME_DIR/mrcuda`, or `/tmp/mrcuda-UID` if that variable names no directory of this user.
 pub fn path() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if Path::new(&dir).is_absolute() => Path::new(&dir).join("mrcuda"),
-        _ => PathBuf::from(format!("/tmp/mrcuda-{}", nix::unistd::Uid::effective())),
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    of_user(nix::unistd::Uid::effective().as_raw(), runtime.as_deref())
+}
+
+/// The directory of a user with this `XDG_RUNTIME_DIR`. Batch systems and `su` pass on the variable of another machine or user, so a
+/// directory that does not exist, or belongs to somebody else, is not used.
+fn of_user(user: u32, runtime: Option<&OsStr>) -> PathBuf {
+    let is_theirs = |dir: &&Path| dir.is_absolute() && dir.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
+    match runtime.map(Path::new).filter(is_theirs) {
+        Some(dir) => dir.join("mrcuda"),
+        None => PathBuf::from(format!("/tmp/mrcuda-{user}")),
     }
 }
 
-/// The directory and the user of a process's job: this user's own, or for root that of the process's user.
+/// The directory and the user of a process's job: the one that the environment of the process names, if this user may ask it.
 pub(crate) fn of(pid: u32) -> (PathBuf, u32) {
     let me = nix::unistd::Uid::effective().as_raw();
-    match owner(pid) {
-        Some(owner) if owner != me && may_ask(me, owner) => {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            (of_user(owner, &environment), owner)
-        }
-        _ => (path(), me),
-    }
+    let Some(owner) = owner(pid).filter(|owner| may_ask(me, *owner)) else { return (path(), me) };
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let theirs = of_user(owner, runtime_directory(&environment));
+    // The directory can be shared with containers, whose processes have other ids; and not every environment can be read.
+    let is_ours = owner == me && !has_socket(&theirs, pid) && has_socket(&path(), pid);
+    (if is_ours { path() } else { theirs }, owner)
+}
+
+fn has_socket(directory: &Path, pid: u32) -> bool {
+    directory.join(pid.to_string()).symlink_metadata().is_ok()
+}
+
+/// `XDG_RUNTIME_DIR` in an environment (`NAME=VALUE`, each ended by a zero).
+fn runtime_directory(environment: &[u8]) -> Option<&OsStr> {
+    let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"XDG_RUNTIME_DIR="));
+    value.map(OsStr::from_bytes)
 }
 
 /// The user of a process.
@@ -39,15 +57,6 @@ pub(crate) fn may_ask(me: u32, owner: u32) -> bool {
 /// The effective user in the text of `/proc/PID/status`.
 fn effective_user(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// As [`path`], for another user's process with this environment (`NAME=VALUE`, each ended by a zero).
-fn of_user(owner: u32, environment: &[u8]) -> PathBuf {
-    let runtime = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"XDG_RUNTIME_DIR="));
-    match runtime.map(|dir| Path::new(std::ffi::OsStr::from_bytes(dir))) {
-        Some(dir) if dir.is_absolute() => dir.join("mrcuda"),
-        _ => PathBuf::from(format!("/tmp/mrcuda-{owner}")),
-    }
 }
 
 /// Returns the directory after creating it if necessary and applying the checks of [`check`].
@@ -107,23 +116,19 @@ pub fn pids() -> io::Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// As [`pids`], with the jobs of all users that this user may ask: root finds them by the environment of their processes.
+/// Process ids of the jobs that are found by their processes' environment, whatever `XDG_RUNTIME_DIR` it has: those of this user, or of
+/// all users whom this one may ask.
 ///
 /// # Errors
-/// As for [`pids`], or the list of processes cannot be read.
-pub fn pids_of_all_users() -> io::Result<Vec<u32>> {
-    let mut all = pids()?;
+/// The list of processes cannot be read.
+pub fn pids_of_processes(all_users: bool) -> io::Result<Vec<u32>> {
     let me = nix::unistd::Uid::effective().as_raw();
-    for entry in std::fs::read_dir("/proc")? {
-        let Some(pid) = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok()) else { continue };
-        let (directory, owner) = of(pid);
-        if owner != me && directory.join(pid.to_string()).symlink_metadata().is_ok() {
-            all.push(pid);
-        }
-    }
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
+    let pids = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_job = |pid: &u32| {
+        let (directory, owner) = of(*pid);
+        (all_users || owner == me) && has_socket(&directory, *pid)
+    };
+    Ok(pids.filter(is_job).collect())
 }
 
 /// Removes the socket of a job that has ended: no process has its id, or the process that reuses the id does not
@@ -132,7 +137,7 @@ pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
     let socket = path().join(pid.to_string());
-    if gone && UnixStream::connect(&socket).is_err() {
+    if gone && is_nobody_at(&socket) {
         // A failure to clean up is not a failure of the request.
         let _ = std::fs::remove_file(socket);
     }
@@ -166,9 +171,40 @@ mod tests {
         assert!(may_ask(7, 7) && may_ask(0, 7) && !may_ask(8, 7) && !may_ask(8, 0));
         assert_eq!(effective_user("Name:\tx\nUid:\t1\t7\t3\t4\nGid:\t9\t9\t9\t9\n"), Some(7));
         assert_eq!((effective_user(""), effective_user("Uid:\tx")), (None, None));
-        assert_eq!(of_user(7, b"A=b\0XDG_RUNTIME_DIR=/run/user/7\0"), Path::new("/run/user/7/mrcuda"));
-        assert_eq!(of_user(7, b"XDG_RUNTIME_DIR=relative\0"), Path::new("/tmp/mrcuda-7"));
-        assert_eq!(of_user(7, b"NOT_XDG_RUNTIME_DIR=/x\0"), Path::new("/tmp/mrcuda-7"));
+        let read = |environment| runtime_directory(environment).and_then(OsStr::to_str);
+        assert_eq!(read(b"A=b\0XDG_RUNTIME_DIR=/run/user/7\0"), Some("/run/user/7"));
+        assert_eq!((read(b"NOT_XDG_RUNTIME_DIR=/x\0"), read(b"")), (None, None));
         assert_eq!(of(std::process::id()), (path(), nix::unistd::Uid::effective().as_raw()));
+    }
+
+    #[test]
+    fn a_runtime_directory_of_somebody_else_is_not_used() {
+        let me = nix::unistd::Uid::effective().as_raw();
+        let own = std::env::temp_dir().join(format!("mrcuda-control-{}-runtime", std::process::id()));
+        std::fs::create_dir_all(&own).unwrap();
+        assert_eq!(of_user(me, Some(own.as_os_str())), own.join("mrcuda"));
+        let fallback = |user| PathBuf::from(format!("/tmp/mrcuda-{user}"));
+        assert_eq!(of_user(me + 1, Some(own.as_os_str())), fallback(me + 1), "su keeps the variable");
+        std::fs::remove_dir(&own).unwrap();
+        for missing in [Some(own.as_os_str()), Some(OsStr::new("relative")), None] {
+            assert_eq!(of_user(me, missing), fallback(me));
+        }
+    }
+
+    #[test]
+    fn jobs_with_another_runtime_directory_are_found() {
+        let me = nix::unistd::Uid::effective().as_raw();
+        let runtime = std::env::temp_dir().join(format!("mrcuda-control-{}-elsewhere", std::process::id()));
+        std::fs::create_dir_all(runtime.join("mrcuda")).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").env("XDG_RUNTIME_DIR", &runtime).spawn().unwrap();
+        let pid = child.id();
+        let before = pids_of_processes(false).unwrap().contains(&pid);
+        std::fs::write(runtime.join("mrcuda").join(pid.to_string()), "").unwrap();
+        let found = (of(pid), pids_of_processes(false).unwrap().contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!before);
+        assert_eq!(found, ((runtime.join("mrcuda"), me), true));
+        std::fs::remove_dir_all(runtime).unwrap();
     }
 }

@@ -15,12 +15,16 @@ pub mod directory;
 mod fuzz;
 pub mod history;
 pub mod name;
+pub mod process;
+mod reason;
 mod request;
+mod socket;
 mod trace;
 
 pub use answer::{Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, Refusal};
 pub use client::{AskError, Client};
 pub use code::{ErrorCode, ReasonCode};
+pub use reason::without_numbers;
 pub use request::{Migrate, Park, Request, Verify};
 pub use trace::{Trace, TraceEvent};
 

@@ -9,6 +9,16 @@ pub fn is_name(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(legal)
 }
 
+/// Whether a character shows itself and nothing else: not one that controls a terminal, ends a line, or changes the direction of text.
+pub fn is_printable(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name that can be shown in a line: at most [`LONGEST_ID`] characters, `?` in place of what is not printable.
+pub fn printable(name: &str) -> String {
+    name.chars().take(LONGEST_ID).map(|c| if is_printable(c) { c } else { '?' }).collect()
+}
+
 /// The name of the job that a process is, as far as its environment and its command line tell.
 pub fn of_process(pid: u32) -> String {
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -21,6 +31,12 @@ pub fn of_process(pid: u32) -> String {
     let line = line.strip_suffix(b"\0").unwrap_or(&line);
     let arguments: Vec<String> = line.split(|byte| *byte == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect();
     of_command(&arguments, &std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default())
+}
+
+/// The name of a job that gives this one; a program that was started by an older build has none. A
+/// job can answer anything, so the name is made [printable].
+pub fn of_job(name: &str, program: &str) -> String {
+    if name.is_empty() { of_command(&[], program.as_ref()) } else { printable(name) }
 }
 
 /// A program that runs scripts.
@@ -59,7 +75,8 @@ pub fn of_command(arguments: &[String], program: &Path) -> String {
     let called = arguments.first().map(|first| file(first.trim_start_matches('-'))).filter(|name| !name.is_empty());
     let called = called.unwrap_or_else(|| file(&program.to_string_lossy()));
     let interpreter = INTERPRETERS.iter().find(|interpreter| interpreter.is(&called));
-    interpreter.and_then(|interpreter| interpreter.script(arguments.get(1..)?)).map_or(called, |script| file(&script))
+    let script = interpreter.and_then(|interpreter| interpreter.script(arguments.get(1..)?));
+    printable(&script.map_or(called, |script| file(&script)))
 }
 
 impl Interpreter {
@@ -130,6 +147,14 @@ mod tests {
         assert_eq!((name("python3"), name("python3 -"), name("-bash")), ("python3".into(), "python3".into(), "bash".into()));
         assert_eq!(name(""), "python3.12", "without arguments the file counts");
         assert_eq!(of_command(&[], Path::new("")), "");
+    }
+
+    #[test]
+    fn names_of_files_are_shown_in_one_line() {
+        let of_file = |name: &str| of_command(&[format!("/tmp/{name}")], Path::new("/tmp/x"));
+        assert_eq!(of_file("x\n   1  sshd  root"), "x?   1  sshd  root");
+        assert_eq!(of_file("a\u{202e}b\u{1b}[2J\u{2066}\u{200f}"), "a?b?[2J??");
+        assert_eq!(of_file(&"ä".repeat(200)), "ä".repeat(LONGEST_ID));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum JournalError {
     #[error("cannot get memory: {0}")]
     Memory(#[source] io::Error),
     /// The file does not begin with a journal's magic number.
-    #[error("not a journal: the magic number is missing")]
+    #[error("not a journal (with MRCUDA_KEEP_JOURNAL=DIR, jobs keep theirs in that directory)")]
     NotAJournal,
     /// The file has a different format version from the one that [`crate::Reader`] reads.
     #[error("the journal has format version {found}; this build reads version {known}")]

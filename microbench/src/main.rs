@@ -77,8 +77,22 @@ enum Command {
     },
 }
 
+/// The command line. Errors and help end the process; help that cannot be written is an error.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|answer| {
+        if let Err(e) = answer.print()
+            && e.kind() != std::io::ErrorKind::BrokenPipe
+            && answer.exit_code() == 0
+        {
+            eprintln!("microbench: cannot write the help: {e}");
+            std::process::exit(1);
+        }
+        std::process::exit(answer.exit_code())
+    })
+}
+
 fn main() {
-    let done = match Cli::parse().command {
+    let done = match parse().command {
         Command::Bench(args) => bench::bench(&args),
         Command::Between(args) => between::between(&args),
         Command::Client(args) => client::client(&args),

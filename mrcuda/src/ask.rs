@@ -1,9 +1,10 @@
 //! Sends requests of commands to a running job, and reports refusals.
 
 use crate::failure::Failure;
-use crate::processes::{is_stopped, jobs_below};
+use crate::processes::{has_history, jobs_below, user};
 use crate::table::{note, say_as_it_is};
-use control::{AskError, Client, ErrorCode, Job, ReasonCode, name};
+use control::{AskError, Client, ErrorCode, Job, ReasonCode, directory, name, without_numbers};
+use nix::unistd::Uid;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -42,9 +43,6 @@ pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
         },
         Err(why) => return Err(refused(pid, why, json)),
     };
-    if is_stopped(pid) {
-        return Err(refused(pid, AskError::Failed(stopped(pid)), json));
-    }
     match client.list(Some(ANSWER_TIMEOUT)) {
         // A refusal of `list` is not specific to it: the actual request would be refused as well.
         Ok(job) => Ok(Awake { pid, client, job }),
@@ -52,12 +50,20 @@ pub(crate) fn connect_awake(pid: u32, json: bool) -> Result<Awake, Failure> {
     }
 }
 
-/// The only job that a process has started, which is said; a failure if there are several.
+/// The only job that a process has started, which is said; a failure if there are several, or if it cannot be the one that is meant.
 pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
+    // Everything descends from the first process, whoever has started it.
+    if pid == 1 {
+        return Ok(None);
+    }
     let jobs = jobs_below(pid);
     let called = |job: &u32| format!("{job} ({})", name::of_process(*job));
     match &jobs[..] {
         [] => Ok(None),
+        [job] if directory::owner(*job) != directory::owner(pid) => {
+            let reason = format!("it has started a job of user {}: name that one, {}", user(*job), called(job));
+            Err(refused_here(pid, "no_job", ReasonCode::NoJob, &reason, json))
+        }
         [job] => {
             note(&format!("process {pid} is not a job, but has started one: {}", called(job)));
             Ok(Some(*job))
@@ -70,16 +76,29 @@ pub(crate) fn started_by(pid: u32, json: bool) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// Why a process that is stopped does not answer.
-pub(crate) fn stopped(pid: u32) -> String {
-    format!("the process is stopped, so it does not answer (kill -CONT {pid} continues it)")
+/// Why a process is not a job that this user can ask, as the end of a sentence about it; and what to do.
+fn no_job(pid: u32) -> (String, String) {
+    let me = Uid::effective();
+    match directory::owner(pid) {
+        None if has_history(pid) => (
+            "there is no such process any more".to_owned(),
+            format!(" (mrcuda moves {pid} lists the moves of a job that has ended)"),
+        ),
+        None => ("there is no such process".to_owned(), " (mrcuda ps lists the jobs)".to_owned()),
+        Some(owner) if owner != me.as_raw() && !me.is_root() => {
+            (format!("it belongs to user {}; you can move only your own jobs", user(pid)), String::new())
+        }
+        Some(_) => (AskError::NoJob.to_string(), " (mrcuda ps lists the jobs)".to_owned()),
+    }
 }
 
 fn no_answer(pid: u32, why: &AskError) -> Failure {
-    let next = match why {
-        AskError::NoJob => " (mrcuda ps lists the jobs)".to_owned(),
-        AskError::Refused(r) if r.error == ErrorCode::Busy => format!(" (mrcuda cancel {pid}, or migrate --queue)"),
-        AskError::Refused(_) | AskError::Failed(_) => String::new(),
+    let (why, next) = match why {
+        AskError::NoJob => no_job(pid),
+        AskError::Refused(r) if r.error == ErrorCode::Busy => {
+            (why.to_string(), format!(" (mrcuda cancel {pid}, or migrate --queue)"))
+        }
+        AskError::Refused(_) | AskError::Stopped(_) | AskError::Failed(_) => (why.to_string(), String::new()),
     };
     Failure::new(format!("process {pid}: {why}{next}"))
 }
@@ -113,11 +132,13 @@ pub(crate) fn refused(pid: u32, why: AskError, json: bool) -> Failure {
     }
     match &why {
         AskError::Refused(r) => {
-            let (code, reason, id) = (r.code.clone(), r.reason.clone(), r.id.clone());
+            let (code, reason, id) = (r.code.clone(), without_numbers(&r.reason), r.id.clone());
             Refused { ok: false, error: r.error, code, reason, id }.print()
         }
-        AskError::NoJob => refused_here(pid, "no_job", ReasonCode::NoJob, &why.to_string(), json),
-        AskError::Failed(_) => refused_here(pid, "no_answer", ReasonCode::NoAnswer, &why.to_string(), json),
+        AskError::NoJob => refused_here(pid, "no_job", ReasonCode::NoJob, &no_job(pid).0, json),
+        AskError::Stopped(_) | AskError::Failed(_) => {
+            refused_here(pid, "no_answer", ReasonCode::NoAnswer, &without_numbers(&why.to_string()), json)
+        }
     }
 }
 

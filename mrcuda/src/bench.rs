@@ -39,7 +39,7 @@ fn without_driver(args: &[OsString]) -> Result<(Option<OsString>, Vec<OsString>)
     let (mut driver, mut others, mut left) = (None, Vec::new(), args.iter());
     while let Some(arg) = left.next() {
         if arg == "--driver" {
-            driver = Some(left.next().ok_or_else(|| Failure::new("--driver needs a value: a path, or soft"))?.clone());
+            driver = Some(left.next().ok_or_else(|| Failure::with_code(2, "--driver needs a value: a path, or soft"))?.clone());
         } else if let Some(value) = arg.to_str().and_then(|a| a.strip_prefix("--driver=")) {
             driver = Some(value.into());
         } else {

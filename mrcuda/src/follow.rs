@@ -1,6 +1,6 @@
 //! Shows the progress of a move on a terminal. Ctrl-C asks whether to cancel the move or to leave it running.
 
-use crate::ask::{ANSWER_TIMEOUT, connect, refused};
+use crate::ask::{ANSWER_TIMEOUT, refused};
 use crate::failure::Failure;
 use crate::moves::of_ended_job;
 use crate::progress::draw;
@@ -12,13 +12,15 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Interval between two lines of progress.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The rate is that of this time.
 const RATE_OVER: Duration = Duration::from_secs(3);
+/// Exit code of a command that Ctrl-C has ended, as shells have it.
+const INTERRUPTED: i32 = 130;
 
 /// How following a move has ended.
 #[derive(Debug)]
@@ -27,6 +29,13 @@ pub(crate) enum Followed {
     Ended(Box<Move>),
     /// The move with this id goes on.
     Left(String),
+}
+
+/// What threads that wait for the job tell the one that shows it: a job can stop to answer at any time, and Ctrl-C must work all the same.
+enum Heard {
+    Progress(Box<Move>),
+    CancelRefused(AskError),
+    Ended(Box<Result<Move, AskError>>),
 }
 
 /// Whether somebody sees the progress and can answer.
@@ -39,55 +48,114 @@ pub(crate) fn is_possible() -> bool {
 pub(crate) fn follow(
     pid: u32,
     mut job: Client,
-    begin: impl FnOnce(&mut Client) -> Result<Move, AskError>,
+    begin: impl FnOnce(&mut Client) -> Result<Move, AskError> + Send + 'static,
 ) -> Result<Followed, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(nix::sys::signal::Signal::SIGINT as i32, interrupted.clone()).map_err(Failure::new)?;
-    let began = begin(&mut job).map_err(|why| refused(pid, why, false))?;
-    let id = began.id;
-    let mut waiter = connect(pid, false)?;
-    let (sender, over) = sync_channel(1);
-    let awaited = id.clone();
+    let (sender, answer) = sync_channel(1);
     std::thread::spawn(move || {
-        let result = waiter.wait_for(&awaited).or_else(|why| match (&why, of_ended_job(pid, &awaited)) {
-            // The job has ended in the same moment.
-            (AskError::Failed(_), Some(it)) => Ok(it),
-            _ => Err(why),
-        });
-        // Without a listener the move was left running.
-        let _ = sender.send(result);
+        let began = begin(&mut job);
+        // Without a listener the command has ended.
+        let _ = sender.send((job, began));
     });
+    let (job, began) = loop {
+        match answer.recv_timeout(INTERVAL) {
+            Ok(answer) => break answer,
+            Err(RecvTimeoutError::Timeout) if !interrupted.swap(false, Ordering::Relaxed) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                let unknown = format!("the job has not answered the request yet (mrcuda moves {pid} shows whether it moves)");
+                return Err(Failure::with_code(INTERRUPTED, format!("process {pid}: {unknown}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("the move cannot be requested")),
+        }
+    };
+    let id = began.map_err(|why| refused(pid, why, false))?.id;
+    let (sender, heard) = sync_channel(1);
+    wait_for_end(pid, id.clone(), sender.clone());
+    ask_for_progress(job, id.clone(), sender.clone());
+    show(pid, id, &interrupted, &heard, &sender)
+}
+
+/// Tells when the move is over.
+fn wait_for_end(pid: u32, id: String, sender: SyncSender<Heard>) {
+    std::thread::spawn(move || {
+        let result =
+            Client::connect(pid).and_then(|mut job| job.wait_for(&id)).or_else(|why| match (&why, of_ended_job(pid, &id)) {
+                // The job has ended in the same moment.
+                (AskError::Failed(_) | AskError::NoJob, Some(it)) => Ok(it),
+                _ => Err(why),
+            });
+        // Without a listener the move was left running.
+        let _ = sender.send(Heard::Ended(Box::new(result)));
+    });
+}
+
+/// Tells again and again how far the move is.
+fn ask_for_progress(mut job: Client, id: String, sender: SyncSender<Heard>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(INTERVAL);
+            // Its end comes the other way.
+            let Some(it) = job.report(Some(&id), Some(ANSWER_TIMEOUT)).ok().and_then(|mut moves| moves.pop()) else { continue };
+            if sender.send(Heard::Progress(Box::new(it))).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Cancels the move; a refusal is told, and the move followed to its end.
+fn cancel(pid: u32, id: String, sender: SyncSender<Heard>) {
+    draw("");
+    note("cancelling the move");
+    std::thread::spawn(move || {
+        if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(&id))) {
+            let _ = sender.send(Heard::CancelRefused(why));
+        }
+    });
+}
+
+/// Shows what is heard of the move. Ctrl-C asks what to do; where the answer was to cancel it, it leaves the move.
+fn show(
+    pid: u32,
+    id: String,
+    interrupted: &AtomicBool,
+    heard: &Receiver<Heard>,
+    sender: &SyncSender<Heard>,
+) -> Result<Followed, Failure> {
     let ended =
         |result: Result<Move, AskError>| result.map(|it| Followed::Ended(Box::new(it))).map_err(|why| refused(pid, why, false));
     let mut rate = Rate::default();
+    let mut is_cancelling = false;
     loop {
-        match over.recv_timeout(INTERVAL) {
-            Ok(result) => {
+        match heard.recv_timeout(INTERVAL) {
+            Ok(Heard::Ended(result)) => {
                 draw("");
-                return ended(result);
+                return ended(*result);
+            }
+            Ok(Heard::Progress(it)) => draw(&line(&it, rate.at(Instant::now(), it.bytes))),
+            Ok(Heard::CancelRefused(why)) => {
+                draw("");
+                note(&why.to_string());
+                is_cancelling = false;
             }
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("the move cannot be followed")),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if interrupted.swap(false, Ordering::Relaxed) {
-            match ask(&interrupted, &over) {
-                Choice::Leave => return Ok(Followed::Left(id)),
-                Choice::Cancel => cancel(pid, &id),
+            let choice = if is_cancelling { Choice::Leave } else { ask(interrupted, heard) };
+            match choice {
+                Choice::Leave => {
+                    draw("");
+                    return Ok(Followed::Left(id));
+                }
+                Choice::Cancel => {
+                    is_cancelling = true;
+                    cancel(pid, id.clone(), sender.clone());
+                }
                 Choice::Ended(result) => return ended(*result),
             }
         }
-        // Its end comes the other way.
-        if let Ok([it]) = job.report(Some(&id), Some(ANSWER_TIMEOUT)).as_deref() {
-            draw(&line(it, rate.at(Instant::now(), it.bytes)));
-        }
-    }
-}
-
-/// Cancels the move; a refusal is shown, and the move followed to its end.
-fn cancel(pid: u32, id: &str) {
-    note("cancelling the move");
-    if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(id))) {
-        note(&why.to_string());
     }
 }
 
@@ -100,7 +168,7 @@ enum Choice {
 }
 
 /// Asks. A second Ctrl-C, or the end of the input, leaves the move running, as Ctrl-C does without a terminal.
-fn ask(interrupted: &AtomicBool, over: &Receiver<Result<Move, AskError>>) -> Choice {
+fn ask(interrupted: &AtomicBool, heard: &Receiver<Heard>) -> Choice {
     let stdin = std::io::stdin();
     let question = || {
         draw("");
@@ -112,9 +180,9 @@ fn ask(interrupted: &AtomicBool, over: &Receiver<Result<Move, AskError>>) -> Cho
             eprintln!();
             return Choice::Leave;
         }
-        if let Ok(result) = over.try_recv() {
+        if let Ok(Heard::Ended(result)) = heard.try_recv() {
             eprintln!();
-            return Choice::Ended(Box::new(result));
+            return Choice::Ended(result);
         }
         let timeout = PollTimeout::try_from(INTERVAL).unwrap_or(PollTimeout::ZERO);
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

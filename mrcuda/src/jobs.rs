@@ -1,16 +1,14 @@
 //! `mrcuda ps`: lists the jobs, once or again and again.
 
-use crate::ask::{ANSWER_TIMEOUT, stopped};
+use crate::ask::{ANSWER_TIMEOUT, print_json};
 use crate::failure::Failure;
-use crate::processes::is_stopped;
+use crate::processes::user;
 use crate::progress::waiting;
-use crate::table::{Table, bytes, note, printable, say, say_as_it_is, since, write};
-use crate::terminal;
+use crate::table::{Table, bytes, note, one_line, say, since, write};
+use crate::{second_screen, terminal};
 use control::{AskError, Client, Device, DeviceState, Job, directory, name};
-use nix::unistd::{Uid, User};
+use nix::unistd::Uid;
 use serde::Serialize;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Arguments of `mrcuda ps`.
@@ -34,11 +32,33 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A job that has answered, and its user.
+/// What a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// No move is under way.
+    Running,
+    /// One of its GPUs moves.
+    Moving,
+    /// All its GPUs are parked.
+    Parked,
+    /// One of its GPUs has failed.
+    Failed,
+    /// The process is stopped, so it cannot answer.
+    Stopped,
+    /// It does not answer, for another reason.
+    NotAnswering,
+}
+
+/// A job and its user. Of one that does not answer only its process id and name are known.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Listed {
     user: String,
+    state: State,
+    /// Why it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     #[serde(flatten)]
     job: Job,
     /// The phase of the move that is under way.
@@ -49,15 +69,11 @@ pub(crate) struct Listed {
     is_full: bool,
 }
 
-/// What is known of a process with a control socket.
+/// The jobs, and what kept the command from finding more.
 #[derive(Debug)]
-enum Found {
-    Job(Box<Listed>),
-    /// The process is stopped, so it cannot answer.
-    Stopped(u32),
-    /// It does not answer, for this reason.
-    Silent(u32, String),
-    Ended(u32),
+struct Found {
+    jobs: Vec<Listed>,
+    problems: Vec<String>,
 }
 
 /// Lists the jobs and removes stale sockets of jobs that have ended.
@@ -69,131 +85,145 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
         let shown = waiting("the jobs are asked");
         let found = find(args.all);
         drop(shown);
-        show(args, &found?);
-        return Ok(());
+        return show(args, &found?);
     };
-    // Ctrl-C is how this ends: no error.
-    let always = Arc::new(AtomicBool::new(true));
-    signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, 0, always).map_err(Failure::new)?;
-    let out = std::io::stdout();
+    let on_screen = !args.json && terminal::size(&std::io::stdout()).is_some();
+    second_screen::end_by_interrupt(on_screen)?;
     loop {
-        let found = find(args.all)?;
-        match terminal::size(&out) {
-            Some((_, rows)) if !args.json => write(screen(&table(&found, args.all), interval, rows).as_bytes()),
+        let shown = find(args.all).and_then(|found| match terminal::size(&std::io::stdout()) {
+            Some(size) if on_screen => {
+                write(screen(&(table(&found, args.all) + &notes(&found)), interval, size).as_bytes());
+                Ok(())
+            }
             _ => show(args, &found),
+        });
+        if shown.is_err() && on_screen {
+            second_screen::leave();
         }
+        shown?;
         std::thread::sleep(interval);
     }
 }
 
 /// Asks all jobs, each in its own thread: one that does not answer delays the list, but not the others.
-fn find(all: bool) -> Result<Vec<Found>, Failure> {
-    let pids = if all { directory::pids_of_all_users() } else { directory::pids() }.map_err(Failure::new)?;
-    let found: Vec<Found> = std::thread::scope(|scope| {
-        let threads: Vec<_> = pids.iter().map(|pid| (*pid, scope.spawn(|| ask(*pid)))).collect();
-        let end = |(pid, thread): (u32, std::thread::ScopedJoinHandle<'_, Found>)| {
-            thread.join().unwrap_or_else(|_| Found::Silent(pid, "it could not be asked".to_owned()))
-        };
-        threads.into_iter().map(end).collect()
-    });
-    found.iter().for_each(|it| {
-        if let Found::Ended(pid) = it {
-            directory::remove_stale(*pid)
+fn find(all: bool) -> Result<Found, Failure> {
+    let mut problems = Vec::new();
+    let mut pids = match directory::pids() {
+        // What somebody else has put in the place of root's own directory does not hide the jobs of users.
+        Err(why) if all => {
+            problems.push(why.to_string());
+            Vec::new()
         }
+        pids => pids.map_err(Failure::new)?,
+    };
+    pids.extend(directory::pids_of_processes(all).map_err(Failure::new)?);
+    pids.sort_unstable();
+    pids.dedup();
+    let jobs = std::thread::scope(|scope| {
+        let threads: Vec<_> = pids.iter().map(|pid| (*pid, scope.spawn(|| ask(*pid)))).collect();
+        let end = |(pid, thread): (u32, std::thread::ScopedJoinHandle<'_, Option<Listed>>)| {
+            thread.join().unwrap_or_else(|_| Some(silent(pid, State::NotAnswering, "it could not be asked".to_owned())))
+        };
+        threads.into_iter().filter_map(end).collect()
     });
-    Ok(found.into_iter().filter(|it| !matches!(it, Found::Ended(_))).collect())
+    Ok(Found { jobs, problems })
 }
 
-fn ask(pid: u32) -> Found {
-    if is_stopped(pid) {
-        return Found::Stopped(pid);
-    }
+/// Asks a job; `None` if it has ended.
+fn ask(pid: u32) -> Option<Listed> {
     let answer = Client::connect(pid).and_then(|mut client| {
         let job = client.list(Some(ANSWER_TIMEOUT))?;
         let report = job.moving.as_ref().and_then(|id| client.report(Some(id), Some(ANSWER_TIMEOUT)).ok()?.pop());
         Ok((job, report))
     });
     match answer {
+        // Whose socket it is counts, not what it says.
         Ok((job, report)) => {
+            let job = Job { pid, ..job };
+            let state = state_of(&job);
             let is_full = report.as_ref().is_some_and(|it| it.by == "out-of-memory");
-            Found::Job(Box::new(Listed { user: user(pid), job, phase: report.and_then(|it| it.phase), is_full }))
+            Some(Listed { user: user(pid), state, reason: None, job, phase: report.and_then(|it| it.phase), is_full })
         }
-        Err(AskError::NoJob) => Found::Ended(pid),
-        Err(why) => Found::Silent(pid, why.to_string()),
+        Err(AskError::NoJob) => {
+            directory::remove_stale(pid);
+            None
+        }
+        Err(why @ AskError::Stopped(_)) => Some(silent(pid, State::Stopped, why.to_string())),
+        Err(why) => Some(silent(pid, State::NotAnswering, why.to_string())),
     }
 }
 
-/// The name of a process's user, or the number of one without a name.
-fn user(pid: u32) -> String {
-    let Some(uid) = directory::owner(pid) else { return String::new() };
-    User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+/// A job that does not answer.
+fn silent(pid: u32, state: State, reason: String) -> Listed {
+    let job = Job { pid, name: name::of_process(pid), ..Job::default() };
+    Listed { user: user(pid), state, reason: Some(reason), job, phase: None, is_full: false }
 }
 
-/// Prints what was found: jobs on stdout, those that do not answer on stderr.
-fn show(args: &PsArgs, found: &[Found]) {
-    for it in found {
-        match it {
-            Found::Silent(pid, why) => note(&format!("job {pid}: {why}")),
-            Found::Stopped(pid) if args.json => note(&format!("job {pid}: {}", stopped(*pid))),
-            _ => {}
-        }
+fn state_of(job: &Job) -> State {
+    let is = |state| move |device: &Device| device.state == state;
+    let mut devices = job.devices.iter();
+    match job.devices.len() {
+        _ if devices.clone().any(is(DeviceState::Failed)) => State::Failed,
+        _ if devices.clone().any(is(DeviceState::Moving)) => State::Moving,
+        1.. if devices.all(is(DeviceState::Parked)) => State::Parked,
+        _ => State::Running,
     }
+}
+
+/// Prints what was found. In JSON, each job says why it does not answer.
+fn show(args: &PsArgs, found: &Found) -> Result<(), Failure> {
     if args.json {
-        let jobs: Vec<&Listed> =
-            found.iter().filter_map(|it| if let Found::Job(job) = it { Some(&**job) } else { None }).collect();
-        say_as_it_is(&serde_json::to_string(&jobs).unwrap_or_else(|why| Failure::new(why).exit()));
-    } else {
-        say(&table(found, args.all));
+        found.problems.iter().for_each(|why| note(why));
+        return print_json(&found.jobs);
     }
+    notes(found).lines().for_each(note);
+    say(&table(found, args.all));
+    Ok(())
+}
+
+/// A line for each job that does not answer, unless its row says why, and for each problem.
+fn notes(found: &Found) -> String {
+    let unanswered = found.jobs.iter().filter(|it| it.state == State::NotAnswering);
+    let jobs = unanswered.map(|it| format!("job {}: {}", it.job.pid, it.reason.as_deref().unwrap_or_default()));
+    jobs.chain(found.problems.iter().cloned()).map(|line| one_line(&line) + "\n").collect()
 }
 
 /// A line for each GPU of each job.
-fn table(found: &[Found], users: bool) -> String {
+fn table(found: &Found, users: bool) -> String {
     let mut headings = vec!["PID", "NAME", "GPU", "PLACE", "BY", "SINCE", "STATE", "MEMORY"];
     if users {
         headings.insert(1, "USER");
     }
+    if found.jobs.is_empty() {
+        return "no jobs\n".to_owned();
+    }
     let mut table = Table::new(&headings);
-    let mut rows = 0;
-    let mut row = |pid: u32, user: &str, cells: [String; 7]| {
-        rows += 1;
-        let user = users.then(|| user.to_owned());
-        table.row([pid.to_string()].into_iter().chain(user).chain(cells).collect());
-    };
-    for it in found {
-        match it {
-            Found::Job(it) => {
-                for device in &it.job.devices {
-                    let cells = [
-                        called(&it.job),
-                        device.device.to_string(),
-                        device.place.clone(),
-                        carried(device),
-                        since(device.since_unix_ms),
-                        state(it, device),
-                        bytes(device.used_bytes),
-                    ];
-                    row(it.job.pid, &it.user, cells);
-                }
-            }
-            Found::Stopped(pid) => {
-                let unknown = || "-".to_owned();
-                let cells = [name::of_process(*pid), unknown(), unknown(), unknown(), unknown(), "stopped".to_owned(), unknown()];
-                row(*pid, &user(*pid), cells);
-            }
-            Found::Silent(..) | Found::Ended(_) => {}
+    for it in &found.jobs {
+        let mut row = |cells: [String; 6]| {
+            let user = users.then(|| it.user.clone());
+            let name = name::of_job(&it.job.name, &it.job.program);
+            table.row([it.job.pid.to_string()].into_iter().chain(user).chain([name]).chain(cells).collect());
+        };
+        for device in &it.job.devices {
+            row([
+                device.device.to_string(),
+                device.place.clone(),
+                carried(device),
+                since(device.since_unix_ms),
+                state(it, device),
+                bytes(device.used_bytes),
+            ]);
+        }
+        if it.job.devices.is_empty() {
+            let state = match it.state {
+                State::Stopped => "stopped",
+                State::NotAnswering => "not answering",
+                State::Running | State::Moving | State::Parked | State::Failed => "no GPU yet",
+            };
+            row(["-", "-", "-", "-", state, "-"].map(str::to_owned));
         }
     }
-    match (rows, found.is_empty()) {
-        (0, true) => "no jobs\n".to_owned(),
-        (0, false) => "no other jobs\n".to_owned(),
-        _ => table.render(),
-    }
-}
-
-/// The name of the job; a program that was started by an older build has none.
-fn called(job: &Job) -> String {
-    if job.name.is_empty() { name::of_command(&[], job.program.as_ref()) } else { job.name.clone() }
+    table.render()
 }
 
 /// How calls travel, and the bytes of large copies if they travel otherwise than one expects.
@@ -205,7 +235,7 @@ fn carried(device: &Device) -> String {
 
 fn state(it: &Listed, device: &Device) -> String {
     match device.state {
-        DeviceState::Idle => "running".to_owned(),
+        DeviceState::Running => "running".to_owned(),
         DeviceState::Parked => "parked".to_owned(),
         DeviceState::Moving => match (&it.job.moving, &it.phase) {
             (Some(id), Some(phase)) if it.is_full => format!("moving ({id}, out of memory: {phase})"),
@@ -218,16 +248,18 @@ fn state(it: &Listed, device: &Device) -> String {
     }
 }
 
-/// The screen with the list: each line takes the place of the one before, so that nothing flickers.
-fn screen(list: &str, interval: Duration, rows: usize) -> String {
+/// The screen of `(columns, rows)` with the list: each line takes the place of the one before, so that nothing flickers.
+fn screen(list: &str, interval: Duration, (columns, rows): (usize, usize)) -> String {
     let lines: Vec<&str> = list.lines().collect();
     // The first line says what this is, and the cursor takes the last one.
     let shown = lines.len().min(rows.saturating_sub(2).max(1));
     let mut text = format!("\x1b[Hmrcuda ps every {} s, until Ctrl-C\x1b[K\n", interval.as_secs_f64());
     for (number, line) in lines[..shown].iter().enumerate() {
         let more = lines.len() - number;
-        let line = if number + 1 == shown && more > 1 { format!("… {more} more lines") } else { printable(line) };
-        text.push_str(&format!("{line}\x1b[K\n"));
+        let line = if number + 1 == shown && more > 1 { format!("… {more} more lines") } else { one_line(line) };
+        // A longer one would take two rows.
+        text.extend(line.chars().take(columns));
+        text.push_str("\x1b[K\n");
     }
     text.push_str("\x1b[J");
     text
@@ -247,7 +279,11 @@ mod tests {
             devices: vec![device],
             ..Job::default()
         };
-        Listed { user: "you".into(), job, phase: None, is_full: false }
+        Listed { user: "you".into(), state: state_of(&job), reason: None, job, phase: None, is_full: false }
+    }
+
+    fn found(jobs: Vec<Listed>) -> Found {
+        Found { jobs, problems: Vec::new() }
     }
 
     fn shown(it: &Listed) -> String {
@@ -256,7 +292,10 @@ mod tests {
 
     #[test]
     fn states_say_what_the_job_does() {
-        assert_eq!((shown(&listed(DeviceState::Idle)), shown(&listed(DeviceState::Parked))), ("running".into(), "parked".into()));
+        assert_eq!(
+            (shown(&listed(DeviceState::Running)), shown(&listed(DeviceState::Parked))),
+            ("running".into(), "parked".into())
+        );
         let mut moving = listed(DeviceState::Moving);
         assert_eq!(shown(&moving), "moving");
         moving.job.moving = Some("m1".into());
@@ -272,31 +311,61 @@ mod tests {
 
     #[test]
     fn a_usual_list_fits_80_columns_and_has_names_not_interpreters() {
-        let found = [Found::Job(Box::new(listed(DeviceState::Idle)))];
-        let text = table(&found, false);
+        let one = found(vec![listed(DeviceState::Running)]);
+        let text = table(&one, false);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("  train.py  ") && !text.contains("python") && !text.contains("you"), "{text}");
-        let text = table(&found, true);
+        let text = table(&one, true);
         assert!(text.starts_with(" PID  USER  NAME") && text.contains("4711  you   train.py"), "{text}");
-        assert_eq!(table(&[], false), "no jobs\n");
-        assert_eq!(table(&[Found::Silent(1, String::new())], false), "no other jobs\n");
-        let stopped = table(&[Found::Stopped(std::process::id())], false);
-        assert!(stopped.contains("stopped") && stopped.contains("  -  "), "{stopped}");
-        let json = serde_json::to_value(listed(DeviceState::Idle)).unwrap();
+        assert_eq!(table(&found(Vec::new()), false), "no jobs\n");
+        let json = serde_json::to_value(listed(DeviceState::Running)).unwrap();
         assert!(
             json["user"] == "you" && json["pid"] == 4711 && json["name"] == "train.py" && json.get("phase").is_none(),
+            "{json}"
+        );
+        assert!(json["state"] == "running" && json["devices"][0]["state"] == "running" && json.get("reason").is_none(), "{json}");
+    }
+
+    #[test]
+    fn jobs_that_do_not_answer_are_listed() {
+        let own = std::process::id();
+        let jobs = [(State::Stopped, "it is stopped"), (State::NotAnswering, "it\nsleeps")];
+        let jobs = found(jobs.map(|(state, why)| silent(own, state, why.to_owned())).into());
+        let text = table(&jobs, false);
+        assert!(text.lines().count() == 3 && text.contains(" stopped ") && text.contains(" not answering "), "{text}");
+        assert!(text.contains(&name::of_process(own)) && text.contains("  -  "), "{text}");
+        assert_eq!(notes(&jobs), format!("job {own}: it\\u000asleeps\n"));
+        let json = serde_json::to_value(&jobs.jobs).unwrap();
+        assert_eq!((&json[0]["state"], &json[1]["state"]), (&"stopped".into(), &"not_answering".into()));
+        assert!(
+            json[1]["reason"] == "it\nsleeps" && json[1]["pid"] == own && json[1]["devices"] == serde_json::json!([]),
             "{json}"
         );
     }
 
     #[test]
+    fn the_state_of_a_job_is_that_of_its_gpus() {
+        use DeviceState::{Failed, Moving, Parked, Running};
+        let all = |states: &[DeviceState]| {
+            state_of(&Job {
+                devices: states.iter().map(|state| listed(*state).job.devices.remove(0)).collect(),
+                ..Job::default()
+            })
+        };
+        assert_eq!((all(&[]), all(&[Running]), all(&[Running, Parked])), (State::Running, State::Running, State::Running));
+        assert_eq!((all(&[Parked, Parked]), all(&[Parked, Moving])), (State::Parked, State::Moving));
+        assert_eq!(all(&[Moving, Failed]), State::Failed);
+    }
+
+    #[test]
     fn a_list_that_is_too_long_for_the_screen_says_so() {
-        let text = screen("a\nb\x1b[2J\nc\nd\n", Duration::from_millis(500), 5);
+        let text = screen("a\nb\x1b[2J\nc\nd\n", Duration::from_millis(500), (80, 5));
         assert_eq!(
             text,
             "\x1b[Hmrcuda ps every 0.5 s, until Ctrl-C\x1b[K\na\x1b[K\nb\\u001b[2J\x1b[K\n… 2 more lines\x1b[K\n\x1b[J"
         );
-        assert!(screen("a\n", Duration::from_secs(2), 1).contains("a\x1b[K"));
+        assert!(screen("a\n", Duration::from_secs(2), (80, 1)).contains("a\x1b[K"));
+        assert!(screen(&"ä".repeat(90), Duration::from_secs(2), (80, 9)).contains(&format!("\n{}\x1b[K\n", "ä".repeat(80))));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `mrcuda journal show`: the records of a journal file, for people or as JSON lines.
 
 use crate::failure::Failure;
-use crate::table::{say, say_as_it_is};
+use crate::table::{one_line, say, say_as_it_is};
 use cuda_api::calls::name;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
@@ -49,7 +49,15 @@ pub(crate) fn show(args: &ShowArgs) -> Result<(), Failure> {
 
 fn heading(meta: &Meta) -> String {
     let driver = format!("{}.{}", meta.driver_version / 1000, meta.driver_version % 1000 / 10);
-    format!("process {}, CUDA {driver}, begun {}, {}", meta.pid, date(meta.created_unix), meta.about)
+    let about = about(&meta.about).unwrap_or_else(|| meta.about.clone());
+    one_line(&format!("process {}, CUDA {driver}, begun {}, {about}", meta.pid, date(meta.created_unix)))
+}
+
+/// What the job has written of its device, for people; `None` if that is something else.
+fn about(json: &str) -> Option<String> {
+    let about: serde_json::Value = serde_json::from_str(json).ok()?;
+    let text = |name: &str| about.get(name)?.as_str();
+    Some(format!("GPU {}: {}, compute capability {}", about.get("device")?.as_u64()?, text("name")?, text("capability")?))
 }
 
 /// A time of day in UTC, as people write it.
@@ -113,6 +121,13 @@ mod tests {
         assert_eq!(decode(0x0507, b"\x01\0\0\0advance\0").as_deref(), Some("\"advance\""));
         assert_eq!(name(0x0507), Some("cuModuleGetFunction"));
         assert_eq!(name(0xffff), None);
+    }
+
+    #[test]
+    fn a_heading_describes_the_device() {
+        let json = r#"{"device":1,"name":"H200","capability":"9.0"}"#;
+        assert_eq!(about(json).as_deref(), Some("GPU 1: H200, compute capability 9.0"));
+        assert_eq!((about("{}"), about("x"), about("")), (None, None, None));
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod progress;
 mod run;
 #[cfg(test)]
 mod schema;
+mod second_screen;
 mod serve;
 mod table;
 mod terminal;
@@ -41,11 +42,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-/// The version, with the commit that this was built from.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MRCUDA_COMMIT"), ")");
-
 #[derive(Debug, Parser)]
-#[command(name = "mrcuda", version = VERSION, about = "Run a CUDA program on a GPU somewhere else, and move it while it runs")]
+#[command(name = "mrcuda", version = pages::VERSION, about = "Run a CUDA program on a GPU somewhere else, and move it while it runs")]
 #[command(max_term_width = 80, after_help = examples::ALL)]
 struct Cli {
     #[command(subcommand)]

@@ -6,10 +6,11 @@ use crate::follow::{self, Followed};
 use crate::places;
 use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
 use crate::progress::waiting;
-use crate::table::{bytes, say};
+use crate::table::{bytes, one_line, say};
 use crate::time::time;
 use crate::timeline::{describe, reason};
 use crate::trace;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
 use std::path::PathBuf;
@@ -102,7 +103,7 @@ struct How {
     wait: Option<u64>,
     /// How to verify the copy: `hash`, or `bytes`, which sends all memory a second time if the places cannot map each
     /// other's memory [default: bytes between places of one GPU, hash otherwise]
-    #[arg(long, value_name = "hash|bytes", value_parser = verify)]
+    #[arg(long, value_name = "hash|bytes", value_parser = verify())]
     verify: Option<Verify>,
     /// Queue the move if another one is under way, instead of refusing it
     #[arg(long)]
@@ -144,12 +145,9 @@ fn gpu(text: &str) -> Result<Gpu, String> {
     }
 }
 
-fn verify(text: &str) -> Result<Verify, String> {
-    match text {
-        "hash" => Ok(Verify::Hash),
-        "bytes" => Ok(Verify::Bytes),
-        _ => Err("it must be `hash` or `bytes`".to_owned()),
-    }
+/// Completions offer these values.
+fn verify() -> impl TypedValueParser<Value = Verify> {
+    PossibleValuesParser::new(["hash", "bytes"]).map(|text| if text == "bytes" { Verify::Bytes } else { Verify::Hash })
 }
 
 /// Moves a job and prints the report of the move; exit code 1 if the move was refused or failed.
@@ -168,7 +166,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     let trace = args.trace.as_deref().map(trace::File::open).transpose()?;
     let awake = connect_awake(aim.pid, aim.json)?;
     let more = if trace.is_some() { " --trace FILE" } else { "" };
-    let ask = |job: &mut Client, wait| job.migrate(Migrate { wait, ..wanted });
+    let ask = move |job: &mut Client, wait| job.migrate(Migrate { wait, ..wanted });
     let Some(mut it) = request(awake, aim.json, how, more, ask)? else { return Ok(()) };
     let traced = it.trace.take();
     if aim.json {
@@ -189,15 +187,16 @@ fn request(
     json: bool,
     how: &How,
     more: &str,
-    ask: impl FnOnce(&mut Client, bool) -> Result<Move, AskError>,
+    ask: impl FnOnce(&mut Client, bool) -> Result<Move, AskError> + Send + 'static,
 ) -> Result<Option<Move>, Failure> {
     let Awake { pid, client: mut job, .. } = awake;
     if json || how.no_wait || !follow::is_possible() {
         return ask(&mut job, !how.no_wait).map(Some).map_err(|why| refused(pid, why, json));
     }
-    match follow::follow(pid, job, |job| ask(job, false))? {
+    match follow::follow(pid, job, move |job| ask(job, false))? {
         Followed::Ended(it) => Ok(Some(*it)),
         Followed::Left(id) => {
+            let id = one_line(&id);
             say(&format!("move {id} goes on in the background (mrcuda moves {pid} {id}{more})\n"));
             Ok(None)
         }
@@ -249,12 +248,14 @@ impl Whole {
     fn carry_out(
         &self,
         to: &Option<String>,
-        ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError>,
+        ask: impl FnOnce(&mut Client, Park) -> Result<Move, AskError> + Send + 'static,
     ) -> Result<(), Failure> {
         let json = self.json;
         let awake = connect_awake(self.pid, json)?;
         let park = self.how.park(to.clone());
-        let Some(it) = request(awake, json, &self.how, "", |job, wait| ask(job, Park { wait, ..park }))? else { return Ok(()) };
+        let Some(it) = request(awake, json, &self.how, "", move |job, wait| ask(job, Park { wait, ..park }))? else {
+            return Ok(());
+        };
         if json {
             print_json(&it)?;
         } else {
@@ -303,7 +304,7 @@ fn dry(aim: &Aim) -> Result<(), Failure> {
 }
 
 fn tell(name: &str, plan: &Plan) -> String {
-    let way = format!("{name}, {} -> {}", plan.from, plan.to);
+    let way = one_line(&format!("{name}, {} -> {}", plan.from, plan.to));
     let what = format!(
         "{} in {} regions, {} records, {} live objects",
         bytes(plan.live_bytes),
@@ -312,7 +313,7 @@ fn tell(name: &str, plan: &Plan) -> String {
         plan.live_objects
     );
     if plan.ok {
-        let notes: String = plan.notes.iter().map(|note| format!("   note: {note}\n")).collect();
+        let notes: String = plan.notes.iter().map(|note| format!("   note: {}\n", one_line(note))).collect();
         return format!("{way}: would move {what}\n{notes}");
     }
     let mut text = format!("{way}: would not move ({what}):\n");

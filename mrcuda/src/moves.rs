@@ -1,12 +1,11 @@
 //! `mrcuda moves`: lists the moves of a job, also of one that has ended, or of all jobs of this user.
 
-use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by, stopped};
+use crate::ask::{ANSWER_TIMEOUT, pid, print_json, refused, started_by};
 use crate::failure::Failure;
 use crate::predict::{Predicted, describe_with_prediction, predict_move};
-use crate::processes::is_stopped;
 use crate::table::{Table, bytes, duration, note, say, since};
 use crate::time::time;
-use crate::timeline::reason;
+use crate::timeline::{reason, target};
 use crate::trace;
 use control::history::{self, History, Past};
 use control::{AskError, Client, ErrorCode, Move, MoveState, name};
@@ -22,10 +21,10 @@ pub(crate) struct MovesArgs {
     /// Id of one move, to show with a timeline of its phases
     id: Option<String>,
     /// Show only moves of jobs whose name or program's path contains this text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "id")]
     program: Option<String>,
     /// Show only moves that were requested within this time, for example 30m or 12h
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "id")]
     since: Option<u64>,
     /// Write the trace of the move to this file, if it was requested with one and the job still runs
     #[arg(long, value_name = "FILE", requires = "id")]
@@ -94,14 +93,10 @@ fn find(args: &MovesArgs) -> Result<Vec<Known>, Failure> {
 }
 
 fn moves_of(pid: u32, args: &MovesArgs) -> Result<Vec<Known>, Failure> {
-    let report = |mut job: Client| match is_stopped(pid) {
-        true => Err(AskError::Failed(stopped(pid))),
-        false => job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT)),
-    };
-    let why = match Client::connect(pid).and_then(report) {
-        Ok(moves) => {
-            let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().display().to_string();
-            let name = name::of_process(pid);
+    let ask = |mut job: Client| Ok((job.list(Some(ANSWER_TIMEOUT))?, job.report(args.id.as_deref(), Some(ANSWER_TIMEOUT))?));
+    let why = match Client::connect(pid).and_then(ask) {
+        Ok((job, moves)) => {
+            let (name, program) = (name::of_job(&job.name, &job.program), job.program);
             return Ok(moves.into_iter().map(|it| Known { pid, program: program.clone(), name: name.clone(), it }).collect());
         }
         Err(why) => why,
@@ -111,7 +106,7 @@ fn moves_of(pid: u32, args: &MovesArgs) -> Result<Vec<Known>, Failure> {
     let is_gone = match &why {
         AskError::NoJob => true,
         AskError::Refused(refusal) => refusal.error == ErrorCode::NoSuchMove,
-        AskError::Failed(_) => false,
+        AskError::Stopped(_) | AskError::Failed(_) => false,
     };
     let found = if is_gone { past(wanted).unwrap_or_else(|failure| failure.warn(Vec::new())) } else { Vec::new() };
     match (&why, &found[..]) {
@@ -131,10 +126,8 @@ fn past(wanted: impl Fn(&Past) -> bool) -> Result<Vec<Known>, Failure> {
     if skipped > 0 {
         note(&format!("{skipped} lines of the history in {} are not understood", directory.display()));
     }
-    let known = |past: Past| {
-        let name = if past.name.is_empty() { name::of_command(&[], past.program.as_ref()) } else { past.name };
-        Known { pid: past.pid, program: past.program, name, it: past.it }
-    };
+    let known =
+        |past: Past| Known { pid: past.pid, name: name::of_job(&past.name, &past.program), program: past.program, it: past.it };
     Ok(moves.into_iter().filter(wanted).map(known).collect())
 }
 
@@ -149,7 +142,7 @@ fn table(moves: &[Known], jobs: bool) -> String {
     let mut table = Table::new(&[job, &["ID", "AGO", "FROM", "TO"], bytes_moved, &["DOWNTIME", "TOTAL", "RESULT"]].concat());
     for Known { pid, name, it, .. } in moves {
         let mut cells = if jobs { vec![pid.to_string(), name.clone()] } else { Vec::new() };
-        cells.extend([it.id.clone(), since(it.at_unix_ms), it.from.clone(), it.to.clone()]);
+        cells.extend([it.id.clone(), since(it.at_unix_ms), it.from.clone(), target(it)]);
         if !jobs {
             cells.push(bytes(it.bytes));
         }
@@ -182,6 +175,7 @@ fn result(it: &Move) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control::GpuMove;
 
     #[test]
     fn a_line_for_each_move_with_its_result() {
@@ -191,6 +185,7 @@ mod tests {
             ok: true,
             from: "a:1/0".into(),
             to: "local".into(),
+            legs: vec![GpuMove { to: "local:0".into(), ..GpuMove::default() }],
             by: "signal".into(),
             bytes: 4096,
             downtime_ms: 3.5,
@@ -202,7 +197,7 @@ mod tests {
         let text = table(&moves, false);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("ID") && lines[0].contains("DOWNTIME"), "{text}");
-        for word in ["m1", "a:1/0", "local", "4.0 KiB", "3.50 ms", "40 ms", "done, by signal"] {
+        for word in ["m1", "a:1/0", "local:0", "4.0 KiB", "3.50 ms", "40 ms", "done, by signal"] {
             assert!(lines[1].contains(word), "`{word}` is missing in {text}");
         }
         assert!(lines[2].ends_with("failed: it rains") && !text.contains("4711"), "{text}");

@@ -5,9 +5,12 @@ use crate::table::{say, write};
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// The version, with the commit that this was built from.
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MRCUDA_COMMIT"), ")");
 
 /// Arguments of `mrcuda completions`.
 #[derive(Debug, clap::Args)]
@@ -65,7 +68,7 @@ fn visible(command: &Command) -> Command {
     if let Some(examples) = command.get_after_help() {
         shown = shown.after_help(examples.clone());
     }
-    shown.version(env!("CARGO_PKG_VERSION")).subcommand_required(true)
+    shown.version(VERSION).subcommand_required(true)
 }
 
 /// The pages of a command and all its subcommands, by their file names.
@@ -86,9 +89,45 @@ fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(out)
 }
 
+/// The environment variables of the commands and of jobs.
+const ENVIRONMENT: [(&str, &str); 15] = [
+    ("MRCUDA_LOG", "1, or levels such as debug,migrate=trace: what a job logs to stderr; a path with a slash: to this file"),
+    ("MRCUDA_LOG_CALLS", "set to any value: a line of the log for each call"),
+    ("MRCUDA_KEEP_JOURNAL", "a directory in which jobs keep their journals"),
+    ("MRCUDA_COPY_THREADS", "how many threads make large copies of pageable memory in-process"),
+    ("MRCUDA_BULK_CONNECTIONS", "how many connections in each direction carry large copies"),
+    ("MRCUDA_NAME", "the name of the job, as --name of run"),
+    ("MRCUDA_TOKEN_FILE", "the token file [default: ~/.config/mrcuda/token]"),
+    ("MRCUDA_CA", "certificates of the authorities whose servers are accepted"),
+    ("MRCUDA_CERTIFICATE", "the job's certificate with its key, for servers with --client-ca"),
+    ("MRCUDA_DRIVER", "the CUDA driver, as --driver: a path, or soft"),
+    ("CUDA_CACHE_PATH", "a job's compiled kernels are cached in its directory mrcuda/compiled [default: ~/.cache]"),
+    ("COLUMNS", "the width of tables and lines [default: that of the terminal]"),
+    ("XDG_STATE_HOME", "jobs add their moves to the history in its directory mrcuda [default: ~/.local/state]"),
+    ("XDG_RUNTIME_DIR", "jobs have their control sockets in its directory mrcuda [default: /tmp/mrcuda-UID]"),
+    ("CUDA_VISIBLE_DEVICES", "the GPUs that serve shares, and that local and helper mean; in a job: which of its places it sees"),
+];
+
+/// The exit codes of all commands but `run`.
+const EXIT_STATUS: [(&str, &str); 3] =
+    [("0", "success"), ("1", "no success, or the output could not be written"), ("2", "error in the command line")];
+/// Those of `run`.
+const EXIT_STATUS_OF_RUN: [(&str, &str); 3] =
+    [("0 to 255", "that of the program"), ("126, 127", "the program cannot be started"), ("2", "error in the command line")];
+
+/// A section with a list of names and what they mean.
+fn list(title: &str, entries: &[(&str, &str)], out: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    for (name, meaning) in entries {
+        roff.control("TP", []).text([bold(*name)]).text([roman(*meaning)]);
+    }
+    roff.to_writer(out)
+}
+
 /// The manual page of a command. Its examples keep their lines.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).manual("mrcuda").source(format!("mrcuda {}", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone()).manual("mrcuda").source(format!("mrcuda {VERSION}"));
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
@@ -98,6 +137,10 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut out)?;
     }
+    if command.get_name() == "mrcuda" {
+        list("ENVIRONMENT", &ENVIRONMENT, &mut out)?;
+    }
+    list("EXIT STATUS", if command.get_name() == "run" { &EXIT_STATUS_OF_RUN } else { &EXIT_STATUS }, &mut out)?;
     if let Some(examples) = command.get_after_help() {
         let mut roff = Roff::new();
         roff.control("SH", ["EXAMPLES"]).control("nf", []);
@@ -131,6 +174,8 @@ mod tests {
         for (name, page) in &pages {
             let text = String::from_utf8_lossy(page);
             assert!(text.contains("\n.SH SYNOPSIS\nmrcuda"), "{name}: {text}");
+            assert!(text.contains("\n.SH \"EXIT STATUS\"\n"), "{name}: {text}");
+            assert_eq!(text.contains("\n.SH ENVIRONMENT\n"), name == "mrcuda.1", "{name}: {text}");
             assert!(text.contains(".SH EXAMPLES\n.nf\n") && text.contains("\n.SH OPTIONS\n"), "{name}: {text}");
         }
     }
@@ -161,6 +206,14 @@ mod tests {
             std::fs::write(path, &page).unwrap();
         }
         assert!(std::fs::read_to_string(path).unwrap_or_default() == page, "docs/cli.md is old: UPDATE=1 writes it");
+    }
+
+    #[test]
+    fn the_environment_is_that_of_the_readme() {
+        let readme = include_str!("../../README.md");
+        for (name, _) in ENVIRONMENT {
+            assert!(readme.contains(&format!("\n| `{name}` |")), "{name}");
+        }
     }
 
     #[test]

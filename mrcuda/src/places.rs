@@ -4,6 +4,10 @@
 use cuda_api::address_map::DEVICES;
 use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 
+/// The places where calls are executed.
+const EXECUTING: &str =
+    "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+
 /// Validates a place specification. Returns it unchanged, except that the path of a socket or directory is made absolute.
 pub(crate) fn place(text: &str) -> Result<String, String> {
     match text.parse() {
@@ -47,7 +51,14 @@ pub(crate) fn places(text: &str) -> Result<String, String> {
 
 /// As [`places`], for places where a job can start.
 pub(crate) fn gpus(text: &str) -> Result<String, String> {
-    let list = places(text)?;
+    let list = places(text).map_err(|why| {
+        let shape = |place: &str| match place.parse::<PlaceSpec>() {
+            Err(PlaceSpecError::Shape(place)) => Some(format!("invalid place `{place}`: expected {EXECUTING}")),
+            _ => None,
+        };
+        // Those where a job can only be parked are not offered.
+        text.split(',').filter(|place| !place.is_empty()).find_map(shape).unwrap_or(why)
+    })?;
     let is_store = |place: &&str| place.parse().is_ok_and(|place: PlaceSpec| place.is_store());
     match list.split(',').find(is_store) {
         Some(store) => Err(format!("nothing is executed at `{store}`: a job can only be parked there")),
@@ -136,6 +147,14 @@ mod tests {
         );
         assert_eq!(places("unix:s,local").as_deref(), Ok(&*format!("unix:{here}/s,local")));
         assert_eq!(place("unix:/run/s/0").as_deref(), Ok("unix:/run/s/0"));
+    }
+
+    #[test]
+    fn where_a_job_starts_no_stores_are_offered() {
+        let why = gpus("local,nowhere").unwrap_err();
+        assert!(why.starts_with("invalid place `nowhere`: expected HOST:PORT") && !why.contains("memory"), "{why}");
+        assert!(places("nowhere").unwrap_err().contains("memory"));
+        assert!(gpus("a:0").unwrap_err().contains("invalid port") && gpus("local,").unwrap_err().contains("empty place"));
     }
 
     #[test]

@@ -1,23 +1,24 @@
-//! What the system tells of processes: which jobs a script or shell has started, and whether one is stopped.
+//! What is known of processes: whose they are, which jobs a script or shell has started, and whether one was a job.
 
-use control::{AskError, Client};
+use control::{Client, directory, history};
+use nix::unistd::{Uid, User};
 use std::collections::BTreeSet;
+
+/// The name of a process's user, or the number of one without a name.
+pub(crate) fn user(pid: u32) -> String {
+    let Some(uid) = directory::owner(pid) else { return String::new() };
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Whether a job with this process id has left moves in the history.
+pub(crate) fn has_history(pid: u32) -> bool {
+    let history = history::path().and_then(|directory| history::read(&directory).ok());
+    history.is_some_and(|history| history.moves.iter().any(|past| past.pid == pid))
+}
 
 /// The jobs among the descendants of a process, in ascending order.
 pub(crate) fn jobs_below(pid: u32) -> Vec<u32> {
-    // One that refuses, or does not answer, is a job as well.
-    let is_job = |pid: &u32| !matches!(Client::connect(*pid), Err(AskError::NoJob));
-    below(pid, &parents()).into_iter().filter(is_job).collect()
-}
-
-/// Whether a process is stopped: then it answers nothing until it is continued.
-pub(crate) fn is_stopped(pid: u32) -> bool {
-    state(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()).is_some_and(|state| "Tt".contains(state))
-}
-
-/// The state in the text of `/proc/PID/stat`. The name in it can contain anything.
-fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
+    below(pid, &parents()).into_iter().filter(|pid| Client::is_job(*pid)).collect()
 }
 
 /// All processes, each with its parent.
@@ -54,15 +55,6 @@ mod tests {
         assert!(below(6, &parents).is_empty() && below(7, &parents).is_empty());
         // The list is not of one moment: a circle in it does no harm.
         assert_eq!(below(1, &[(2, 1), (1, 2)]).into_iter().collect::<Vec<_>>(), [2]);
-    }
-
-    #[test]
-    fn states_are_read_whatever_the_name_is() {
-        assert_eq!(
-            (state("4711 (a) S b) T 1 2"), state("1 (T) S 1"), state(""), state("1 (x")),
-            (Some('T'), Some('S'), None, None)
-        );
-        assert!(!is_stopped(std::process::id()) && !is_stopped(u32::MAX));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Aligned tables, and formatting of figures.
 
 use crate::terminal;
+use control::{name, without_numbers};
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,12 +17,12 @@ impl Table {
         Table { rows: vec![heading.iter().map(|h| (*h).to_owned()).collect()] }
     }
 
-    /// Adds a line.
+    /// Adds a line: a cell that has several could forge others.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
     }
 
-    /// Formats the table: columns padded to their widest cell, figures aligned right. On a terminal the widest columns of names and
+    /// Formats the table: columns padded to their widest cell, [FIGURES] aligned right. On a terminal the widest columns of names and
     /// places are made narrower until it fits; text in the last column is left as it is, to be broken by [`say`].
     pub(crate) fn render(&self) -> String {
         self.render_in(terminal::columns())
@@ -31,8 +32,9 @@ impl Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..columns).map(width).collect();
-        let figure = |s: &str| s.starts_with(|c: char| c.is_ascii_digit()) && !s.contains([':', '/']);
-        let is_text = |c: usize| !self.rows.iter().skip(1).filter_map(|r| r.get(c)).any(|cell| figure(cell));
+        let has_figures =
+            |c: usize| self.rows.first().and_then(|r| r.get(c)).is_some_and(|name| FIGURES.contains(&name.as_str()));
+        let is_text = |c: usize| !has_figures(c);
         let last = columns.saturating_sub(1);
         let heading = |c: usize| self.rows.first().and_then(|r| r.get(c)).map_or(0, |s| s.chars().count());
         while let Some(limit) = limit {
@@ -45,14 +47,12 @@ impl Table {
             }
         }
         let mut text = String::new();
-        for (number, row) in self.rows.iter().enumerate() {
+        for row in &self.rows {
             let mut line = String::new();
             for (c, cell) in row.iter().enumerate() {
-                let right =
-                    if number == 0 { self.rows.get(1).and_then(|r| r.get(c)).is_some_and(|s| figure(s)) } else { figure(cell) };
                 let width = widths[c];
                 let cell = elide(cell, width);
-                if right {
+                if has_figures(c) {
                     line.push_str(&format!("{cell:>width$}"))
                 } else {
                     line.push_str(&format!("{cell:<width$}"))
@@ -65,6 +65,12 @@ impl Table {
         text
     }
 }
+
+/// The headings of columns with figures. What is in the others, such as a name, can begin with a digit as well.
+const FIGURES: [&str; 18] = [
+    "PID", "GPU", "JOB", "WORKER", "SINCE", "AGO", "MEMORY", "FREE", "USED", "BYTES", "DOWNTIME", "TOTAL", "JOBS", "IDLE",
+    "SAMPLES", "MEAN", "P95", "MAX",
+];
 
 /// Narrower columns than this say nothing.
 const FEWEST: usize = 8;
@@ -103,26 +109,23 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// The text with control characters other than line feeds as `\u001b`, a form that JSON knows too: what a job, which for root may be
-/// another user's, or a file contains must not control the terminal.
+/// The text with characters that are not [printable](name::is_printable), other than line feeds, as `\u001b`, a form that JSON knows too:
+/// what a job, which for root may be another user's, or a file contains must not control the terminal.
 pub(crate) fn printable(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' { clean.push_str(&format!("\\u{:04x}", u32::from(c))) } else { clean.push(c) }
-    }
-    clean
+    escape(text, |c| c != '\n')
 }
 
-/// The text of an error without the numbers of system errors (`(os error 2)`), which say the same as the words before them.
-pub(crate) fn without_numbers(text: &str) -> String {
-    let mut rest = text;
-    let mut out = String::with_capacity(text.len());
-    while let Some((before, after)) = rest.split_once(" (os error ") {
-        out.push_str(before);
-        let number = after.trim_start_matches(|c: char| c.is_ascii_digit());
-        rest = number.strip_prefix(')').unwrap_or(number);
+/// The same for text that must not begin a line of its own.
+pub(crate) fn one_line(text: &str) -> String {
+    escape(text, |_| true)
+}
+
+fn escape(text: &str, is_meant: impl Fn(char) -> bool) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !name::is_printable(c) && is_meant(c) { clean.push_str(&format!("\\u{:04x}", u32::from(c))) } else { clean.push(c) }
     }
-    out + rest
+    clean
 }
 
 /// Writes text for people to stdout, in its [printable] form, and ends its last line. On a terminal, long lines are broken at spaces.
@@ -156,10 +159,10 @@ pub(crate) fn write(bytes: &[u8]) {
     }
 }
 
-/// Writes a line to stderr, in its [printable] form: an error, or what else the user should know. If that cannot be written, nobody
-/// reads it.
+/// Writes a line to stderr, in its [printable](one_line) form: an error, or what else the user should know. If that cannot be written,
+/// nobody reads it.
 pub(crate) fn note(text: &str) {
-    let text = printable(&without_numbers(text));
+    let text = one_line(&without_numbers(text));
     let _ = writeln!(std::io::stderr(), "mrcuda: {text}");
 }
 
@@ -178,11 +181,12 @@ pub(crate) fn bytes(n: u64) -> String {
 /// Formats milliseconds with the units that people use for such a time.
 pub(crate) fn duration(ms: f64) -> String {
     let seconds = (ms / 1000.0).round() as u64;
-    if ms < 10.0 {
+    // The limits are where rounding would give the next unit's figure.
+    if ms < 9.995 {
         format!("{ms:.2} ms")
-    } else if ms < 1000.0 {
+    } else if ms < 999.5 {
         format!("{ms:.0} ms")
-    } else if ms < 60_000.0 {
+    } else if ms < 59_995.0 {
         format!("{:.2} s", ms / 1000.0)
     } else if seconds < 3600 {
         format!("{} min {} s", seconds / 60, seconds % 60)
@@ -233,18 +237,29 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_begins_with_a_digit_is_text() {
+        let mut t = Table::new(&["PID", "NAME", "RESULT"]);
+        t.row(vec!["7".into(), "8-gpus-with-a-very-long-name.py".into(), "3 of 4".into()]);
+        t.row(vec!["12".into(), "a".into(), "-".into()]);
+        let wanted = "PID  NAME               RESULT\n  7  8-gpus-w…-name.py  3 of 4\n 12  a                  -\n";
+        assert_eq!(t.render_in(Some(30)), wanted);
+    }
+
+    #[test]
+    fn a_cell_is_one_line() {
+        let mut t = Table::new(&["PID", "NAME"]);
+        t.row(vec!["7".into(), "x\n   1  sshd\u{202e}".into()]);
+        assert_eq!(t.render(), "PID  NAME\n  7  x\\u000a   1  sshd\\u202e\n");
+        assert_eq!((printable("a\nb\u{2066}"), one_line("a\nb")), ("a\nb\\u2066".into(), "a\\u000ab".into()));
+    }
+
+    #[test]
     fn long_lines_are_broken_at_spaces() {
         assert_eq!(wrap("a bb ccc\n", 80), "a bb ccc\n");
         assert_eq!(wrap("one two three four five\nsix", 14), "one two three\n   four five\nsix");
         assert_eq!(wrap("  one two three", 10), "  one two\n     three");
         assert_eq!(wrap("unix:/a/very/long/path and more", 10), "unix:/a/very/long/path\n   and\n   more");
         assert_eq!(wrap("", 10), "");
-    }
-
-    #[test]
-    fn errors_have_words_not_numbers() {
-        assert_eq!(without_numbers("/x: No such file (os error 2); and (os error 13)"), "/x: No such file; and");
-        assert_eq!((without_numbers(""), without_numbers("a (os error ")), (String::new(), "a".to_owned()));
     }
 
     #[test]
@@ -255,6 +270,9 @@ mod tests {
         assert_eq!(duration(0.5), "0.50 ms");
         assert_eq!(duration(12.4), "12 ms");
         assert_eq!(duration(2500.0), "2.50 s");
+        assert_eq!((duration(9.994), duration(9.997)), ("9.99 ms".into(), "10 ms".into()));
+        assert_eq!((duration(999.4), duration(999.7)), ("999 ms".into(), "1.00 s".into()));
+        assert_eq!((duration(59_990.0), duration(59_997.0)), ("59.99 s".into(), "1 min 0 s".into()));
         assert_eq!((duration(125_400.0), duration(3_599_900.0)), ("2 min 5 s".into(), "1 h 0 min".into()));
         assert_eq!((duration(f64::NAN), duration(-1.0)), ("0 min 0 s".into(), "-1.00 ms".into()));
     }

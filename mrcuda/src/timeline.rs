@@ -1,21 +1,21 @@
 //! Summarizes a move in a few lines, with a timeline of its phases.
 
-use crate::table::{bytes, duration, without_numbers};
-use control::{Move, MoveState};
+use crate::table::{bytes, duration, one_line};
+use control::{Move, MoveState, without_numbers};
 use std::collections::BTreeMap;
 
 /// Describes the result of a move.
 pub(crate) fn describe(it: &Move) -> String {
-    let chosen: Vec<&str> = it.legs.iter().map(|gpu| gpu.to.as_str()).collect();
-    let way = format!("{} -> {}", it.from, if chosen.is_empty() { it.to.clone() } else { chosen.join(",") });
+    let way = format!("{} -> {}", one_line(&it.from), one_line(&target(it)));
     let why = reason(it.reason.as_deref().unwrap_or("no reason was given"));
+    let id = one_line(&it.id);
     match it.state {
-        MoveState::Queued => format!("{way}: move {} accepted; it has not begun yet\n", it.id),
+        MoveState::Queued => format!("{way}: move {id} accepted; it has not begun yet\n"),
         MoveState::Running | MoveState::Committed => {
-            let phase = it.phase.as_deref().unwrap_or("start");
-            format!("{way}: move {} is in the phase {phase} after {}\n", it.id, duration(it.total_ms))
+            let phase = one_line(it.phase.as_deref().unwrap_or("start"));
+            format!("{way}: move {id} is in the phase {phase} after {}\n", duration(it.total_ms))
         }
-        MoveState::Stopping => format!("{way}: move {} is being abandoned\n", it.id),
+        MoveState::Stopping => format!("{way}: move {id} is being abandoned\n"),
         MoveState::Failed => format!("{way}: did not move: {why}\n"),
         MoveState::Cancelled => format!("{way}: did not move: {why}; the job stays where it was\n"),
         MoveState::Done if it.by == "every" => format!(
@@ -32,15 +32,24 @@ pub(crate) fn describe(it: &Move) -> String {
             duration(it.total_ms),
             duration(it.downtime_ms),
             duration(it.gpu_idle_ms),
-            it.legs.iter().filter_map(|gpu| Some(format!("   a helper, not {}\n", gpu.instead.as_ref()?))).collect::<String>(),
+            it.legs
+                .iter()
+                .filter_map(|gpu| Some(format!("   a helper, not {}\n", one_line(gpu.instead.as_ref()?))))
+                .collect::<String>(),
             timeline(&it.phases),
         ),
     }
 }
 
-/// A reason without what is said before it anyway: that the job did not move.
+/// Where a move leads: to the GPUs that were chosen, or, as long as there are none, to what was requested.
+pub(crate) fn target(it: &Move) -> String {
+    let chosen: Vec<&str> = it.legs.iter().map(|gpu| gpu.to.as_str()).collect();
+    if chosen.is_empty() { it.to.clone() } else { chosen.join(",") }
+}
+
+/// A reason, in one line, without what is said before it anyway: that the job did not move.
 pub(crate) fn reason(text: &str) -> String {
-    without_numbers(text.strip_prefix("cannot move: ").unwrap_or(text))
+    one_line(&without_numbers(text.strip_prefix("cannot move: ").unwrap_or(text)))
 }
 
 /// The phases of a move in order. The program's calls wait from quiesce to commit.
@@ -74,7 +83,7 @@ fn timeline(phases: &BTreeMap<String, f64>) -> String {
         let to = ((start / total * WIDTH).ceil() as usize).clamp(from + 1, WIDTH as usize);
         let still = PHASES.iter().any(|(p, still)| *p == name && *still);
         let bar = (if still { "#" } else { "-" }).repeat(to - from);
-        out.push_str(&format!("   {name:<9}{:>9}  {}{bar}\n", duration(ms), " ".repeat(from)));
+        out.push_str(&format!("   {:<9}{:>9}  {}{bar}\n", one_line(name), duration(ms), " ".repeat(from)));
     }
     out
 }
@@ -120,6 +129,12 @@ mod tests {
         assert_eq!(describe(&queued), "a:1/0 -> local:0: move m2 accepted; it has not begun yet\n");
         let cancelled = Move { state: MoveState::Cancelled, reason: Some("cancelled in the phase delta".into()), ..report() };
         assert!(describe(&cancelled).ends_with("cancelled in the phase delta; the job stays where it was\n"));
+    }
+
+    #[test]
+    fn a_reason_cannot_forge_lines() {
+        let forged = Move { state: MoveState::Failed, reason: Some("x\nmrcuda: all is well".into()), ..report() };
+        assert_eq!(describe(&forged), "a:1/0 -> local:0: did not move: x\\u000amrcuda: all is well\n");
     }
 
     #[test]

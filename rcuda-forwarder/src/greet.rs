@@ -166,7 +166,7 @@ pub(crate) enum GreetError {
     #[error("wrong token")]
     WrongToken,
     /// The peer says that this end's secret is wrong.
-    #[error("wrong token: copy the server's token file to this machine")]
+    #[error("wrong token: copy the server's token file to this machine, to $MRCUDA_TOKEN_FILE or ~/.config/mrcuda/token")]
     TokenRefused,
     /// The server encrypts, and the client does not want that.
     #[error("this server accepts encrypted connections only: name it without plain://, or start it with --allow-plain")]

@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 /// Maximum number of open connections.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle between requests.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a request, from its first byte to its last.
-const REST: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for a client to read an answer.
 const READING: Duration = Duration::from_secs(5);
 /// Maximum number of connections that subscribe to events.
@@ -100,16 +100,16 @@ fn listen() -> io::Result<()> {
 
 /// An open connection.
 #[derive(Debug)]
-struct Visitor {
+struct Connection {
     /// Closes the socket in forked children: otherwise the client would not notice that the job has ended. Declared first because
     /// it must be dropped first.
     _not_inherited: Option<NotInherited>,
     stream: UnixStream,
     /// When the connection became idle; `None` while it waits for an answer or listens to events.
-    silent: Mutex<Option<Instant>>,
+    idle_since: Mutex<Option<Instant>>,
 }
 
-impl Visitor {
+impl Connection {
     /// Sends a final refusal and closes the connection; a client that does not read it misses it.
     fn dismiss(&self, why: &Refusal) {
         let _ = self.stream.set_nonblocking(true);
@@ -118,44 +118,44 @@ impl Visitor {
     }
 }
 
-static HEARING: AtomicUsize = AtomicUsize::new(0);
-static VISITORS: Mutex<Vec<Arc<Visitor>>> = Mutex::new(Vec::new());
+static SUBSCRIBERS: AtomicUsize = AtomicUsize::new(0);
+static OPEN: Mutex<Vec<Arc<Connection>>> = Mutex::new(Vec::new());
 
 /// Starts a thread for a connection. If there are too many connections, closes the one that has been idle longest.
 fn admit(stream: UnixStream) {
-    let silent = Mutex::new(Some(Instant::now()));
-    let visitor = Arc::new(Visitor { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream, silent });
-    if let Err(why) = check_peer(&visitor.stream) {
-        return visitor.dismiss(&why);
+    let idle_since = Mutex::new(Some(Instant::now()));
+    let connection = Arc::new(Connection { _not_inherited: NotInherited::note(stream.as_raw_fd()), stream, idle_since });
+    if let Err(why) = check_peer(&connection.stream) {
+        return connection.dismiss(&why);
     }
     let too_many = Refusal::new(ReasonCode::TooMany, format!("the job has {CONNECTIONS} connections: close some and try again"));
     {
-        let mut visitors = lock(&VISITORS);
-        if visitors.len() >= CONNECTIONS {
-            let silent = visitors.iter().enumerate().filter_map(|(i, v)| Some((i, (*lock(&v.silent))?)));
-            let Some((longest, _)) = silent.min_by_key(|(_, since)| *since) else {
-                drop(visitors);
-                return visitor.dismiss(&too_many);
+        let mut open = lock(&OPEN);
+        if open.len() >= CONNECTIONS {
+            let idle = open.iter().enumerate().filter_map(|(i, connection)| Some((i, (*lock(&connection.idle_since))?)));
+            let Some((longest, _)) = idle.min_by_key(|(_, since)| *since) else {
+                drop(open);
+                return connection.dismiss(&too_many);
             };
-            visitors.swap_remove(longest).dismiss(&too_many);
+            open.swap_remove(longest).dismiss(&too_many);
         }
-        visitors.push(visitor.clone());
+        open.push(connection.clone());
     }
-    let theirs = visitor.clone();
-    let served = spawn("mrcuda-visitor", move || {
+    let theirs = connection.clone();
+    let served = spawn("mrcuda-client", move || {
         // A failed connection has no client left to inform.
         let _ = serve(&theirs);
         leave(&theirs);
     });
     if served.is_err() {
-        leave(&visitor);
-        visitor.dismiss(&too_many);
+        leave(&connection);
+        connection.dismiss(&too_many);
     }
 }
 
-fn leave(visitor: &Arc<Visitor>) {
-    lock(&VISITORS).retain(|v| !Arc::ptr_eq(v, visitor));
-    let _ = visitor.stream.shutdown(std::net::Shutdown::Both);
+fn leave(connection: &Arc<Connection>) {
+    lock(&OPEN).retain(|other| !Arc::ptr_eq(other, connection));
+    let _ = connection.stream.shutdown(std::net::Shutdown::Both);
 }
 
 /// Only processes of this user and of root, which has all rights anyway, are served.
@@ -193,7 +193,7 @@ impl Lines<'_> {
                 let why = format!("a request has at most {LONGEST_REQUEST} bytes");
                 return Ok(Some(Err(Refusal::new(ReasonCode::TooLong, why))));
             }
-            let left = first_byte.map_or(SILENCE, |since| REST.saturating_sub(since.elapsed()));
+            let left = first_byte.map_or(IDLE_TIMEOUT, |since| REQUEST_TIMEOUT.saturating_sub(since.elapsed()));
             let mut piece = [0; 4096];
             match self.read(&mut piece, left) {
                 Ok(0) if searched == 0 => return Ok(None),
@@ -203,7 +203,7 @@ impl Lines<'_> {
                     if first_byte.is_none() {
                         return Ok(None);
                     }
-                    let why = format!("the request did not come to its end within {} s", REST.as_secs());
+                    let why = format!("the request did not come to its end within {} s", REQUEST_TIMEOUT.as_secs());
                     return Ok(Some(Err(Refusal::new(ReasonCode::TooLong, why))));
                 }
                 Err(e) => return Err(e),
@@ -226,26 +226,26 @@ impl Lines<'_> {
     }
 }
 
-fn serve(visitor: &Visitor) -> io::Result<()> {
-    let mut writer = &visitor.stream;
+fn serve(connection: &Connection) -> io::Result<()> {
+    let mut writer = &connection.stream;
     writer.set_write_timeout(Some(READING))?;
-    let mut lines = Lines { stream: &visitor.stream, held: Vec::new() };
+    let mut lines = Lines { stream: &connection.stream, held: Vec::new() };
     while let Some(line) = lines.next()? {
-        *lock(&visitor.silent) = None;
+        *lock(&connection.idle_since) = None;
         let request = match line {
             Ok(line) => Request::read(&line),
             // The next bytes on this connection are not the beginning of a request.
             Err(why) => return writer.write_all(why.line().as_bytes()),
         };
         if request == Ok(Request::Subscribe {}) {
-            let heard = HEARING.fetch_add(1, Ordering::AcqRel);
+            let heard = SUBSCRIBERS.fetch_add(1, Ordering::AcqRel);
             let sent = if heard < LISTENERS {
-                tell_events(visitor)
+                tell_events(connection)
             } else {
                 let why = format!("{LISTENERS} connections listen to this job's events already");
                 writer.write_all(Refusal::new(ReasonCode::TooMany, why).line().as_bytes())
             };
-            HEARING.fetch_sub(1, Ordering::AcqRel);
+            SUBSCRIBERS.fetch_sub(1, Ordering::AcqRel);
             return sent;
         }
         let answer = request.and_then(|request| {
@@ -253,7 +253,7 @@ fn serve(visitor: &Visitor) -> io::Result<()> {
             answer(job, request)
         });
         writer.write_all(answer.map_or_else(|why| why.line(), |a| a.line()).as_bytes())?;
-        *lock(&visitor.silent) = Some(Instant::now());
+        *lock(&connection.idle_since) = Some(Instant::now());
     }
     Ok(())
 }
@@ -308,8 +308,8 @@ fn accepted(id: &str, wait: bool) -> Result<Move, MoveError> {
 }
 
 /// Sends all events from now on to the client.
-fn tell_events(visitor: &Visitor) -> io::Result<()> {
-    let mut writer = &visitor.stream;
+fn tell_events(connection: &Connection) -> io::Result<()> {
+    let mut writer = &connection.stream;
     let mut seen = moves::last_event();
     writer.write_all(Answer::Subscribed(seen).line().as_bytes())?;
     loop {
@@ -317,7 +317,7 @@ fn tell_events(visitor: &Visitor) -> io::Result<()> {
             writer.write_all(event.line().as_bytes())?;
             seen = event.seq;
         }
-        if has_gone(&visitor.stream)? {
+        if has_gone(&connection.stream)? {
             return Ok(());
         }
     }
@@ -353,7 +353,7 @@ fn list(job: &'static Job) -> ::control::Job {
             state: match (d.sticky(), is_moving) {
                 (0, true) => DeviceState::Moving,
                 (0, false) if is_parked => DeviceState::Parked,
-                (0, false) => DeviceState::Idle,
+                (0, false) => DeviceState::Running,
                 _ => DeviceState::Failed,
             },
             used_bytes: figures.used_bytes,

@@ -38,7 +38,7 @@ const APART: [&str; 14] = [
     "mrcuda-apart",
     "mrcuda-limits",
     "mrcuda-control",
-    "mrcuda-visitor",
+    "mrcuda-client",
     "mrcuda-signal",
     "mrcuda-warm",
     "mrcuda-child",

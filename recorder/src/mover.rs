@@ -14,7 +14,7 @@ use crate::job::{Device, Job, Moving};
 use crate::move_error::{Failure, MoveError};
 use crate::moves::{self, Task, Track};
 use crate::place::{self, Place};
-use ::control::Plan;
+use ::control::{Plan, without_numbers};
 use device_move::DeviceMove;
 use faults::Point;
 use journal::OwnedRecord;
@@ -124,7 +124,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
     blockers.extend(registry::blockers_among(&moving));
     blockers.extend((!crate::gate::can_close()).then_some(MoveError::NoMembarrier));
     plan.ok = blockers.is_empty();
-    plan.blockers = blockers.iter().map(MoveError::to_string).collect();
+    plan.blockers = blockers.iter().map(|why| without_numbers(&why.to_string())).collect();
     plan.codes = blockers.iter().map(MoveError::code).collect();
     plan.code = plan.codes.first().cloned();
     plan.reason = (!plan.ok).then(|| plan.blockers.join("; "));
@@ -204,7 +204,7 @@ fn store_again(source: &Place, device: &Device, task: &Task) -> Result<Option<Pl
 fn targets(job: &'static Job, task: &Task) -> Result<(Vec<&'static Device>, Vec<PlaceSpec>), MoveError> {
     if task.resumes() {
         let home = parked::home().ok_or(MoveError::NotParked)?.join(",");
-        if task.goes_home() {
+        if task.resumes_at_previous_place() {
             task.note(|it| it.to.clone_from(&home));
             return moves::understand(job, None, &home);
         }

@@ -24,7 +24,7 @@ mod history;
 mod registry;
 mod trace;
 
-use registry::{CHANGED, Entry, REGISTRY};
+use registry::{CHANGED, Entry, Registry, Requested};
 pub(crate) use trace::{Details, Track};
 
 /// Maximum number of queued moves.
@@ -102,6 +102,18 @@ impl std::fmt::Debug for Task {
     }
 }
 
+static REGISTRY: Mutex<Registry<Task>> = Mutex::new(Registry::new());
+
+impl Requested for Task {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn is_copy(&self) -> bool {
+        self.copies
+    }
+}
+
 impl Task {
     /// The task of a plan: nothing is reported of it, and it is not abandoned.
     pub(crate) fn of_a_plan(allow_different: bool) -> Task {
@@ -154,7 +166,7 @@ impl Task {
     }
 
     /// Whether it is a resume that names no place.
-    pub(crate) fn goes_home(&self) -> bool {
+    pub(crate) fn resumes_at_previous_place(&self) -> bool {
         self.resumes && self.to.is_empty()
     }
 

@@ -3,7 +3,7 @@
 use crate::report::Report;
 use crate::scene::{Scene, wait_for};
 use crate::server::signal;
-use control::ReasonCode;
+use control::{Client, ReasonCode};
 use serde_json::Value;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// How long a move may take: a job that waits for itself refuses it much earlier.
 const MOVE: Duration = Duration::from_secs(150);
+
+/// How long a job may take to say what it does.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Why a job, or `mrcuda` on its behalf, gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -167,11 +170,11 @@ impl<'a> Job<'a> {
         answer.unwrap_or_else(|| Err(JobError::Silent { name: self.name.clone(), stderr: self.stderr() }))
     }
 
-    /// The output of `mrcuda ps` for it.
+    /// What it says of itself.
     pub fn status(&self) -> Option<Value> {
-        let output = self.scene.mrcuda().args(["ps", "--json"]).output().ok()?;
-        let jobs: Value = serde_json::from_slice(&output.stdout).ok()?;
-        jobs.as_array()?.iter().find(|job| job.get("pid").and_then(Value::as_u64) == Some(u64::from(self.pid()))).cloned()
+        let socket = self.scene.runtime().join("mrcuda").join(self.pid().to_string());
+        let job = Client::connect_at(&socket).ok()?.list(Some(ANSWER)).ok()?;
+        serde_json::to_value(job).ok()
     }
 
     /// Moves it and waits for the report; the error is the message of `mrcuda migrate` if there is none.

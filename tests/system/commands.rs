@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
 /// The names in an object.
@@ -27,8 +28,9 @@ fn the_shapes_of_status_and_reports() {
     let server = Server::start(&scene, "one");
     let mut job = remote_orbit(&scene, "moved", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 100);
-    let status = job.status().unwrap();
-    assert_has(&status, &["pid", "user", "program", "name", "devices"]);
+    let status = scene.jobs().unwrap().remove(0);
+    assert_has(&status, &["pid", "user", "state", "program", "name", "devices"]);
+    assert_eq!(status["state"], "running");
     assert_eq!(status["name"], "orbit");
     assert!(status["program"].as_str().unwrap().contains("orbit"));
     let device = &status["devices"][0];
@@ -123,15 +125,18 @@ fn output_that_cannot_be_written_is_reported() {
 #[test]
 fn jobs_that_are_not_there() {
     let scene = Scene::new("nojob");
-    let ps = scene.mrcuda().args(["ps", "--json"]).output().unwrap();
-    assert_eq!((ps.status.code(), String::from_utf8_lossy(&ps.stdout).trim()), (Some(0), "[]"));
-    let own = std::process::id().to_string();
+    assert!(scene.jobs().unwrap().is_empty());
+    // Not this process, which has started the jobs of other tests.
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    let own = sleeper.id().to_string();
     for command in [&["migrate", own.as_str(), "--to", "local"][..], &["moves", own.as_str()]] {
         let output = scene.mrcuda().args(command).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let words = String::from_utf8_lossy(&output.stderr);
         assert!(words.contains(&own) && words.contains("does not run under mrcuda"), "{words}");
     }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
     let output = scene.mrcuda().args(["migrate", "train", "--to", "local"]).output().unwrap();
     assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("a process id, a number"));
     // A place that is none is a mistake in the command.
@@ -149,12 +154,17 @@ fn what_a_job_answers_does_not_control_the_terminal() {
     let hostile = r"\u001b]0;gone\u0007 \u009b2J\u007f";
     let moves = format!("{{\"v\":2,\"ok\":true,\"moves\":[{{\"state\":\"failed\",\"reason\":\"{hostile}\"}}]}}\n");
     let refusal = format!("{{\"v\":2,\"ok\":false,\"error\":\"busy\",\"reason\":\"{hostile}\"}}\n");
-    let answers = [moves.clone(), moves, refusal.clone(), refusal];
+    let list = format!("{{\"v\":2,\"ok\":true,\"job\":{{\"name\":\"{hostile}\"}}}}\n");
+    let moves = vec![list, moves];
+    let answers = [moves.clone(), moves, vec![refusal.clone()], vec![refusal]];
     let job = std::thread::spawn(move || {
-        for answer in answers {
+        for answers in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
-            stream.write_all(answer.as_bytes()).unwrap();
+            let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
+            for answer in answers {
+                requests.next().unwrap().unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
         }
     });
     for command in [&["moves", own.as_str()][..], &["moves", own.as_str(), "--json"], &["moves", own.as_str()], &["ps"]] {
@@ -347,6 +357,6 @@ fn who_reads_json_reads_that_there_is_no_job() {
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {output:?}"));
         assert_eq!((output.status.code(), &said["ok"], &said["error"]), (Some(1), &Value::Bool(false), &Value::from("no_job")));
         assert_eq!(said["code"], "no-job");
-        assert!(said["reason"].as_str().is_some_and(|r| r.contains("does not run under mrcuda")), "{said}");
+        assert!(said["reason"].as_str().is_some_and(|r| r.contains("there is no such process")), "{said}");
     }
 }

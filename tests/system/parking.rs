@@ -30,7 +30,7 @@ fn suspend(job: &Job, options: &[&str]) {
 fn resume(job: &Job, options: &[&str]) {
     let report = job.ask("resume", options).unwrap();
     assert!(report.ok(), "{}", report.reason());
-    assert_eq!(text(job, "state"), "idle");
+    assert_eq!(text(job, "state"), "running");
 }
 
 /// The file of the only job that is parked in a directory.
@@ -267,7 +267,7 @@ fn a_resume_may_wait_for_the_suspend_before_it() {
     job.ask("suspend", &["--no-wait"]).unwrap();
     let report = job.ask("resume", &["--queue"]).unwrap();
     assert!(report.ok(), "{}", report.reason());
-    assert_eq!((text(&job, "state"), text(&job, "place")), ("idle".to_owned(), server.place(0)));
+    assert_eq!((text(&job, "state"), text(&job, "place")), ("running".to_owned(), server.place(0)));
     // The first resume leaves nothing to do for the second one.
     job.ask("suspend", &["--no-wait"]).unwrap();
     job.ask("resume", &["--queue", "--no-wait"]).unwrap();
@@ -310,7 +310,7 @@ fn the_signal_and_a_move_let_a_parked_job_go_on() {
     wait_for(LIMIT, || (text(&job, "place") == second).then_some(())).expect("the signal moves it");
     wait_for_step(&mut job, 200);
     // A move to such a place parks, too.
-    for (to, state) in [("memory", "parked"), ("helper", "idle")] {
+    for (to, state) in [("memory", "parked"), ("helper", "running")] {
         // The move of the signal may be about to end.
         let report = job.migrate_with(to, &["--queue"]).unwrap();
         assert!(report.ok(), "{}", report.reason());
@@ -356,7 +356,7 @@ fn a_corrupted_byte_is_found_when_a_job_is_parked_and_when_it_goes_on() {
     for to in ["memory", &file] {
         let report = job.ask("suspend", &["--to", to]).unwrap();
         assert_eq!((report.ok(), report.code()), (false, "not-identical"), "{}", report.reason());
-        assert_eq!(text(&job, "state"), "idle", "it goes on where it was");
+        assert_eq!(text(&job, "state"), "running", "it goes on where it was");
     }
     assert!(is_empty(&directory), "what was begun is removed");
     wait_for_step(&mut job, 300);
@@ -377,7 +377,7 @@ fn a_request_that_is_cancelled_or_late_changes_nothing() {
     let server = Server::start(&scene, "one");
     let mut job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[]);
     assert_eq!(job.ask("suspend", &["--deadline", "1ms"]).unwrap().code(), "deadline-exceeded");
-    assert_eq!(text(&job, "state"), "idle");
+    assert_eq!(text(&job, "state"), "running");
     wait_for_step(&mut job, 100);
     suspend(&job, &[]);
     assert_eq!(job.ask("resume", &["--deadline", "1ms"]).unwrap().code(), "deadline-exceeded");

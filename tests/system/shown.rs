@@ -5,10 +5,13 @@ use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_
 use faults::Point;
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -71,7 +74,7 @@ fn the_history_outlives_its_jobs() {
         assert!(code == Some(0) && one.contains("-> local:0: moved") && one.contains("verify"), "{one}");
         assert!(one.contains("predicted: "), "{one}");
         let (code, _, err) = moves(&scene, &[pid, "m77"]);
-        assert!(code == Some(1) && err.contains("does not run under mrcuda"), "{err}");
+        assert!(code == Some(1) && err.contains(&format!("no such process any more (mrcuda moves {pid} ")), "{err}");
     }
     assert_eq!(list(&scene, &[]).len(), 7);
     assert_eq!(list(&scene, &[&last])[0]["id"], "last");
@@ -317,6 +320,70 @@ fn interrupted_it_is_cancelled() {
     });
     assert!(status.code() == Some(1) && shown.contains("the job stays where it was"), "{shown:?}");
     assert_eq!(states, ["cancelled"]);
+}
+
+#[test]
+fn interrupted_while_it_is_cancelled_it_is_left() {
+    let (status, shown, states) = held_on_a_terminal("left", |terminal, go_on| {
+        terminal.enter("\u{3}");
+        terminal.wait_for("[b/c]");
+        terminal.enter("c\n");
+        terminal.wait_for("cancelling");
+        // The job does not answer before the thread that is held goes on.
+        terminal.enter("\u{3}");
+        terminal.wait_for("goes on in the background");
+        go_on();
+    });
+    assert!(status.success(), "{shown:?}");
+    assert_eq!(states, ["cancelled"]);
+}
+
+/// A process's own socket, at which a job seems to listen that answers to `list` and to nothing else. What else it is asked comes over the
+/// channel.
+fn mute_job(scene: &Scene) -> (String, Receiver<String>) {
+    let directory = scene.runtime().join("mrcuda");
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+    let own = std::process::id().to_string();
+    let listener = UnixListener::bind(directory.join(&own)).unwrap();
+    let (sender, asked) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                    if line.contains("\"list\"") {
+                        // Who has asked may have gone.
+                        let _ = stream.write_all(b"{\"v\":2,\"ok\":true,\"job\":{\"pid\":1}}\n");
+                    } else {
+                        let _ = sender.send(line);
+                    }
+                }
+            });
+        }
+    });
+    (own, asked)
+}
+
+#[test]
+fn a_request_that_is_not_answered_can_be_interrupted() {
+    let scene = Scene::new("mute");
+    let (own, asked) = mute_job(&scene);
+    let mut terminal = Terminal::start(&scene, &["migrate", &own, "--to", "local"]);
+    assert!(asked.recv_timeout(LIMIT).unwrap().contains("migrate"));
+    terminal.enter("\u{3}");
+    let (status, shown) = terminal.end();
+    assert!(status.code() == Some(130) && shown.contains("has not answered the request yet"), "{shown:?}");
+}
+
+#[test]
+fn a_repeated_list_has_a_screen_of_its_own() {
+    let scene = Scene::new("screen");
+    let (own, _) = mute_job(&scene);
+    let mut terminal = Terminal::start(&scene, &["ps", "--watch", "0.1"]);
+    terminal.wait_for(&own);
+    terminal.enter("\u{3}");
+    let (status, shown) = terminal.end();
+    assert!(status.success() && shown.starts_with("\u{1b}[?1049h") && shown.ends_with("\u{1b}[?1049l"), "{shown:?}");
 }
 
 #[test]

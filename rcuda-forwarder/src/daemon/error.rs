@@ -43,7 +43,7 @@ pub enum ServeError {
     #[error("no worker can open a GPU: {0}")]
     NoWorker(String),
     /// More GPUs are to be offered than the driver has.
-    #[error("{wanted} GPUs cannot be lent: the driver has {there}")]
+    #[error("{wanted} GPUs cannot be shared: the driver has {there}")]
     Gpus {
         /// Number of GPUs of the driver.
         there: u32,

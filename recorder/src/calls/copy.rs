@@ -93,7 +93,7 @@ fn copy(cx: &mut CallContext, r: Rect, stream: u64, until: Until) -> Result<(), 
             let waits = until == Until::Done && [r.dst, r.src].iter().any(|e| attributes::waits(cx, e.address));
             if waits { cx.settle_stream(device, stream) } else { Ok(()) }
         }
-        (true, false) | (false, true) if r.reached_from_afar(cx.place(device))? => {
+        (true, false) | (false, true) if r.is_mapped_at_worker(cx.place(device))? => {
             faults::at(if r.dst.device { Point::CopyIn } else { Point::CopyOut });
             landing::before_work(cx, device, stream)?;
             operate(cx, device, known, &r.within_reach(stream))?;

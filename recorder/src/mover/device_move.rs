@@ -548,7 +548,7 @@ impl Drop for DeviceMove<'_> {
 
 /// What a plan finds out about a move of one device.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct MoveEstimate {
     pub(super) blockers: Vec<MoveError>,
     /// Bytes that would not be copied.
     pub(super) adoptable: u64,
@@ -577,8 +577,8 @@ pub(super) struct Room {
 
 /// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> Looked {
-    let mut looked = Looked { blockers: blockers_at_source(device), ..Looked::default() };
+pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> MoveEstimate {
+    let mut looked = MoveEstimate { blockers: blockers_at_source(device), ..MoveEstimate::default() };
     looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     match stand_in(to, device) {
         Ok(Some(target)) => {
@@ -643,9 +643,10 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     sticky.into_iter().chain(registry::blockers(device)).collect()
 }
 
-/// Returns whether a device is in this process already, where no second place of this kind exists, or parked at this place.
+/// Returns whether a device is at this place already: at the same GPU of the same server, reached in the same way. A place that is lost is
+/// not taken for one: another server may have taken its address, and that the GPU is lost must be said.
 pub(super) fn is_there(source: &Place, to: &PlaceSpec) -> bool {
-    (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec() == *to
+    source.spec() == *to && (to.is_store() || !source.is_lost())
 }
 
 /// Brings the job's copy of mirrored host memory up to date: an idle place sends its changes before an answer that shows progress.

@@ -1,10 +1,9 @@
 //! The moves of the job and their reported state.
 
-use super::Task;
 use crate::move_error::Failure;
 use ::control::{Event, EventKind, Move, MoveState, Trace};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::time::Instant;
 
 /// Maximum number of finished moves that can still be queried.
@@ -14,16 +13,24 @@ pub(super) const TRACES: usize = 4;
 /// Maximum number of events that a slow reader can be behind.
 pub(super) const EVENTS: usize = 1024;
 
+/// What the registry knows of a requested move.
+pub(super) trait Requested {
+    fn id(&self) -> &str;
+
+    /// Whether the job stays where it is, and a copy is made.
+    fn is_copy(&self) -> bool;
+}
+
 /// A move and its reported state.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) task: Arc<Task>,
+pub(super) struct Entry<T> {
+    pub(super) task: Arc<T>,
     pub(super) it: Move,
     pub(super) begun: Option<Instant>,
     pub(super) trace: Option<Arc<Trace>>,
 }
 
-impl Entry {
+impl<T> Entry<T> {
     /// The report, and the trace that belongs to it.
     pub(super) fn report_with_trace(&self) -> (Move, Option<Arc<Trace>>) {
         (self.report(), self.trace.clone())
@@ -40,8 +47,8 @@ impl Entry {
 
 /// All moves, the oldest first.
 #[derive(Debug)]
-pub(super) struct Registry {
-    pub(super) entries: VecDeque<Entry>,
+pub(super) struct Registry<T> {
+    pub(super) entries: VecDeque<Entry<T>>,
     /// Number of moves requested so far.
     pub(super) count: u64,
     /// Number of copies among them.
@@ -54,41 +61,36 @@ pub(super) struct Registry {
     pub(super) seq: u64,
 }
 
-pub(super) static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    entries: VecDeque::new(),
-    count: 0,
-    copies: 0,
-    mover: false,
-    closed: false,
-    events: VecDeque::new(),
-    seq: 0,
-});
 /// Notified when the state of a move has changed.
 pub(super) static CHANGED: Condvar = Condvar::new();
 
-impl Registry {
-    pub(super) fn find(&mut self, id: &str) -> Option<&mut Entry> {
-        self.entries.iter_mut().rev().find(|e| e.task.id == id)
+impl<T: Requested> Registry<T> {
+    pub(super) const fn new() -> Registry<T> {
+        Registry { entries: VecDeque::new(), count: 0, copies: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 }
+    }
+
+    pub(super) fn find(&mut self, id: &str) -> Option<&mut Entry<T>> {
+        self.entries.iter_mut().rev().find(|e| e.task.id() == id)
     }
 
     /// The move that is being carried out.
-    pub(super) fn running(&self) -> Option<&Entry> {
+    pub(super) fn running(&self) -> Option<&Entry<T>> {
         self.entries.iter().find(|e| matches!(e.it.state, MoveState::Running | MoveState::Stopping | MoveState::Committed))
     }
 
     /// As [`Registry::running`], but not if only a copy is made, which gives way to a move.
-    pub(super) fn moving(&self) -> Option<&Entry> {
-        self.running().filter(|e| !e.task.copies)
+    pub(super) fn moving(&self) -> Option<&Entry<T>> {
+        self.running().filter(|e| !e.task.is_copy())
     }
 
     /// The moves that wait, without copies.
-    pub(super) fn queued(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|e| e.it.state == MoveState::Queued && !e.task.copies)
+    pub(super) fn queued(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter().filter(|e| e.it.state == MoveState::Queued && !e.task.is_copy())
     }
 
     /// The copies that are made, or wait.
-    pub(super) fn copying(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|e| e.task.copies && !e.it.state.is_over())
+    pub(super) fn copying(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter().filter(|e| e.task.is_copy() && !e.it.state.is_over())
     }
 
     /// Changes the reported state of a move, and notifies subscribers.
@@ -125,9 +127,9 @@ impl Registry {
 
     pub(super) fn end(&mut self, id: &str, state: MoveState, why: Option<&Failure>) {
         self.change(id, Some(EventKind::Ended), |it| end(it, state, why));
-        if self.find(id).is_some_and(|e| e.task.copies) {
+        if self.find(id).is_some_and(|e| e.task.is_copy()) {
             // Of copies the last one is kept.
-            self.entries.retain(|e| !e.task.copies || !e.it.state.is_over() || e.task.id == id);
+            self.entries.retain(|e| !e.task.is_copy() || !e.it.state.is_over() || e.task.id() == id);
         }
         let over = self.entries.iter().filter(|e| e.it.state.is_over()).count();
         if over > KEPT
@@ -156,6 +158,6 @@ fn end(it: &mut Move, state: MoveState, why: Option<&Failure>) {
     it.state = state;
     it.ok = state == MoveState::Done;
     it.phase = None;
-    it.reason = why.map(|why| cut(why.to_string()));
+    it.reason = why.map(|why| cut(without_numbers(&why.to_string())));
     it.code = why.map(Failure::code);
 }

@@ -1,4 +1,4 @@
-use super::registry::{EVENTS, KEPT, LONGEST_REASON, Registry, TRACES, cut};
+use super::registry::{EVENTS, KEPT, LONGEST_REASON, TRACES, cut};
 use super::*;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;

@@ -84,7 +84,7 @@ def check(pid, here, there):
     told = job.list()
     gpu = told["devices"][0]
     assert told["pid"] == pid and told["moving"] is None and told["queued"] == [], told
-    assert gpu["place"] == here and gpu["transport"] == "tls" and gpu["state"] == "idle" and gpu["moves"] == 0, gpu
+    assert gpu["place"] == here and gpu["transport"] == "tls" and gpu["state"] == "running" and gpu["moves"] == 0, gpu
 
     plan = job.plan(there)
     assert plan["ok"] and plan["from"] == here and plan["to"] == there and plan["blockers"] == [], plan

@@ -24,7 +24,7 @@ pub enum LeftError {
     /// `mrcuda ps` could not be run.
     #[error("{0}")]
     Ps(io::Error),
-    /// `mrcuda ps` printed more than an empty list.
+    /// `mrcuda ps` lists a job.
     #[error("mrcuda ps still lists a job: {0}")]
     Listed(String),
     /// Files in the runtime directory.
@@ -103,10 +103,9 @@ pub(super) fn all_end(pids: &[u32], what: &'static str) -> Result<(), LeftError>
 
 /// What is in the runtime directory; dead jobs' sockets are removed by the next command that looks.
 pub(super) fn files(scene: &Scene) -> Result<(), LeftError> {
-    let output = scene.mrcuda().args(["ps", "--json"]).output().map_err(LeftError::Ps)?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    if said.trim() != "[]" {
-        return Err(LeftError::Listed(said.into_owned()));
+    let jobs = scene.jobs().map_err(LeftError::Ps)?;
+    if !jobs.is_empty() {
+        return Err(LeftError::Listed(format!("{jobs:?}")));
     }
     let left: Vec<String> = names(&scene.runtime().join("mrcuda"));
     if left.is_empty() { Ok(()) } else { Err(LeftError::Files(left)) }

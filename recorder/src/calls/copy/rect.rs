@@ -95,7 +95,7 @@ impl Rect {
     }
 
     /// Returns whether a worker has the host end, so that its driver makes the copy by itself, in stream order.
-    pub(crate) fn reached_from_afar(&self, place: &Place) -> Result<bool, Code> {
+    pub(crate) fn is_mapped_at_worker(&self, place: &Place) -> Result<bool, Code> {
         if let Place::Local { .. } = place {
             return Ok(false);
         }
