@@ -29,7 +29,7 @@ fn bring(pid: u32, to: &str) -> Result<(), AskError> {
     let mut job = Client::connect(pid)?;
     let state = job.list(Some(Duration::from_secs(5)))?;
     let gpus = &state.devices;
-    if gpus.iter().any(|gpu| gpu.state != DeviceState::Idle) || gpus.iter().all(|gpu| gpu.place == to) {
+    if gpus.iter().any(|gpu| gpu.state != DeviceState::Running) || gpus.iter().all(|gpu| gpu.place == to) {
         return Ok(());
     }
     let plan = job.plan(to, None, false)?;

@@ -40,6 +40,7 @@ pub struct Job {
 
 /// A copy of a job that is kept current while the job runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KeptCopy {
     /// The places, one for all GPUs or separated by commas.

@@ -20,7 +20,7 @@ def bring(pid):
     try:
         job = ask(pid, op="list")["job"]
         gpus = job["devices"]
-        if any(gpu["state"] != "idle" for gpu in gpus) or all(gpu["place"] == TO for gpu in gpus):
+        if any(gpu["state"] != "running" for gpu in gpus) or all(gpu["place"] == TO for gpu in gpus):
             return True
         plan = ask(pid, op="plan", to=TO).get("plan", {})
         if plan.get("ok"):

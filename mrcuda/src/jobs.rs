@@ -34,6 +34,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum State {
     /// No move is under way.

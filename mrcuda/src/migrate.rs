@@ -212,7 +212,7 @@ pub(crate) fn suspend(args: &SuspendArgs) -> Result<(), Failure> {
     match args.every {
         None => args.whole.carry_out(&args.to, Client::suspend),
         Some(0) => args.whole.end_copy(),
-        Some(every) => args.whole.carry_out(&args.to, |job, park| job.keep_copy(park.to.as_deref(), every, park.wait)),
+        Some(every) => args.whole.carry_out(&args.to, move |job, park| job.keep_copy(park.to.as_deref(), every, park.wait)),
     }
 }
 

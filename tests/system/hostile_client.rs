@@ -63,7 +63,13 @@ fn end(memory: u32, at: u64) -> CopyEnd {
 
 fn graph(instance: u64, src: CopyEnd, dst: CopyEnd) -> GraphMake {
     let work = Work::Copy(Copy3 { src, dst, width: BYTES, rows: 1, depth: 1 });
-    GraphMake { instance, flags: 0, home: 0, direct: true, spec: Spec { graphs: vec![vec![SpecNode { work, after: Default::default() }]] } }
+    GraphMake {
+        instance,
+        flags: 0,
+        home: 0,
+        direct: true,
+        spec: Spec { graphs: vec![vec![SpecNode { work, after: Default::default() }]] },
+    }
 }
 
 #[test]

@@ -420,7 +420,7 @@ fn a_job_is_parked_in_the_memory_of_a_server() {
 fn keep(job: &Job, to: &str, every: &str) -> tests::Report {
     let report = job.ask("suspend", &["--to", to, "--every", every]).unwrap();
     assert!(report.ok(), "{}", report.reason());
-    assert_eq!((report.0["by"].as_str(), text(job, "state")), (Some("every"), "idle".to_owned()));
+    assert_eq!((report.0["by"].as_str(), text(job, "state")), (Some("every"), "running".to_owned()));
     report
 }
 

@@ -3,7 +3,8 @@
 use super::finding::Finding;
 use crate::gpus::credentials;
 use crate::progress::waiting;
-use crate::table::{bytes, printable, without_numbers};
+use crate::table::{bytes, printable};
+use control::without_numbers;
 use rcuda_forwarder::{Endpoint, GpuState, ServerState, Trial, inspect, trial};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};

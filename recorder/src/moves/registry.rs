@@ -1,7 +1,7 @@
 //! The moves of the job and their reported state.
 
 use crate::move_error::Failure;
-use ::control::{Event, EventKind, Move, MoveState, Trace};
+use ::control::{Event, EventKind, Move, MoveState, Trace, without_numbers};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar};
 use std::time::Instant;

@@ -1,6 +1,5 @@
 use super::registry::{EVENTS, KEPT, LONGEST_REASON, TRACES, cut};
 use super::*;
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
 fn wanted(to: &str) -> Migrate {
@@ -19,13 +18,13 @@ fn long_reasons_are_cut() {
     assert_eq!(cut(text), format!("{}…", "x".repeat(LONGEST_REASON - 1)));
 }
 
-fn entry(id: &str, state: MoveState) -> Entry {
+fn entry(id: &str, state: MoveState) -> Entry<Task> {
     Entry { task: task(id, wanted("local")), it: Move { id: id.into(), state, ..Move::default() }, begun: None, trace: None }
 }
 
-fn registry(all: &[(&str, MoveState)]) -> Registry {
+fn registry(all: &[(&str, MoveState)]) -> Registry<Task> {
     let entries = all.iter().map(|(id, state)| entry(id, *state)).collect();
-    Registry { entries, count: 0, copies: 0, mover: false, closed: false, events: VecDeque::new(), seq: 0 }
+    Registry { entries, ..Registry::new() }
 }
 
 /// Adds a move to those of the job.
@@ -129,7 +128,7 @@ fn copies_do_not_count_as_moves_and_the_last_one_is_kept() {
         let copy = Task { id: id.into(), copies: true, ..Task::of_a_plan(false) };
         r.entries.push_back(Entry { task: Arc::new(copy), ..entry(id, state) });
     }
-    let ids = |r: &Registry| r.entries.iter().map(|e| e.task.id.clone()).collect::<Vec<_>>();
+    let ids = |r: &Registry<Task>| r.entries.iter().map(|e| e.task.id.clone()).collect::<Vec<_>>();
     assert!(r.moving().is_none() && r.running().is_some_and(|e| e.task.id == "copy2"));
     assert!(r.queued().map(|e| &*e.task.id).eq(["m2"]) && r.copying().map(|e| &*e.task.id).eq(["copy2", "copy3"]));
     r.end("copy2", MoveState::Cancelled, None);
