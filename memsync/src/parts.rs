@@ -73,20 +73,9 @@ fn on_all<M: Memory>(
     if of == 0 {
         return Err(SyncError::NoConnection);
     }
-    let (one, first) = (&one, &mut conns[..used]);
-    std::thread::scope(|scope| {
-        let (last, others) = first.split_last_mut().ok_or(SyncError::NoConnection)?;
-        let run = move |number: usize, conn: &mut Box<dyn Stream>| {
-            let (mut mine, bytes) = share(parts, number, used);
-            one(m, &mut **conn, &mut mine, bytes)
-        };
-        let threads: Vec<_> =
-            others.iter_mut().enumerate().map(|(n, conn)| threads::spawn(scope, move || run(n, conn))).collect();
-        let mut all = run(used - 1, last);
-        for thread in threads {
-            all = all.and(threads::join(thread));
-        }
-        all
+    threads::for_all(conns[..used].iter_mut().enumerate(), |(number, conn)| {
+        let (mut mine, bytes) = share(parts, number, used);
+        one(m, &mut **conn, &mut mine, bytes)
     })
 }
 

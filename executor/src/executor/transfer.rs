@@ -5,16 +5,13 @@
 use super::state::arrays::is_window;
 use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
-use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::{lock, read_lock, write_lock};
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Duration;
 
-/// Size of a table of pages: 16 bytes for each page from the beginning, and the result for each from the middle on.
+/// Size of a table of pages: 16 bytes for each page.
 pub(super) const TABLE: usize = 2 << 20;
-/// Maximum number of pages of a table whose second half has a hash for each.
-pub(super) const PAGES_AT_ONCE: usize = TABLE / 2 / size_of::<PageHash>();
 
 /// One piece of a copy between the GPU and a [`Pinned`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +127,7 @@ impl Executor {
         self.pinned_in(&self.life(), bytes)
     }
 
-    fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
+    pub(super) fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
         let at = match buffers::spare(life.number, bytes) {
             Some(at) => at,
             None => self.gpu.pin(bytes)?,
@@ -236,103 +233,6 @@ impl Executor {
                 Err(rc)
             }
         }
-    }
-
-    /// Hashes of pages of GPU memory (address, bytes) under a key, computed on the GPU; [`NO_HASH`] for a page whose memory no longer
-    /// exists. Waits for the result, but not for the job's streams.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a page that is empty or longer than [`PAGE_BYTES`]; an execution error.
-    pub fn hash(
-        self: &Arc<Self>,
-        lane: usize,
-        key: &PageKey,
-        pages: impl Iterator<Item = (u64, u64)>,
-    ) -> Result<Vec<PageHash>, Code> {
-        let mut hashes = Vec::with_capacity(pages.size_hint().0);
-        let mut pages = pages.peekable();
-        if pages.peek().is_none() {
-            return Ok(hashes);
-        }
-        // One key at a time: its location on the GPU is in use until the last hash was computed.
-        let _hashing = lock(&self.hashing);
-        let key = self.start_key(lane, key)?;
-        let mut before: Option<Hashing> = None;
-        while pages.peek().is_some() {
-            // The next table is filled while the GPU hashes one.
-            let next = self.start_hashing(lane, key.life, &mut pages)?;
-            if let Some(done) = before.replace(next) {
-                done.finish(&mut hashes)?;
-            }
-        }
-        before.map_or(Ok(()), |last| last.finish(&mut hashes))?;
-        key.wait()?;
-        Ok(hashes)
-    }
-
-    /// Starts copying a key to its location on the GPU.
-    fn start_key(self: &Arc<Self>, lane: usize, key: &PageKey) -> Result<Flight, Code> {
-        let mut buffer = self.pinned(KEY_BYTES)?;
-        let life = self.life();
-        if buffer.life != life.number {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
-        buffer.bytes_mut().as_chunks_mut::<4>().0.iter_mut().zip(key.bytes()).for_each(|(to, word)| *to = word);
-        let stream = life.lane(lane);
-        // SAFETY: the buffer has so many bytes, and the flight owns it until the copy has been made.
-        let submitted = unsafe { self.gpu.copy_in(life.own.page_key, buffer.at as *const u8, KEY_BYTES as u64, stream) };
-        let flight = self.take_off(&life, buffer, stream);
-        drop(life);
-        submitted.and(flight)
-    }
-
-    /// Starts hashing as many pages as fit in a table, with the key that the transfer stream has received in this context.
-    fn start_hashing(
-        self: &Arc<Self>,
-        lane: usize,
-        life_of_key: u64,
-        pages: &mut impl Iterator<Item = (u64, u64)>,
-    ) -> Result<Hashing, Code> {
-        let buffer = self.pinned(TABLE)?;
-        let life = self.life();
-        if life.number != life_of_key {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
-        let mut table = PageTable::new(buffer, &life)?;
-        let _staying = read_lock(&self.mapping);
-        let mut is_there = self.presence();
-        let mut there = Vec::with_capacity(PAGES_AT_ONCE);
-        for (address, bytes) in pages.take(PAGES_AT_ONCE) {
-            if bytes == 0 || bytes > PAGE_BYTES as u64 {
-                return Err(code::ERROR_INVALID_VALUE);
-            }
-            // Kernels cannot read the contents of arrays through window numbers.
-            there.push(!is_window(address) && is_there(address, bytes));
-            if there.last() == Some(&true) {
-                table.add(address, bytes);
-            }
-        }
-        let (stream, at) = (life.lane(lane), table.at());
-        if table.rows() > 0 {
-            life.own.hash(&self.gpu, at, at + (TABLE / 2) as u64, table.rows(), stream)?;
-        }
-        Ok(Hashing { flight: self.take_off(&life, table.into_buffer(), stream)?, there })
-    }
-}
-
-/// Hashes that the GPU is computing.
-struct Hashing {
-    flight: Flight,
-    /// Which of the pages exist.
-    there: Vec<bool>,
-}
-
-impl Hashing {
-    fn finish(self, hashes: &mut Vec<PageHash>) -> Result<(), Code> {
-        let table = self.flight.wait()?;
-        let mut found = table.bytes()[TABLE / 2..].as_chunks().0.iter().peekable();
-        hashes.extend(self.there.iter().map(|there| found.next_if(|_| *there).copied().unwrap_or(NO_HASH)));
-        Ok(())
     }
 }
 

@@ -9,7 +9,9 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
-use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, host_mirror, steer};
+use executor::{
+    Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, Span, Theirs, compare_globals, host_mirror, steer,
+};
 use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -429,7 +431,8 @@ fn hashes_are_those_of_the_host_and_depend_on_bytes_length_and_key() {
     p.write(a + 200_003, &page, LEGACY);
     p.apply(id::CONTEXT_SYNC, &[]);
     let key = PageKey::from_seed(&[7; 32]);
-    let all = |pages: &[(u64, u64)]| p.exec.hash(0, &key, pages.iter().copied()).expect("hash");
+    let span = |(address, bytes): &(u64, u64)| Span { address: *address, bytes: *bytes, skipped: false };
+    let all = |pages: &[(u64, u64)]| p.exec.hash(0, &key, pages.iter().map(span)).expect("hash").as_ref().to_vec();
     let same = all(&[(a, 65536), (a + 200_003, 65536), (a, 65535), (a + 200_003, 65535), (a, 5), (a + 200_003, 5)]);
     assert_eq!(same[0], same[1]);
     assert_eq!(same[2], same[3]);
@@ -442,7 +445,7 @@ fn hashes_are_those_of_the_host_and_depend_on_bytes_length_and_key() {
         assert_eq!(hash, key.hash(&page[..*n as usize]), "{n} bytes at {at:#x}");
     }
     let other = PageKey::from_seed(&[8; 32]);
-    assert_eq!(p.exec.hash(3, &other, [(a, 65536)].into_iter()).expect("hash"), [other.hash(&page)]);
+    assert_eq!(p.exec.hash(3, &other, [span(&(a, 65536))].into_iter()).expect("hash").as_ref(), [other.hash(&page)]);
     assert_ne!(other.hash(&page), key.hash(&page));
     assert_eq!(
         all(&[(a, 16), (a + (2 << 20) - 8, 16), (a + 16, 16)]).iter().map(|h| *h != NO_HASH).collect::<Vec<_>>(),
@@ -460,9 +463,70 @@ fn hashes_are_those_of_the_host_and_depend_on_bytes_length_and_key() {
     }
     p.apply(id::CONTEXT_SYNC, &[]);
     assert_eq!(all(&[(a, 65536)])[0], same[0]);
-    for length in [0, 65537] {
-        assert_eq!(p.exec.hash(0, &key, [(a, length)].into_iter()), Err(code::ERROR_INVALID_VALUE));
+    assert_eq!(p.exec.hash(0, &key, [span(&(a, 0))].into_iter()).map(drop), Err(code::ERROR_INVALID_VALUE));
+    p.leave();
+}
+
+/// Pages of the same chunk, numbered from its beginning, at each of these places of a table.
+fn spans_at(chunk: u64, pages: &[(u64, u64)]) -> Vec<Span> {
+    pages.iter().map(|(page, bytes)| Span { address: chunk + page * 65536, bytes: *bytes, skipped: false }).collect()
+}
+
+#[test]
+fn a_table_has_the_hashes_of_many_ranges_in_their_order() {
+    let p = place();
+    let a = p.map(0, 2 << 20);
+    let bytes: Vec<u8> = (0..2u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    p.write(a, &bytes, LEGACY);
+    p.apply(id::CONTEXT_SYNC, &[]);
+    let key = PageKey::from_seed(&[9; 32]);
+    // More ranges than one launch takes, most of one page and few bytes; some of several pages, skipped or freed.
+    let mut spans = spans_at(a, &[(3, 5 * 65536 + 100), (0, 65536), (1, 65536), (20, 7)]);
+    spans.push(Span { skipped: true, ..spans[0] });
+    spans.push(Span { address: a + (1 << 30), bytes: 3 * 65536, skipped: false });
+    spans.extend((0..4200u64).map(|i| Span { address: a + 16 * (i * 37 % 4099), bytes: 1 + i % 40, skipped: false }));
+    spans.push(spans_at(a, &[(30, 2 * 65536)])[0]);
+    let table = p.exec.hash(0, &key, spans.iter().copied()).expect("hash");
+    let host = |s: &Span| -> Vec<_> {
+        let from = (s.address - a) as usize;
+        let there = bytes.get(from..from + s.bytes as usize).filter(|_| !s.skipped);
+        there.map_or(vec![NO_HASH; s.bytes.div_ceil(65536) as usize], |b| b.chunks(65536).map(|page| key.hash(page)).collect())
+    };
+    let want: Vec<_> = spans.iter().flat_map(host).collect();
+    assert!(table.as_ref() == want, "{:?}", table.as_ref().iter().zip(&want).position(|(a, b)| a != b));
+    assert_eq!(table.missing(), 3, "what is skipped is not missing");
+    // Their fold is the host's, too.
+    assert_eq!(p.exec.fold(1, &key, &table).expect("fold"), key.fold(&want));
+    p.leave();
+}
+
+#[test]
+fn tables_are_compared_page_by_page() {
+    let p = place();
+    let table = |hashes: &[[u8; 32]]| {
+        let mut table = p.exec.hashes(hashes.len()).expect("table");
+        table.as_mut().copy_from_slice(hashes);
+        table
+    };
+    for pages in [1usize, 31, 32, 33, 63, 64, 65, 5000] {
+        for from in [0, 3] {
+            let ours: Vec<[u8; 32]> = (0..from + pages).map(|i| [(i % 255) as u8 + 1; 32]).collect();
+            let mut theirs = ours[from..].to_vec();
+            // One bit of any part of a hash; a page that is not there is no difference.
+            let differ: Vec<usize> = (0..pages).filter(|i| i % 7 == 0 || i + 1 == pages).collect();
+            differ.iter().for_each(|i| theirs[*i][i % 32] ^= 0x80);
+            (0..pages).filter(|i| i % 7 == 3 && !differ.contains(i)).for_each(|i| theirs[i] = NO_HASH);
+            let bits = p.exec.differing(2, &table(&ours), from, Theirs::Received(&table(&theirs))).expect("compared");
+            let set: Vec<usize> = (0..64 * bits.len()).filter(|i| bits[i / 64] >> (i % 64) & 1 == 1).collect();
+            assert_eq!((set, bits.len()), (differ, pages.div_ceil(64)), "{pages} {from}");
+        }
     }
+    // Tables that do not belong together, and one that was never shown.
+    let (two, three) = (table(&[[1; 32]; 2]), table(&[[1; 32]; 3]));
+    for (from, theirs) in [(0, Theirs::Received(&two)), (1, Theirs::Received(&three)), (4, Theirs::Shown), (0, Theirs::Shown)] {
+        assert_eq!(p.exec.differing(0, &three, from, theirs), Err(code::ERROR_INVALID_VALUE));
+    }
+    assert_eq!(p.exec.differing(0, &three, 3, Theirs::Shown), Ok(Vec::new()));
     p.leave();
 }
 
