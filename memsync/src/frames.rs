@@ -202,7 +202,7 @@ impl Hello {
             Ok(r)
         })?;
         // The source keeps a hash of each.
-        check_regions(&regions).map_err(SyncError::Protocol)?;
+        check_regions(&regions).map_err(|_| SyncError::Protocol("too many pages"))?;
         let count = u64::from_le_bytes(read(s, what)?);
         if count > MAX_REGIONS {
             return Err(SyncError::Protocol("too many chunks"));

@@ -64,10 +64,10 @@ pub(crate) trait Memory: Sync {
     fn buffer(&self) -> Result<Self::Buffer, SyncError>;
     /// The bytes of a buffer.
     fn bytes<'a>(&self, buffer: &'a mut Self::Buffer) -> &'a mut [u8];
-    /// Starts copying pages into a buffer, contiguously.
-    fn read(&self, lane: usize, to: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
+    /// Starts copying pages into a buffer, contiguously. `at_rest`: the job does not use the GPU.
+    fn read(&self, lane: usize, to: Self::Buffer, pages: &[Page], at_rest: bool) -> Result<Self::Flight, SyncError>;
     /// Starts copying a buffer into pages.
-    fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page]) -> Result<Self::Flight, SyncError>;
+    fn write(&self, lane: usize, from: Self::Buffer, pages: &[Page], at_rest: bool) -> Result<Self::Flight, SyncError>;
     /// Waits for a copy; returns the number of pages that no longer existed.
     fn land(&self, flight: Self::Flight) -> Result<(Self::Buffer, usize), SyncError>;
     /// Identifies the GPU.
@@ -126,7 +126,7 @@ impl Memory for Arc<Executor> {
             arrays.flat_map(|(r, first)| (0..r.pages()).map(move |n| (first + n as usize, r.page(n)))).collect();
         for batch in batches(&arrays, |(_, p)| p.bytes) {
             let pages: Vec<Page> = batch.iter().map(|(_, page)| *page).collect();
-            let (mut buffer, gone) = self.land(self.read(0, self.buffer()?, &pages)?)?;
+            let (mut buffer, gone) = self.land(self.read(0, self.buffer()?, &pages, false)?)?;
             let mut rest = &self.bytes(&mut buffer)[..];
             for (number, page) in batch {
                 let (bytes, after) = rest.split_at(page.bytes as usize);
@@ -160,13 +160,13 @@ impl Memory for Arc<Executor> {
         buffer.bytes_mut()
     }
 
-    fn read(&self, lane: usize, to: Pinned, pages: &[Page]) -> Result<Flight, SyncError> {
-        self.copy_from_gpu(lane, to, &pieces(pages)).map_err(SyncError::gpu("reading memory"))
+    fn read(&self, lane: usize, to: Pinned, pages: &[Page], at_rest: bool) -> Result<Flight, SyncError> {
+        self.copy_from_gpu(lane, to, &pieces(pages), at_rest).map_err(SyncError::gpu("reading memory"))
     }
 
-    fn write(&self, lane: usize, from: Pinned, pages: &[Page]) -> Result<Flight, SyncError> {
+    fn write(&self, lane: usize, from: Pinned, pages: &[Page], at_rest: bool) -> Result<Flight, SyncError> {
         self.note_moved(pages.iter().map(|p| p.bytes).sum());
-        self.copy_to_gpu(lane, from, &pieces(pages)).map_err(SyncError::gpu("writing memory"))
+        self.copy_to_gpu(lane, from, &pieces(pages), at_rest).map_err(SyncError::gpu("writing memory"))
     }
 
     fn land(&self, flight: Flight) -> Result<(Pinned, usize), SyncError> {

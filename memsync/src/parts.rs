@@ -86,7 +86,7 @@ pub(crate) fn send<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], number: u64,
         s.write_all(&head(number, bytes)).map_err(failed())?;
         let mut start = |buffer: M::Buffer| {
             let Some(piece) = mine.next() else { return Ok(None) };
-            Ok::<_, SyncError>(Some((m.read(LANE_OF_JOB, buffer, &[piece])?, piece.bytes as usize)))
+            Ok::<_, SyncError>(Some((m.read(LANE_OF_JOB, buffer, &[piece], false)?, piece.bytes as usize)))
         };
         let (mut flying, mut spare) = (start(m.buffer()?)?, None);
         while let Some((flight, bytes)) = flying {
@@ -113,7 +113,7 @@ pub(crate) fn receive<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], number: u
         for piece in mine {
             let mut buffer = spare.take().map_or_else(|| m.buffer(), Ok)?;
             s.read_exact(&mut m.bytes(&mut buffer)[..piece.bytes as usize]).map_err(failed())?;
-            let before = flying.replace(m.write(LANE_OF_JOB, buffer, &[piece])?);
+            let before = flying.replace(m.write(LANE_OF_JOB, buffer, &[piece], false)?);
             if let Some(flight) = before {
                 let (buffer, missing) = m.land(flight)?;
                 gone(missing)?;

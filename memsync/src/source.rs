@@ -36,6 +36,11 @@ impl Corruption {
     }
 }
 
+/// The moment at which a batch is sent.
+fn sending(verifies: bool) -> Point {
+    if verifies { Point::DeltaSend } else { Point::PrecopySend }
+}
+
 /// Sends batches over one connection; while one is sent, the next is read from the GPU. Returns the number of pages
 /// that no longer existed.
 fn send<M: Memory>(
@@ -44,11 +49,12 @@ fn send<M: Memory>(
     s: &mut dyn Stream,
     mine: &[&[Wanted]],
     corruption: &Corruption,
-    point: Point,
+    verifies: bool,
 ) -> Result<usize, SyncError> {
     let start = |batch: &[Wanted], buffer| {
         let pages: Vec<Page> = batch.iter().map(|w| w.page).collect();
-        m.read(lane, buffer, &pages)
+        // In a round that proves something the job is at rest.
+        m.read(lane, buffer, &pages, verifies)
     };
     let mut gone = 0;
     let mut next = mine.first().map(|batch| start(batch, m.buffer()?)).transpose()?;
@@ -68,7 +74,7 @@ fn send<M: Memory>(
         let data = &mut m.bytes(&mut buffer)[..bytes];
         corruption.touch(batch, data);
         let numbers: Vec<u32> = batch.iter().map(|w| w.number).collect();
-        faults::at(point);
+        faults::at(sending(verifies));
         send_batch(s, &numbers, data)?;
         spare = Some(buffer);
     }
@@ -82,7 +88,7 @@ fn send_all<M: Memory>(
     conns: &mut [Box<dyn Stream>],
     wanted: &[Wanted],
     corruption: &Corruption,
-    point: Point,
+    verifies: bool,
 ) -> Result<usize, SyncError> {
     let shares = by_connection(wanted, conns.len());
     std::thread::scope(|scope| {
@@ -92,7 +98,7 @@ fn send_all<M: Memory>(
             .enumerate()
             .map(|(i, (s, mine))| {
                 threads::spawn(scope, move || {
-                    let sent = send(m, 1 + i, &mut **s, mine, corruption, point);
+                    let sent = send(m, 1 + i, &mut **s, mine, corruption, verifies);
                     match &sent {
                         Err(e) if e.is_io() => sent,
                         _ => sent.and_then(|gone| send_batch(&mut **s, &[], &[]).map(|()| gone)).or_else(|e| {
@@ -174,17 +180,17 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     Word::send(&mut *conns[0], None, [0; 32])?;
     let mut hashed = (theirs.len() + seen.len()) as u64;
     let copying = Instant::now();
-    let point = if hello.verifies() { Point::DeltaSend } else { Point::PrecopySend };
+    let verifies = hello.verifies();
     if seen.len() > 0 {
-        faults::at(point);
+        faults::at(sending(verifies));
     }
     let wanted = to_send(&theirs, &bits);
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verifies()), sent: AtomicU64::new(0) };
-    let sent = send_all(m, conns, &wanted, &corruption, point);
+    let sent = send_all(m, conns, &wanted, &corruption, verifies);
     let copy_ms = ms(copying);
     if hello.sent == Verify::Bytes && sent.as_ref().is_err_and(|e| !e.is_io()) {
         // The target reads the pages of the comparison before it reads an error message.
-        send_all(m, conns, &[], &Corruption::none(), point)?;
+        send_all(m, conns, &[], &Corruption::none(), verifies)?;
     }
     let ended = sent.and_then(|gone| {
         let Some(keys) = &proof else {
@@ -193,7 +199,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
         };
         let hashing = Instant::now();
         let more = match hello.sent {
-            Verify::Bytes => send_all(m, conns, &everything(&theirs), &Corruption::none(), point)?,
+            Verify::Bytes => send_all(m, conns, &everything(&theirs), &Corruption::none(), verifies)?,
             _ => 0,
         };
         none_gone(gone + more)?;

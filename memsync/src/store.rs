@@ -362,7 +362,7 @@ impl Memory for Store {
         buffer
     }
 
-    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page], _: bool) -> Result<Vec<u8>, SyncError> {
         let mut rest = &mut to[..];
         for page in pages {
             let (bytes, after) = rest.split_at_mut(page.bytes as usize);
@@ -376,7 +376,7 @@ impl Memory for Store {
         Ok(to)
     }
 
-    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page], _: bool) -> Result<Vec<u8>, SyncError> {
         let (mut rest, mut written) = (&from[..], Vec::with_capacity(pages.len()));
         for page in pages {
             let (bytes, after) = rest.split_at(page.bytes as usize);

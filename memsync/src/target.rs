@@ -34,6 +34,9 @@ impl Received {
     }
 }
 
+/// A target executes nothing for the job.
+const AT_REST: bool = true;
+
 /// How received pages are used.
 #[derive(Debug, Clone, Copy)]
 enum Purpose<'a> {
@@ -80,7 +83,7 @@ fn receive<M: Memory>(
             }
             // One copy at a time per lane: the previous buffer is then free for the next batch.
             spare = flying.take().map(|f| land(m, f)).transpose()?;
-            m.write(lane, buffer, &pages).map(Some)
+            m.write(lane, buffer, &pages, AT_REST).map(Some)
         });
         match written {
             Ok(flight) => flying = flight,
@@ -102,7 +105,7 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
 
 /// Compares contiguous bytes with pages. Returns how many pages differ, and the address of one of them.
 fn compare<M: Memory>(m: &M, lane: usize, pages: &[Page], bytes: &[u8]) -> Result<Option<(usize, u64)>, SyncError> {
-    let mut ours = land(m, m.read(lane, m.buffer()?, pages)?)?;
+    let mut ours = land(m, m.read(lane, m.buffer()?, pages, AT_REST)?)?;
     let ours = &m.bytes(&mut ours)[..bytes.len()];
     Ok(differing(pages, ours, bytes))
 }
@@ -152,9 +155,9 @@ fn fetch<M: Memory>(
         m.fetch(&ranges)?;
     }
     if let Some(page) = spoiled {
-        let (mut buffer, _) = m.land(m.read(0, m.buffer()?, &[page])?)?;
+        let (mut buffer, _) = m.land(m.read(0, m.buffer()?, &[page], AT_REST)?)?;
         m.bytes(&mut buffer)[0] ^= 1;
-        m.land(m.write(0, buffer, &[page])?)?;
+        m.land(m.write(0, buffer, &[page], AT_REST)?)?;
     }
     Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
 }

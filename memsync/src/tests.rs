@@ -114,7 +114,7 @@ impl Memory for Fake {
     fn bytes<'a>(&self, buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
         buffer
     }
-    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page], _: bool) -> Result<(Vec<u8>, usize), SyncError> {
         let (mut at, mut missing) = (0, 0);
         for p in pages {
             let n = p.bytes as usize;
@@ -126,7 +126,7 @@ impl Memory for Fake {
         }
         Ok((to, missing))
     }
-    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page], _: bool) -> Result<(Vec<u8>, usize), SyncError> {
         let mut at = 0;
         for p in pages {
             if self.broken == Some(p.address) {

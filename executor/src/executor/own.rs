@@ -1,4 +1,5 @@
-//! The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place (kernels/executor.cu), and
+//! The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies
+//! (kernels/executor.cu), and
 //! finding the device heap (kernels/heap.cu).
 
 use crate::gpu::Gpu;
@@ -46,7 +47,7 @@ pub(crate) struct Own {
     differ: u64,
     compare: u64,
     copy: u64,
-    fetch: u64,
+    pieces: u64,
 }
 
 fn load(gpu: &Gpu, text: &'static str) -> Result<u64, Code> {
@@ -80,7 +81,7 @@ impl Own {
             differ: function(c"mrcuda_differ")?,
             compare: function(c"mrcuda_compare")?,
             copy: function(c"mrcuda_copy")?,
-            fetch: function(c"mrcuda_fetch")?,
+            pieces: function(c"mrcuda_pieces")?,
         })
     }
 
@@ -107,25 +108,18 @@ impl Own {
         gpu.launch(self.differ, [blocks, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Compares `count` pages, of a table of (address, bytes) in memory that the GPU can access, with the memory at `distance` bytes behind each of them. Sets the page's
-    /// 32-bit word of `differs` to 1 if they differ.
-    pub(crate) fn compare(
-        &self,
-        gpu: &Gpu,
-        pages: u64,
-        distance: u64,
-        differs: u64,
-        count: u32,
-        stream: u64,
-    ) -> Result<(), Code> {
-        let params: Vec<u8> = [pages, distance, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
+    /// Compares both sides of `count` pairs, of a table of (here, there, bytes) in memory that the GPU can access. Sets a pair's 32-bit word of
+    /// `differs` to 1 if they differ.
+    pub(crate) fn compare(&self, gpu: &Gpu, pairs: u64, differs: u64, count: u32, stream: u64) -> Result<(), Code> {
+        let params: Vec<u8> = [pairs, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
         gpu.launch(self.compare, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Copies `count` pages of a table as for [`Own::compare`] from the memory at `distance` bytes behind each of them.
-    pub(crate) fn fetch(&self, gpu: &Gpu, pages: u64, distance: u64, count: u32, stream: u64) -> Result<(), Code> {
-        let params: Vec<u8> = [pages, distance].iter().flat_map(|v| v.to_le_bytes()).collect();
-        gpu.launch(self.fetch, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+    /// Copies `count` pairs of a table as for [`Own::compare`]; `out`: from here to there.
+    pub(crate) fn copy_pieces(&self, gpu: &Gpu, pairs: u64, count: u32, out: bool, stream: u64) -> Result<(), Code> {
+        let mut params = pairs.to_le_bytes().to_vec();
+        params.extend(u32::from(out).to_le_bytes());
+        gpu.launch(self.pieces, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
     /// Copies bytes with a kernel; either side may be page-locked host memory.

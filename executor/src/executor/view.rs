@@ -7,7 +7,7 @@
 //! read such memory is followed by one without that chunk.
 
 use super::state::mappings::{HashFile, View};
-use super::transfer::{PageTable, TABLE};
+use super::transfer::{PAIR, PairTable, TABLE};
 use super::{ContextState, Executor};
 use crate::page_hash::PAGE_BYTES;
 use crate::share::{self, Name, TIMEOUT};
@@ -29,7 +29,7 @@ const LONG: u64 = 1 << 20;
 /// Bytes that one block of the kernel copies.
 const BLOCK: u64 = 64 << 10;
 /// Maximum number of pages that are compared at once: the second half of their table has a result for each.
-const COMPARED: usize = TABLE / 2 / 16;
+const COMPARED: usize = TABLE / 2 / PAIR;
 
 cuda_api::wire_struct! {
     /// A chunk whose memory is offered by descriptor.
@@ -315,10 +315,10 @@ impl Executor {
         let results = TABLE / 2..TABLE / 2 + 4 * pages.len();
         buffer.bytes_mut()[results.clone()].fill(0);
         let life = self.life();
-        let mut table = PageTable::new(buffer, &life)?;
+        let mut table = PairTable::new(buffer, &life)?;
         let stream = life.lane(lane);
         let staying = read_lock(&self.mapping);
-        let distance = {
+        {
             let view = lock(&self.views.view);
             let mut is_there = self.presence();
             for (at, bytes) in pages {
@@ -326,12 +326,11 @@ impl Executor {
                 if !viewed || at % 16 != 0 || bytes % 16 != 0 || !is_there(*at, *bytes) {
                     return Err(code::ERROR_INVALID_VALUE);
                 }
-                table.add(*at, *bytes);
+                table.add(*at, view.of(self.virtual_device, *at), *bytes);
             }
-            view.distance(self.virtual_device)
-        };
+        }
         let differs = table.at() + (TABLE / 2) as u64;
-        let submitted = life.own.compare(&self.gpu, table.at(), distance, differs, table.rows(), stream);
+        let submitted = life.own.compare(&self.gpu, table.at(), differs, table.rows(), stream);
         let flight = self.take_off(&life, table.into_buffer(), stream);
         drop((staying, life));
         submitted?;
@@ -339,11 +338,11 @@ impl Executor {
         Ok(table.bytes()[results].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) != 0).collect())
     }
 
-    /// Copies as much as fits in a table of pages, from the end of the list.
+    /// Copies as much as fits in a table of pairs, from the end of the list.
     fn fetch_some(self: &Arc<Self>, lane: usize, left: &mut Vec<(u64, u64)>) -> Result<(), Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
-        let mut table = PageTable::new(buffer, &life)?;
+        let mut table = PairTable::new(buffer, &life)?;
         let stream = life.lane(lane);
         let staying = read_lock(&self.mapping);
         let mut submit = || {
@@ -364,10 +363,12 @@ impl Executor {
                 if here >= LONG {
                     self.gpu.copy_device(at, at.wrapping_add(distance), here, stream)?;
                 } else {
-                    (0..here).step_by(BLOCK as usize).for_each(|from| table.add(at + from, BLOCK.min(here - from)));
+                    let there = at.wrapping_add(distance);
+                    let blocks = (0..here).step_by(BLOCK as usize);
+                    blocks.for_each(|from| table.add(at + from, there + from, BLOCK.min(here - from)));
                 }
             }
-            if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
+            if table.rows() == 0 { Ok(()) } else { life.own.copy_pieces(&self.gpu, table.at(), table.rows(), false, stream) }
         };
         let submitted = submit();
         let flight = self.take_off(&life, table.into_buffer(), stream);

@@ -1,4 +1,4 @@
-// The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, pages of another place.
+// The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies.
 //
 //   nvcc -arch=compute_75 -ptx -O3 executor.cu -o executor.ptx && sed -i 's/^.version .*/.version 7.8/' executor.ptx
 //
@@ -10,6 +10,13 @@ typedef unsigned long long u64;
 
 struct Page {
     u64 address;
+    u64 bytes;
+};
+
+// Memory of this place, and memory of another place or of the host that the GPU has mapped. All numbers are multiples of 16.
+struct Pair {
+    u64 here;
+    u64 there;
     u64 bytes;
 };
 
@@ -190,12 +197,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_differ(const ulongl
     }
 }
 
-// Compares pages with those of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Sets
-// its word of `differs` to 1 where they differ, and leaves it alone otherwise. Addresses and sizes are multiples of 16.
-extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_compare(const Page *pages, u64 distance, u32 *differs) {
-    const Page page = pages[blockIdx.x];
-    const uint4 *ours = (const uint4 *)page.address, *theirs = (const uint4 *)(page.address + distance);
-    const u64 whole = page.bytes / 16;
+// Compares both sides of pairs: one block for each. Sets its word of `differs` to 1 where they differ, and leaves it alone otherwise.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_compare(const Pair *pairs, u32 *differs) {
+    const Pair pair = pairs[blockIdx.x];
+    const uint4 *ours = (const uint4 *)pair.here, *theirs = (const uint4 *)pair.there;
+    const u64 whole = pair.bytes / 16;
     u32 difference = 0;
 #pragma unroll 4
     for (u64 i = threadIdx.x; i < whole; i += THREADS) {
@@ -217,13 +223,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_copy(unsigned char 
     for (u64 i = done + first; i < bytes; i += all) to[i] = from[i];
 }
 
-// Fetches pages of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Addresses and sizes are
-// multiples of 16.
-extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_fetch(const Page *pages, u64 distance) {
-    const Page page = pages[blockIdx.x];
-    ulonglong2 *to = (ulonglong2 *)page.address;
-    const ulonglong2 *from = (const ulonglong2 *)(page.address + distance);
-    const u64 whole = page.bytes / 16;
+// Copies pairs: one block for each. `out`: from here to there.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_pieces(const Pair *pairs, u32 out) {
+    const Pair pair = pairs[blockIdx.x];
+    ulonglong2 *to = (ulonglong2 *)(out ? pair.there : pair.here);
+    const ulonglong2 *from = (const ulonglong2 *)(out ? pair.here : pair.there);
+    const u64 whole = pair.bytes / 16;
     u64 i = threadIdx.x;
 #pragma unroll 1
     for (; i + 3 * THREADS < whole; i += 4 * THREADS) {

@@ -1,7 +1,7 @@
 """Measures the pauses of moves to the other GPU of a host and over TCP, for several builds by turns on the same machine.
 
     pauses.py --mrcuda PATH [--mrcuda OTHER ...] [--gib 1,16,64] [--allocations 1,128,4096] [--dirty 0,1,10,100] [--ways gpu,tcp]
-              [--moves N] [--gpus 1] [--seconds S]
+              [--moves N] [--gpus 1] [--job PATH] [--seconds S]
 
 Each build has two servers. A job (`microbench live`, the one beside the first PATH) keeps so much memory in so many
 allocations and changes so many percent of its pages all the time. It is moved there and back N times between the first GPU and the second:
@@ -97,6 +97,7 @@ def line(build, way, load, done):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mrcuda", action="append", required=True)
+    parser.add_argument("--job", help="the program microbench; otherwise the one beside the first PATH")
     parser.add_argument("--gib", type=numbers, default=[1, 16, 64])
     parser.add_argument("--allocations", type=numbers, default=[1, 128, 4096])
     parser.add_argument("--dirty", type=numbers, default=[0, 1, 10, 100])
@@ -105,7 +106,7 @@ def main():
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=500)
     args = parser.parse_args()
-    program = os.path.join(os.path.dirname(os.path.abspath(args.mrcuda[0])), "microbench")
+    program = os.path.abspath(args.job or os.path.join(os.path.dirname(args.mrcuda[0]), "microbench"))
     since, failed = time.monotonic(), False
     print(f"| build | way | GiB | allocations | dirty % | pause | worst | {' | '.join(PHASES)} | hashing | copying | MiB | by |")
     print("|" + "---|" * 14)
