@@ -34,10 +34,11 @@ mod turns;
 
 pub use device::DeviceInfo;
 pub use executor::{
-    Difference, Direct, Executor, Flight, Global, LANE_OF_JOB, Piece, Pinned, Runner, Shown, compare_globals, joined,
+    Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, Span, Theirs,
+    compare_globals, joined,
 };
 pub use gpu_memory::{Account, GpuMemory};
 pub use limits::{Budget, Held, Limits};
 pub use open::{OpenError, Options, bound, preload};
-pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey};
+pub use page_hash::{NO_HASH, PAGE_BYTES, PageHash, PageKey, ProofKeys};
 pub use pending::{Applied, Pending};

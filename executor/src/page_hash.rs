@@ -36,8 +36,15 @@ impl std::fmt::Debug for PageKey {
 impl PageKey {
     /// The key that both ends of a comparison derive from the same 32 random bytes, by BLAKE3's extendable output.
     pub fn from_seed(seed: &[u8; 32]) -> PageKey {
+        PageKey::numbered(seed, 0)
+    }
+
+    /// The key with this number of a seed: independent of the others.
+    fn numbered(seed: &[u8; 32], number: u64) -> PageKey {
         let mut bytes = vec![0; KEY_BYTES];
-        blake3::Hasher::new_keyed(seed).finalize_xof().fill(&mut bytes);
+        let mut output = blake3::Hasher::new_keyed(seed).finalize_xof();
+        output.set_position(number * KEY_BYTES as u64);
+        output.fill(&mut bytes);
         PageKey { words: bytes.as_chunks().0.iter().map(|w| u32::from_le_bytes(*w)).collect() }
     }
 
@@ -67,15 +74,61 @@ impl PageKey {
         hash
     }
 
+    /// The hashes of a table of hashes, which is taken as memory: what a proof compares instead of the table.
+    pub fn fold(&self, table: &[PageHash]) -> Vec<PageHash> {
+        table.as_flattened().chunks(PAGE_BYTES).map(|page| self.hash(page)).collect()
+    }
+
     /// The key as the kernel reads it.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = [u8; 4]> + '_ {
         self.words.iter().map(|w| w.to_le_bytes())
     }
 }
 
+/// The keys of a proof, each of which is used once.
+#[derive(Debug, Clone)]
+pub struct ProofKeys {
+    /// For the pages.
+    pub pages: PageKey,
+    /// For the table of their hashes ([`PageKey::fold`]).
+    pub table: PageKey,
+}
+
+impl ProofKeys {
+    /// The keys that both ends derive from the same 32 random bytes.
+    pub fn from_seed(seed: &[u8; 32]) -> ProofKeys {
+        ProofKeys { pages: PageKey::from_seed(seed), table: PageKey::numbered(seed, 1) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_keys_of_a_proof_are_different_ones() {
+        let keys = ProofKeys::from_seed(&[3; 32]);
+        let output: Vec<u8> = keys.pages.bytes().chain(keys.table.bytes()).flatten().collect();
+        let mut want = vec![0; 2 * KEY_BYTES];
+        blake3::Hasher::new_keyed(&[3; 32]).finalize_xof().fill(&mut want);
+        assert!(output == want, "successive parts of one output");
+    }
+
+    #[test]
+    fn a_folded_table_has_a_hash_for_each_2048() {
+        let key = counted();
+        for (pages, folded) in [(0, 0), (1, 1), (2048, 1), (2049, 2), (5000, 3)] {
+            let mut table: Vec<PageHash> = (0..pages).map(|i| [i as u8; 32]).collect();
+            let hashes = key.fold(&table);
+            assert_eq!(hashes.len(), folded);
+            for at in [0i32, 2047, 2048, pages - 1].into_iter().filter(|at| (0..pages).contains(at)) {
+                table[at as usize][31] ^= 0x80;
+                let differing: Vec<usize> = key.fold(&table).iter().zip(&hashes).map(|(a, b)| usize::from(a != b)).collect();
+                assert_eq!((differing.iter().sum::<usize>(), differing[at as usize / 2048]), (1, 1));
+                table[at as usize][31] ^= 0x80;
+            }
+        }
+    }
 
     /// A key whose words are the multiples of a constant.
     fn counted() -> PageKey {

@@ -6,7 +6,6 @@ use crate::error::SyncError;
 use crate::frames::{BATCH, BATCH_PAGES};
 use crate::region::{Kind, Page, Pages, Region};
 use executor::{NO_HASH, PageHash, Shown, joined};
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A page to send: its number among the pages that the target wants sent, and its location.
@@ -16,31 +15,23 @@ pub(crate) struct Wanted {
     pub(crate) page: Page,
 }
 
-/// Pages of the target whose hashes differ from those of the source. Regions that only one end has are left out, and so
-/// are pages that the source does not have any more.
-pub(crate) fn to_send(target: (&Pages, &[PageHash]), source: (&Pages, &[PageHash])) -> Vec<Wanted> {
-    let first_page: HashMap<&Region, usize> = source.0.numbered().collect();
-    let mut wanted = Vec::new();
-    for (r, there) in target.0.numbered() {
-        let Some(here) = first_page.get(r).copied() else { continue };
-        let n = r.pages() as usize;
-        let pairs = target.1[there..there + n].iter().zip(&source.1[here..here + n]);
-        for (i, _) in pairs.enumerate().filter(|(_, (theirs, ours))| theirs != ours && **ours != NO_HASH) {
-            wanted.push(Wanted { number: (there + i) as u32, page: r.page(i as u64) });
-        }
-    }
-    wanted
+/// Bit n says whether page n of the target has another hash at the source, which has that page.
+pub(crate) fn differing_hashes(target: &[PageHash], source: &[PageHash]) -> Vec<u64> {
+    let word = |(target, source): (&[PageHash], &[PageHash])| {
+        let pairs = target.iter().zip(source).enumerate();
+        pairs.map(|(bit, (t, s))| u64::from(t != s && *s != NO_HASH) << bit).fold(0, |word, bit| word | bit)
+    };
+    target.chunks(64).zip(source.chunks(64)).map(word).collect()
+}
+
+/// The pages that the source sends: those whose bits are set.
+pub(crate) fn to_send(target: &Pages, bits: &[u64]) -> Vec<Wanted> {
+    target.marked(bits).map(|(number, page)| Wanted { number, page }).collect()
 }
 
 /// All pages that are sent for the comparison of their bytes.
 pub(crate) fn everything(target: &Pages) -> Vec<Wanted> {
     target.iter().enumerate().map(|(i, page)| Wanted { number: i as u32, page }).collect()
-}
-
-/// The pages in view whose hashes differ.
-pub(crate) fn to_fetch(seen: &Pages, target: &[PageHash], source: &[PageHash]) -> impl Iterator<Item = Page> {
-    let pairs = seen.iter().zip(target.iter().zip(source));
-    pairs.filter(|(_, (ours, theirs))| ours != theirs && **theirs != NO_HASH).map(|(page, _)| page)
 }
 
 /// The ranges (address, bytes) of pages; adjacent ones are joined.

@@ -2,31 +2,33 @@
 //!
 //! | frame | bytes |
 //! |---|---|
-//! | show | `MRMEMSR3`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had, u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to tell them) |
+//! | show | `MRMEMSR4`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had and 32 for the hashes of what is in view (zeros: nowhere), u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to tell them) |
 //! | hello | `MRMEMRY4`, u8 how what travels is verified, u8 how what is in view is (0 not, 2 by hashes, 3 by bytes), u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of adopted chunks, chunks of 24 bytes |
-//! | hashes | u64 number of pages, 32 bytes for each |
+//! | hashes | u64 number of pages, 32 bytes for each; of more than 8,192 pages, parts on several connections |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
 use crate::error::SyncError;
-use crate::region::{Kind, Pages, REGION_BYTES, Region};
-use crate::{Stream, Verify};
+use crate::region::{Kind, Pages, REGION_BYTES, Region, check_regions};
+use crate::{Stream, Verify, threads};
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
-use executor::{NO_HASH, PageHash, PageKey, Shown, share};
+use executor::{PageHash, PageKey, ProofKeys, Shown, share};
 
 const MAGIC: &[u8; 8] = b"MRMEMRY4";
-const SHOW: &[u8; 8] = b"MRMEMSR3";
+const SHOW: &[u8; 8] = b"MRMEMSR4";
 const SHOWN_BYTES: usize = 24;
 /// Maximum bytes of a batch of pages: the size of a buffer. Both ends of a copy must have the same one.
 pub const BATCH: usize = 1 << 20;
 /// Maximum pages of a batch.
 pub(crate) const BATCH_PAGES: usize = 4096;
-/// A list of regions or hashes is read in steps of this many bytes, so that an announced but unsent list takes no
+/// A list of regions is read in steps of this many bytes, so that an announced but unsent list takes no
 /// memory.
 const STEP: usize = 1 << 20;
 /// Maximum number of regions. No job has more, since each takes a mapping or a variable.
 const MAX_REGIONS: u64 = 1 << 24;
+/// Hashes for which another connection is used: 256 KiB.
+const PART: usize = 8192;
 /// Maximum length of an error message; a longer text is malformed.
 const MAX_TEXT: usize = 4096;
 
@@ -78,9 +80,9 @@ impl Seeds {
         PageKey::from_seed(&self.choose)
     }
 
-    /// The key of the proof.
-    pub(crate) fn prove(&self) -> PageKey {
-        PageKey::from_seed(&self.prove)
+    /// The keys of the proof.
+    pub(crate) fn prove(&self) -> ProofKeys {
+        ProofKeys::from_seed(&self.prove)
     }
 }
 
@@ -90,6 +92,8 @@ pub(crate) struct Show {
     /// Identifies the source's GPU.
     pub(crate) gpu: [u8; 16],
     pub(crate) offer: Offer,
+    /// Where the hashes of what is in view can be mapped, if anywhere.
+    pub(crate) hashes: Option<Offer>,
     pub(crate) chunks: Vec<Shown>,
     /// All its regions, if the target has none of its own.
     pub(crate) regions: Vec<Region>,
@@ -105,12 +109,13 @@ fn next_region(bytes: &[u8], end: &mut u64) -> Result<Region, SyncError> {
 
 impl Show {
     pub(crate) fn send(&self, seeds: &Seeds, s: &mut dyn Stream) -> Result<(), SyncError> {
-        let mut out = Vec::with_capacity(136 + self.chunks.len() * SHOWN_BYTES + self.regions.len() * REGION_BYTES);
+        let mut out = Vec::with_capacity(168 + self.chunks.len() * SHOWN_BYTES + self.regions.len() * REGION_BYTES);
         out.extend_from_slice(SHOW);
         out.extend_from_slice(&seeds.choose);
         out.extend_from_slice(&seeds.prove);
         out.extend_from_slice(&self.gpu);
         out.extend_from_slice(&self.offer);
+        out.extend_from_slice(&self.hashes.unwrap_or_default());
         self.chunks.len().put(&mut out);
         self.chunks.iter().for_each(|c| c.put(&mut out));
         self.regions.len().put(&mut out);
@@ -126,6 +131,7 @@ impl Show {
         let seeds = Seeds { choose: read(s, what)?, prove: read(s, what)? };
         let gpu = read(s, what)?;
         let offer = read(s, what)?;
+        let hashes = Some(read(s, what)?).filter(|offer| *offer != Offer::default());
         let count = u64::from_le_bytes(read(s, what)?);
         if count > MAX_REGIONS {
             return Err(SyncError::Protocol("too many chunks"));
@@ -138,7 +144,7 @@ impl Show {
         }
         let mut end = 0;
         let regions = read_list::<REGION_BYTES, Region>(s, count, what, |bytes| next_region(bytes, &mut end))?;
-        Ok((seeds, Show { gpu, offer, chunks, regions }))
+        Ok((seeds, Show { gpu, offer, hashes, chunks, regions }))
     }
 }
 
@@ -195,11 +201,8 @@ impl Hello {
             in_view.push(bytes[REGION_BYTES] != 0 && r.kind == Kind::Chunk);
             Ok(r)
         })?;
-        // Disjoint ranges of a 64-bit space: their pages can be counted.
-        let pages: u64 = regions.iter().map(Region::pages).sum();
-        if pages > u64::from(u32::MAX) {
-            return Err(SyncError::Protocol("too many pages"));
-        }
+        // The source keeps a hash of each.
+        check_regions(&regions).map_err(|_| SyncError::Protocol("too many pages"))?;
         let count = u64::from_le_bytes(read(s, what)?);
         if count > MAX_REGIONS {
             return Err(SyncError::Protocol("too many chunks"));
@@ -221,6 +224,12 @@ impl Hello {
         self.sent != Verify::Skip
     }
 
+    /// The pages that are proved by hashes, of those that are sent and those in view.
+    pub(crate) fn to_prove(&self, sent: &Pages, seen: &Pages) -> Pages {
+        let parts = [(self.sent, sent), (self.seen, seen)];
+        Pages::together(parts.into_iter().filter(|(how, _)| *how == Verify::Hash).map(|(_, pages)| pages))
+    }
+
     /// The pages that are sent, and the pages in view.
     pub(crate) fn pages(&self) -> (Pages, Pages) {
         let part = |seen: bool| {
@@ -231,26 +240,43 @@ impl Hello {
     }
 }
 
-/// Sends hashes of pages.
-pub(crate) fn send_hashes(s: &mut dyn Stream, hashes: &[PageHash]) -> Result<(), SyncError> {
-    let count = (hashes.len() as u64).to_le_bytes();
-    let sent = s.write_all(&count).and_then(|()| s.write_all(hashes.as_flattened())).and_then(|()| s.flush());
-    sent.map_err(SyncError::io("telling hashes"))
+/// The parts of a table of hashes that connections carry at the same time, one each: one connection carries little more than a gigabyte in a
+/// second, and the calls of the job are blocked meanwhile.
+fn parts_of(pages: usize, connections: usize) -> impl Iterator<Item = usize> {
+    let parts = pages.div_ceil(PART).clamp(1, connections.max(1));
+    (0..parts).map(move |n| (n + 1) * pages / parts - n * pages / parts)
 }
 
-/// Receives the hashes of this many pages.
-pub(crate) fn receive_hashes(s: &mut dyn Stream, pages: usize) -> Result<Vec<PageHash>, SyncError> {
+/// Sends hashes of pages.
+pub(crate) fn send_hashes(conns: &mut [Box<dyn Stream>], mut hashes: &[PageHash]) -> Result<(), SyncError> {
+    let sizes = parts_of(hashes.len(), conns.len());
+    let parts = conns.iter_mut().zip(sizes).map(|(s, size)| {
+        let part;
+        (part, hashes) = hashes.split_at(size);
+        (s, part)
+    });
+    threads::for_all(parts, |(s, part): (&mut Box<dyn Stream>, &[PageHash])| {
+        let count = (part.len() as u64).to_le_bytes();
+        let sent = s.write_all(&count).and_then(|()| s.write_all(part.as_flattened())).and_then(|()| s.flush());
+        sent.map_err(SyncError::io("telling hashes"))
+    })
+}
+
+/// Receives the hashes of pages.
+pub(crate) fn receive_hashes(conns: &mut [Box<dyn Stream>], mut hashes: &mut [PageHash]) -> Result<(), SyncError> {
     let what = "learning hashes";
-    if u64::from_le_bytes(read(s, what)?) != pages as u64 {
-        return Err(SyncError::Protocol("not a hash for each page"));
-    }
-    let mut hashes: Vec<PageHash> = Vec::new();
-    while hashes.len() < pages {
-        let here = hashes.len();
-        hashes.resize(pages.min(here + STEP / size_of::<PageHash>()), NO_HASH);
-        s.read_exact(hashes[here..].as_flattened_mut()).map_err(SyncError::io(what))?;
-    }
-    Ok(hashes)
+    let sizes = parts_of(hashes.len(), conns.len());
+    let parts = conns.iter_mut().zip(sizes).map(|(s, size)| {
+        let part;
+        (part, hashes) = std::mem::take(&mut hashes).split_at_mut(size);
+        (s, part)
+    });
+    threads::for_all(parts, |(s, part): (&mut Box<dyn Stream>, &mut [PageHash])| {
+        if u64::from_le_bytes(read(&mut **s, what)?) != part.len() as u64 {
+            return Err(SyncError::Protocol("not a hash for each page"));
+        }
+        s.read_exact(part.as_flattened_mut()).map_err(SyncError::io(what))
+    })
 }
 
 /// A verdict, summary or result.
@@ -315,7 +341,9 @@ pub(crate) fn receive_batch(s: &mut dyn Stream) -> Result<Option<(Vec<u32>, usiz
 mod tests {
     use super::*;
     use crate::region::Kind;
+    use executor::NO_HASH;
     use std::io::Cursor;
+    use std::os::unix::net::UnixStream;
 
     fn hello() -> Vec<u8> {
         let regions = [
@@ -349,7 +377,7 @@ mod tests {
     fn what_is_shown_arrives_whole_or_not_at_all() {
         let chunks = vec![Shown { address: 1 << 45, bytes: 2 << 20, number: 7 }; 3];
         let regions = vec![Region { address: 1 << 45, bytes: 2 << 20, kind: Kind::Chunk }];
-        let show = Show { gpu: [8; 16], offer: [9; 32], chunks, regions };
+        let show = Show { gpu: [8; 16], offer: [9; 32], hashes: Some([7; 32]), chunks, regions };
         let seeds = Seeds::draw().expect("random bytes");
         assert_ne!(seeds, Seeds::draw().expect("random bytes"));
         let mut s = Cursor::new(Vec::new());
@@ -359,7 +387,7 @@ mod tests {
         for n in 0..whole.len() {
             assert!(matches!(Show::receive(&mut Cursor::new(whole[..n].to_vec())), Err(SyncError::Io { .. })), "{n}");
         }
-        let lie = [&SHOW[..], &[0; 112], &u64::MAX.to_le_bytes()].concat();
+        let lie = [&SHOW[..], &[0; 144], &u64::MAX.to_le_bytes()].concat();
         assert!(matches!(Show::receive(&mut Cursor::new(lie)), Err(SyncError::Protocol("too many chunks"))));
     }
 
@@ -367,14 +395,36 @@ mod tests {
     fn hashes_arrive_whole_or_not_at_all() {
         let hashes: Vec<PageHash> =
             (0..100_000u32).map(|n| [n.to_le_bytes(); 8].as_flattened().try_into().expect("32 bytes")).collect();
-        let mut s = Cursor::new(Vec::new());
-        send_hashes(&mut s, &hashes).expect("sent");
-        s.set_position(0);
-        assert!(receive_hashes(&mut s, hashes.len()).expect("received") == hashes);
-        s.set_position(0);
-        assert!(matches!(receive_hashes(&mut s, hashes.len() + 1), Err(SyncError::Protocol(_))));
-        let lie = u64::from(u32::MAX).to_le_bytes().to_vec();
-        assert!(matches!(receive_hashes(&mut Cursor::new(lie), u32::MAX as usize), Err(SyncError::Io { .. })));
+        for (connections, pages) in [(1, 100_000), (3, 100_000), (8, 100_000), (8, 8192), (8, 8193), (2, 1), (2, 0)] {
+            let hashes = &hashes[..pages];
+            let pairs = || -> (Vec<UnixStream>, Vec<UnixStream>) {
+                (0..connections).map(|_| UnixStream::pair().expect("sockets")).unzip()
+            };
+            let boxed = |all: Vec<UnixStream>| all.into_iter().map(|s| Box::new(s) as Box<dyn Stream>).collect::<Vec<_>>();
+            let receive = |pages: usize, cut: bool| {
+                let (a, b) = pairs();
+                let (mut a, mut b) = (boxed(a), boxed(b));
+                let mut got = vec![NO_HASH; pages];
+                let received = std::thread::scope(|scope| {
+                    let sending =
+                        scope.spawn(move || if cut { send_hashes(&mut a[..1], &[]) } else { send_hashes(&mut a, hashes) });
+                    let received = receive_hashes(&mut b, &mut got);
+                    drop(b);
+                    let _ = sending.join().expect("no panic");
+                    received
+                });
+                received.map(|()| got)
+            };
+            assert!(receive(pages, false).expect("received") == hashes, "{connections} {pages}");
+            // With another number of parts it would wait for one that never comes, until the connections are closed.
+            if parts_of(pages, connections).count() == parts_of(pages + 1, connections).count() {
+                assert!(matches!(receive(pages + 1, false), Err(SyncError::Protocol(_))));
+            }
+            assert_eq!(receive(pages, true).is_err(), pages > 0);
+        }
+        assert_eq!(parts_of(100_000, 8).collect::<Vec<_>>(), [12500; 8]);
+        assert_eq!(parts_of(8193, 8).collect::<Vec<_>>(), [4096, 4097]);
+        assert_eq!(parts_of(8192, 8).collect::<Vec<_>>(), [8192]);
     }
 
     #[test]

@@ -73,20 +73,9 @@ fn on_all<M: Memory>(
     if of == 0 {
         return Err(SyncError::NoConnection);
     }
-    let (one, first) = (&one, &mut conns[..used]);
-    std::thread::scope(|scope| {
-        let (last, others) = first.split_last_mut().ok_or(SyncError::NoConnection)?;
-        let run = move |number: usize, conn: &mut Box<dyn Stream>| {
-            let (mut mine, bytes) = share(parts, number, used);
-            one(m, &mut **conn, &mut mine, bytes)
-        };
-        let threads: Vec<_> =
-            others.iter_mut().enumerate().map(|(n, conn)| threads::spawn(scope, move || run(n, conn))).collect();
-        let mut all = run(used - 1, last);
-        for thread in threads {
-            all = all.and(threads::join(thread));
-        }
-        all
+    threads::for_all(conns[..used].iter_mut().enumerate(), |(number, conn)| {
+        let (mut mine, bytes) = share(parts, number, used);
+        one(m, &mut **conn, &mut mine, bytes)
     })
 }
 
@@ -97,7 +86,7 @@ pub(crate) fn send<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], number: u64,
         s.write_all(&head(number, bytes)).map_err(failed())?;
         let mut start = |buffer: M::Buffer| {
             let Some(piece) = mine.next() else { return Ok(None) };
-            Ok::<_, SyncError>(Some((m.read(LANE_OF_JOB, buffer, &[piece])?, piece.bytes as usize)))
+            Ok::<_, SyncError>(Some((m.read(LANE_OF_JOB, buffer, &[piece], false)?, piece.bytes as usize)))
         };
         let (mut flying, mut spare) = (start(m.buffer()?)?, None);
         while let Some((flight, bytes)) = flying {
@@ -124,7 +113,7 @@ pub(crate) fn receive<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], number: u
         for piece in mine {
             let mut buffer = spare.take().map_or_else(|| m.buffer(), Ok)?;
             s.read_exact(&mut m.bytes(&mut buffer)[..piece.bytes as usize]).map_err(failed())?;
-            let before = flying.replace(m.write(LANE_OF_JOB, buffer, &[piece])?);
+            let before = flying.replace(m.write(LANE_OF_JOB, buffer, &[piece], false)?);
             if let Some(flight) = before {
                 let (buffer, missing) = m.land(flight)?;
                 gone(missing)?;

@@ -182,29 +182,54 @@ impl Pages {
         (inside < r.pages()).then(|| r.page(inside))
     }
 
+    /// Several lists, one behind the other.
+    pub(crate) fn together<'a>(parts: impl IntoIterator<Item = &'a Pages>) -> Pages {
+        Pages::of(parts.into_iter().flat_map(|pages| pages.regions.iter().copied()).collect())
+    }
+
+    /// The pages whose bits are set, with their numbers. What this takes depends on their number and that of the regions.
+    pub(crate) fn marked<'a>(&'a self, bits: &'a [u64]) -> impl Iterator<Item = (u32, Page)> + 'a {
+        let set = bits.iter().enumerate().flat_map(|(word, bits)| {
+            let mut left = *bits;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(word * 64 + bit)
+            })
+        });
+        let mut region = 0;
+        set.take_while(|number| *number < self.len).filter_map(move |number| {
+            while self.first.get(region + 1).is_some_and(|first| *first <= number) {
+                region += 1;
+            }
+            let inside = number - self.first.get(region)?;
+            Some((number as u32, self.regions[region].page(inside as u64)))
+        })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = Page> {
         self.regions.iter().flat_map(|r| (0..r.pages()).map(|n| r.page(n)))
     }
 }
 
-/// Digest of regions whose pages have these hashes, separately for pages that are sent and pages in view.
-pub(crate) fn digest(regions: &[Region], sent: &[PageHash], in_view: &[PageHash]) -> [u8; 32] {
+/// Digest of regions with the hashes that prove their pages.
+pub(crate) fn digest(regions: &[Region], proof: &[PageHash]) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(regions.len() * REGION_BYTES);
     for r in regions {
         r.put(&mut bytes);
     }
-    // Hashed in large pieces: a job has hundreds of thousands of pages, and its calls are blocked meanwhile.
-    let mut h = blake3::Hasher::new();
-    h.update(&bytes).update(sent.as_flattened()).update(in_view.as_flattened());
-    *h.finalize().as_bytes()
+    *blake3::Hasher::new().update(&bytes).update(proof.as_flattened()).finalize().as_bytes()
 }
 
-/// Returns the hashes if all pages exist: a proof does not cover freed memory.
-pub(crate) fn whole(hashes: Vec<PageHash>, side: &str) -> Result<Vec<PageHash>, SyncError> {
-    match hashes.iter().filter(|h| **h == NO_HASH).count() {
-        0 => Ok(hashes),
-        gone => Err(SyncError::Regions(format!("{gone} pages went away at the {side} during the round"))),
-    }
+/// Replaces the hashes of other regions than `which`.
+pub(crate) fn leave_out(hashes: &mut [PageHash], pages: &Pages, which: impl Fn(&Region) -> bool) {
+    let others = pages.numbered().filter(|(r, _)| !which(r));
+    others.for_each(|(r, first)| hashes[first..first + r.pages() as usize].fill(NO_HASH));
+}
+
+/// Whether a sorted list has this region.
+pub(crate) fn has(regions: &[Region], r: &Region) -> bool {
+    regions.binary_search_by_key(&r.address, |x| x.address).is_ok_and(|i| regions[i] == *r)
 }
 
 /// Describes the first difference between two lists of regions.
@@ -249,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn marked_pages_are_those_of_the_bits() {
+        let list =
+            [region(0, 3 * PAGE, Kind::Chunk), region(1 << 30, 7, Kind::Global), region(1 << 40, 200 * PAGE + 1, Kind::Chunk)];
+        let pages = Pages::of(list.to_vec());
+        let all: Vec<Page> = pages.iter().collect();
+        for chosen in [vec![], vec![0, 2, 3, 4, 63, 64, 100, 203, 204], (0..205).collect::<Vec<usize>>(), vec![204]] {
+            let mut bits = vec![0u64; 4];
+            chosen.iter().for_each(|n| bits[n / 64] |= 1 << (n % 64));
+            // Bits behind the last page say nothing.
+            bits[3] |= 1 << 63;
+            let want: Vec<(u32, Page)> = chosen.iter().map(|n| (*n as u32, all[*n])).collect();
+            assert_eq!(pages.marked(&bits).collect::<Vec<_>>(), want);
+        }
+        assert_eq!(Pages::of(Vec::new()).marked(&[u64::MAX]).count(), 0);
+        let (front, back) = (Pages::of(list[..1].to_vec()), Pages::of(list[1..].to_vec()));
+        assert_eq!(Pages::together([&front, &back]).iter().collect::<Vec<_>>(), all);
+    }
+
+    #[test]
     fn names_of_one_variable_make_one_region() {
         let list = vec![
             region(0x2000, 8, Kind::Global),
@@ -287,10 +331,10 @@ mod tests {
     #[test]
     fn digests_depend_on_everything() {
         let a = [region(0x1000, PAGE, Kind::Chunk)];
-        let base = digest(&a, &[[1; 32]], &[]);
-        assert_ne!(base, digest(&a, &[[2; 32]], &[]));
-        assert_ne!(base, digest(&a, &[[1; 32]], &[[1; 32]]));
-        assert_ne!(base, digest(&[region(0x2000, PAGE, Kind::Chunk)], &[[1; 32]], &[]));
-        assert_eq!(base, digest(&a, &[[1; 32]], &[]));
+        let base = digest(&a, &[[1; 32]]);
+        assert_ne!(base, digest(&a, &[[2; 32]]));
+        assert_ne!(base, digest(&a, &[[1; 32], [1; 32]]));
+        assert_ne!(base, digest(&[region(0x2000, PAGE, Kind::Chunk)], &[[1; 32]]));
+        assert_eq!(base, digest(&a, &[[1; 32]]));
     }
 }

@@ -58,9 +58,9 @@ pub struct Round {
     pub hash_ms: f64,
     /// Milliseconds from the first page to the last.
     pub copy_ms: f64,
-    /// Digest of the regions and of the hashes of their pages after the round (before it where the round does not
-    /// verify). It is the same at both ends. Keys differ from round to round, so digests of different rounds cannot
-    /// be compared. Of memory that was compared by bytes, only the region is part of the digest.
+    /// Digest of the regions and of the hashes that prove their pages; zeros where the round does not verify. It is the same at both ends.
+    /// Keys differ from round to round, so digests of different rounds cannot be compared. Of memory that was compared by bytes, only the
+    /// region is part of the digest.
     pub digest: [u8; 32],
     /// What identifies the file of a store that was the target, if the round has verified it; zeros otherwise.
     pub seal: [u8; 32],

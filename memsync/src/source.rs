@@ -2,14 +2,12 @@
 
 use crate::diff::{Wanted, by_connection, everything, still_there, to_send, without};
 use crate::error::SyncError;
-use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch, send_hashes};
+use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch};
 use crate::memory::Memory;
-use crate::region::{Page, Pages, Region, difference, digest, whole};
+use crate::region::{Page, Region, difference, digest, has};
 use crate::threads;
 use crate::{Round, Stream, Verify};
-use executor::{PageHash, PageKey};
 use faults::{Faults, Point};
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -38,6 +36,11 @@ impl Corruption {
     }
 }
 
+/// The moment at which a batch is sent.
+fn sending(verifies: bool) -> Point {
+    if verifies { Point::DeltaSend } else { Point::PrecopySend }
+}
+
 /// Sends batches over one connection; while one is sent, the next is read from the GPU. Returns the number of pages
 /// that no longer existed.
 fn send<M: Memory>(
@@ -46,11 +49,12 @@ fn send<M: Memory>(
     s: &mut dyn Stream,
     mine: &[&[Wanted]],
     corruption: &Corruption,
-    point: Point,
+    verifies: bool,
 ) -> Result<usize, SyncError> {
     let start = |batch: &[Wanted], buffer| {
         let pages: Vec<Page> = batch.iter().map(|w| w.page).collect();
-        m.read(lane, buffer, &pages)
+        // In a round that proves something the job is at rest.
+        m.read(lane, buffer, &pages, verifies)
     };
     let mut gone = 0;
     let mut next = mine.first().map(|batch| start(batch, m.buffer()?)).transpose()?;
@@ -70,7 +74,7 @@ fn send<M: Memory>(
         let data = &mut m.bytes(&mut buffer)[..bytes];
         corruption.touch(batch, data);
         let numbers: Vec<u32> = batch.iter().map(|w| w.number).collect();
-        faults::at(point);
+        faults::at(sending(verifies));
         send_batch(s, &numbers, data)?;
         spare = Some(buffer);
     }
@@ -84,7 +88,7 @@ fn send_all<M: Memory>(
     conns: &mut [Box<dyn Stream>],
     wanted: &[Wanted],
     corruption: &Corruption,
-    point: Point,
+    verifies: bool,
 ) -> Result<usize, SyncError> {
     let shares = by_connection(wanted, conns.len());
     std::thread::scope(|scope| {
@@ -94,7 +98,7 @@ fn send_all<M: Memory>(
             .enumerate()
             .map(|(i, (s, mine))| {
                 threads::spawn(scope, move || {
-                    let sent = send(m, 1 + i, &mut **s, mine, corruption, point);
+                    let sent = send(m, 1 + i, &mut **s, mine, corruption, verifies);
                     match &sent {
                         Err(e) if e.is_io() => sent,
                         _ => sent.and_then(|gone| send_batch(&mut **s, &[], &[]).map(|()| gone)).or_else(|e| {
@@ -120,11 +124,6 @@ fn none_gone(gone: usize) -> Result<(), SyncError> {
     if gone == 0 { Ok(()) } else { Err(SyncError::Regions(format!("{gone} pages went away at the source during the round"))) }
 }
 
-/// Computes the hashes of the proof.
-fn hash_again<M: Memory>(m: &M, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
-    m.hash_to_prove(key, pages).and_then(|hashes| whole(hashes, "source"))
-}
-
 pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
@@ -136,7 +135,8 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     }
     show.send(&seeds, &mut *conns[0])?;
     let mut hello = Hello::receive(&mut *conns[0])?;
-    m.begin(hello.verifies().then(|| seeds.prove()).as_ref());
+    let proof = hello.verifies().then(|| seeds.prove());
+    m.begin(proof.as_ref().map(|keys| &keys.pages));
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
@@ -146,29 +146,31 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
         // Their hashes are computed whether or not they exist.
         return Err(SyncError::Protocol("memory in view that was not shown"));
     }
-    let (conn, pages) = (&mut *conns[0], theirs.len());
-    let (prepared, mut hash_ms, their_hashes) = std::thread::scope(|scope| {
+    let mut their_hashes = m.hashes(theirs.len())?;
+    let (received, hashes) = (&mut *conns, their_hashes.as_mut());
+    let (prepared, mut hash_ms, received) = std::thread::scope(|scope| {
         // Received in parallel: a connection that takes no data for long counts as broken.
-        let receiving = threads::spawn(scope, move || receive_hashes(conn, pages));
+        let receiving = threads::spawn(scope, move || receive_hashes(received, hashes));
         let prepared = m.regions().and_then(|regions| {
             // In the last round the job is at rest. If it has exchanged memory since the target adopted it, the regions differ.
             let adopted = still_there(std::mem::take(&mut hello.adopted), &show.chunks);
             let regions = without(regions, &adopted);
-            let in_view: HashSet<&Region> = seen.regions().iter().collect();
-            let mine = Pages::of(regions.iter().filter(|r| !in_view.contains(r)).copied().collect());
             let key = seeds.choose();
-            let hashes = (m.hash_to_send(&key, &mine)?, m.hash_to_send(&key, &seen)?);
-            Ok((regions, mine, hashes))
+            let hashes = m.hash_to_send(&key, &theirs, &|r| has(&regions, r))?;
+            m.hash_shown(&key, &seen)?;
+            Ok((regions, hashes))
         });
         let hash_ms = ms(hashing);
         (prepared, hash_ms, threads::join(receiving))
     });
-    let their_hashes = their_hashes?;
+    received?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {
         Some(text) => Err(SyncError::Regions(text)),
-        None => Ok(p),
+        None => Ok((p.0, m.differing(&their_hashes, 0, Some(&p.1))?)),
     });
-    let (regions, mine, (hashes, seen_hashes)) = match fits {
+    // The tables are used again for the proof.
+    drop(their_hashes);
+    let (regions, bits) = match fits {
         Ok(p) => p,
         Err(e) => {
             Word::send(&mut *conns[0], Some(&e), [0; 32])?;
@@ -176,39 +178,36 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
         }
     };
     Word::send(&mut *conns[0], None, [0; 32])?;
-    let mut hashed = (mine.len() + seen.len()) as u64;
+    let mut hashed = (theirs.len() + seen.len()) as u64;
     let copying = Instant::now();
-    let point = if hello.verifies() { Point::DeltaSend } else { Point::PrecopySend };
+    let verifies = hello.verifies();
     if seen.len() > 0 {
-        faults::at(point);
+        faults::at(sending(verifies));
     }
-    send_hashes(&mut *conns[0], &seen_hashes)?;
-    let wanted = to_send((&theirs, &their_hashes), (&mine, &hashes));
+    let wanted = to_send(&theirs, &bits);
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verifies()), sent: AtomicU64::new(0) };
-    let sent = send_all(m, conns, &wanted, &corruption, point);
+    let sent = send_all(m, conns, &wanted, &corruption, verifies);
     let copy_ms = ms(copying);
     if hello.sent == Verify::Bytes && sent.as_ref().is_err_and(|e| !e.is_io()) {
         // The target reads the pages of the comparison before it reads an error message.
-        send_all(m, conns, &[], &Corruption::none(), point)?;
+        send_all(m, conns, &[], &Corruption::none(), verifies)?;
     }
     let ended = sent.and_then(|gone| {
-        if !hello.verifies() {
-            return Ok(digest(&regions, &hashes, &seen_hashes));
-        }
-        let hashing = Instant::now();
-        let key = seeds.prove();
-        let after = match hello.sent {
-            Verify::Bytes => {
-                let all = everything(&theirs);
-                none_gone(gone + send_all(m, conns, &all, &Corruption::none(), point)?)?;
-                Vec::new()
-            }
-            _ => none_gone(gone).and_then(|()| hash_again(m, &key, &mine))?,
+        let Some(keys) = &proof else {
+            // The proof's table is made now rather than while calls of the job wait.
+            return m.hashes(theirs.len() + seen.len()).map(|_| [0; 32]);
         };
-        let seen_after = if hello.seen == Verify::Bytes { Vec::new() } else { hash_again(m, &key, &seen)? };
+        let hashing = Instant::now();
+        let more = match hello.sent {
+            Verify::Bytes => send_all(m, conns, &everything(&theirs), &Corruption::none(), verifies)?,
+            _ => 0,
+        };
+        none_gone(gone + more)?;
+        let pages = hello.to_prove(&theirs, &seen);
+        let hashes = m.prove(keys, &pages, "source")?;
         hash_ms += ms(hashing);
-        hashed += (after.len() + seen_after.len()) as u64;
-        Ok(digest(&regions, &after, &seen_after))
+        hashed += pages.len() as u64;
+        Ok(digest(&regions, &hashes))
     });
     let ours = match ended {
         Ok(d) => d,
@@ -224,11 +223,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     if hello.verifies() && theirs != ours {
         return Err(SyncError::digest(&ours, &theirs));
     }
-    let common: Vec<&Region> = hello
-        .regions
-        .iter()
-        .filter(|r| regions.binary_search_by_key(&r.address, |x| x.address).is_ok_and(|i| regions[i] == **r))
-        .collect();
+    let common: Vec<&Region> = hello.regions.iter().filter(|r| has(&regions, r)).collect();
     Ok(Round {
         regions: common.len() as u64,
         bytes_total: common.iter().map(|r| r.bytes).sum(),

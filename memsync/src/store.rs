@@ -7,13 +7,14 @@
 //!
 //! Pages are hashed where their bytes are at hand anyway: for the proof, those that are read or written in the round are not read again.
 
+use crate::diff::differing_hashes;
 use crate::error::SyncError;
 use crate::frames::{BATCH, Show};
-use crate::memory::Memory;
-use crate::region::{PAGE, Page, Pages, Region, check_regions, page_at};
+use crate::memory::{Memory, Which};
+use crate::region::{PAGE, Page, Pages, Region, check_regions, leave_out, page_at};
 use crate::{Faults, Round, Stream, Verify, source, target, threads};
 use cuda_api::lock::{lock, read_lock, write_lock};
-use executor::{PageHash, PageKey, Shown};
+use executor::{NO_HASH, PageHash, PageKey, Shown};
 use file::{Entry, PageFile};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -197,6 +198,35 @@ impl Store {
         Ok(hashes)
     }
 
+    /// Hashes pages by several threads, also for the proof of this round.
+    fn hash_all(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let each = pages.len().div_ceil(threads).max(PAGES_OF_A_THREAD);
+        let starts: Vec<usize> = (0..pages.len()).step_by(each).collect();
+        if starts.len() <= 1 {
+            return self.hash_some(key, pages, 0..pages.len());
+        }
+        std::thread::scope(|scope| {
+            let part = |start: usize| start..pages.len().min(start + each);
+            let parts: Vec<_> = starts
+                .iter()
+                .map(|start| {
+                    let numbers = part(*start);
+                    threads::spawn(scope, move || self.hash_some(key, pages, numbers))
+                })
+                .collect();
+            let mut all = Ok(Vec::with_capacity(pages.len()));
+            for hashes in parts {
+                let hashes = threads::join(hashes);
+                all = all.and_then(|mut all: Vec<PageHash>| {
+                    all.extend(hashes?);
+                    Ok(all)
+                });
+            }
+            all
+        })
+    }
+
     /// Notes the hash of a page for the proof, if this round has one.
     fn note(&self, page: &Page, bytes: &[u8]) {
         let Some(key) = read_lock(&self.proof).clone() else { return };
@@ -241,6 +271,7 @@ impl Store {
 impl Memory for Store {
     type Buffer = Vec<u8>;
     type Flight = Vec<u8>;
+    type Hashes = Vec<PageHash>;
 
     fn regions(&self) -> Result<Vec<Region>, SyncError> {
         Ok(Store::regions(self))
@@ -271,35 +302,17 @@ impl Memory for Store {
         self.file.iter().for_each(PageFile::forget_old_state);
     }
 
-    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-        let each = pages.len().div_ceil(threads).max(PAGES_OF_A_THREAD);
-        let starts: Vec<usize> = (0..pages.len()).step_by(each).collect();
-        if starts.len() <= 1 {
-            return self.hash_some(key, pages, 0..pages.len());
-        }
-        std::thread::scope(|scope| {
-            let part = |start: usize| start..pages.len().min(start + each);
-            let parts: Vec<_> = starts
-                .iter()
-                .map(|start| {
-                    let numbers = part(*start);
-                    threads::spawn(scope, move || self.hash_some(key, pages, numbers))
-                })
-                .collect();
-            let mut all = Ok(Vec::with_capacity(pages.len()));
-            for hashes in parts {
-                let hashes = threads::join(hashes);
-                all = all.and_then(|mut all: Vec<PageHash>| {
-                    all.extend(hashes?);
-                    Ok(all)
-                });
-            }
-            all
-        })
+    fn hashes(&self, pages: usize) -> Result<Vec<PageHash>, SyncError> {
+        Ok(vec![NO_HASH; pages])
     }
 
-    fn hash_to_send(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+    fn hash(&self, key: &PageKey, pages: &Pages, which: Which<'_>) -> Result<(Vec<PageHash>, usize), SyncError> {
+        let mut hashes = self.hash_all(key, pages)?;
+        leave_out(&mut hashes, pages, which);
+        Ok((hashes, 0))
+    }
+
+    fn hash_to_send(&self, key: &PageKey, pages: &Pages, which: Which<'_>) -> Result<Vec<PageHash>, SyncError> {
         let slots = read_lock(&self.slots);
         let whole = key.hash(&[0; PAGE as usize]);
         let hash = |page: Page| match slots.contains_key(&page.address) {
@@ -307,10 +320,21 @@ impl Memory for Store {
             false if page.bytes == PAGE && !page.by_host => whole,
             false => hash_of(key, &page, zeros(&page)),
         };
-        Ok(pages.iter().map(hash).collect())
+        let mut hashes: Vec<PageHash> = pages.iter().map(hash).collect();
+        leave_out(&mut hashes, pages, which);
+        Ok(hashes)
     }
 
-    fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+    fn hash_shown(&self, _: &PageKey, pages: &Pages) -> Result<(), SyncError> {
+        if pages.len() == 0 { Ok(()) } else { Err(SyncError::Protocol("a store has nothing in view")) }
+    }
+
+    fn differing(&self, target: &Vec<PageHash>, from: usize, source: Option<&Vec<PageHash>>) -> Result<Vec<u64>, SyncError> {
+        // Without `source` there is nothing in view.
+        Ok(source.map_or(Vec::new(), |source| differing_hashes(&target[from..], source)))
+    }
+
+    fn hash_to_prove(&self, key: &PageKey, pages: &Pages) -> Result<(Vec<PageHash>, usize), SyncError> {
         let known: Vec<Option<PageHash>> = {
             let (slots, proved) = (read_lock(&self.slots), lock(&self.proved));
             let whole = key.hash(&[0; PAGE as usize]);
@@ -327,9 +351,9 @@ impl Memory for Store {
             .filter(|(_, known)| known.is_none())
             .map(|(page, _)| Region { address: page.address, bytes: page.bytes, kind: page.kind })
             .collect();
-        let mut missing = self.hash(key, &Pages::of(missing))?.into_iter();
+        let mut missing = self.hash_all(key, &Pages::of(missing))?.into_iter();
         let all: Vec<PageHash> = known.into_iter().filter_map(|hash| hash.or_else(|| missing.next())).collect();
-        if all.len() == pages.len() { Ok(all) } else { Err(SyncError::Protocol("not a hash for each page")) }
+        if all.len() == pages.len() { Ok((all, 0)) } else { Err(SyncError::Protocol("not a hash for each page")) }
     }
 
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
@@ -340,7 +364,7 @@ impl Memory for Store {
         buffer
     }
 
-    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page], _: bool) -> Result<Vec<u8>, SyncError> {
         let mut rest = &mut to[..];
         for page in pages {
             let (bytes, after) = rest.split_at_mut(page.bytes as usize);
@@ -354,7 +378,7 @@ impl Memory for Store {
         Ok(to)
     }
 
-    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<Vec<u8>, SyncError> {
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page], _: bool) -> Result<Vec<u8>, SyncError> {
         let (mut rest, mut written) = (&from[..], Vec::with_capacity(pages.len()));
         for page in pages {
             let (bytes, after) = rest.split_at(page.bytes as usize);

@@ -1,13 +1,13 @@
 //! The target's part of a round.
 
-use crate::diff::{Compared, differing, in_view, places, ranges, to_fetch, ways, without};
+use crate::diff::{Compared, differing, in_view, places, ranges, ways, without};
 use crate::error::SyncError;
-use crate::frames::{BATCH, Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_hashes};
+use crate::frames::{BATCH, Hello, Show, Word, receive_batch, send_hashes};
 use crate::memory::Memory;
-use crate::region::{Page, Pages, digest, whole};
+use crate::region::{Page, Pages, digest};
 use crate::threads;
 use crate::{Round, Stream, Verify};
-use executor::PageHash;
+use executor::ProofKeys;
 use faults::{Faults, Point};
 use std::time::Instant;
 
@@ -33,6 +33,9 @@ impl Received {
         self.differing = Some((self.differing.map_or(0, |(n, _)| n) + pages, address));
     }
 }
+
+/// A target executes nothing for the job.
+const AT_REST: bool = true;
 
 /// How received pages are used.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +83,7 @@ fn receive<M: Memory>(
             }
             // One copy at a time per lane: the previous buffer is then free for the next batch.
             spare = flying.take().map(|f| land(m, f)).transpose()?;
-            m.write(lane, buffer, &pages).map(Some)
+            m.write(lane, buffer, &pages, AT_REST).map(Some)
         });
         match written {
             Ok(flight) => flying = flight,
@@ -102,7 +105,7 @@ fn land<M: Memory>(m: &M, flight: M::Flight) -> Result<M::Buffer, SyncError> {
 
 /// Compares contiguous bytes with pages. Returns how many pages differ, and the address of one of them.
 fn compare<M: Memory>(m: &M, lane: usize, pages: &[Page], bytes: &[u8]) -> Result<Option<(usize, u64)>, SyncError> {
-    let mut ours = land(m, m.read(lane, m.buffer()?, pages)?)?;
+    let mut ours = land(m, m.read(lane, m.buffer()?, pages, AT_REST)?)?;
     let ours = &m.bytes(&mut ours)[..bytes.len()];
     Ok(differing(pages, ours, bytes))
 }
@@ -132,17 +135,19 @@ fn receive_all<M: Memory>(
     })
 }
 
-/// Copies pages in view whose hashes differ. `spoil` (for tests): flips a byte of the page with this number.
+/// Copies pages in view whose hashes differ from those that the source shows; ours are behind `from` others. `spoil` (for tests): flips a
+/// byte of the page with this number.
 fn fetch<M: Memory>(
     m: &M,
     seen: &Pages,
-    ours: &[PageHash],
-    theirs: &[PageHash],
+    (hashes, from): (&M::Hashes, usize),
     spoil: Option<u64>,
     point: Point,
 ) -> Result<u64, SyncError> {
-    let ranges = ranges(to_fetch(seen, ours, theirs));
-    let spoiled = spoil.and_then(|count| to_fetch(seen, ours, theirs).nth(usize::try_from(count).ok()?.checked_sub(1)?));
+    let bits = m.differing(hashes, from, None)?;
+    let to_fetch = || seen.marked(&bits).map(|(_, page)| page);
+    let ranges = ranges(to_fetch());
+    let spoiled = spoil.and_then(|count| to_fetch().nth(usize::try_from(count).ok()?.checked_sub(1)?));
     if seen.len() > 0 {
         faults::at(point);
     }
@@ -150,9 +155,9 @@ fn fetch<M: Memory>(
         m.fetch(&ranges)?;
     }
     if let Some(page) = spoiled {
-        let (mut buffer, _) = m.land(m.read(0, m.buffer()?, &[page])?)?;
+        let (mut buffer, _) = m.land(m.read(0, m.buffer()?, &[page], AT_REST)?)?;
         m.bytes(&mut buffer)[0] ^= 1;
-        m.land(m.write(0, buffer, &[page])?)?;
+        m.land(m.write(0, buffer, &[page], AT_REST)?)?;
     }
     Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
 }
@@ -170,7 +175,8 @@ pub(crate) fn run<M: Memory>(
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
     let (seeds, show) = Show::receive(&mut *conns[0])?;
     m.take_regions(&show.regions)?;
-    m.begin((verify != Verify::Skip).then(|| seeds.prove()).as_ref());
+    let proof = (verify != Verify::Skip).then(|| seeds.prove());
+    m.begin(proof.as_ref().map(|keys| &keys.pages));
     let (chunks, not_in_view) = if by_descriptor { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
     let adopted = m.adopted();
     let regions = without(m.regions()?, &adopted);
@@ -180,21 +186,18 @@ pub(crate) fn run<M: Memory>(
     hello.send(&mut *conns[0])?;
     let hashing = Instant::now();
     let (all, seen) = hello.pages();
-    let key = seeds.choose();
-    // Both are computed before anything is sent to the source: it then sends much data, which must be read without a
-    // pause.
-    let (hashes, ours) = (m.hash(&key, &all)?, m.hash(&key, &seen)?);
-    send_hashes(&mut *conns[0], &hashes)?;
+    // All are computed before anything is sent to the source: it then sends much data, which must be read without a pause.
+    let (hashes, _) = m.hash(&seeds.choose(), &Pages::together([&all, &seen]), &|_| true)?;
+    send_hashes(conns, &hashes.as_ref()[..all.len()])?;
     let mut hash_ms = ms(hashing);
     let mut hashed = (all.len() + seen.len()) as u64;
     Word::receive(&mut *conns[0])?;
-    let theirs = receive_hashes(&mut *conns[0], seen.len())?;
     let copying = Instant::now();
     let point = if hello.verifies() { Point::DeltaReceive } else { Point::PrecopyReceive };
     let spoil = fault.corrupt_page.filter(|_| hello.verifies());
     let noted = Compared::none_of(&all);
     let (fetched, received) = std::thread::scope(|scope| {
-        let fetching = threads::spawn(scope, || fetch(m, &seen, &ours, &theirs, spoil, point));
+        let fetching = threads::spawn(scope, || fetch(m, &seen, (&hashes, all.len()), spoil, point));
         let received = receive_all(m, conns, &all, Purpose::Write, point).and_then(|received| {
             // The source sends the pages for comparison without waiting for what is copied here. They are read in
             // parallel, because a connection that takes no data for long counts as broken.
@@ -209,16 +212,16 @@ pub(crate) fn run<M: Memory>(
         0
     });
     let copy_ms = ms(copying);
-    let proof = if hello.verifies() {
+    // It is used again for the proof.
+    drop(hashes);
+    let proof = proof.map(|keys| {
         // The source hashes at the same time.
         let hashing = Instant::now();
         let trouble = received.trouble.take().or(compared.trouble);
-        let proof = trouble.map_or_else(|| prove(m, &hello, (&all, &seen), &seeds, (compared.differing, &noted)), Err);
+        let proof = trouble.map_or_else(|| prove(m, &hello, (&all, &seen), &keys, (compared.differing, &noted)), Err);
         hash_ms += ms(hashing);
-        Some(proof)
-    } else {
-        None
-    };
+        proof
+    });
     let theirs = Word::receive(&mut *conns[0])?;
     let ours = match (proof, received.trouble) {
         (_, Some(e)) | (Some(Err(e)), None) => Err(e),
@@ -269,7 +272,7 @@ fn prove<M: Memory>(
     m: &M,
     hello: &Hello,
     (all, seen): (&Pages, &Pages),
-    seeds: &Seeds,
+    keys: &ProofKeys,
     compared: (Option<(usize, u64)>, &Compared),
 ) -> Proof {
     let unequal = |(pages, address)| SyncError::Bytes { pages, address };
@@ -279,18 +282,13 @@ fn prove<M: Memory>(
     if hello.sent == Verify::Bytes && !compared.1.is_complete() {
         return Err(SyncError::Protocol("the source did not send every page for the comparison of bytes"));
     }
-    let key = seeds.prove();
-    let hash = |how: Verify, pages: &Pages| match how {
-        Verify::Bytes => Ok(Vec::new()),
-        _ => m.hash_to_prove(&key, pages).and_then(|hashes| whole(hashes, "target")),
-    };
-    let after = hash(hello.sent, all)?;
-    let seen_after = hash(hello.seen, seen)?;
+    let pages = hello.to_prove(all, seen);
+    let hashes = m.prove(keys, &pages, "target")?;
     if hello.seen == Verify::Bytes {
         let differ = m.compare(seen)?;
         if let Some(address) = differ.first() {
             return Err(unequal((differ.len(), *address)));
         }
     }
-    Ok((digest(&hello.regions, &after, &seen_after), (after.len() + seen_after.len()) as u64))
+    Ok((digest(&hello.regions, &hashes), pages.len() as u64))
 }

@@ -1,9 +1,10 @@
 //! Rounds between two fake memories in this process.
 
+use crate::diff::differing_hashes;
 use crate::error::SyncError;
 use crate::frames::{BATCH, Seeds, Show};
-use crate::memory::Memory;
-use crate::region::{Kind, PAGE, Page, Pages, Region};
+use crate::memory::{Memory, Which};
+use crate::region::{Kind, PAGE, Page, Pages, Region, leave_out};
 use crate::{Faults, Round, Stream, Verify, source, target};
 use executor::{NO_HASH, PageHash, PageKey, Shown};
 use std::collections::BTreeMap;
@@ -17,13 +18,16 @@ mod parts;
 mod store;
 
 type Regions = Arc<Mutex<BTreeMap<u64, (Kind, Vec<u8>)>>>;
+/// Hashes of what is in view.
+type HashesShown = Arc<Mutex<Vec<PageHash>>>;
 
 /// Regions with their bytes, and pages whose writes fail.
 #[derive(Default)]
 struct Fake {
     regions: Regions,
-    /// Regions of a place on the same machine, and the number of its chunks that can be mapped.
-    mapped: Option<(Regions, usize)>,
+    shown: HashesShown,
+    /// Regions of a place on the same machine, the number of its chunks that can be mapped, and their hashes.
+    mapped: Option<(Regions, usize, HashesShown)>,
     /// Chunks whose memory is that of another place; their bytes here are never looked at.
     adopted: Vec<Shown>,
     broken: Option<u64>,
@@ -58,7 +62,7 @@ impl Fake {
 
     /// Lets this place map this many chunks of another place.
     fn beside(mut self, other: &Fake, chunks: usize) -> Fake {
-        self.mapped = Some((other.regions.clone(), chunks));
+        self.mapped = Some((other.regions.clone(), chunks, other.shown.clone()));
         self
     }
 
@@ -81,13 +85,28 @@ fn fill(n: usize, seed: u8) -> Vec<u8> {
 impl Memory for Fake {
     type Buffer = Vec<u8>;
     type Flight = (Vec<u8>, usize);
+    type Hashes = Vec<PageHash>;
     fn regions(&self) -> Result<Vec<Region>, SyncError> {
         Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
-    fn hash(&self, key: &PageKey, pages: &Pages) -> Result<Vec<PageHash>, SyncError> {
+    fn hashes(&self, pages: usize) -> Result<Vec<PageHash>, SyncError> {
+        Ok(vec![[0xee; 32]; pages])
+    }
+    fn hash(&self, key: &PageKey, pages: &Pages, which: Which<'_>) -> Result<(Vec<PageHash>, usize), SyncError> {
         wait_for_reads(&self.hashes_after, "nobody reads while the memory is hashed")?;
         let hash = |p: &Page, b: &[u8]| if p.by_host { *blake3::hash(b).as_bytes() } else { key.hash(b) };
-        Ok(pages.iter().map(|p| self.with(&p, |b| hash(&p, b)).unwrap_or(NO_HASH)).collect())
+        let mut hashes: Vec<_> = pages.iter().map(|p| self.with(&p, |b| hash(&p, b)).unwrap_or(NO_HASH)).collect();
+        let gone = hashes.iter().filter(|h| **h == NO_HASH).count();
+        leave_out(&mut hashes, pages, which);
+        Ok((hashes, gone))
+    }
+    fn hash_shown(&self, key: &PageKey, pages: &Pages) -> Result<(), SyncError> {
+        *self.shown.lock().expect("lock") = self.hash(key, pages, &|_| true)?.0;
+        Ok(())
+    }
+    fn differing(&self, target: &Vec<PageHash>, from: usize, source: Option<&Vec<PageHash>>) -> Result<Vec<u64>, SyncError> {
+        let shown = self.mapped.as_ref().map(|(_, _, shown)| shown.lock().expect("lock").clone());
+        Ok(differing_hashes(&target[from..], source.or(shown.as_ref()).unwrap_or(&Vec::new())))
     }
     fn buffer(&self) -> Result<Vec<u8>, SyncError> {
         Ok(vec![0xee; BATCH])
@@ -95,7 +114,7 @@ impl Memory for Fake {
     fn bytes<'a>(&self, buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
         buffer
     }
-    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+    fn read(&self, _: usize, mut to: Vec<u8>, pages: &[Page], _: bool) -> Result<(Vec<u8>, usize), SyncError> {
         let (mut at, mut missing) = (0, 0);
         for p in pages {
             let n = p.bytes as usize;
@@ -107,7 +126,7 @@ impl Memory for Fake {
         }
         Ok((to, missing))
     }
-    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page]) -> Result<(Vec<u8>, usize), SyncError> {
+    fn write(&self, _: usize, from: Vec<u8>, pages: &[Page], _: bool) -> Result<(Vec<u8>, usize), SyncError> {
         let mut at = 0;
         for p in pages {
             if self.broken == Some(p.address) {
@@ -130,12 +149,13 @@ impl Memory for Fake {
         Show {
             gpu: self.gpu(),
             offer: [1; 32],
+            hashes: Some([2; 32]),
             chunks: self.contents().into_iter().filter(|(_, (kind, _))| *kind == Kind::Chunk).map(shown).collect(),
             regions: Vec::new(),
         }
     }
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
-        let Some((_, most)) = &self.mapped else { return (Vec::new(), Some("another machine".into())) };
+        let Some((_, most, _)) = &self.mapped else { return (Vec::new(), Some("another machine".into())) };
         let mine = self.contents();
         let fits = show.chunks.iter().filter(|c| mine.get(&c.address).is_some_and(|(_, b)| b.len() as u64 == c.bytes));
         (fits.map(|c| c.address).take(*most).collect(), None)
@@ -158,7 +178,7 @@ impl Memory for Fake {
         Ok(())
     }
     fn compare(&self, pages: &Pages) -> Result<Vec<u64>, SyncError> {
-        let Some((theirs, _)) = self.mapped.as_ref().filter(|_| pages.len() > 0) else { return Ok(Vec::new()) };
+        let Some((theirs, ..)) = self.mapped.as_ref().filter(|_| pages.len() > 0) else { return Ok(Vec::new()) };
         let theirs = theirs.lock().expect("lock").clone();
         let same = |p: &Page| {
             let (at, (_, all)) = theirs.range(..=p.address).next_back().expect("there");
@@ -458,9 +478,8 @@ fn a_page_that_was_not_offered_is_refused() {
         let target = s.spawn(move || target::run(&to, &mut b, Verify::Auto, true, &Faults::default()));
         Show::default().send(&Seeds::draw().expect("keys"), &mut *a[0]).expect("show");
         let (pages, _) = crate::frames::Hello::receive(&mut *a[0]).expect("hello").pages();
-        crate::frames::receive_hashes(&mut *a[0], pages.len()).expect("hashes");
+        crate::frames::receive_hashes(&mut a, &mut vec![NO_HASH; pages.len()]).expect("hashes");
         crate::frames::Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
-        crate::frames::send_hashes(&mut *a[0], &[]).expect("nothing is in view");
         crate::frames::send_batch(&mut *a[0], &[4_000_000], &[1, 2, 3]).expect("batch");
         crate::frames::send_batch(&mut *a[0], &[0], &[1, 2, 3]).expect("batch");
         crate::frames::send_batch(&mut *a[0], &[], &[]).expect("end");
@@ -472,7 +491,7 @@ fn a_page_that_was_not_offered_is_refused() {
 
 #[test]
 fn a_comparison_that_leaves_pages_out_proves_nothing() {
-    use crate::frames::{Hello, Word, receive_hashes, send_batch, send_hashes};
+    use crate::frames::{Hello, Word, receive_hashes, send_batch};
     // Both ends already have the same bytes, so nothing is sent before the comparison. One page is left out of it, or
     // another is sent twice instead.
     let pages = |count: u32| (0..count).collect::<Vec<u32>>();
@@ -488,9 +507,8 @@ fn a_comparison_that_leaves_pages_out_proves_nothing() {
             Show::default().send(&Seeds::draw().expect("keys"), &mut *a[0]).expect("show");
             let hello = Hello::receive(&mut *a[0]).expect("hello");
             let (theirs, _) = hello.pages();
-            receive_hashes(&mut *a[0], theirs.len()).expect("hashes");
+            receive_hashes(&mut a, &mut vec![NO_HASH; theirs.len()]).expect("hashes");
             Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
-            send_hashes(&mut *a[0], &[]).expect("nothing is in view");
             send_batch(&mut *a[0], &[], &[]).expect("nothing differs");
             for n in &numbers {
                 let page = theirs.get(*n as usize).expect("a page");
@@ -498,7 +516,7 @@ fn a_comparison_that_leaves_pages_out_proves_nothing() {
                 send_batch(&mut *a[0], &[*n], &bytes).expect("batch");
             }
             send_batch(&mut *a[0], &[], &[]).expect("end");
-            let digest = crate::region::digest(&hello.regions, &[], &[]);
+            let digest = crate::region::digest(&hello.regions, &[]);
             Word::send(&mut *a[0], None, digest).expect("summary");
             let answer = Word::receive(&mut *a[0]);
             let result = target.join().expect("target");

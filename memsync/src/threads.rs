@@ -20,3 +20,20 @@ pub(crate) fn spawn<'s, T: Send + 's>(
 pub(crate) fn join<T>(started: Started<'_, T>) -> Result<T, SyncError> {
     started?.join().unwrap_or(Err(SyncError::Protocol("a thread of the round ended abruptly")))
 }
+
+/// Carries out a step for all items at the same time, for the last one on this thread. Returns the first error.
+pub(crate) fn for_all<T: Send>(
+    items: impl Iterator<Item = T>,
+    step: impl Fn(T) -> Result<(), SyncError> + Sync,
+) -> Result<(), SyncError> {
+    let mut items: Vec<T> = items.collect();
+    let Some(last) = items.pop() else { return Ok(()) };
+    let step = &step;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items.into_iter().map(|item| spawn(scope, move || step(item))).collect();
+        threads.into_iter().fold(step(last), |all, thread| {
+            let one = join(thread);
+            all.and(one)
+        })
+    })
+}

@@ -37,6 +37,30 @@ fn every_way_between_places_of_one_machine() {
     assert_identical(&job.wait(LIMIT), &native);
 }
 
+/// Their hashes are compared by the target's GPU, and the proof is one by hashes.
+#[test]
+fn two_gpus_of_a_machine_find_what_differs_by_themselves() {
+    let scene = Scene::new("two-gpus");
+    let native = native_orbit(&scene, &STEPS);
+    let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_DEVICES", "2")]);
+    let mut job = remote_orbit(&scene, "moved", &server.unix_place(0), &STEPS, &[]);
+    for (number, gpu) in [1, 0, 1, 0].into_iter().enumerate() {
+        wait_for_step(&mut job, 100 + 200 * number as u32);
+        let report = job.migrate(&server.unix_place(gpu)).unwrap();
+        let (bytes, why) = ways(&report);
+        assert!(bytes >= 4 << 20 && why.is_empty() && report.0["bytes_adopted"] == 0, "to GPU {gpu}: {}", report.0);
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+    // A page that is not what it should be is found.
+    let spoiled = [("SOFTGPU_DEVICES", "2"), ("MRCUDA_FAULT_CORRUPT_BYTE", "1")];
+    let server = Server::start_with(&scene, "two", &[], &spoiled);
+    let mut job = remote_orbit(&scene, "spoiled", &server.unix_place(0), &STEPS, &[]);
+    wait_for_step(&mut job, 100);
+    let report = job.migrate(&server.unix_place(1)).unwrap();
+    assert_eq!(report.code(), "not-identical", "{}", report.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
 #[test]
 fn other_machines_send_what_others_map() {
     let scene = Scene::new("machines");

@@ -43,6 +43,7 @@ impl Executor {
         self.graphs_ended();
         self.arrays_ended();
         buffers::forget_spares(&self.gpu, life.number);
+        self.end_hashes();
         self.forget_all_waits();
         self.end_holds();
         self.end_staging();
@@ -103,6 +104,7 @@ impl Executor {
         self.graphs_ended();
         self.end_arrays();
         buffers::forget_spares(&self.gpu, life.number);
+        self.end_hashes();
         life.end(&self.gpu);
         self.unmap_all();
         self.end_adoption();

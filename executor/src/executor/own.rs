@@ -1,4 +1,5 @@
-//! The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place (kernels/executor.cu), and
+//! The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies
+//! (kernels/executor.cu), and
 //! finding the device heap (kernels/heap.cu).
 
 use crate::gpu::Gpu;
@@ -8,6 +9,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::Fill;
 use cuda_api::sys::{CUdevice_attribute_enum, CUlimit_enum};
 use std::ffi::CStr;
+use std::ops::Range;
 
 /// NUL-terminated, as the driver requires PTX.
 const EXECUTOR: &str = concat!(include_str!("../kernels/executor.ptx"), "\0");
@@ -19,6 +21,9 @@ const THREADS: u32 = 256;
 const HASH_THREADS: u32 = 128;
 /// Blocks of the page hash for each multiprocessor: as many as are resident at a time (its launch bounds).
 const HASH_BLOCKS: u32 = 6;
+/// Maximum number of ranges of a launch of the page hash, and the bytes of each.
+pub(crate) const RANGES: usize = 4096;
+pub(crate) const RANGE_BYTES: usize = 24;
 /// Maximum number of blocks of a raw copy: enough to saturate a large GPU.
 const COPY_BLOCKS: u64 = 264;
 /// The heap begins at a multiple of this.
@@ -37,9 +42,12 @@ pub(crate) struct Own {
     hash_blocks: u32,
     /// Device address of the page hash's key.
     pub(crate) page_key: u64,
+    /// Device address of the ranges whose pages are hashed.
+    pub(crate) ranges: u64,
+    differ: u64,
     compare: u64,
     copy: u64,
-    fetch: u64,
+    pieces: u64,
 }
 
 fn load(gpu: &Gpu, text: &'static str) -> Result<u64, Code> {
@@ -59,19 +67,21 @@ impl Own {
         let _placing = Placing::enter(virtual_device);
         let module = load(gpu, EXECUTOR)?;
         let function = |name| function(gpu, module, name);
-        let (page_key, bytes) = gpu.variable(module, false, &c"mrcuda_page_key".to_owned())?;
-        if bytes != KEY_BYTES as u64 {
-            return Err(code::ERROR_INVALID_IMAGE);
-        }
+        let variable = |name: &CStr, bytes: usize| match gpu.variable(module, false, &name.to_owned())? {
+            (at, n) if n == bytes as u64 => Ok(at),
+            _ => Err(code::ERROR_INVALID_IMAGE),
+        };
         let multiprocessors = gpu.attribute(CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32)?;
         Ok(Own {
             module,
             hash: function(c"mrcuda_hash")?,
             hash_blocks: HASH_BLOCKS * multiprocessors.max(1) as u32,
-            page_key,
+            page_key: variable(c"mrcuda_page_key", KEY_BYTES)?,
+            ranges: variable(c"mrcuda_ranges", RANGES * RANGE_BYTES)?,
+            differ: function(c"mrcuda_differ")?,
             compare: function(c"mrcuda_compare")?,
             copy: function(c"mrcuda_copy")?,
-            fetch: function(c"mrcuda_fetch")?,
+            pieces: function(c"mrcuda_pieces")?,
         })
     }
 
@@ -80,33 +90,36 @@ impl Own {
         let _ = gpu.unload_module(self.module);
     }
 
-    /// Hashes `count` pages with the key that the stream has written: `pages` is a table of (address, bytes), `hashes` receives a
-    /// [`PageHash`](crate::PageHash) for each. Both are in memory that the GPU can access.
-    pub(crate) fn hash(&self, gpu: &Gpu, pages: u64, hashes: u64, count: u32, stream: u64) -> Result<(), Code> {
-        let mut params: Vec<u8> = [pages, hashes].iter().flat_map(|v| v.to_le_bytes()).collect();
-        params.extend(count.to_le_bytes());
-        gpu.launch(self.hash, [count.min(self.hash_blocks), 1, 1], [HASH_THREADS, 1, 1], 0, stream, &params)
+    /// Hashes the pages with these numbers of the first `ranges` ranges, with the key. The stream has written both. `hashes` is the table
+    /// of hashes, in memory that the GPU can access.
+    pub(crate) fn hash(&self, gpu: &Gpu, ranges: u32, pages: Range<u32>, hashes: u64, stream: u64) -> Result<(), Code> {
+        let mut params: Vec<u8> = [ranges, pages.start, pages.end, 0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        params.extend(hashes.to_le_bytes());
+        let blocks = (pages.end - pages.start).min(self.hash_blocks);
+        gpu.launch(self.hash, [blocks, 1, 1], [HASH_THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Compares `count` pages of a table as for [`Own::hash`] with the memory at `distance` bytes behind each of them. Sets the page's
-    /// 32-bit word of `differs` to 1 if they differ.
-    pub(crate) fn compare(
-        &self,
-        gpu: &Gpu,
-        pages: u64,
-        distance: u64,
-        differs: u64,
-        count: u32,
-        stream: u64,
-    ) -> Result<(), Code> {
-        let params: Vec<u8> = [pages, distance, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
+    /// Compares the hashes of `pages` pages with those of another place: sets the bits of those that are others there, and clears the rest.
+    pub(crate) fn differ(&self, gpu: &Gpu, [ours, theirs]: [u64; 2], pages: u32, bits: u64, stream: u64) -> Result<(), Code> {
+        let mut params: Vec<u8> = [ours, theirs].iter().flat_map(|v| v.to_le_bytes()).collect();
+        params.extend([pages, 0].iter().flat_map(|v| v.to_le_bytes()));
+        params.extend(bits.to_le_bytes());
+        let blocks = u64::from(pages.div_ceil(THREADS)).clamp(1, COPY_BLOCKS) as u32;
+        gpu.launch(self.differ, [blocks, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+    }
+
+    /// Compares both sides of `count` pairs, of a table of (here, there, bytes) in memory that the GPU can access. Sets a pair's 32-bit word of
+    /// `differs` to 1 if they differ.
+    pub(crate) fn compare(&self, gpu: &Gpu, pairs: u64, differs: u64, count: u32, stream: u64) -> Result<(), Code> {
+        let params: Vec<u8> = [pairs, differs].iter().flat_map(|v| v.to_le_bytes()).collect();
         gpu.launch(self.compare, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
-    /// Copies `count` pages of a table as for [`Own::hash`] from the memory at `distance` bytes behind each of them.
-    pub(crate) fn fetch(&self, gpu: &Gpu, pages: u64, distance: u64, count: u32, stream: u64) -> Result<(), Code> {
-        let params: Vec<u8> = [pages, distance].iter().flat_map(|v| v.to_le_bytes()).collect();
-        gpu.launch(self.fetch, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+    /// Copies `count` pairs of a table as for [`Own::compare`]; `out`: from here to there.
+    pub(crate) fn copy_pieces(&self, gpu: &Gpu, pairs: u64, count: u32, out: bool, stream: u64) -> Result<(), Code> {
+        let mut params = pairs.to_le_bytes().to_vec();
+        params.extend(u32::from(out).to_le_bytes());
+        gpu.launch(self.pieces, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
     }
 
     /// Copies bytes with a kernel; either side may be page-locked host memory.

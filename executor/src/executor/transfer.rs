@@ -5,16 +5,18 @@
 use super::state::arrays::is_window;
 use super::state::buffers::{self, Pinned};
 use super::{ContextState, Executor};
-use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::{lock, read_lock, write_lock};
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Duration;
 
-/// Size of a table of pages: 16 bytes for each page from the beginning, and the result for each from the middle on.
+/// Sizes of a table of pairs: for a range of memory with many pages, and for a buffer with few.
 pub(super) const TABLE: usize = 2 << 20;
-/// Maximum number of pages of a table whose second half has a hash for each.
-pub(super) const PAGES_AT_ONCE: usize = TABLE / 2 / size_of::<PageHash>();
+const SMALL_TABLE: usize = 4096 * PAIR;
+/// Bytes of a pair.
+pub(super) const PAIR: usize = 24;
+/// Runs of at least this size are copied by the driver even where a kernel could copy them.
+const LONG: usize = 256 << 10;
 
 /// One piece of a copy between the GPU and a [`Pinned`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ enum Way {
 pub struct Flight {
     exec: Arc<Executor>,
     buffer: Option<Pinned>,
+    /// What else the GPU reads meanwhile.
+    table: Option<Pinned>,
     event: u64,
     life: u64,
     missing: usize,
@@ -85,8 +89,8 @@ impl Drop for Flight {
         if let Some(buffer) = self.buffer.take()
             && self.land().is_err()
         {
-            // The GPU may still write to it, so it is not reused.
-            std::mem::forget(buffer);
+            // The GPU may still use them, so they are not reused.
+            std::mem::forget((buffer, self.table.take()));
         }
     }
 }
@@ -130,7 +134,7 @@ impl Executor {
         self.pinned_in(&self.life(), bytes)
     }
 
-    fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
+    pub(super) fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
         let at = match buffers::spare(life.number, bytes) {
             Some(at) => at,
             None => self.gpu.pin(bytes)?,
@@ -174,17 +178,48 @@ impl Executor {
     }
 
     /// Starts copying pieces of GPU memory into a buffer, on a transfer stream. Does not wait for the job's streams. Pieces whose memory
-    /// no longer exists are skipped ([`Flight::missing`]).
-    pub fn copy_from_gpu(self: &Arc<Self>, lane: usize, to: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
-        self.start(lane, to, pieces, Way::ToHost)
+    /// no longer exists are skipped ([`Flight::missing`]). `at_rest`: the job does not use this GPU, so a kernel may copy small pieces, all at
+    /// once; otherwise it could wait for one of the job's kernels.
+    pub fn copy_from_gpu(self: &Arc<Self>, lane: usize, to: Pinned, pieces: &[Piece], at_rest: bool) -> Result<Flight, Code> {
+        self.start(lane, to, pieces, Way::ToHost, at_rest)
     }
 
-    /// Starts copying a buffer into pieces of GPU memory, on a transfer stream. Does not wait for the job's streams.
-    pub fn copy_to_gpu(self: &Arc<Self>, lane: usize, from: Pinned, pieces: &[Piece]) -> Result<Flight, Code> {
-        self.start(lane, from, pieces, Way::ToGpu)
+    /// Starts copying a buffer into pieces of GPU memory, on a transfer stream. Does not wait for the job's streams. `at_rest`: as for
+    /// [`Executor::copy_from_gpu`].
+    pub fn copy_to_gpu(self: &Arc<Self>, lane: usize, from: Pinned, pieces: &[Piece], at_rest: bool) -> Result<Flight, Code> {
+        self.start(lane, from, pieces, Way::ToGpu, at_rest)
     }
 
-    fn start(self: &Arc<Self>, lane: usize, buffer: Pinned, pieces: &[Piece], way: Way) -> Result<Flight, Code> {
+    /// A table of those runs that a kernel copies, if there are several, and the others.
+    fn small_runs(
+        &self,
+        life: &ContextState,
+        buffer: &Pinned,
+        runs: Vec<Piece>,
+        chunk_end: impl Fn(u64) -> Option<u64>,
+    ) -> Result<(Option<PairTable>, Vec<Piece>), Code> {
+        // In chunks alone: a driver may have constants in caches of its own.
+        let is_small = |p: &Piece| {
+            let aligned = [p.address, (buffer.at + p.at) as u64, p.bytes as u64].iter().all(|n| n.is_multiple_of(16));
+            aligned && p.bytes < LONG && !p.raw && chunk_end(p.address).is_some()
+        };
+        let (small, mut others): (Vec<Piece>, Vec<Piece>) = runs.into_iter().partition(is_small);
+        if small.len() < 2 {
+            others.extend(small);
+            return Ok((None, others));
+        }
+        let mut table = PairTable::new(self.pinned_in(life, SMALL_TABLE)?, life)?;
+        for p in small {
+            if table.has_room(1) {
+                table.add(p.address, (buffer.at + p.at) as u64, p.bytes as u64);
+            } else {
+                others.push(p);
+            }
+        }
+        Ok((Some(table), others))
+    }
+
+    fn start(self: &Arc<Self>, lane: usize, buffer: Pinned, pieces: &[Piece], way: Way, at_rest: bool) -> Result<Flight, Code> {
         self.make_current()?;
         let life = self.life();
         if buffer.life != life.number {
@@ -201,22 +236,27 @@ impl Executor {
             Some(start + chunk.bytes).filter(|end| at < *end)
         };
         let (runs, missing) = runs(pieces, self.presence(), chunk_end);
-        let submitted = runs.iter().try_for_each(|p| {
-            let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
-            if is_window(p.address) {
-                // SAFETY: inside the buffer, which the flight owns until the copy is complete.
-                return unsafe { self.copy_window(p.address, host as u64, bytes, way == Way::ToHost, stream) };
-            }
-            match (way, p.raw) {
-                (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
-                (Way::ToGpu, true) => life.own.copy(&self.gpu, p.address, host as u64, bytes, stream),
-                // SAFETY: inside the buffer, which the flight owns until the copy is complete.
-                (Way::ToHost, false) => unsafe { self.gpu.copy_out(host as *mut u8, p.address, bytes, stream) },
-                // SAFETY: as above.
-                (Way::ToGpu, false) => unsafe { self.gpu.copy_in(p.address, host as *const u8, bytes, stream) },
-            }
+        let (table, runs) = if at_rest { self.small_runs(&life, &buffer, runs, chunk_end)? } else { (None, runs) };
+        let by_kernel = |t: &PairTable| life.own.copy_pieces(&self.gpu, t.at(), t.rows(), way == Way::ToHost, stream);
+        let submitted = table.as_ref().map_or(Ok(()), by_kernel);
+        let submitted = submitted.and_then(|()| {
+            runs.iter().try_for_each(|p| {
+                let (host, bytes) = (buffer.at + p.at, p.bytes as u64);
+                if is_window(p.address) {
+                    // SAFETY: inside the buffer, which the flight owns until the copy is complete.
+                    return unsafe { self.copy_window(p.address, host as u64, bytes, way == Way::ToHost, stream) };
+                }
+                match (way, p.raw) {
+                    (Way::ToHost, true) => life.own.copy(&self.gpu, host as u64, p.address, bytes, stream),
+                    (Way::ToGpu, true) => life.own.copy(&self.gpu, p.address, host as u64, bytes, stream),
+                    // SAFETY: inside the buffer, which the flight owns until the copy is complete.
+                    (Way::ToHost, false) => unsafe { self.gpu.copy_out(host as *mut u8, p.address, bytes, stream) },
+                    // SAFETY: as above.
+                    (Way::ToGpu, false) => unsafe { self.gpu.copy_in(p.address, host as *const u8, bytes, stream) },
+                }
+            })
         });
-        let flight = self.take_off(&life, buffer, stream);
+        let flight = self.take_off_with(&life, buffer, table.map(PairTable::into_buffer), stream);
         // Dropping the flight waits for the parts before the failed one, and locks the context's state: these locks are released first,
         // so that a thread that maps memory or resets the context does not deadlock with it.
         drop((staying, life));
@@ -228,136 +268,49 @@ impl Executor {
 
     /// Wraps a buffer's submitted work in a flight.
     pub(super) fn take_off(self: &Arc<Self>, life: &ContextState, buffer: Pinned, stream: u64) -> Result<Flight, Code> {
+        self.take_off_with(life, buffer, None, stream)
+    }
+
+    fn take_off_with(
+        self: &Arc<Self>,
+        life: &ContextState,
+        buffer: Pinned,
+        table: Option<Pinned>,
+        stream: u64,
+    ) -> Result<Flight, Code> {
         match life.pools.mark(stream) {
-            Ok(event) => Ok(Flight { exec: self.clone(), buffer: Some(buffer), event, life: life.number, missing: 0 }),
+            Ok(event) => Ok(Flight { exec: self.clone(), buffer: Some(buffer), table, event, life: life.number, missing: 0 }),
             Err(rc) => {
                 // Nothing would show when the work is complete.
-                std::mem::forget(buffer);
+                std::mem::forget((buffer, table));
                 Err(rc)
             }
         }
     }
-
-    /// Hashes of pages of GPU memory (address, bytes) under a key, computed on the GPU; [`NO_HASH`] for a page whose memory no longer
-    /// exists. Waits for the result, but not for the job's streams.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a page that is empty or longer than [`PAGE_BYTES`]; an execution error.
-    pub fn hash(
-        self: &Arc<Self>,
-        lane: usize,
-        key: &PageKey,
-        pages: impl Iterator<Item = (u64, u64)>,
-    ) -> Result<Vec<PageHash>, Code> {
-        let mut hashes = Vec::with_capacity(pages.size_hint().0);
-        let mut pages = pages.peekable();
-        if pages.peek().is_none() {
-            return Ok(hashes);
-        }
-        // One key at a time: its location on the GPU is in use until the last hash was computed.
-        let _hashing = lock(&self.hashing);
-        let key = self.start_key(lane, key)?;
-        let mut before: Option<Hashing> = None;
-        while pages.peek().is_some() {
-            // The next table is filled while the GPU hashes one.
-            let next = self.start_hashing(lane, key.life, &mut pages)?;
-            if let Some(done) = before.replace(next) {
-                done.finish(&mut hashes)?;
-            }
-        }
-        before.map_or(Ok(()), |last| last.finish(&mut hashes))?;
-        key.wait()?;
-        Ok(hashes)
-    }
-
-    /// Starts copying a key to its location on the GPU.
-    fn start_key(self: &Arc<Self>, lane: usize, key: &PageKey) -> Result<Flight, Code> {
-        let mut buffer = self.pinned(KEY_BYTES)?;
-        let life = self.life();
-        if buffer.life != life.number {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
-        buffer.bytes_mut().as_chunks_mut::<4>().0.iter_mut().zip(key.bytes()).for_each(|(to, word)| *to = word);
-        let stream = life.lane(lane);
-        // SAFETY: the buffer has so many bytes, and the flight owns it until the copy has been made.
-        let submitted = unsafe { self.gpu.copy_in(life.own.page_key, buffer.at as *const u8, KEY_BYTES as u64, stream) };
-        let flight = self.take_off(&life, buffer, stream);
-        drop(life);
-        submitted.and(flight)
-    }
-
-    /// Starts hashing as many pages as fit in a table, with the key that the transfer stream has received in this context.
-    fn start_hashing(
-        self: &Arc<Self>,
-        lane: usize,
-        life_of_key: u64,
-        pages: &mut impl Iterator<Item = (u64, u64)>,
-    ) -> Result<Hashing, Code> {
-        let buffer = self.pinned(TABLE)?;
-        let life = self.life();
-        if life.number != life_of_key {
-            return Err(code::ERROR_CONTEXT_IS_DESTROYED);
-        }
-        let mut table = PageTable::new(buffer, &life)?;
-        let _staying = read_lock(&self.mapping);
-        let mut is_there = self.presence();
-        let mut there = Vec::with_capacity(PAGES_AT_ONCE);
-        for (address, bytes) in pages.take(PAGES_AT_ONCE) {
-            if bytes == 0 || bytes > PAGE_BYTES as u64 {
-                return Err(code::ERROR_INVALID_VALUE);
-            }
-            // Kernels cannot read the contents of arrays through window numbers.
-            there.push(!is_window(address) && is_there(address, bytes));
-            if there.last() == Some(&true) {
-                table.add(address, bytes);
-            }
-        }
-        let (stream, at) = (life.lane(lane), table.at());
-        if table.rows() > 0 {
-            life.own.hash(&self.gpu, at, at + (TABLE / 2) as u64, table.rows(), stream)?;
-        }
-        Ok(Hashing { flight: self.take_off(&life, table.into_buffer(), stream)?, there })
-    }
 }
 
-/// Hashes that the GPU is computing.
-struct Hashing {
-    flight: Flight,
-    /// Which of the pages exist.
-    there: Vec<bool>,
-}
-
-impl Hashing {
-    fn finish(self, hashes: &mut Vec<PageHash>) -> Result<(), Code> {
-        let table = self.flight.wait()?;
-        let mut found = table.bytes()[TABLE / 2..].as_chunks().0.iter().peekable();
-        hashes.extend(self.there.iter().map(|there| found.next_if(|_| *there).copied().unwrap_or(NO_HASH)));
-        Ok(())
-    }
-}
-
-/// A table of pages for the executor's kernels, in page-locked memory.
-pub(super) struct PageTable {
+/// A table of pairs for the executor's kernels, in page-locked memory.
+pub(super) struct PairTable {
     buffer: Pinned,
     rows: u32,
 }
 
-impl PageTable {
-    /// Creates an empty table in a buffer of [`TABLE`] bytes.
-    pub(super) fn new(buffer: Pinned, life: &ContextState) -> Result<PageTable, Code> {
-        if buffer.life == life.number { Ok(PageTable { buffer, rows: 0 }) } else { Err(code::ERROR_CONTEXT_IS_DESTROYED) }
+impl PairTable {
+    /// Creates an empty table in a buffer.
+    pub(super) fn new(buffer: Pinned, life: &ContextState) -> Result<PairTable, Code> {
+        if buffer.life == life.number { Ok(PairTable { buffer, rows: 0 }) } else { Err(code::ERROR_CONTEXT_IS_DESTROYED) }
     }
 
-    /// Adds a page, if there is room.
-    pub(super) fn add(&mut self, address: u64, bytes: u64) {
-        if let Some(row) = self.buffer.bytes_mut().as_chunks_mut::<16>().0.get_mut(self.rows as usize) {
-            *row = (u128::from(address) | u128::from(bytes) << 64).to_le_bytes();
+    /// Adds a pair, if there is room.
+    pub(super) fn add(&mut self, here: u64, there: u64, bytes: u64) {
+        if let Some(row) = self.buffer.bytes_mut().as_chunks_mut::<PAIR>().0.get_mut(self.rows as usize) {
+            row.as_chunks_mut().0.iter_mut().zip([here, there, bytes]).for_each(|(to, n)| *to = n.to_le_bytes());
             self.rows += 1;
         }
     }
 
     pub(super) fn has_room(&self, rows: u32) -> bool {
-        (self.rows + rows) as usize <= TABLE / 16
+        (self.rows + rows) as usize <= self.buffer.len / PAIR
     }
 
     pub(super) fn rows(&self) -> u32 {

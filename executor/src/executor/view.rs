@@ -6,9 +6,10 @@
 //! physical memory alive: what the source unmaps meanwhile can still be read, so neither side waits for the other, and a round that has
 //! read such memory is followed by one without that chunk.
 
-use super::state::mappings::View;
-use super::transfer::{PAGES_AT_ONCE, PageTable, TABLE};
+use super::state::mappings::{HashFile, View};
+use super::transfer::{PAIR, PairTable, TABLE};
 use super::{ContextState, Executor};
+use crate::page_hash::PAGE_BYTES;
 use crate::share::{self, Name, TIMEOUT};
 use cuda_api::address_map::{ARENA, VIEW};
 use cuda_api::code::{self, Code};
@@ -27,6 +28,8 @@ const AHEAD: usize = 16;
 const LONG: u64 = 1 << 20;
 /// Bytes that one block of the kernel copies.
 const BLOCK: u64 = 64 << 10;
+/// Maximum number of pages that are compared at once: the second half of their table has a result for each.
+const COMPARED: usize = TABLE / 2 / PAIR;
 
 cuda_api::wire_struct! {
     /// A chunk whose memory is offered by descriptor.
@@ -141,11 +144,23 @@ impl Executor {
         self.export(chunk)
     }
 
-    /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available. Returns the chunks that can
-    /// be [fetched](Executor::fetch) from now on, and why others cannot.
-    pub fn view(&self, offer: &Offer, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
+    /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available, and its table of hashes.
+    /// Returns the chunks that can be [fetched](Executor::fetch) from now on, and why others cannot.
+    pub fn view(&self, offer: &Offer, hashes: Option<&Offer>, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
         let trouble = self.look_at(offer, shown).err();
-        (lock(&self.views.view).chunks.keys().copied().collect(), trouble)
+        let (chunks, pages) = {
+            let view = lock(&self.views.view);
+            let pages = view.chunks.values().map(|(bytes, _)| bytes.div_ceil(PAGE_BYTES as u64)).sum();
+            (view.chunks.keys().copied().collect::<Vec<_>>(), pages)
+        };
+        if chunks.is_empty() {
+            return (chunks, trouble);
+        }
+        let hashes = hashes.ok_or_else(|| "the source has no memory for hashes".to_owned());
+        match hashes.and_then(|hashes| self.take_hashes(hashes, pages)) {
+            Ok(()) => (chunks, trouble),
+            Err(why) => (Vec::new(), Some(why)),
+        }
     }
 
     fn look_at(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
@@ -229,6 +244,7 @@ impl Executor {
     /// Ends the offer, and unmaps the memory of another place, except what was adopted.
     pub fn end_view(&self) {
         self.end_adoption();
+        lock(&self.views.hashes).iter_mut().for_each(HashFile::withdraw);
         if let Some(offer) = lock(&self.views.shown).take()
             && let (Some(all), Some(ticket)) = (lock(&SHOWING).as_mut(), offer.last_chunk::<16>())
         {
@@ -286,7 +302,7 @@ impl Executor {
         let mut differing = Vec::new();
         let mut pages = pages.peekable();
         while pages.peek().is_some() {
-            let some: Vec<(u64, u64)> = pages.by_ref().take(PAGES_AT_ONCE).collect();
+            let some: Vec<(u64, u64)> = pages.by_ref().take(COMPARED).collect();
             let differs = self.compare_some(lane, &some)?;
             differing.extend(some.iter().zip(differs).filter(|(_, differs)| *differs).map(|((at, _), _)| *at));
         }
@@ -299,10 +315,10 @@ impl Executor {
         let results = TABLE / 2..TABLE / 2 + 4 * pages.len();
         buffer.bytes_mut()[results.clone()].fill(0);
         let life = self.life();
-        let mut table = PageTable::new(buffer, &life)?;
+        let mut table = PairTable::new(buffer, &life)?;
         let stream = life.lane(lane);
         let staying = read_lock(&self.mapping);
-        let distance = {
+        {
             let view = lock(&self.views.view);
             let mut is_there = self.presence();
             for (at, bytes) in pages {
@@ -310,12 +326,11 @@ impl Executor {
                 if !viewed || at % 16 != 0 || bytes % 16 != 0 || !is_there(*at, *bytes) {
                     return Err(code::ERROR_INVALID_VALUE);
                 }
-                table.add(*at, *bytes);
+                table.add(*at, view.of(self.virtual_device, *at), *bytes);
             }
-            view.distance(self.virtual_device)
-        };
+        }
         let differs = table.at() + (TABLE / 2) as u64;
-        let submitted = life.own.compare(&self.gpu, table.at(), distance, differs, table.rows(), stream);
+        let submitted = life.own.compare(&self.gpu, table.at(), differs, table.rows(), stream);
         let flight = self.take_off(&life, table.into_buffer(), stream);
         drop((staying, life));
         submitted?;
@@ -323,11 +338,11 @@ impl Executor {
         Ok(table.bytes()[results].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) != 0).collect())
     }
 
-    /// Copies as much as fits in a table of pages, from the end of the list.
+    /// Copies as much as fits in a table of pairs, from the end of the list.
     fn fetch_some(self: &Arc<Self>, lane: usize, left: &mut Vec<(u64, u64)>) -> Result<(), Code> {
         let buffer = self.pinned(TABLE)?;
         let life = self.life();
-        let mut table = PageTable::new(buffer, &life)?;
+        let mut table = PairTable::new(buffer, &life)?;
         let stream = life.lane(lane);
         let staying = read_lock(&self.mapping);
         let mut submit = || {
@@ -348,10 +363,12 @@ impl Executor {
                 if here >= LONG {
                     self.gpu.copy_device(at, at.wrapping_add(distance), here, stream)?;
                 } else {
-                    (0..here).step_by(BLOCK as usize).for_each(|from| table.add(at + from, BLOCK.min(here - from)));
+                    let there = at.wrapping_add(distance);
+                    let blocks = (0..here).step_by(BLOCK as usize);
+                    blocks.for_each(|from| table.add(at + from, there + from, BLOCK.min(here - from)));
                 }
             }
-            if table.rows() == 0 { Ok(()) } else { life.own.fetch(&self.gpu, table.at(), distance, table.rows(), stream) }
+            if table.rows() == 0 { Ok(()) } else { life.own.copy_pieces(&self.gpu, table.at(), table.rows(), false, stream) }
         };
         let submitted = submit();
         let flight = self.take_off(&life, table.into_buffer(), stream);

@@ -1,4 +1,4 @@
-// The executor's own device code: page hashes, comparison of pages, raw copies, pages of another place.
+// The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies.
 //
 //   nvcc -arch=compute_75 -ptx -O3 executor.cu -o executor.ptx && sed -i 's/^.version .*/.version 7.8/' executor.ptx
 //
@@ -10,6 +10,13 @@ typedef unsigned long long u64;
 
 struct Page {
     u64 address;
+    u64 bytes;
+};
+
+// Memory of this place, and memory of another place or of the host that the GPU has mapped. All numbers are multiples of 16.
+struct Pair {
+    u64 here;
+    u64 there;
     u64 bytes;
 };
 
@@ -100,18 +107,44 @@ static __device__ void hash_part(Page page, u32 thread, const uint4 *key, u64 su
     }
 }
 
-// Hashes of `count` pages of at most PAGE_BYTES. Each block takes one page after the other.
-extern "C" __global__ void __launch_bounds__(HASH_THREADS, 6) mrcuda_hash(const Page *pages, Hash *hashes, u32 count) {
+// Memory whose pages have numbers: those of a range follow those of the one before.
+struct Range {
+    u64 address;
+    u64 bytes;
+    // Number of its first page among the pages of the launch, and its place in the table of hashes.
+    u32 first;
+    u32 slot;
+};
+
+#define RANGES 4096
+
+// The ranges of the launch that follows in the stream that wrote them.
+__device__ Range mrcuda_ranges[RANGES];
+
+// The range of a page: the last one whose first page is not behind it.
+static __device__ __forceinline__ Range range_of(u32 page, u32 ranges) {
+    u32 low = 0;
+    for (u32 high = ranges; high - low > 1;) {
+        const u32 middle = (low + high) / 2;
+        if (__ldg(&mrcuda_ranges[middle].first) <= page) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return mrcuda_ranges[low];
+}
+
+// Hashes of the pages from `from` to `end` of ranges, PAGE_BYTES each but the last of a range. Each block takes one page after the other.
+extern "C" __global__ void __launch_bounds__(HASH_THREADS, 6) mrcuda_hash(u32 ranges, u32 from, u32 end, Hash *hashes) {
     __shared__ u64 parts[2][HASH_THREADS / 32][PASSES];
     const u32 thread = threadIdx.x;
     const uint4 *key = mrcuda_page_key + thread;
-    Page next = {0, 0};
-    if (blockIdx.x < count) next = pages[blockIdx.x];
     u32 half = 0;
-    for (u32 p = blockIdx.x; p < count; p += gridDim.x, half ^= 1) {
-        const Page page = next;
-        // The table lies in the host's memory: its entries are asked for one page ahead.
-        if (p + gridDim.x < count) next = pages[p + gridDim.x];
+    for (u32 p = from + blockIdx.x; p < end; p += gridDim.x, half ^= 1) {
+        const Range range = range_of(p, ranges);
+        const u64 offset = (u64)(p - range.first) * PAGE_BYTES, left = range.bytes - offset;
+        const Page page = {range.address + offset, left < PAGE_BYTES ? left : PAGE_BYTES};
         u64 sums[PASSES] = {0, 0, 0, 0};
         if (page.bytes == PAGE_BYTES && page.address % 16 == 0) {
             hash_whole((const uint4 *)page.address + thread, key, sums);
@@ -133,17 +166,42 @@ extern "C" __global__ void __launch_bounds__(HASH_THREADS, 6) mrcuda_hash(const 
             u64 sum = page.bytes;
 #pragma unroll
             for (u32 warp = 0; warp < HASH_THREADS / 32; warp++) sum += parts[half][warp][thread];
-            hashes[p].sums[thread] = sum;
+            hashes[range.slot + (p - range.first)].sums[thread] = sum;
         }
     }
 }
 
-// Compares pages with those of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Sets
-// its word of `differs` to 1 where they differ, and leaves it alone otherwise. Addresses and sizes are multiples of 16.
-extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_compare(const Page *pages, u64 distance, u32 *differs) {
-    const Page page = pages[blockIdx.x];
-    const uint4 *ours = (const uint4 *)page.address, *theirs = (const uint4 *)(page.address + distance);
-    const u64 whole = page.bytes / 16;
+// Compares two tables of hashes: bit p of `bits` says whether page p is another one in `theirs`. A hash of zeros there is that of a page
+// that does not exist, which is left alone. A warp takes 32 pages; those behind the last are equal.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_differ(const ulonglong2 *ours, const ulonglong2 *theirs, u32 pages, u32 *bits) {
+    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
+    for (u32 word = (blockIdx.x * THREADS + threadIdx.x) / 32; word < (pages + 31) / 32; word += warps) {
+        u32 differs = 0;
+        // The tables lie in the host's memory, so neighbours read what is next to each other: two lanes for each page.
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            const u32 page = word * 32 + half * 16 + lane / 2;
+            bool other = false, exists = false;
+            if (page < pages) {
+                const ulonglong2 a = ours[2 * (u64)page + lane % 2], b = theirs[2 * (u64)page + lane % 2];
+                other = a.x != b.x || a.y != b.y;
+                exists = (b.x | b.y) != 0;
+            }
+            u32 others = __ballot_sync(~0u, other), existing = __ballot_sync(~0u, exists);
+            others |= others >> 1, existing |= existing >> 1;
+            // Every second bit counts: the one of this lane is that of the page `lane` of the half.
+            const bool mine = lane < 16 && (others & existing) >> (2 * lane) & 1;
+            differs |= __ballot_sync(~0u, mine) << (16 * half);
+        }
+        if (lane == 0) bits[word] = differs;
+    }
+}
+
+// Compares both sides of pairs: one block for each. Sets its word of `differs` to 1 where they differ, and leaves it alone otherwise.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_compare(const Pair *pairs, u32 *differs) {
+    const Pair pair = pairs[blockIdx.x];
+    const uint4 *ours = (const uint4 *)pair.here, *theirs = (const uint4 *)pair.there;
+    const u64 whole = pair.bytes / 16;
     u32 difference = 0;
 #pragma unroll 4
     for (u64 i = threadIdx.x; i < whole; i += THREADS) {
@@ -165,13 +223,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_copy(unsigned char 
     for (u64 i = done + first; i < bytes; i += all) to[i] = from[i];
 }
 
-// Fetches pages of another place whose memory is mapped here, `distance` bytes behind ours: one block for each. Addresses and sizes are
-// multiples of 16.
-extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_fetch(const Page *pages, u64 distance) {
-    const Page page = pages[blockIdx.x];
-    ulonglong2 *to = (ulonglong2 *)page.address;
-    const ulonglong2 *from = (const ulonglong2 *)(page.address + distance);
-    const u64 whole = page.bytes / 16;
+// Copies pairs: one block for each. `out`: from here to there.
+extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_pieces(const Pair *pairs, u32 out) {
+    const Pair pair = pairs[blockIdx.x];
+    ulonglong2 *to = (ulonglong2 *)(out ? pair.there : pair.here);
+    const ulonglong2 *from = (const ulonglong2 *)(out ? pair.here : pair.there);
+    const u64 whole = pair.bytes / 16;
     u64 i = threadIdx.x;
 #pragma unroll 1
     for (; i + 3 * THREADS < whole; i += 4 * THREADS) {

@@ -8,7 +8,7 @@ use cuda_api::address_map;
 use cuda_api::code;
 use cuda_api::ops::{Chunk, id};
 use cuda_api::wire::Wire;
-use executor::{Applied, Executor, Options, PageKey, Piece};
+use executor::{Applied, Executor, Options, PageKey, Piece, Span};
 use std::path::PathBuf;
 
 /// Controls: the battery finds every weak hash, also the one that mrcuda had in the beginning, whose collisions made moves lose
@@ -71,8 +71,9 @@ fn the_kernel_tells_all_pages_apart() {
             buffer.bytes_mut()[i * PAGE..][..page.len()].copy_from_slice(page);
             pieces.push(Piece { address: base + (i * PAGE) as u64, at: i * PAGE, bytes: page.len(), raw: false });
         }
-        exec.copy_to_gpu(0, buffer, &pieces).and_then(|flight| flight.wait()).expect("copy");
-        let hashes = exec.hash(0, &key, pieces.iter().map(|p| (p.address, p.bytes as u64))).expect("hash");
+        exec.copy_to_gpu(0, buffer, &pieces, false).and_then(|flight| flight.wait()).expect("copy");
+        let spans = pieces.iter().map(|p| Span { address: p.address, bytes: p.bytes as u64, skipped: false });
+        let hashes = exec.hash(0, &key, spans).expect("hash").as_ref().to_vec();
         assert!(hashes.iter().zip(pages).all(|(hash, page)| *hash == key.hash(page)), "the kernel and the host differ");
         hashes
     });

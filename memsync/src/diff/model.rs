@@ -2,7 +2,7 @@
 //! point. The contents of a page are one number here, which is also its hash.
 
 use super::*;
-use crate::region::PAGE;
+use crate::region::{PAGE, leave_out};
 use interleave::{Choices, every_choice, random_choices};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,11 +39,17 @@ impl End {
         Pages::of(self.regions.clone())
     }
 
+    /// Hashes of pages; those of other regions than its own are left out.
     fn hashes(&self, pages: &Pages) -> Vec<PageHash> {
-        pages
-            .iter()
-            .map(|p| self.pages.get(&p.address).map_or(NO_HASH, |c| if *c == GONE { NO_HASH } else { [*c; 32] }))
-            .collect()
+        let hash = |p: Page| self.pages.get(&p.address).map_or(NO_HASH, |c| if *c == GONE { NO_HASH } else { [*c; 32] });
+        let mut hashes: Vec<PageHash> = pages.iter().map(hash).collect();
+        leave_out(&mut hashes, pages, |r| self.regions.contains(r));
+        hashes
+    }
+
+    /// The pages of a target that differ here.
+    fn differing(&self, target: &End, pages: &Pages) -> Vec<u64> {
+        differing_hashes(&target.hashes(pages), &self.hashes(pages))
     }
 
     fn has(&self, address: u64) -> bool {
@@ -54,13 +60,14 @@ impl End {
 /// Sends one round of pages; it breaks after `most` batches. Returns whether it was complete.
 fn send(source: &End, target: &mut End, connections: usize, most: usize, mistake: Mistake, choices: &mut Choices) -> bool {
     let (theirs, ours) = (target.pages(), source.pages());
-    let (their_hashes, our_hashes) = (target.hashes(&theirs), source.hashes(&ours));
-    let mut wanted = to_send((&theirs, &their_hashes), (&ours, &our_hashes));
+    let mut wanted = to_send(&theirs, &source.differing(target, &theirs));
     match mistake {
         Mistake::SendsEverything => wanted = everything(&theirs),
         Mistake::ForgetsTheLastPage => drop(wanted.pop()),
         Mistake::SendsTwice => wanted.extend(wanted.last().copied()),
-        Mistake::SendsWhatIsGone => wanted = to_send((&theirs, &their_hashes), (&ours, &vec![[9; 32]; ours.len()])),
+        Mistake::SendsWhatIsGone => {
+            wanted = to_send(&theirs, &differing_hashes(&target.hashes(&theirs), &vec![[9; 32]; theirs.len()]));
+        }
         Mistake::UsesTheNumbersOfTheSource => wanted.iter_mut().for_each(|w| {
             w.number = ours.iter().position(|p| p == w.page).unwrap_or_default() as u32;
         }),
@@ -104,10 +111,10 @@ fn send(source: &End, target: &mut End, connections: usize, most: usize, mistake
 
 /// Copies what is in view, in one step.
 fn fetch(source: &End, target: &mut End, seen: &Pages, mistake: Mistake) {
-    let (theirs, ours) = (source.hashes(seen), target.hashes(seen));
+    let bits = source.differing(target, seen);
     let ranges = match mistake {
         Mistake::FetchesEqualPages => ranges(seen.iter()),
-        _ => ranges(to_fetch(seen, &ours, &theirs)),
+        _ => ranges(seen.marked(&bits).map(|(_, page)| page)),
     };
     assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "adjacent ranges are joined");
     let mut bytes = 0;
@@ -167,7 +174,7 @@ fn run(regions: usize, most_pages: u64, mistake: Mistake, choices: &mut Choices)
         assert!(send(&source, &mut target, connections, usize::MAX, mistake, choices));
     }
     check(&source, &before, &target);
-    let nothing = to_send((&target.pages(), &target.hashes(&target.pages())), (&source.pages(), &source.hashes(&source.pages())));
+    let nothing = to_send(&target.pages(), &source.differing(&target, &target.pages()));
     assert!(nothing.is_empty(), "a second round sends something");
     // The same memory in view.
     let mut copied = before.clone();

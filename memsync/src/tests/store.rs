@@ -326,7 +326,7 @@ fn memory_in_view_that_was_not_shown_is_refused_before_it_is_hashed() {
     use crate::frames::{Hello, Seeds, Show};
     use crate::region::Region;
     let (mut a, mut b) = connections(1);
-    let regions = vec![Region { address: 1 << 40, bytes: 1 << 47, kind: Kind::Chunk }];
+    let regions = vec![Region { address: 1 << 40, bytes: 1 << 39, kind: Kind::Chunk }];
     let hello = Hello { sent: Verify::Hash, seen: Verify::Hash, regions, in_view: vec![true], adopted: Vec::new() };
     hello.send(&mut *b[0]).expect("sent");
     let ended = source::run(&Store::in_memory(u64::MAX), &mut a, false, &Faults::default());

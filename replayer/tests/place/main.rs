@@ -9,13 +9,14 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{self, Chunk, CopyDevice, CopyIn, CopyOut, EventRecord, Fill, FunctionInfo, ImageLoad, ImagePut, Launch, id};
 use cuda_api::wire::Wire;
 use cuda_image::Image;
-use executor::{Applied, Difference, Executor, NO_HASH, OpenError, Options, PageKey, Piece, compare_globals, host_mirror, steer};
+use executor::{Applied, Difference, Executor, OpenError, Options, Piece, compare_globals, host_mirror, steer};
 use replayer::{LocalSink, Record, ReplayError, replay};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod hashing;
 mod streams;
 
 const DEVICE: u32 = 2;
@@ -410,59 +411,13 @@ fn the_heap_is_found_and_moves_as_bytes() {
     assert!((at..at + bytes).contains(&block), "{block:x}");
     let buffer = p.exec.pinned(4096).expect("buffer");
     let piece = Piece { address: block, at: 16, bytes: 4, raw: true };
-    let mut buffer = p.exec.copy_from_gpu(0, buffer, &[piece]).expect("copy").wait().expect("landed");
+    let mut buffer = p.exec.copy_from_gpu(0, buffer, &[piece], false).expect("copy").wait().expect("landed");
     assert_eq!(buffer.bytes()[16..20], 77u32.to_le_bytes());
     buffer.bytes_mut()[16..20].copy_from_slice(&78u32.to_le_bytes());
-    let buffer = p.exec.copy_to_gpu(1, buffer, &[piece]).expect("copy").wait().expect("landed");
-    let buffer = p.exec.copy_from_gpu(0, buffer, &[Piece { at: 32, ..piece }]).expect("copy").wait().expect("landed");
+    let buffer = p.exec.copy_to_gpu(1, buffer, &[piece], false).expect("copy").wait().expect("landed");
+    let buffer = p.exec.copy_from_gpu(0, buffer, &[Piece { at: 32, ..piece }], true).expect("copy").wait().expect("landed");
     assert_eq!(buffer.bytes()[32..36], 78u32.to_le_bytes());
     drop(buffer);
-    p.leave();
-}
-
-#[test]
-fn hashes_are_those_of_the_host_and_depend_on_bytes_length_and_key() {
-    let p = place();
-    let a = p.map(0, 2 << 20);
-    let page: Vec<u8> = (0..65536u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    p.write(a, &page, LEGACY);
-    p.write(a + 200_003, &page, LEGACY);
-    p.apply(id::CONTEXT_SYNC, &[]);
-    let key = PageKey::from_seed(&[7; 32]);
-    let all = |pages: &[(u64, u64)]| p.exec.hash(0, &key, pages.iter().copied()).expect("hash");
-    let same = all(&[(a, 65536), (a + 200_003, 65536), (a, 65535), (a + 200_003, 65535), (a, 5), (a + 200_003, 5)]);
-    assert_eq!(same[0], same[1]);
-    assert_eq!(same[2], same[3]);
-    assert_eq!(same[4], same[5]);
-    assert!(!same.contains(&NO_HASH) && same[0] != same[2] && same[2] != same[4]);
-    // Every length of a last piece, in several rows, aligned and not.
-    let lengths = (1..34).chain(2040..2066).chain([4096, 32767, 32768, 65519, 65520, 65521, 65534, 65535, 65536]);
-    let pages: Vec<(u64, u64)> = lengths.flat_map(|n| [(a, n), (a + 200_003, n)]).collect();
-    for ((at, n), hash) in pages.iter().zip(all(&pages)) {
-        assert_eq!(hash, key.hash(&page[..*n as usize]), "{n} bytes at {at:#x}");
-    }
-    let other = PageKey::from_seed(&[8; 32]);
-    assert_eq!(p.exec.hash(3, &other, [(a, 65536)].into_iter()).expect("hash"), [other.hash(&page)]);
-    assert_ne!(other.hash(&page), key.hash(&page));
-    assert_eq!(
-        all(&[(a, 16), (a + (2 << 20) - 8, 16), (a + 16, 16)]).iter().map(|h| *h != NO_HASH).collect::<Vec<_>>(),
-        [true, false, true]
-    );
-    let beyond = [Piece { address: a + (4 << 20), at: 0, bytes: 8, raw: false }];
-    let flight = p.exec.copy_from_gpu(3, p.exec.pinned(4096).expect("buffer"), &beyond).expect("copy");
-    assert_eq!(flight.missing(), 1);
-    flight.wait().expect("landed");
-    for at in [0u64, 1, 15, 16, 4095, 32768, 65535] {
-        p.write(a + at, &[page[at as usize] ^ 0x10], LEGACY);
-        p.apply(id::CONTEXT_SYNC, &[]);
-        assert_ne!(all(&[(a, 65536)])[0], same[0], "byte {at}");
-        p.write(a + at, &[page[at as usize]], LEGACY);
-    }
-    p.apply(id::CONTEXT_SYNC, &[]);
-    assert_eq!(all(&[(a, 65536)])[0], same[0]);
-    for length in [0, 65537] {
-        assert_eq!(p.exec.hash(0, &key, [(a, length)].into_iter()), Err(code::ERROR_INVALID_VALUE));
-    }
     p.leave();
 }
 

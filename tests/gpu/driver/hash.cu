@@ -7,6 +7,14 @@
 
 static const u32 KEY_WORDS = sizeof(mrcuda_page_key) / 4, SHIFT = 4 * HASH_THREADS, AT_ONCE = 32768;
 
+// Writes ranges, and returns the number of their pages.
+static u32 set_ranges(std::vector<Range> ranges) {
+    u32 pages = 0;
+    for (Range &r : ranges) r.first = r.slot = pages, pages += (r.bytes + PAGE_BYTES - 1) / PAGE_BYTES;
+    CHECK(cudaMemcpyToSymbol(mrcuda_ranges, ranges.data(), sizeof(Range) * ranges.size()));
+    return pages;
+}
+
 static u64 state = 88172645463325252;
 static u64 random_word() {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -34,7 +42,7 @@ static Hash reference(const unsigned char *page, u64 bytes, const std::vector<u3
 
 static void set_key(std::vector<u32> key) { CHECK(cudaMemcpyToSymbol(mrcuda_page_key, key.data(), 4 * KEY_WORDS)); }
 
-static void compare_with_host(Page *pages, Hash *hashes) {
+static void compare_with_host(Hash *hashes) {
     const u32 bytes = 4 << 20;
     std::vector<unsigned char> host(bytes);
     for (auto &b : host) b = random_word() >> 20;
@@ -48,12 +56,13 @@ static void compare_with_host(Page *pages, Hash *hashes) {
         set_key(key);
         const u32 count = 2000;
         std::vector<u32> at(count);
+        std::vector<Range> pages(count);
         for (u32 i = 0; i < count; i++) {
             u32 length = i < 40 ? i + 1 : i % 3 == 0 ? PAGE_BYTES : 1 + random_word() % PAGE_BYTES;
             at[i] = random_word() % (bytes - PAGE_BYTES) & (i % 2 ? ~15u : ~0u);
             pages[i] = {(u64)device + at[i], length};
         }
-        mrcuda_hash<<<792, HASH_THREADS>>>(pages, hashes, count);
+        mrcuda_hash<<<792, HASH_THREADS>>>(count, 0, set_ranges(pages), hashes);
         CHECK(cudaDeviceSynchronize());
         for (u32 i = 0; i < count; i++, all++) {
             Hash want = reference(&host[at[i]], pages[i].bytes, key);
@@ -100,7 +109,7 @@ int main() {
     Hash *hashes;
     CHECK(cudaMallocHost(&pages, sizeof(Page) * count));
     CHECK(cudaMallocHost(&hashes, sizeof(Hash) * count));
-    compare_with_host(pages, hashes);
+    compare_with_host(hashes);
 
     unsigned char *memory;
     u32 *differs;
@@ -111,15 +120,33 @@ int main() {
     std::vector<u32> noise(1 << 20);
     for (auto &n : noise) n = random_word();
     for (u64 at = 0; at < bytes; at += 4 * noise.size()) CHECK(cudaMemcpy(memory + at, noise.data(), 4 * noise.size(), cudaMemcpyHostToDevice));
-    auto hash = [&](u32 first, u32 n) { mrcuda_hash<<<std::min<u32>(n, 6 * processors), HASH_THREADS>>>(pages + first, hashes + first, n); };
+    u32 ranges;
+    auto hash = [&](u32 first, u32 n) { mrcuda_hash<<<std::min<u32>(n, 6 * processors), HASH_THREADS>>>(ranges, first, first + n, hashes); };
     auto read = [&](u32 first, u32 n) { read_only<<<n, 512>>>(pages + first, differs); };
     for (u32 i = 0; i < count; i++) pages[i] = {(u64)memory + (u64)i * PAGE_BYTES, PAGE_BYTES};
     printf("| h2  | reading 16 GiB, TB/s | %.2f |\n", terabytes(bytes, count, read));
-    printf("| h3  | hashing 16 GiB, TB/s | %.2f |\n", terabytes(bytes, count, hash));
+    for (u32 n : {1, 128, 4096}) {
+        std::vector<Range> parts;
+        for (u32 i = 0; i < n; i++) parts.push_back({(u64)memory + bytes / n * i, bytes / n});
+        set_ranges(parts);
+        ranges = n;
+        printf("| h3  | hashing 16 GiB in %u ranges, TB/s | %.2f |\n", n, terabytes(bytes, count, hash));
+    }
+    // A table against itself.
+    auto differ = [&](u32 first, u32 n) {
+        mrcuda_differ<<<n / THREADS, THREADS>>>((ulonglong2 *)(hashes + first), (ulonglong2 *)(hashes + first), n, differs + first / 32);
+    };
+    printf("| h6  | comparing two tables of the host's memory, TB/s of the memory that they are about | %.2f |\n", terabytes(bytes, count, differ));
     // Half of the memory against the other half.
-    auto compare = [&](u32 first, u32 n) { mrcuda_compare<<<n, THREADS>>>(pages + first, bytes / 2, differs + first); };
+    Pair *pairs;
+    CHECK(cudaMallocHost(&pairs, sizeof(Pair) * count / 2));
+    for (u32 i = 0; i < count / 2; i++) pairs[i] = {pages[i].address, pages[i].address + bytes / 2, PAGE_BYTES};
+    auto compare = [&](u32 first, u32 n) { mrcuda_compare<<<n, THREADS>>>(pairs + first, differs + first); };
     printf("| h4  | comparing 8 GiB with 8 GiB of the same GPU, TB/s read | %.2f |\n", terabytes(bytes, count / 2, compare));
-    for (u32 i = 0; i < count; i++) pages[i].address = (u64)memory + (u64)(i % 256) * PAGE_BYTES;
+    std::vector<Range> cached;
+    for (u32 i = 0; i < 1024; i++) cached.push_back({(u64)memory, 256 * PAGE_BYTES});
+    set_ranges(cached);
+    ranges = 1024;
     printf("| h5  | hashing 16 MiB 1,024 times, out of the second-level cache, TB/s: what arithmetic allows | %.2f |\n", terabytes(bytes, count, hash));
     CHECK(cudaGetLastError());
 }

@@ -2,9 +2,11 @@
 
 use crate::fork::NotInherited;
 use crate::gpu_memory::HeldMemory;
+use crate::share;
 use cuda_api::address_map::{ARENA, IMPORTS_END, own_base};
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,6 +119,37 @@ pub(crate) struct View {
     pub(crate) chunks: BTreeMap<u64, (u64, u64)>,
 }
 
+/// A file for page hashes that source and target of a move both map.
+#[derive(Debug)]
+pub(crate) struct HashFile {
+    pub(crate) fd: OwnedFd,
+    pub(crate) bytes: usize,
+    /// Address of its mapping, which the GPU can use.
+    pub(crate) at: Option<usize>,
+    /// Where it can be had.
+    pub(crate) offer: Option<Offer>,
+}
+
+impl HashFile {
+    /// So many bytes of a file, not mapped.
+    pub(crate) fn new(fd: OwnedFd, bytes: usize) -> HashFile {
+        HashFile { fd, bytes, at: None, offer: None }
+    }
+
+    /// Offers a file of this place.
+    pub(crate) fn offer(&mut self) -> io::Result<Offer> {
+        match self.offer {
+            Some(offer) => Ok(offer),
+            None => Ok(*self.offer.insert(share::offer(self.fd.try_clone()?)?)),
+        }
+    }
+
+    /// Withdraws the offer of a file of this place.
+    pub(crate) fn withdraw(&mut self) {
+        self.offer.take().iter().for_each(share::withdraw);
+    }
+}
+
 /// The state of both sides.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
@@ -126,6 +159,10 @@ pub(crate) struct Views {
     pub(crate) to_adopt: Mutex<BTreeMap<u64, Imported>>,
     /// Bytes that rounds have copied to this place.
     pub(crate) moved: AtomicU64,
+    /// The table of this place as a source, that of the source of this place, and those that were too small.
+    pub(crate) hashes: Mutex<Option<HashFile>>,
+    pub(crate) their_hashes: Mutex<Option<HashFile>>,
+    pub(crate) old_hashes: Mutex<Vec<HashFile>>,
 }
 
 impl View {
