@@ -114,6 +114,16 @@ pub fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
+/// The mapped chunks (address, bytes) that are among those offered now. After a failure there may be mappings of earlier rounds, of memory
+/// that the source has replaced since: what is read through them are not its bytes.
+fn offered(view: &View, offer: &Offer, shown: &[Shown]) -> BTreeMap<u64, u64> {
+    if view.offer.as_ref() != Some(offer) {
+        return BTreeMap::new();
+    }
+    let is_mapped = |s: &&Shown| view.chunks.get(&s.address) == Some(&(s.bytes, s.number));
+    shown.iter().filter(is_mapped).map(|s| (s.address, s.bytes)).collect()
+}
+
 impl Executor {
     /// Offers the memory of chunks to other places of this machine until [`Executor::end_view`].
     ///
@@ -148,11 +158,9 @@ impl Executor {
     /// Returns the chunks that can be [fetched](Executor::fetch) from now on, and why others cannot.
     pub fn view(&self, offer: &Offer, hashes: Option<&Offer>, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
         let trouble = self.look_at(offer, shown).err();
-        let (chunks, pages) = {
-            let view = lock(&self.views.view);
-            let pages = view.chunks.values().map(|(bytes, _)| bytes.div_ceil(PAGE_BYTES as u64)).sum();
-            (view.chunks.keys().copied().collect::<Vec<_>>(), pages)
-        };
+        let in_view = offered(&lock(&self.views.view), offer, shown);
+        let pages = in_view.values().map(|bytes| bytes.div_ceil(PAGE_BYTES as u64)).sum();
+        let chunks: Vec<u64> = in_view.into_keys().collect();
         if chunks.is_empty() {
             return (chunks, trouble);
         }
@@ -397,6 +405,18 @@ mod tests {
         assert_eq!(view.of(2, own + 0x1000), VIEW + 0x1000);
         assert_eq!(view.end_of(own + 0x1fff), Some(own + 0x2000));
         assert_eq!((view.end_of(own), view.end_of(own + 0x2000)), (None, None));
+    }
+
+    #[test]
+    fn only_what_is_offered_now_is_in_view() {
+        let chunks = BTreeMap::from([(0x1000, (0x1000, 7)), (0x2000, (0x1000, 8)), (0x4000, (0x1000, 9))]);
+        let view = View { offer: Some([1; 32]), base: Some(VIEW), chunks };
+        let shown = |address, bytes, number| Shown { address, bytes, number };
+        // The second chunk has other memory now, the third is not offered any more, and the last one is not mapped.
+        let all = [shown(0x1000, 0x1000, 7), shown(0x2000, 0x1000, 10), shown(0x5000, 0x1000, 11)];
+        assert_eq!(offered(&view, &[1; 32], &all), BTreeMap::from([(0x1000, 0x1000)]));
+        assert_eq!(offered(&view, &[1; 32], &[shown(0x1000, 0x2000, 7)]), BTreeMap::new());
+        assert_eq!(offered(&view, &[2; 32], &all), BTreeMap::new(), "another place has offered it");
     }
 
     #[test]
