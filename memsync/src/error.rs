@@ -26,6 +26,14 @@ pub enum SyncError {
         /// The driver's code.
         code: Code,
     },
+    /// The other end has listed more memory than there can be.
+    #[error("the other place lists {pages} pages of memory, and this one can have {most} at most")]
+    TooManyPages {
+        /// Number of pages in its list.
+        pages: u64,
+        /// Maximum number that this end can have.
+        most: u64,
+    },
     /// The places do not have the same regions.
     #[error("the places do not hold the same memory: {0}")]
     Regions(String),

@@ -140,6 +140,11 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     // The target hashes at the same time.
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
+    // Before there are tables for them: a short list of long regions must not take much page-locked memory.
+    let (pages, most) = ((theirs.len() + seen.len()) as u64, m.most_pages(hello.regions.len())?);
+    if pages > most {
+        return Err(SyncError::TooManyPages { pages, most });
+    }
     let is_shown =
         |r: &Region| show.chunks.binary_search_by_key(&r.address, |c| c.address).is_ok_and(|i| show.chunks[i].bytes == r.bytes);
     if !seen.regions().iter().all(is_shown) {

@@ -35,6 +35,8 @@ struct Fake {
     restless: Option<u64>,
     /// It reports a different GPU from that of other fakes.
     other_gpu: bool,
+    /// Maximum number of its pages, if it has one.
+    most: Option<u64>,
     /// It starts hashing only after this many bytes have been read from a connection.
     hashes_after: Option<(Arc<AtomicUsize>, usize)>,
     /// The same for copies from memory in view.
@@ -89,7 +91,11 @@ impl Memory for Fake {
     fn regions(&self) -> Result<Vec<Region>, SyncError> {
         Ok(self.contents().into_iter().map(|(address, (kind, b))| Region { address, bytes: b.len() as u64, kind }).collect())
     }
+    fn most_pages(&self, _: usize) -> Result<u64, SyncError> {
+        Ok(self.most.unwrap_or(u64::MAX))
+    }
     fn hashes(&self, pages: usize) -> Result<Vec<PageHash>, SyncError> {
+        assert!(self.most.is_none_or(|most| pages as u64 <= most), "a table for more pages than there can be");
         Ok(vec![[0xee; 32]; pages])
     }
     fn hash(&self, key: &PageKey, pages: &Pages, which: Which<'_>) -> Result<(Vec<PageHash>, usize), SyncError> {
@@ -287,6 +293,18 @@ fn a_source_that_hashes_for_long_reads_meanwhile() {
         drop(b);
         assert_eq!(source.join().expect("source").expect("source"), target.expect("target").digest);
     });
+}
+
+#[test]
+fn a_target_that_lists_more_pages_than_there_can_be_gets_no_table() {
+    let (mut from, to) = (job(1), job(2));
+    let pages = Pages::of(from.regions().expect("regions")).len() as u64;
+    from.most = Some(pages - 1);
+    let (source, target) = round(&from, &to, 1, Verify::Auto, Faults::default());
+    assert!(matches!(source, Err(SyncError::TooManyPages { pages: n, most }) if n == pages && most == pages - 1), "{source:?}");
+    assert!(target.is_err());
+    from.most = Some(pages);
+    round(&from, &to, 1, Verify::Auto, Faults::default()).0.expect("as many as there can be");
 }
 
 #[test]
