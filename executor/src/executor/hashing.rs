@@ -332,6 +332,8 @@ impl Executor {
     /// # Errors
     /// It cannot be mapped, or is too small.
     pub(super) fn take_hashes(&self, offer: &Offer, pages: u64) -> Result<(), String> {
+        // Before the table, as everywhere: the end of a context waits for one and then takes the other.
+        let _life = self.life();
         let mut theirs = lock(&self.views.their_hashes);
         if theirs.as_ref().is_some_and(|file| file.offer == Some(*offer) && pages <= (file.bytes / HASH) as u64) {
             return Ok(());
@@ -342,7 +344,6 @@ impl Executor {
         let bytes = bytes.filter(|bytes| memory_file::fixed_size(fd.as_fd()).is_some_and(|size| *bytes as u64 <= size));
         let mut file = HashFile::new(fd, bytes.ok_or("the memory for the source's hashes is not what it should be")?);
         file.offer = Some(*offer);
-        let _life = self.life();
         let pinned = self.pin_hashes(&mut file);
         pinned.map_err(|rc| format!("mapping the source's hashes failed with error {rc}"))?;
         lock(&self.views.old_hashes).extend(theirs.replace(file));
