@@ -16,7 +16,8 @@ pub enum Verify {
     /// By bytes if both places use the same GPU, which reads no more than hashing does; by hashes otherwise.
     #[default]
     Auto = 1,
-    /// By 256-bit keyed hashes of all pages: two different pages pass with a probability of at most 2^-128.
+    /// By 256-bit keyed hashes of all pages, except those of arrays, whose hashes are BLAKE3 without a key: memories that differ pass with a
+    /// probability of at most 2^-127 (docs/page-hash.md).
     Hash = 2,
     /// By comparing all bytes at the target; pages that are not in view are sent a second time.
     Bytes = 3,
