@@ -6,6 +6,7 @@ use super::error::AssignError;
 use super::pool::Admitted;
 use crate::conn::Conn;
 use crate::greet;
+use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
 /// Interval between two checks whether there is room.
@@ -24,7 +25,9 @@ impl State {
                 Err((_, why)) if !waits || !why.may_pass() => return Err(why),
                 Err(waiting) => waiting,
             };
-            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            // A client that is stopped reads nothing: this must not wait for it, since it may have got its turn, which others wait for.
+            let can_tell = || conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen.contains(PollFlags::POLLOUT));
+            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) && can_tell() {
                 let others = if before == 0 { String::new() } else { format!("; jobs that wait before this one: {before}") };
                 greet::keep_waiting(conn, &format!("{why}{others}"))?;
                 told = Some(Instant::now());
