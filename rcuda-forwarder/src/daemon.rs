@@ -17,6 +17,7 @@ use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use crate::trial;
+use crate::worker::raise_descriptors;
 use accounting::Accounting;
 use admission::{Budget, Door, Greeting, Source};
 use client::{Client, unix_ms};
@@ -181,6 +182,7 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     signals.add(Signal::SIGINT);
     // Before any thread starts, so that all of them leave these two signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
+    raise_descriptors();
     if nix::unistd::geteuid().is_root() {
         say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
     }

@@ -182,8 +182,8 @@ fn run_any(check: impl FnOnce() -> Result<(), OpenError>, reach: ReachOf) -> i32
 }
 
 /// Allows as many descriptors as the system does. A helper inherits the job's limit, which may be low, and a connection that cannot be
-/// received ends it.
-fn raise_descriptors() {
+/// received ends it. A daemon inherits a shell's or service's, and has several descriptors for each worker and each client that waits.
+pub(crate) fn raise_descriptors() {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `now` is writable, and then read. If it fails, the limit stays.
     unsafe {
