@@ -454,6 +454,11 @@ impl<P: Place> Worker<P> {
             }
             return self.request(head.ticket, body);
         }
+        // Now rather than when a late call is applied, and not for the call with which the job leaves: only the calls that come after a copy
+        // say that the job has stayed.
+        if head.id != GOODBYE {
+            self.counting.stays();
+        }
         // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
         // (The end of memory waits for the streams itself.)
         let at_once = match head.id {
@@ -464,7 +469,6 @@ impl<P: Place> Worker<P> {
         if !at_once && (!self.late_calls.is_empty() || self.may_wait_for_job()) {
             return self.leave_for_later(head, body);
         }
-        self.counting.apply();
         self.apply(head, body, reply)
     }
 

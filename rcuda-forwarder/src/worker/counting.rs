@@ -33,8 +33,8 @@ impl Counting {
         }
     }
 
-    /// A call that does something is applied.
-    pub(super) fn apply(&self) {
+    /// A call other than the last one has come: the job has not left.
+    pub(super) fn stays(&self) {
         if self.copied_out.load(Ordering::Relaxed) {
             self.copied_out.store(false, Ordering::Relaxed);
         }
