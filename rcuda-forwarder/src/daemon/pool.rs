@@ -278,6 +278,10 @@ impl Worker {
         self.changed.notify_all();
     }
 
+    fn is_opening(&self) -> bool {
+        matches!(*lock(&self.phase), Phase::Opening)
+    }
+
     pub(super) fn has_opened(&self) -> bool {
         self.opened.load(Ordering::SeqCst)
     }
@@ -641,6 +645,11 @@ fn watch(
 ) {
     loop {
         match worker.channel.receive() {
+            // A worker that has its client would no longer be found as one that serves: not asked to move it, and without accounting.
+            Ok(Some((Message::Ready(_), None))) if !worker.is_opening() => {
+                log(&format!("worker {} said twice whether it is ready", worker.pid));
+                break;
+            }
             Ok(Some((Message::Ready(Ok(about)), None))) => {
                 // A store is none of the GPUs.
                 facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
