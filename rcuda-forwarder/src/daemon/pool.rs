@@ -450,17 +450,18 @@ impl Pool {
                 Full::OfOne(workers) => AssignError::ClientWorkers { client: source, workers },
                 Full::All(workers) => AssignError::Workers(workers),
             })?;
-        let entry = self
-            .account(source)
-            .map_err(AssignError::Start)?
-            .enter()
-            .ok_or(AssignError::Workers(self.limits.workers as usize))?;
-        // Last, because it counts what is granted.
+        // The last check, because it counts what is granted.
         if let Some(per_minute) = self.limits.clients.rate.filter(|_| !is_here)
             && self.rates.as_ref().is_some_and(|rates| !rates.start(source, Instant::now()))
         {
             return Err(AssignError::Rate { client: source, per_minute });
         }
+        // After all checks: a new account takes system calls, and jobs that wait are checked often.
+        let entry = self
+            .account(source)
+            .map_err(AssignError::Start)?
+            .enter()
+            .ok_or(AssignError::Workers(self.limits.workers as usize))?;
         Ok(Admitted { entry, memory: memory.unwrap_or(u64::MAX), _client: client, _gpu: gpu_seat })
     }
 
