@@ -9,6 +9,7 @@ use crate::mover::{self, parked, standing};
 use crate::moves;
 use ::control::{KeptCopy, Migrate};
 use cuda_api::lock::wait_timeout_while;
+use rcuda_forwarder::PlaceSpec;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -41,7 +42,20 @@ pub(crate) fn begin(job: &'static Job, to: &str, every: Duration) -> Result<Stri
 
 /// Keeps no copy any more.
 pub(crate) fn end() {
+    stop(&mut lock(&KEPT));
+}
+
+/// Keeps no copy any more if one is kept at this place. Returns whether that was so.
+pub(crate) fn end_at(place: &PlaceSpec) -> bool {
     let mut kept = lock(&KEPT);
+    let was_there = standing::is_at(place);
+    if was_there {
+        stop(&mut kept);
+    }
+    was_there
+}
+
+fn stop(kept: &mut (u64, Option<KeptCopy>)) {
     *kept = (kept.0 + 1, None);
     CHANGED.notify_all();
     standing::end();

@@ -5,6 +5,7 @@
 
 use crate::base::log::lock;
 use crate::base::spawn::spawn;
+use crate::copies;
 use crate::job::{self, Device, Job};
 use crate::move_error::MoveError;
 use crate::mover;
@@ -170,6 +171,13 @@ fn server(at: &PlaceSpec) -> String {
 fn attempt(job: &'static Job, asked: &[&Asked]) -> End {
     let Some(until) = asked.iter().map(|asked| asked.until).min() else { return End::Left };
     let concerned = concerned(job, asked);
+    let has_no_gpu = |at: &PlaceSpec| concerned.iter().all(|(_, other)| other.at != *at);
+    // The job runs elsewhere, but the server waits until this copy has left, too. It can be made again anywhere.
+    for asked in asked.iter().filter(|asked| has_no_gpu(&asked.at)) {
+        if copies::end_at(&asked.at) {
+            tracing::warn!(target: "job", "the server of {} is ending: the copy of this job there is no longer kept", asked.at);
+        }
+    }
     if concerned.is_empty() {
         return End::Left;
     }

@@ -35,6 +35,11 @@ pub(crate) fn end() {
     begin(std::iter::empty());
 }
 
+/// Whether copies are kept at this place.
+pub(crate) fn is_at(place: &PlaceSpec) -> bool {
+    lock(&COPIES).values().any(|copy| copy.to == *place)
+}
+
 /// The program ends: a helper that is lost cannot remove its file.
 pub(crate) fn remove_files() {
     lock(&COPIES).values().filter_map(|copy| copy.store.as_ref()).for_each(Place::remove_file);
@@ -59,5 +64,20 @@ pub(super) fn keep(device: u32, place: Place) -> Option<Place> {
             None
         }
         None => Some(place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_at_its_place_until_it_ends() {
+        let place = |text: &str| text.parse::<PlaceSpec>().expect("a place");
+        begin([(0, place("a:1/memory")), (1, place("b:1/memory"))].into_iter());
+        assert!(is_at(&place("a:1/memory")) && is_at(&place("b:1/memory")));
+        assert!(!is_at(&place("a:1/0")) && !is_at(&place("c:1/memory")));
+        end();
+        assert!(!is_at(&place("a:1/memory")));
     }
 }
