@@ -62,15 +62,59 @@ static void compare_with_host(Hash *hashes) {
             at[i] = random_word() % (bytes - PAGE_BYTES) & (i % 2 ? ~15u : ~0u);
             pages[i] = {(u64)device + at[i], length};
         }
-        mrcuda_hash<<<792, HASH_THREADS>>>(count, 0, set_ranges(pages), hashes);
-        CHECK(cudaDeviceSynchronize());
-        for (u32 i = 0; i < count; i++, all++) {
-            Hash want = reference(&host[at[i]], pages[i].bytes, key);
-            for (u32 t = 0; t < PASSES; t++) wrong += hashes[i].sums[t] != want.sums[t];
+        std::vector<Hash> want;
+        for (u32 i = 0; i < count; i++) want.push_back(reference(&host[at[i]], pages[i].bytes, key));
+        set_ranges(pages);
+        // In one launch, and in two: each page belongs to its place in the table, whichever launch hashes it.
+        const u32 part = 1 + random_word() % (count - 1);
+        for (u32 end : {count, part}) {
+            std::fill(hashes, hashes + count, Hash());
+            mrcuda_hash<<<792, HASH_THREADS>>>(count, 0, end, hashes);
+            if (end < count) mrcuda_hash<<<792, HASH_THREADS>>>(count, end, count, hashes);
+            CHECK(cudaGetLastError());
+            CHECK(cudaDeviceSynchronize());
+            for (u32 i = 0; i < count; i++, all++) {
+                for (u32 t = 0; t < PASSES; t++) wrong += hashes[i].sums[t] != want[i].sums[t];
+            }
         }
     }
-    printf("| h1  | hashes of %u pages, aligned and not, 1 to 65,536 bytes, 4 keys | %s |\n", all, wrong ? "WRONG" : "those of the host");
+    printf("| h1  | %u hashes of pages, aligned and not, 1 to 65,536 bytes, 4 keys, in one launch and in two | %s |\n", all, wrong ? "WRONG" : "those of the host");
     CHECK(cudaFree(device));
+}
+
+// Tables with known differences, of numbers of pages around those of half a warp and of a warp, and of more than the blocks take at once.
+static void compare_known_tables() {
+    const u32 most = 70001, words = (most + 31) / 32;
+    Hash *ours, *theirs;
+    u32 *bits;
+    CHECK(cudaMallocHost(&ours, sizeof(Hash) * most));
+    CHECK(cudaMallocHost(&theirs, sizeof(Hash) * most));
+    CHECK(cudaMallocHost(&bits, sizeof(u32) * (words + 1)));
+    u32 wrong = 0, all = 0;
+    for (u32 count : {1u, 15u, 16u, 17u, 31u, 32u, 33u, 1000u, most}) {
+        std::vector<bool> want(count);
+        for (u32 p = 0; p < count; p++, all++) {
+            for (u64 &sum : ours[p].sums) sum = random_word();
+            theirs[p] = ours[p];
+            const u32 sum = random_word() % PASSES, kind = (random_word() >> 20) % 4;
+            // Equal; one bit differs; does not exist there, which is no difference; exists there, with zeros in all sums but one.
+            if (kind == 1) theirs[p].sums[sum] ^= 1ull << (random_word() >> 20) % 64;
+            if (kind >= 2) theirs[p] = Hash();
+            if (kind == 3) theirs[p].sums[sum] = 1;
+            want[p] = kind == 1 || kind == 3;
+        }
+        std::fill(bits, bits + words + 1, ~0u);
+        mrcuda_differ<<<std::min<u32>((count + THREADS - 1) / THREADS, 64), THREADS>>>((ulonglong2 *)ours, (ulonglong2 *)theirs, count, bits);
+        CHECK(cudaGetLastError());
+        CHECK(cudaDeviceSynchronize());
+        const u32 written = (count + 31) / 32;
+        for (u32 p = 0; p < 32 * written; p++) wrong += (bits[p / 32] >> p % 32 & 1) != (p < count && want[p] ? 1u : 0u);
+        wrong += bits[written] != ~0u;
+    }
+    printf("| h7  | differences between tables of %u hashes in all | %s |\n", all, wrong ? "WRONG" : "the known ones");
+    CHECK(cudaFreeHost(ours));
+    CHECK(cudaFreeHost(theirs));
+    CHECK(cudaFreeHost(bits));
 }
 
 __global__ void __launch_bounds__(512) read_only(const Page *pages, u32 *never) {
@@ -110,6 +154,7 @@ int main() {
     CHECK(cudaMallocHost(&pages, sizeof(Page) * count));
     CHECK(cudaMallocHost(&hashes, sizeof(Hash) * count));
     compare_with_host(hashes);
+    compare_known_tables();
 
     unsigned char *memory;
     u32 *differs;
