@@ -21,8 +21,8 @@ pub(crate) trait Memory: Sync {
     /// The regions of the job at this place.
     fn regions(&self) -> Result<Vec<Region>, SyncError>;
     /// Maximum number of pages that this many regions of this place can have, as far as that is known.
-    fn most_pages(&self, _regions: usize) -> Result<u64, SyncError> {
-        Ok(u64::MAX)
+    fn most_pages(&self, _regions: usize) -> u64 {
+        u64::MAX
     }
     /// A target learns the regions of the source, if that was asked to tell them. A store takes them for its own.
     fn take_regions(&self, _: &[Region]) -> Result<(), SyncError> {
@@ -115,10 +115,9 @@ impl Memory for Arc<Executor> {
         region::regions(self)
     }
 
-    fn most_pages(&self, regions: usize) -> Result<u64, SyncError> {
-        let (_, total) = self.whole_memory().map_err(SyncError::gpu("asking for the size of the memory"))?;
+    fn most_pages(&self, regions: usize) -> u64 {
         // Twice, because a driver need not count all memory, and one more for each region, whose last page may be shorter.
-        Ok((total / PAGE).saturating_mul(2).saturating_add(regions as u64))
+        (self.device().total_bytes / PAGE).saturating_mul(2).saturating_add(regions as u64)
     }
 
     fn hashes(&self, pages: usize) -> Result<Hashes, SyncError> {

@@ -141,7 +141,7 @@ pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, f
     let hashing = Instant::now();
     let (theirs, seen) = hello.pages();
     // Before there are tables for them: a short list of long regions must not take much page-locked memory.
-    let (pages, most) = ((theirs.len() + seen.len()) as u64, m.most_pages(hello.regions.len())?);
+    let (pages, most) = ((theirs.len() + seen.len()) as u64, m.most_pages(hello.regions.len()));
     if pages > most {
         return Err(SyncError::TooManyPages { pages, most });
     }
