@@ -204,6 +204,11 @@ impl Task {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
     }
 
+    /// Whether it is a copy that is abandoned, as for the sake of a move: then its target stays and serves the next copy.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.copies && self.stopped().is_some()
+    }
+
     /// Registers `stopper`, which another thread calls when the move is abandoned, or another GPU's part of it has failed: it interrupts
     /// something that this GPU's part waits for.
     pub(crate) fn on_stop(&self, gpu: u32, stopper: impl Fn() + Send + 'static) -> Result<(), MoveError> {
@@ -611,7 +616,7 @@ fn accept(
         registry.mover = true;
     }
     for copying in registry.copying() {
-        // It ends at its next step. What it waits for is not interrupted: the copy would lose its connection.
+        // It ends at its next step. A round that it waits for hangs up its own connections, so no stopper is called here, under the lock.
         let _ = copying.task.stop.compare_exchange(0, Stop::Cancelled as u8, Ordering::AcqRel, Ordering::Acquire);
     }
     registry.entries.push_back(Entry { task, it, begun: None, trace: None });

@@ -257,7 +257,10 @@ impl<'a> DeviceMove<'a> {
             device_move.report.transport = target.transport().to_owned();
             let theirs = target.clone();
             device_move.target = Some(target);
-            device_move.task.on_stop(index, move || theirs.abandon())?;
+            if !device_move.task.copies() {
+                // A copy is of use later: what interrupts its rounds is that their connections are closed.
+                device_move.task.on_stop(index, move || theirs.abandon())?;
+            }
             faults::at(Point::Prepare);
             if device_move.parks() {
                 // NVML answers meanwhile.
