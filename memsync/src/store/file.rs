@@ -326,13 +326,18 @@ impl PageFile {
             let mut room = lock(&self.room);
             entries.iter_mut().for_each(|entry| entry.offset = room.extents.take(entry.stored.into()));
             if room.extents.end() > self.most {
-                for entry in &entries {
-                    room.extents.give_back(entry.offset, entry.stored.into());
-                }
+                give_back(&mut room.extents, &entries);
                 return Err(SyncError::Full { limit: self.most });
             }
         }
-        let mut rest = &out[..];
+        // Otherwise the file would grow with every round that fails.
+        self.write_out(&out, &entries).inspect_err(|_| give_back(&mut lock(&self.room).extents, &entries))?;
+        Ok(entries)
+    }
+
+    /// Writes the bytes of pages to where their entries say.
+    fn write_out(&self, out: &[u8], entries: &[Entry]) -> Result<(), SyncError> {
+        let mut rest = out;
         for together in entries.chunk_by(|one, next| one.offset + u64::from(one.stored) == next.offset) {
             let (piece, after) = rest.split_at(together.iter().map(|entry| entry.stored as usize).sum());
             self.file.write_all_at(piece, together[0].offset).map_err(trouble("write", &self.path))?;
@@ -343,7 +348,7 @@ impl PageFile {
             self.unforced.store(0, Ordering::Relaxed);
             self.file.sync_data().map_err(trouble("write", &self.path))?;
         }
-        Ok(entries)
+        Ok(())
     }
 
     /// Reads a page, and checks it.
@@ -430,6 +435,13 @@ impl PageFile {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let about = statvfs(directory).map_err(|e| trouble("ask about the file system of", &self.path)(e.into()))?;
         Ok(about.blocks_available().saturating_mul(about.fragment_size()))
+    }
+}
+
+/// Gives the room of pages back that are not kept.
+fn give_back(extents: &mut Extents, entries: &[Entry]) {
+    for entry in entries {
+        extents.give_back(entry.offset, entry.stored.into());
     }
 }
 

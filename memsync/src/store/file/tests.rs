@@ -46,3 +46,20 @@ fn a_file_has_one_writer() {
     drop(second);
     PageFile::open(&path, &seal, u64::MAX).expect("nobody writes");
 }
+
+#[test]
+fn what_could_not_be_written_takes_no_room() {
+    let directory = Directory::new("failed");
+    let path = directory.0.join("one");
+    let mut file = PageFile::create(&path, u64::MAX).expect("a file");
+    let page: Vec<u8> = (0..=255).collect();
+    let read_only = File::open(&path).expect("open");
+    let writable = std::mem::replace(&mut file.file, read_only);
+    for _ in 0..3 {
+        assert!(matches!(file.write([&page[..]].into_iter()), Err(SyncError::File { what: "write", .. })));
+    }
+    file.file = writable;
+    let entries = file.write([&page[..]].into_iter()).expect("written");
+    assert_eq!(entries[0].offset, HEADS as u64, "where the first attempt was");
+    assert_eq!(lock(&file.room).extents.end(), HEADS as u64 + u64::from(entries[0].stored));
+}
