@@ -16,6 +16,15 @@ use std::time::Duration;
 static KEPT: Mutex<(u64, Option<KeptCopy>)> = Mutex::new((0, None));
 static CHANGED: Condvar = Condvar::new();
 
+/// For how long a round goes on trying at least if the GPU does not become idle: without that, its attempts would hold up the calls of a job
+/// with long kernels for seconds, round after round.
+const LEAST_PATIENCE_MS: u64 = 10_000;
+
+/// What a round asks for. One that goes on trying delays only the next round: it gives way to moves.
+fn round_to(to: &str, every_ms: u64) -> Migrate {
+    Migrate { patience_ms: Some(every_ms.max(LEAST_PATIENCE_MS)), ..Migrate::to(to) }
+}
+
 /// Keeps a copy at this place, and of no other one. Returns the id of its first round, which is a move that commits nothing.
 pub(crate) fn begin(job: &'static Job, to: &str, every: Duration) -> Result<String, MoveError> {
     let (devices, targets) = moves::understand(job, None, to)?;
@@ -24,10 +33,11 @@ pub(crate) fn begin(job: &'static Job, to: &str, every: Duration) -> Result<Stri
     }
     let mut kept = lock(&KEPT);
     standing::begin(devices.iter().map(|device| device.index).zip(targets));
-    let wanted = Migrate::to(to);
+    let every_ms = every.as_millis() as u64;
+    let wanted = round_to(to, every_ms);
     let first = moves::request_copy(job, wanted.clone(), mover::run);
     kept.0 += 1;
-    kept.1 = Some(KeptCopy { to: to.to_owned(), every_ms: every.as_millis() as u64, current_unix_ms: None });
+    kept.1 = Some(KeptCopy { to: to.to_owned(), every_ms, current_unix_ms: None });
     CHANGED.notify_all();
     let number = kept.0;
     drop(kept);
@@ -73,5 +83,16 @@ fn keep(job: &'static Job, number: u64, wanted: &Migrate, every: Duration, first
             round = moves::request_copy(job, wanted.clone(), mover::run).ok();
         }
         drop(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_patient() {
+        let patience = |every_ms| round_to("memory", every_ms).patience_ms;
+        assert_eq!([1, 10_000, 60_000].map(patience), [Some(10_000), Some(10_000), Some(60_000)]);
     }
 }
