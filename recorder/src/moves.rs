@@ -165,6 +165,11 @@ impl Task {
         self.room
     }
 
+    /// Whether it is only of use while the job executes: it must not let a job go on that was parked since it was requested.
+    pub(crate) fn is_for_a_running_job(&self) -> bool {
+        self.copies || self.room > 0
+    }
+
     /// Whether it is a resume that names no place.
     pub(crate) fn resumes_at_previous_place(&self) -> bool {
         self.resumes && self.to.is_empty()
