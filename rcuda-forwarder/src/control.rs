@@ -243,7 +243,7 @@ impl From<memsync::SyncError> for Refused {
         match e {
             E::Io { .. } | E::Peer(_) => Refused::OtherEnd(text),
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
-            E::Regions(_) => Refused::OtherMemory(text),
+            E::Regions(_) | E::TooManyPages { .. } => Refused::OtherMemory(text),
             E::Damaged { .. } | E::File { what: "read" | "open", .. } => Refused::Damaged(text),
             E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Scarce | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
                 Refused::Other(text)

@@ -223,8 +223,8 @@ fn device_moves<'a>(
     let to = chosen(job, &devices, to, |d| Some(d.place_for_mover(moving).spec()));
     let all: Vec<(&'static Device, PlaceSpec)> = devices.into_iter().zip(to).collect();
     all_or_none(job, &all, parked.get().is_some())?;
-    if task.copies() && parked.get().is_some() {
-        // It was parked a moment ago.
+    if task.is_for_a_running_job() && parked.get().is_some() {
+        // It was parked a moment ago. Where a device has no memory is not where it is now.
         return Err(MoveError::AlreadyThere);
     }
     let mut device_moves = Vec::new();

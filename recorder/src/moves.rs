@@ -165,6 +165,11 @@ impl Task {
         self.room
     }
 
+    /// Whether it is only of use while the job executes: it must not let a job go on that was parked since it was requested.
+    pub(crate) fn is_for_a_running_job(&self) -> bool {
+        self.copies || self.room > 0
+    }
+
     /// Whether it is a resume that names no place.
     pub(crate) fn resumes_at_previous_place(&self) -> bool {
         self.resumes && self.to.is_empty()
@@ -202,6 +207,11 @@ impl Task {
     /// Checks whether the move should continue; an error ends it.
     pub(crate) fn check(&self) -> Result<(), MoveError> {
         self.stopped().map_or(Ok(()), |why| Err(self.abandoned(why, None)))
+    }
+
+    /// Whether it is a copy that is abandoned, as for the sake of a move: then its target stays and serves the next copy.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.copies && self.stopped().is_some()
     }
 
     /// Registers `stopper`, which another thread calls when the move is abandoned, or another GPU's part of it has failed: it interrupts
@@ -611,7 +621,7 @@ fn accept(
         registry.mover = true;
     }
     for copying in registry.copying() {
-        // It ends at its next step. What it waits for is not interrupted: the copy would lose its connection.
+        // It ends at its next step. A round that it waits for hangs up its own connections, so no stopper is called here, under the lock.
         let _ = copying.task.stop.compare_exchange(0, Stop::Cancelled as u8, Ordering::AcqRel, Ordering::Acquire);
     }
     registry.entries.push_back(Entry { task, it, begun: None, trace: None });

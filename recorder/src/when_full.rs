@@ -71,7 +71,8 @@ pub(crate) fn make_room(shortage: Shortage, tries: usize) -> bool {
         }
         tracing::info!(target: "migrate", "GPU {} has no memory for {} bytes: it is to move to {place}", device.index, shortage.bytes);
         match ask(job, &shortage, place, has_left) {
-            Some(report) if !report.ok => {
+            // A device that another move has taken elsewhere meanwhile, or into a store, was not refused by this place.
+            Some(report) if !report.ok && !has_left() => {
                 // What else a device needs there counts as held.
                 let free = report.legs.first().filter(|_| report.code == Some(ReasonCode::NoMemory));
                 let fits =

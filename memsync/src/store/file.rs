@@ -17,12 +17,13 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const MAGIC: &[u8; 8] = b"MRPARKD1";
 /// Bytes of a head: one block of a disk.
@@ -42,6 +43,10 @@ const FORCED: u64 = 256 << 20;
 const ATTEMPTS: usize = 3;
 /// Smaller pieces of files need not be given back to the system: they have no whole block.
 const LEAST_HOLE: u64 = 8192;
+/// How long to wait for another process that writes to a file: one that was abandoned lives on for some seconds.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(8);
+/// Poll interval for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where a page is in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +86,29 @@ type Contents = (PageFile, Vec<Region>, HashMap<u64, Entry>);
 
 fn trouble<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> SyncError + 'a {
     move |why| SyncError::File { what, path: path.to_owned(), why }
+}
+
+/// Makes sure that no other process writes to a file: each would take what is free in the last complete state for its own pages. The lock
+/// goes with the descriptor.
+fn lock_for_writing(file: &File, path: &Path, timeout: Duration) -> Result<(), SyncError> {
+    let since = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if since.elapsed() >= timeout => {
+                let why = io::Error::new(io::ErrorKind::WouldBlock, "the file is being written by another process");
+                return Err(trouble("open", path)(why));
+            }
+            Err(TryLockError::Error(why)) => match why.raw_os_error() {
+                // Not all file systems have locks, and a job can be parked there nevertheless.
+                Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOLCK) => return Ok(()),
+                Some(libc::EINTR) => {}
+                _ => return Err(trouble("lock", path)(why)),
+            },
+            Err(TryLockError::WouldBlock) => {}
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 /// Takes the next `N` bytes.
@@ -175,6 +203,7 @@ impl PageFile {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(path).map_err(trouble("create", path))?;
+        lock_for_writing(&file, path, WRITER_TIMEOUT).inspect_err(|_| drop(fs::remove_file(path)))?;
         let room = Mutex::new(Room { extents: Extents::new(HEADS as u64), list: None, head_at: 0 });
         let new = PageFile { file, path: path.to_owned(), most, room, unforced: AtomicU64::new(0) };
         new.begin().inspect_err(|_| drop(fs::remove_file(path)))?;
@@ -217,6 +246,10 @@ impl PageFile {
         // Not to wait for the other end of a pipe.
         options.read(true).write(most > 0).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = options.open(path).map_err(trouble("open", path))?;
+        if most > 0 {
+            // Before the heads are read: the last writer may still complete the file.
+            lock_for_writing(&file, path, WRITER_TIMEOUT)?;
+        }
         let about = file.metadata().map_err(trouble("open", path))?;
         let room = Mutex::new(Room { extents: Extents::new(about.len()), list: None, head_at: 0 });
         let mut open = PageFile { file, path: path.to_owned(), most, room, unforced: AtomicU64::new(0) };
@@ -293,13 +326,18 @@ impl PageFile {
             let mut room = lock(&self.room);
             entries.iter_mut().for_each(|entry| entry.offset = room.extents.take(entry.stored.into()));
             if room.extents.end() > self.most {
-                for entry in &entries {
-                    room.extents.give_back(entry.offset, entry.stored.into());
-                }
+                give_back(&mut room.extents, &entries);
                 return Err(SyncError::Full { limit: self.most });
             }
         }
-        let mut rest = &out[..];
+        // Otherwise the file would grow with every round that fails.
+        self.write_out(&out, &entries).inspect_err(|_| give_back(&mut lock(&self.room).extents, &entries))?;
+        Ok(entries)
+    }
+
+    /// Writes the bytes of pages to where their entries say.
+    fn write_out(&self, out: &[u8], entries: &[Entry]) -> Result<(), SyncError> {
+        let mut rest = out;
         for together in entries.chunk_by(|one, next| one.offset + u64::from(one.stored) == next.offset) {
             let (piece, after) = rest.split_at(together.iter().map(|entry| entry.stored as usize).sum());
             self.file.write_all_at(piece, together[0].offset).map_err(trouble("write", &self.path))?;
@@ -310,7 +348,7 @@ impl PageFile {
             self.unforced.store(0, Ordering::Relaxed);
             self.file.sync_data().map_err(trouble("write", &self.path))?;
         }
-        Ok(entries)
+        Ok(())
     }
 
     /// Reads a page, and checks it.
@@ -400,6 +438,13 @@ impl PageFile {
     }
 }
 
+/// Gives the room of pages back that are not kept.
+fn give_back(extents: &mut Extents, entries: &[Entry]) {
+    for entry in entries {
+        extents.give_back(entry.offset, entry.stored.into());
+    }
+}
+
 /// A page compressed, if that saves an eighth of it.
 fn packed(page: &[u8]) -> Option<Vec<u8>> {
     let packed = lz4_flex::block::compress(page);
@@ -432,3 +477,6 @@ pub(super) fn read_list(mut list: &[u8], length: u64) -> Option<(Vec<Region>, Ha
     }
     from.is_empty().then_some((regions, entries))
 }
+
+#[cfg(test)]
+mod tests;

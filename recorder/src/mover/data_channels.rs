@@ -72,7 +72,8 @@ impl DataChannels {
     /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
     /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned. A target
-    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end. While a round takes long that does
+    /// that does not end with the source is abandoned too: it may send heartbeats and yet never end. If a copy is abandoned, both ends lose
+    /// their connections at once, so that its target ends the round in time and is kept. While a round takes long that does
     /// not verify, `progress` gets the bytes that the target has received in all rounds.
     pub(super) fn round(
         &self,
@@ -105,6 +106,10 @@ impl DataChannels {
                 hang_up(&[self.source.clone(), self.target.clone()], ticket);
                 Err(MoveError::CopyTooSlow(limit))
             });
+            if from.is_err() && task.gives_way() {
+                // No stopper does it, and both ends still copy: the move that comes next would wait for them.
+                hang_up(&[self.source.clone(), self.target.clone()], ticket);
+            }
             if from.is_err() && !comes_to_its_end(|| to.is_finished()) {
                 self.target.abandon();
             }

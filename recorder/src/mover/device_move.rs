@@ -96,6 +96,8 @@ pub(super) struct DeviceMove<'a> {
     pub(super) unfit: Option<String>,
     data_channels: Option<DataChannels>,
     target: Option<Place>,
+    /// Whether the target is a store that has failed, which is not to be kept.
+    spoiled: bool,
     /// The source, after the commit.
     old: Option<Box<Place>>,
     /// Blocks of host memory that the target knows: address, number.
@@ -140,6 +142,7 @@ impl<'a> DeviceMove<'a> {
             unfit: None,
             data_channels: None,
             target: None,
+            spoiled: false,
             old: None,
             host_blocks: BTreeMap::new(),
             deferred: DeferredRecords::default(),
@@ -257,7 +260,10 @@ impl<'a> DeviceMove<'a> {
             device_move.report.transport = target.transport().to_owned();
             let theirs = target.clone();
             device_move.target = Some(target);
-            device_move.task.on_stop(index, move || theirs.abandon())?;
+            if !device_move.task.copies() {
+                // A copy is of use later: what interrupts its rounds is that their connections are closed.
+                device_move.task.on_stop(index, move || theirs.abandon())?;
+            }
             faults::at(Point::Prepare);
             if device_move.parks() {
                 // NVML answers meanwhile.
@@ -420,6 +426,13 @@ impl<'a> DeviceMove<'a> {
             let differs = same.or_else(|why| if matches!(why, MoveError::LayoutDiffers(_)) { Err(why) } else { Ok(()) });
             self.blame(differs)?;
         }
+        if let Err(why) = &round
+            && self.parks()
+            && self.task.check().is_ok()
+            && self.target.as_ref().is_some_and(|target| !target.is_lost())
+        {
+            self.spoiled |= spoils(why);
+        }
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
         tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
@@ -530,9 +543,9 @@ impl<'a> DeviceMove<'a> {
         lock(&self.device.ledger).end_move();
         self.data_channels = None;
         for place in self.target.take().into_iter().chain(self.old.take().map(|old| *old)) {
-            if let Some(place) = standing::keep(self.device.index, place) {
-                place.release();
-            }
+            // With a store that has failed the next copy would fail too: it begins with a new one.
+            let unused = if self.spoiled { Some(place) } else { standing::keep(self.device.index, place) };
+            unused.into_iter().for_each(Place::release);
         }
     }
 }
@@ -544,6 +557,12 @@ impl Drop for DeviceMove<'_> {
             self.source.clone().release();
         }
     }
+}
+
+/// Whether a store that still answers is not to be used again after a round has failed with this error. A broken connection, a slow source or
+/// a lost place is no fault of the store.
+fn spoils(why: &MoveError) -> bool {
+    !why.is_of_the_other_end() && !matches!(why, MoveError::CopyTooSlow(_) | MoveError::PlaceLost(_))
 }
 
 /// What a plan finds out about a move of one device.

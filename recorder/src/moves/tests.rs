@@ -84,6 +84,22 @@ fn a_move_goes_on_until_it_is_stopped() {
 }
 
 #[test]
+fn only_a_copy_that_is_stopped_gives_way() {
+    for (copies, stop, expected) in [(true, 0, false), (false, 1, false), (true, 1, true), (true, 4, true)] {
+        let t = Task { copies, stop: AtomicU8::new(stop), ..Task::of_a_plan(false) };
+        assert_eq!(t.gives_way(), expected, "{copies} {stop}");
+    }
+}
+
+#[test]
+fn copies_and_moves_for_memory_do_not_let_a_parked_job_go_on() {
+    for (copies, room, expected) in [(false, 0, false), (true, 0, true), (false, 1, true)] {
+        let t = Task { copies, room, ..Task::of_a_plan(false) };
+        assert_eq!(t.is_for_a_running_job(), expected, "{copies} {room}");
+    }
+}
+
+#[test]
 fn an_abandoned_move_says_why_and_when() {
     let t = task("a", Migrate { deadline_ms: Some(5), max_downtime_ms: Some(7), ..wanted("local") });
     let text = |why, phase: Option<&str>| t.abandoned(why, phase.map(str::to_owned)).to_string();

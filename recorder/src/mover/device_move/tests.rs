@@ -1,5 +1,6 @@
 use super::*;
 use journal::Role;
+use rcuda_forwarder::Refused;
 
 fn record(seq: u64, id: u16, ends: Option<u64>, number: u64) -> OwnedRecord {
     let reply = number.to_le_bytes().to_vec();
@@ -82,4 +83,15 @@ fn gpus_that_share_a_target_must_fit_there_together() {
     assert!(together.contains("needs 6 MiB") && together.contains("4 MiB free"), "{together}");
     assert_eq!(said(&[room(1, 9, 5)]), None, "that is found for the GPU itself");
     assert_eq!(said(&[]), None);
+}
+
+#[test]
+fn a_store_that_has_failed_is_not_kept() {
+    let failed = |why: Refused| spoils(&MoveError::CopyFailed(why));
+    assert!(failed(Refused::Other("no room".to_owned())));
+    assert!(spoils(&MoveError::ParkedFile("a page is damaged".to_owned())));
+    assert!(spoils(&MoveError::NotIdentical("a page differs".to_owned())));
+    assert!(!failed(Refused::OtherEnd("connection reset by peer".to_owned())) && !failed(Refused::UnknownTicket));
+    assert!(!spoils(&MoveError::CopyTooSlow(None)), "it was not its fault");
+    assert!(!spoils(&MoveError::PlaceLost(None)), "its file is opened again");
 }

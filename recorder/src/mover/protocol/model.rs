@@ -437,9 +437,10 @@ const COPIES: Parking = Parking { before: false, after: false, copies: true };
 
 #[test]
 fn every_run_that_copies_a_job_leaves_it_where_it_was() {
-    for devices in [1, 2] {
-        let (states, longest) = run(devices, false, COPIES, Mistake::None).unwrap();
-        println!("{devices} devices: {states} states, {longest:?}");
+    // Copies are patient.
+    for (devices, patient) in [(1, false), (2, false), (1, true), (2, true)] {
+        let (states, longest) = run(devices, patient, COPIES, Mistake::None).unwrap();
+        println!("{devices} devices, patient {patient}: {states} states, {longest:?}");
         assert!(states > 50, "{states} states of {devices} devices");
     }
 }
