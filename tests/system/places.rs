@@ -1,7 +1,6 @@
 //! Helper processes, and jobs with several GPUs.
 
 use crate::{LIMIT, LONG, TWO_GPUS, assert_identical, native_orbit, remote_orbit, wait_for_step, with_time, words_of_mrcuda};
-use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 use tests::scene::wait_for;
@@ -119,25 +118,6 @@ fn a_move_to_where_it_is_already_is_refused() {
     let report = job.migrate("helper:7").unwrap();
     assert!(report.code() == "place-unusable" && report.reason().contains("GPU 7"), "{}", report.0);
     assert_identical(&job.wait(LIMIT), &native);
-}
-
-#[test]
-fn no_kind_of_place_is_left_for_itself() {
-    let scene = Scene::new("itself");
-    let server = Server::start(&scene, "one");
-    // It does not end by itself.
-    let mut job = Job::orbit(&scene, "moved", &[], &["--steps", "100000", "--pace", "3000"], &[]);
-    job.wait_ready(LIMIT).unwrap();
-    // Another way to the same GPU is a move.
-    for to in [server.place(0), server.unix_place(0), "helper".to_owned()] {
-        assert!(job.migrate(&to).unwrap().ok(), "{to}");
-        let plan = scene.mrcuda().args(["plan", &job.pid().to_string(), "--to", &to, "--json"]).output().unwrap();
-        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
-        assert_eq!(plan["code"], "already-there", "{plan}");
-        let report = job.migrate(&to).unwrap();
-        assert!(!report.ok() && report.code() == "already-there", "{to}: {}", report.0);
-    }
-    assert!(job.runs());
 }
 
 #[test]

@@ -662,10 +662,9 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
     sticky.into_iter().chain(registry::blockers(device)).collect()
 }
 
-/// Returns whether a device is at this place already: at the same GPU of the same server, reached in the same way. A place that is lost is
-/// not taken for one: another server may have taken its address, and that the GPU is lost must be said.
+/// Returns whether a device is in this process already, where no second place of this kind exists, or parked at this place.
 pub(super) fn is_there(source: &Place, to: &PlaceSpec) -> bool {
-    source.spec() == *to && (to.is_store() || !source.is_lost())
+    (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec() == *to
 }
 
 /// Brings the job's copy of mirrored host memory up to date: an idle place sends its changes before an answer that shows progress.
