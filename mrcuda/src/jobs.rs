@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Arguments of `mrcuda ps`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsArgs {
-    /// List the jobs of all users; only root sees those of others
+    /// List also jobs with another XDG_RUNTIME_DIR and, for root, of all users
     #[arg(long)]
     all: bool,
     /// List them again every so many seconds, until Ctrl-C; 2 if no number is given
@@ -117,7 +117,9 @@ fn find(all: bool) -> Result<Found, Failure> {
         }
         pids => pids.map_err(Failure::new)?,
     };
-    pids.extend(directory::pids_of_processes(all).map_err(Failure::new)?);
+    if all {
+        pids.extend(directory::pids_of_processes(Uid::effective().is_root()).map_err(Failure::new)?);
+    }
     pids.sort_unstable();
     pids.dedup();
     let jobs = std::thread::scope(|scope| {

@@ -4,7 +4,6 @@ use crate::clock::Clock;
 use crate::install::Install;
 use serde_json::Value;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -94,20 +93,13 @@ impl Scene {
         command
     }
 
-    /// The jobs of this scene that `mrcuda ps --json` lists. It lists those of other scenes as well, which run at the same time.
+    /// The jobs of this scene, as `mrcuda ps --json` lists them.
     ///
     /// # Errors
     /// It fails, or prints something else.
     pub fn jobs(&self) -> io::Result<Vec<Value>> {
         let output = self.mrcuda().args(["ps", "--json"]).output()?;
-        let jobs: Vec<Value> = serde_json::from_slice(&output.stdout)?;
-        Ok(jobs.into_iter().filter(|job| job["pid"].as_u64().is_some_and(|pid| self.has(pid))).collect())
-    }
-
-    /// Whether a process has this scene's runtime directory in its environment.
-    fn has(&self, pid: u64) -> bool {
-        let mark = [b"XDG_RUNTIME_DIR=", self.runtime.as_os_str().as_bytes()].concat();
-        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.split(|byte| *byte == 0).any(|entry| entry == mark))
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
     /// Gives a command this scene's directories, and what it is to know of other scenes: nothing.

@@ -178,8 +178,10 @@ fn a_job_is_found_whatever_runtime_directory_the_command_has() {
         let output = scene.mrcuda().args(args).env_remove("XDG_RUNTIME_DIR").output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
-    let (code, out) = elsewhere(&["ps"]);
+    let (code, out) = elsewhere(&["ps", "--all"]);
     assert!(code == Some(0) && out.contains(&pid), "{out}");
+    let (code, out) = elsewhere(&["ps"]);
+    assert!(code == Some(0) && !out.contains(&pid), "{out}");
     let (code, out) = elsewhere(&["migrate", &pid, "--to", "helper"]);
     assert!(code == Some(0) && out.contains("-> helper:0: moved"), "{out}");
 }

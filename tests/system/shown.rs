@@ -190,10 +190,10 @@ struct Terminal {
 impl Terminal {
     fn start(scene: &Scene, args: &[&str]) -> Terminal {
         let (mut master, mut slave) = (0, 0);
-        // SAFETY: the descriptors are writable; name, modes and size are optional.
-        let made = unsafe {
-            libc::openpty(&raw mut master, &raw mut slave, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut())
-        };
+        let mut size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the descriptors are writable, the size is read; name and modes are optional.
+        let made =
+            unsafe { libc::openpty(&raw mut master, &raw mut slave, std::ptr::null_mut(), std::ptr::null_mut(), &raw mut size) };
         assert_eq!(made, 0);
         // SAFETY: both are open, and owned by nothing else.
         let (master, slave) = unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) };
