@@ -67,7 +67,8 @@ fn what_commands_print() {
     assert_eq!(moves.as_array().map(Vec::len), Some(4), "{moves}");
     assert_eq!(schemas.check("moves", &print(&["moves"])), moves);
     let history = std::fs::read_to_string(scene.path.join("state/mrcuda/moves.jsonl")).unwrap();
-    assert_eq!(history.lines().map(|line| schemas.check("history", line)).count(), 4, "{history}");
+    history.lines().for_each(|line| _ = schemas.check("history", line));
+    assert_eq!(history.lines().count(), 4, "{history}");
 }
 
 #[test]
