@@ -116,17 +116,17 @@ pub fn pids() -> io::Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// Process ids of the jobs that are found by their processes' environment, whatever `XDG_RUNTIME_DIR` it has: those of this user, or of
-/// all users whom this one may ask.
+/// Process ids of the jobs that are found by their processes' environment, whatever `XDG_RUNTIME_DIR` it has: those of this user, for root
+/// those of all users.
 ///
 /// # Errors
 /// The list of processes cannot be read.
-pub fn pids_of_processes(all_users: bool) -> io::Result<Vec<u32>> {
+pub fn pids_of_processes() -> io::Result<Vec<u32>> {
     let me = nix::unistd::Uid::effective().as_raw();
     let pids = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_job = |pid: &u32| {
         let (directory, owner) = of(*pid);
-        (all_users || owner == me) && has_socket(&directory, *pid)
+        may_ask(me, owner) && has_socket(&directory, *pid)
     };
     Ok(pids.filter(is_job).collect())
 }
@@ -198,9 +198,9 @@ mod tests {
         std::fs::create_dir_all(runtime.join("mrcuda")).unwrap();
         let mut child = std::process::Command::new("sleep").arg("1000").env("XDG_RUNTIME_DIR", &runtime).spawn().unwrap();
         let pid = child.id();
-        let before = pids_of_processes(false).unwrap().contains(&pid);
+        let before = pids_of_processes().unwrap().contains(&pid);
         std::fs::write(runtime.join("mrcuda").join(pid.to_string()), "").unwrap();
-        let found = (of(pid), pids_of_processes(false).unwrap().contains(&pid));
+        let found = (of(pid), pids_of_processes().unwrap().contains(&pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!before);

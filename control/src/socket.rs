@@ -32,7 +32,7 @@ pub(crate) fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStr
     }
 }
 
-/// Whether nobody listens at a socket, as far as that can be seen without waiting: a listener need not accept a connection at once.
+/// Whether no process listens at a socket. A listener that accepts no connection yet counts as one that listens.
 pub(crate) fn is_nobody_at(socket: &Path) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
     connect_within(socket, PROBING).is_err_and(|e| kinds.contains(&e.kind()))

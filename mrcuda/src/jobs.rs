@@ -118,7 +118,7 @@ fn find(all: bool) -> Result<Found, Failure> {
         pids => pids.map_err(Failure::new)?,
     };
     if all {
-        pids.extend(directory::pids_of_processes(Uid::effective().is_root()).map_err(Failure::new)?);
+        pids.extend(directory::pids_of_processes().map_err(Failure::new)?);
     }
     pids.sort_unstable();
     pids.dedup();

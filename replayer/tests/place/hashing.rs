@@ -1,6 +1,6 @@
 //! Page hashes, tables of them, and copies of pieces.
 
-use super::{LEGACY, place};
+use super::{LEGACY, Place, place};
 use cuda_api::code;
 use cuda_api::ops::id;
 use executor::{NO_HASH, PageKey, Piece, Span, Theirs};
@@ -50,13 +50,19 @@ fn hashes_are_those_of_the_host_and_depend_on_bytes_length_and_key() {
     p.leave();
 }
 
+/// Writes so many bytes, no two pages of which are alike, and returns them.
+fn fill(p: &Place, at: u64, bytes: u32) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+    p.write(at, &bytes, LEGACY);
+    p.apply(id::CONTEXT_SYNC, &[]);
+    bytes
+}
+
 #[test]
 fn small_pieces_are_copied_at_once_and_others_besides() {
     let p = place();
     let a = p.map(0, 4 << 20);
-    let bytes: Vec<u8> = (0..4u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
-    p.write(a, &bytes, LEGACY);
-    p.apply(id::CONTEXT_SYNC, &[]);
+    let bytes = fill(&p, a, 4 << 20);
     // Pages, a run as long as the driver copies, pieces that no kernel takes (not aligned, here or in the buffer), what is missing.
     let places: [(u64, usize); 9] = [
         (0, 65536),
@@ -114,9 +120,7 @@ fn spans_at(chunk: u64, pages: &[(u64, u64)]) -> Vec<Span> {
 fn a_table_has_the_hashes_of_many_ranges_in_their_order() {
     let p = place();
     let a = p.map(0, 2 << 20);
-    let bytes: Vec<u8> = (0..2u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
-    p.write(a, &bytes, LEGACY);
-    p.apply(id::CONTEXT_SYNC, &[]);
+    let bytes = fill(&p, a, 2 << 20);
     let key = PageKey::from_seed(&[9; 32]);
     // More ranges than one launch takes, most of one page and few bytes; some of several pages, skipped or freed.
     let mut spans = spans_at(a, &[(3, 5 * 65536 + 100), (0, 65536), (1, 65536), (20, 7)]);

@@ -133,7 +133,7 @@ fn updates_compare_shapes() {
     let (graph, _) = make(&mut g, [&[], &[], &[0, 1]], works());
     instantiate(&mut g, graph, 100);
     let (same, _) = make(&mut g, [&[], &[], &[1, 0]], works());
-    assert!(g.change_all(100, same).unwrap().is_empty(), "the order of predecessors is no difference");
+    assert!(g.change_all(100, same).unwrap().is_empty(), "the order of predecessors does not matter");
     let (fewer, nodes) = make(&mut g, [&[], &[], &[0]], works());
     assert_eq!(g.change_all(100, fewer).unwrap_err(), refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, nodes[2]));
     let (others, nodes) = make(&mut g, [&[], &[0], &[0, 1]], works());
