@@ -251,6 +251,8 @@ fn device_moves<'a>(
 const REST: u32 = 20;
 /// And at least this long.
 const LEAST_REST: Duration = Duration::from_millis(100);
+/// The last attempt of a patient move takes at least so long, or its reason would only be that a thread is inside a call.
+const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// The end of a device move's step, with the device move, which had left the mover for the step.
 type Ended<'a> = (usize, DeviceMove<'a>, Event<Failure>);
@@ -444,7 +446,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         let tries_since = *self.tries_since.get_or_insert_with(Instant::now);
         let left = |patience: Duration| patience.saturating_sub(tries_since.elapsed());
         let attempt = match self.task.patience() {
-            Some(patience) => Attempt { limit: attempt.limit.min(left(patience)), ..attempt },
+            Some(patience) => Attempt { limit: attempt.limit.min(left(patience).max(LEAST_ATTEMPT)), ..attempt },
             None => attempt,
         };
         let downtime = device_move::downtime_limit(

@@ -110,15 +110,19 @@ fn moved_when_it_goes_on(way: &str, waits_for: &str, from: Option<&str>, to: &st
     let (mut job, native, go) = stuck(&scene, &places, way, from);
     let place = |name: &str| places.place(name);
 
-    let refused = job.migrate_with(&place(to), &["--wait", "500ms"]).unwrap();
-    assert_eq!((refused.ok(), refused.code()), (false, "not-idle"), "{}", refused.0);
-    assert!(refused.reason().contains(waits_for), "{}", refused.reason());
+    // On a busy machine a thread may still be inside a call when the time is over.
+    let refused = wait_for(LIMIT, || {
+        let refused = job.migrate_with(&place(to), &["--wait", "500ms"]).unwrap();
+        assert_eq!((refused.ok(), refused.code()), (false, "not-idle"), "{}", refused.0);
+        refused.reason().contains(waits_for).then_some(())
+    });
+    assert!(refused.is_some(), "it does not say what it waits for");
     let began = job.migrate_with(&place(to), &["--wait", "10m", "--no-wait", "--id", "patient"]).unwrap();
     assert_eq!(began.id(), "patient");
     let state = |job: &Job<'_>| job.all_moves().unwrap().into_iter().find(|m| m.id() == "patient").expect("the move");
     // An attempt has found the program busy, and said what it waits for.
-    let seen = wait_for(LIMIT, || state(&job).0["waits_for"].as_str().map(str::to_owned));
-    assert!(seen.as_ref().is_some_and(|why| why.contains(waits_for)), "{seen:?}");
+    let seen = wait_for(LIMIT, || state(&job).0["waits_for"].as_str().filter(|why| why.contains(waits_for)).map(drop));
+    assert!(seen.is_some(), "{}", state(&job).0);
     assert!(job.runs());
     assert_eq!(state(&job).state(), "running");
     std::fs::write(&go, "").unwrap();

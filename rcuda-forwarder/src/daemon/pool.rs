@@ -214,8 +214,11 @@ impl Worker {
     /// Who uses it; `None` while it opens its GPU, and once it has ended.
     fn occupant(&self) -> Option<Occupant> {
         match *lock(&self.phase) {
-            Phase::Ready => Some(Occupant::Nobody),
-            // Not yet described, or not any more: it is about to change its phase.
+            // A client that is being handed to it counts already.
+            Phase::Ready => Some(
+                lock(&self.client).as_ref().map_or(Occupant::Nobody, |(client, _)| Occupant::Job(client.clone())),
+            ),
+            // Not any more described: it is about to change its phase.
             Phase::Serving => lock(&self.client).as_ref().map(|(client, _)| Occupant::Job(client.clone())),
             Phase::Opening | Phase::Refused(_) | Phase::Ended | Phase::Gone => None,
         }
@@ -229,8 +232,17 @@ impl Worker {
         memory.answers
     }
 
-    /// Asks its job to move to a place within a time, unless it has been asked already and has not refused, or only just.
+    /// Whether it has received its client's connection.
+    pub(super) fn has_taken(&self) -> bool {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    /// Asks its job to move to a place within a time, unless it has been asked already and has not refused, or only just, or the worker has
+    /// not received it yet.
     pub(super) fn ask_to_leave(&self, to: &PlaceSpec, left: Duration) {
+        if !self.has_taken() {
+            return;
+        }
         let mut leaving = lock(&self.leaving);
         let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         // A worker that has ended has no job any more, and one that reads nothing is asked again.
@@ -322,7 +334,7 @@ impl Worker {
         *lock(&self.client) = Some((client.clone(), admitted));
         let sent = on_account.and_then(|()| self.channel.send(job, Some(conn.socket()?)));
         // A short job may have ended already.
-        let has_it = |_: &Phase| self.taken.load(Ordering::SeqCst);
+        let has_it = |_: &Phase| self.has_taken();
         if sent.is_ok() && self.wait_while(until, |phase| matches!(phase, Phase::Ready), has_it) {
             return Ok(());
         }
@@ -330,7 +342,7 @@ impl Worker {
         self.end();
         let gone = self.wait_while(Instant::now() + 5 * ENDING, |phase| !matches!(phase, Phase::Gone), |_| true);
         // It may have taken the client at the last moment.
-        Err((AssignError::WorkerEnded, admitted.filter(|_| gone && !self.taken.load(Ordering::SeqCst))))
+        Err((AssignError::WorkerEnded, admitted.filter(|_| gone && !self.has_taken())))
     }
 
     /// Waits while the phase satisfies `so`, until the deadline; returns whether it is `wanted` afterwards. False on

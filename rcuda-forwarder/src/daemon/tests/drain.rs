@@ -1,6 +1,7 @@
 //! The end of a daemon whose jobs move away.
 
 use super::*;
+use crate::daemon::pool::Occupant;
 use crate::inspect::inspect;
 use crate::leave_request::LeaveRequest;
 use std::sync::mpsc::{Receiver, channel};
@@ -142,9 +143,9 @@ fn a_request_that_comes_before_the_job_listens_is_kept() {
     let s = Scene::lending(vec![0]);
     let link = s.link(0);
     let now = AtomicBool::new(true);
-    // The worker says on a channel of its own that it has the job; a drain before that finds nobody.
-    link.request(fake::ECHO, &[]).unwrap().wait().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let jobs = || s.daemon.state.pool.occupants().into_iter().filter(|(_, occupant)| matches!(occupant, Occupant::Job(_)));
+    assert_eq!(jobs().count(), 1, "it counts before its worker says that it has it");
+    assert!(soon(|| jobs().all(|(worker, _)| worker.has_taken())));
     assert!(s.daemon.drain(&drain("memory", LONG), &now).is_err());
     // The message lies before the answer.
     link.request(fake::ECHO, &[]).unwrap().wait().unwrap();

@@ -26,6 +26,7 @@ fn exclusive_gpus_are_taken_in_turn() {
     let late = join(&s, 0, Duration::from_millis(10)).map(drop).unwrap_err().to_string();
     assert!(late.contains("it has no room: GPU 0 has a job"), "{late}");
     let lines = |n: usize| soon(|| s.daemon.state.lines.waiting(0) == n);
+    assert!(lines(0), "who gives up leaves");
     thread::scope(|scope| {
         let waits = || scope.spawn(|| join(&s, 0, LONG).unwrap());
         let second = waits();
