@@ -140,7 +140,7 @@ fn set_round(round: usize) -> bool {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let make = || {
         let mut key = 0;
-        // SAFETY: the key is writable; the function is of this library, which is never unloaded (it has threads).
+        // SAFETY: the key is writable; the function is of this library, which is never unloaded (its build script).
         (unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) } == 0).then_some(key)
     };
     let Some(key) = *KEY.get_or_init(make) else { return false };

@@ -76,7 +76,7 @@ pub(crate) enum ConnectError {
 pub(crate) fn connect() -> Result<Job, ConnectError> {
     let config = config::get()?;
     // Done before anything that takes long: the child of a concurrent fork would otherwise wait forever for the initializing thread,
-    // which it does not have. SAFETY: plain functions of this library, which is never unloaded (it has threads).
+    // which it does not have. SAFETY: plain functions of this library, which is never unloaded (its build script).
     unsafe { libc::pthread_atfork(Some(children::before), Some(children::in_parent), Some(in_forked_child)) };
     internal_error::watch(job::fail_calls);
     place::run_host_functions_by(host_function::run_here);
@@ -96,7 +96,7 @@ pub(crate) fn connect() -> Result<Job, ConnectError> {
         device.watch(device.place(&gate::enter(here(), "cuInit")));
         devices.push(device);
     }
-    // SAFETY: the handler is a plain function of this library, which is never unloaded (it has threads).
+    // SAFETY: the handler is a plain function of this library, which is never unloaded (its build script).
     unsafe { libc::atexit(crate::abi::start::at_exit) };
     Ok(Job::new(devices))
 }

@@ -2,6 +2,7 @@
 
 use crate::base::encoding;
 use crate::calls::copy::checks::{self, check};
+use crate::calls::copy::in_flight::InFlight;
 use crate::calls::copy::rect::{self, Until};
 use crate::calls::copy::sending;
 use crate::calls::host_function;
@@ -10,7 +11,7 @@ use crate::host_memory::places;
 use crate::job::Device;
 use crate::order::{captures, host_waiting, landing};
 use crate::pinned::{blocks, naming};
-use crate::place::{Place, Waiting};
+use crate::place::Place;
 use cuda_api::arg::{Capture, stage_stream};
 use cuda_api::array::{ARRAY, CopyBox, CopyBoxLate, DEVICE, HOST};
 use cuda_api::code::{self, Code};
@@ -102,8 +103,8 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
 fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     // Later kernels that use the memory by its address must find the bytes.
     let pinned = blocks::is_pinned(c.dst.host, span(&c.dst, c)) && !naming::is_mapped(c.dst.host);
-    let mut last: Option<Waiting> = None;
-    pieces(c, |piece| {
+    let mut in_flight = InFlight::new();
+    let requested = pieces(c, |piece| {
         // Queried for each piece: the place may have changed during a wait outside the gate.
         let link = match cx.place(device) {
             Place::Local { exec, .. } => {
@@ -125,9 +126,9 @@ fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u6
         }
         let waiting = device.record_error(Place::begin_into(&link, ops::id::COPY_BOX_OUT, &[&body], to, is_registered))?;
         faults::at(Point::CopyOut);
-        last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
-    })?;
-    last.map_or(Ok(()), |w| cx.wait_for(device, w).map(drop))
+        in_flight.add(waiting, |before| cx.wait_for(device, before).map(drop))
+    });
+    in_flight.end(requested, |last| cx.wait_for(device, last).map(drop))
 }
 
 /// Splits a copy into pieces of rows of one slice, of at most [`PIECE`] bytes, in order.

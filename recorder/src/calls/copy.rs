@@ -28,6 +28,7 @@ mod bulk;
 mod calls;
 pub(crate) mod checks;
 mod fill;
+pub(crate) mod in_flight;
 pub(crate) mod rect;
 pub(crate) mod sending;
 pub(crate) mod transfer;

@@ -1,6 +1,7 @@
 //! Copies between host memory and a device, piece by piece.
 
 use crate::base::encoding::encode;
+use crate::calls::copy::in_flight::InFlight;
 use crate::calls::copy::rect::{Rect, TABLE, Until, pieces};
 use crate::calls::copy::sending::submit;
 use crate::calls::host_function::{self, changes_later};
@@ -9,7 +10,7 @@ use crate::host_memory;
 use crate::job::Device;
 use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
-use crate::place::{Place, Waiting};
+use crate::place::Place;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::Code;
 use cuda_api::ops::{self, CopyIn, CopyInLate, CopyOut};
@@ -73,8 +74,8 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
         return if until == Until::Done { cx.settle_stream(device, stream) } else { Ok(()) };
     }
     let pinned = r.dst.is_pinned(&r)?;
-    let (mut last, mut epoch): (Option<Waiting>, _) = (None, 0);
-    pieces(r, |piece| {
+    let (mut in_flight, mut epoch) = (InFlight::new(), 0);
+    let requested = pieces(r, |piece| {
         // Queried for each piece: the place may have changed during a wait outside the gate.
         let link = match cx.place(device) {
             Place::Local { .. } => return copy_out(cx, device, piece, stream, Until::Done),
@@ -95,7 +96,7 @@ pub(crate) fn copy_out(cx: &mut CallContext, device: &'static Device, r: Rect, s
         let waiting = device.record_error(waiting)?;
         faults::at(Point::CopyOut);
         epoch = device.epoch.load(Ordering::Relaxed);
-        last.replace(waiting).map_or(Ok(()), |before| cx.wait_for(device, before).map(drop))
-    })?;
-    last.map_or(Ok(()), |w| cx.wait_for_stream(device, w, epoch, stream))
+        in_flight.add(waiting, |before| cx.wait_for(device, before).map(drop))
+    });
+    in_flight.end(requested, |last| cx.wait_for_stream(device, last, epoch, stream))
 }
