@@ -91,6 +91,7 @@ pub struct Migrate {
     /// The requester's id for this move: [`LONGEST_ID`] bytes of letters, digits, `.`, `_`, `-`; none: the job chooses
     /// one. An id that was used before is refused, so a request can be repeated without the risk of a second move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$")))]
     pub id: Option<String>,
     /// The move is abandoned if it has not been committed this many milliseconds after the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,6 +135,7 @@ pub struct Park {
     pub to: Option<String>,
     /// See [`Migrate::id`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$")))]
     pub id: Option<String>,
     /// See [`Migrate::deadline_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

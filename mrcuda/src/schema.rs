@@ -6,11 +6,11 @@ use crate::jobs::Listed;
 use crate::migrate::{Foreseen, Made};
 use crate::moves::Shown;
 use control::history::Past;
-use control::{Answer, Event, Move, Refusal, Request};
+use control::{Answer, Event, Job, Move, Refusal, Request};
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// What a command prints that asks a job for something.
@@ -30,9 +30,9 @@ enum Asked<T> {
 #[expect(dead_code, reason = "it stands for its schema")]
 enum Line {
     /// The response to a request that was carried out.
-    Response(Versioned<Answered<Answer>>),
+    Response(Versioned<Accepted<Answer>>),
     /// The response to a request that was refused.
-    Refused(Versioned<Answered<Refusal>>),
+    Refused(Versioned<Rejected<Refusal>>),
     /// An event, on a connection that has subscribed.
     Event(Versioned<Event>),
 }
@@ -42,19 +42,43 @@ enum Line {
 #[expect(dead_code, reason = "it stands for its schema")]
 struct Versioned<T> {
     /// Version of the protocol.
+    #[schemars(extend("const" = control::VERSION))]
     v: u64,
     #[schemars(flatten)]
     it: T,
 }
 
-/// A response.
+/// The response to a request that was carried out.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it stands for its schema")]
-struct Answered<T> {
+struct Accepted<T> {
     /// Whether the request was carried out.
+    #[schemars(extend("const" = true))]
     ok: bool,
     #[schemars(flatten)]
     it: T,
+}
+
+/// The response to a request that was refused.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it stands for its schema")]
+struct Rejected<T> {
+    /// Whether the request was carried out.
+    #[schemars(extend("const" = false))]
+    ok: bool,
+    #[schemars(flatten)]
+    it: T,
+}
+
+/// The answer to a request that parks a job, lets it go on, or keeps a copy of it.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "it stands for its schema")]
+enum MoveOrJob {
+    /// The move, or the first round of a copy.
+    Move(Move),
+    /// The job, of which no copy is kept any more.
+    Job(Job),
 }
 
 /// The schemas of what is printed, by the names of their files.
@@ -62,15 +86,15 @@ fn schemas() -> [(&'static str, Schema); 9] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
-        ("control-request", request(of::<Versioned<Request>>(read, "A request to a job's control socket"))),
+        ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
-        ("history", of::<Past>(printed.clone(), "A line of the history of moves, moves.jsonl")),
+        ("history", of::<Past>(read, "A line of the history of moves, moves.jsonl")),
         ("migrate", of::<Asked<Made<'static>>>(printed.clone(), "mrcuda migrate --json")),
         ("moves", of::<Asked<Vec<Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),
         ("ps", of::<Vec<Listed>>(printed.clone(), "mrcuda ps --json")),
-        ("suspend", of::<Asked<Move>>(printed, "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),
+        ("suspend", of::<Asked<MoveOrJob>>(printed, "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),
     ]
 }
 
@@ -82,13 +106,17 @@ fn of<T: JsonSchema>(settings: SchemaSettings, title: &str) -> Schema {
     schema
 }
 
-/// Has each kind of request refuse fields that it does not have, as jobs do.
+/// Has each kind of request refuse fields that it does not have, and a wait for no move in particular, as jobs do.
 fn request(mut schema: Schema) -> Schema {
     let version = schema.get("properties").map(|properties| properties["v"].clone()).expect("every request has a version");
     let kinds = schema.get_mut("oneOf").and_then(Value::as_array_mut).expect("there are several kinds");
     for kind in kinds {
         kind["properties"]["v"] = version.clone();
         kind["additionalProperties"] = false.into();
+        if kind["properties"]["op"]["const"] == "report" {
+            kind["if"] = json!({"properties": {"wait": {"const": true}}, "required": ["wait"]});
+            kind["then"] = json!({"properties": {"id": {"type": "string"}}, "required": ["id"]});
+        }
     }
     schema
 }

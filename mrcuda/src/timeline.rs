@@ -26,11 +26,17 @@ pub(crate) fn describe(it: &Move) -> String {
             timeline(&it.phases),
         ),
         MoveState::Done => format!(
-            "{way}: moved {}, {} records in {}; downtime {}, GPU idle for {}\n{}{}",
+            "{way}: moved {}, {} records in {}; downtime {}{}, GPU idle for {}\n{}{}",
             bytes(it.bytes),
             it.records,
             duration(it.total_ms),
             duration(it.downtime_ms),
+            // Older builds do not say what they aim at.
+            if it.target_downtime_ms > 0.0 && it.downtime_ms > it.target_downtime_ms {
+                format!(" (it aimed at {})", duration(it.target_downtime_ms))
+            } else {
+                String::new()
+            },
             duration(it.gpu_idle_ms),
             it.legs
                 .iter()

@@ -31,6 +31,8 @@ pub(crate) use trace::{Details, Track};
 const WAITING: usize = 16;
 /// Interval between two checks whether a move was abandoned, while waiting for something else.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The downtime that a move without a limit aims at. A longer one is reported, and no reason to fail.
+pub(crate) const TARGET_DOWNTIME: Duration = Duration::from_millis(300);
 
 /// Why a move is to be abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,6 +302,11 @@ impl Task {
         self.wanted.allow_different
     }
 
+    /// The downtime that the move aims at.
+    fn target_downtime(&self) -> Duration {
+        self.max_downtime().unwrap_or(TARGET_DOWNTIME)
+    }
+
     /// The longest time for which calls may be held up, if the request limits it.
     pub(crate) fn max_downtime(&self) -> Option<Duration> {
         self.wanted.max_downtime_ms.map(Duration::from_millis)
@@ -310,10 +317,11 @@ impl Task {
         self.wanted.patience_ms.map(Duration::from_millis)
     }
 
-    /// Notes that calls are held up from now on; for at most `limit` if the request does not say for how long they may be.
-    pub(crate) fn hold(&self, limit: Duration) {
+    /// Notes that calls are held up, the first one for so long already; for at most `limit` if the request does not say for how long they
+    /// may be.
+    pub(crate) fn hold(&self, already: Duration, limit: Duration) {
         let mut clock = lock(&self.clock);
-        (clock.held, clock.longest) = (Some(Instant::now()), self.max_downtime().unwrap_or(limit));
+        (clock.held, clock.longest) = (Instant::now().checked_sub(already), self.max_downtime().unwrap_or(limit));
         self.tick.notify_all();
     }
 
@@ -610,8 +618,15 @@ fn accept(
         wanted,
         ..Task::of_a_plan(false)
     });
-    let it =
-        Move { id: id.clone(), by: by.to_owned(), to: task.wanted.to.clone(), at_unix_ms: unix_ms(), legs, ..Move::default() };
+    let it = Move {
+        id: id.clone(),
+        by: by.to_owned(),
+        to: task.wanted.to.clone(),
+        at_unix_ms: unix_ms(),
+        legs,
+        target_downtime_ms: task.target_downtime().as_secs_f64() * 1e3,
+        ..Move::default()
+    };
     // The threads find the move when they get the lock. Without them it is not accepted.
     let limits = task.clone();
     spawn::spawn("mrcuda-limits", move || limits.watch()).map_err(MoveError::no_thread)?;

@@ -10,6 +10,26 @@ use tests::{Job, Scene, Server, install};
 /// A job that does not end by itself while it is asked.
 const LONGER: [&str; 5] = ["--steps", "100000", "--pace", "3000", "--progress"];
 
+/// Has each object refuse fields that its schema does not name: clients must ignore them, but what we print is all described.
+/// `part`: the schema is a part of one of the same object.
+fn close(schema: &mut Value, part: bool) {
+    let has_fields = schema.get("properties").is_some();
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let composed = ["anyOf", "oneOf", "allOf", "if", "then"].contains(&name.as_str());
+                close(member, composed && (part || has_fields));
+            }
+            if has_fields && !part && !members.contains_key("additionalProperties") {
+                members.insert("unevaluatedProperties".to_owned(), false.into());
+            }
+        }
+        // The alternatives of one object.
+        Value::Array(members) => members.iter_mut().for_each(|member| close(member, part)),
+        _ => {}
+    }
+}
+
 /// The schemas, by the names of their files.
 struct Schemas(BTreeMap<String, jsonschema::Validator>);
 
@@ -17,7 +37,8 @@ impl Schemas {
     fn read() -> Schemas {
         let files = std::fs::read_dir(install::root().join("docs/schema")).unwrap().map(|entry| entry.unwrap().path());
         let read = |path: std::path::PathBuf| {
-            let schema: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let mut schema: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            close(&mut schema, false);
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             (name, jsonschema::validator_for(&schema).unwrap())
         };
@@ -56,9 +77,14 @@ fn what_commands_print() {
     assert_eq!((&gpus[0]["ok"], &gpus[1]["ok"]), (&json!(true), &json!(false)), "{gpus}");
     assert_eq!(take("plan", &["plan", &pid, "--to", "local"], one)["ok"], true);
     assert_eq!(take("plan", &["plan", &pid, "--to", "127.0.0.1:1"], one)["ok"], false);
+    assert_eq!(take("plan", &["migrate", &pid, "--to", "local", "--dry-run"], one)["ok"], true);
     assert_eq!(take("migrate", &["migrate", &pid, "--to", "local"], one)["state"], "done");
+    assert_eq!(take("suspend", &["suspend", &pid, "--every", "60s"], one)["state"], "done");
+    assert_eq!(take("ps", &["ps"], first)["copy"]["every_ms"], 60_000);
+    assert_eq!(take("suspend", &["suspend", &pid, "--every", "0"], one)["pid"].as_u64(), Some(job.pid().into()));
     assert_eq!(take("migrate", &["migrate", &pid, "--to", &at, "--deadline", "0s"], one)["state"], "failed");
     assert_eq!(take("suspend", &["suspend", &pid], one)["state"], "done");
+    assert_eq!(take("ps", &["ps"], first)["devices"][0]["state"], "parked");
     assert_eq!(take("suspend", &["resume", &pid, "--to", &at], one)["state"], "done");
     assert_eq!(take("suspend", &["resume", &pid], one)["code"], "not-parked");
     assert_eq!(take("suspend", &["cancel", &pid, "m77"], one)["error"], "no_such_move");
@@ -66,6 +92,8 @@ fn what_commands_print() {
     let moves = schemas.check("moves", &print(&["moves", &pid]));
     assert_eq!(moves.as_array().map(Vec::len), Some(4), "{moves}");
     assert_eq!(schemas.check("moves", &print(&["moves"])), moves);
+    let id = moves[0]["id"].as_str().unwrap();
+    assert_eq!(first(schemas.check("moves", &print(&["moves", &pid, id]))), moves[0]);
     let history = std::fs::read_to_string(scene.path.join("state/mrcuda/moves.jsonl")).unwrap();
     history.lines().for_each(|line| _ = schemas.check("history", line));
     assert_eq!(history.lines().count(), 4, "{history}");
@@ -112,8 +140,30 @@ fn what_jobs_answer() {
         let understood = answer["error"] != "bad_request";
         assert_eq!(schemas.errors("control-request", request).is_empty(), understood, "{request}: {answer}");
     }
-    for bad in [json!({"v": 2, "op": "list", "x": 1}), json!({"op": "list"}), json!({"v": 2, "op": "migrate"}), json!([])] {
-        assert_eq!(ask(&mut requests, &bad)["ok"], false);
+    let bad = [
+        json!([]),
+        json!({"op": "list"}),
+        json!({"v": 1, "op": "list"}),
+        json!({"v": "2", "op": "list"}),
+        json!({"v": 2}),
+        json!({"v": 2, "op": "List"}),
+        json!({"v": 2, "op": "list", "x": 1}),
+        json!({"v": 2, "op": "migrate"}),
+        json!({"v": 2, "op": "migrate", "to": 7}),
+        json!({"v": 2, "op": "migrate", "to": "local", "gpu": -1}),
+        json!({"v": 2, "op": "migrate", "to": "local", "deadline": 5}),
+        json!({"v": 2, "op": "migrate", "to": "local", "wait": "no"}),
+        json!({"v": 2, "op": "migrate", "to": "local", "id": ""}),
+        json!({"v": 2, "op": "migrate", "to": "local", "id": "a b"}),
+        json!({"v": 2, "op": "migrate", "to": "local", "id": "x".repeat(65)}),
+        json!({"v": 2, "op": "suspend", "gpu": 0}),
+        json!({"v": 2, "op": "resume", "to": "local", "id": "é"}),
+        json!({"v": 2, "op": "cancel", "id": 1}),
+        json!({"v": 2, "op": "report", "wait": true}),
+        json!({"v": 2, "op": "report", "wait": true, "id": null}),
+    ];
+    for bad in bad {
+        assert_eq!(ask(&mut requests, &bad)["ok"], false, "{bad}");
         assert!(!schemas.errors("control-request", &bad).is_empty(), "{bad}");
     }
     let mut kinds = Vec::new();
@@ -122,6 +172,12 @@ fn what_jobs_answer() {
     }
     assert!(kinds.iter().any(|kind| kind == "progress"), "{kinds:?}");
     // The schemas are not satisfied by anything.
+    let response = ask(&mut requests, &json!({"v": 2, "op": "list"}));
+    for (field, value) in [("ok", json!(false)), ("v", json!(3)), ("unknown", json!(1))] {
+        let mut wrong = response.clone();
+        wrong[field] = value;
+        assert!(!schemas.errors("control-response", &wrong).is_empty(), "{field}");
+    }
     for wrong in
         [json!({}), json!({"v": 2, "ok": true}), json!({"v": 2, "ok": true, "job": {"pid": "7"}}), json!({"v": 2, "ok": false})]
     {

@@ -5,6 +5,7 @@
 //! has a ticket and is answered once; an answer with another ticket changes nothing.
 
 use crate::ledger::tail::Weight;
+use crate::moves::TARGET_DOWNTIME;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -12,18 +13,30 @@ use std::time::Duration;
 const SMALL_ROUND: u64 = 64 << 20;
 /// ... or took no more than this: what changes meanwhile is copied as fast during the downtime...
 const SHORT_COPY: Duration = Duration::from_millis(10);
-/// ... or after this many rounds.
+/// ... or about as much as the one before, in percent of that: the job changes memory as fast as it is copied, and a further round would
+/// gain nothing. If it has copied more, the job has grown...
+const NO_GAIN: std::ops::RangeInclusive<u64> = 75..=125;
+/// ... or after this many rounds...
 const ROUNDS: u32 = 3;
+/// ... or this many while the last part would hold up calls for longer than is wanted.
+const MAX_ROUNDS: u32 = 12;
 /// How often a target catches up with what the job has made meanwhile, before the gate is closed: a job that makes something all the
 /// time is not waited for.
 const CATCH_UPS: u32 = 8;
 /// How often the gate is opened again because the job has made something while it was closed: a job that does so all the time has to
 /// wait in the end.
 const REOPENINGS: u32 = 3;
-/// Time limits of the attempts to quiesce: short ones first, which hardly disturb a job whose threads wait for each other, then longer
-/// ones for long kernels.
-const QUIESCE: [Duration; 4] =
-    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(5)];
+/// The attempts to quiesce: how long each may take, and how long it may hold up a call if that is less. The first ones hold up calls for
+/// moments only: they succeed once all threads wait for the GPU, or it has little to do. Then come a short one, which hardly disturbs a
+/// job whose threads wait for each other, and longer ones for long kernels.
+const QUIESCE: [(Duration, Option<Duration>); 6] = [
+    (Duration::from_secs(1), Some(Duration::from_millis(10))),
+    (Duration::from_secs(1), Some(Duration::from_millis(50))),
+    (Duration::from_millis(200), None),
+    (Duration::from_secs(1), None),
+    (Duration::from_secs(3), None),
+    (Duration::from_secs(5), None),
+];
 /// An attempt of a patient move: how long it may take while no call of the job waits, as when all threads wait for the GPU; then the copy
 /// is brought up to date.
 const PATIENT: Duration = Duration::from_secs(10);
@@ -190,8 +203,9 @@ struct DeviceState {
     open: bool,
     /// Whether a failure may be due to this process as the target.
     unfit: bool,
-    /// Rounds of this pre-copy.
+    /// Rounds of this pre-copy, and the bytes that the last one has copied.
     rounds: u32,
+    copied: Option<u64>,
 }
 
 /// A move of several devices.
@@ -322,8 +336,13 @@ impl<F> Protocol<F> {
     fn succeeded(&mut self, request: Request, report: Report<F>) {
         match (request, report) {
             (Request::Device(device, Step::Copy), Report::Copied { bytes, took }) if self.stage == Stage::Precopy => {
-                self.devices[device].rounds += 1;
-                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || self.devices[device].rounds >= ROUNDS;
+                let state = &mut self.devices[device];
+                state.rounds += 1;
+                let before = state.copied.replace(bytes);
+                let gains = before.is_none_or(|before| !NO_GAIN.contains(&(bytes.saturating_mul(100) / before.max(1))));
+                let is_wanted = took <= self.max_downtime.unwrap_or(TARGET_DOWNTIME);
+                let rounds = if is_wanted { ROUNDS } else { MAX_ROUNDS };
+                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || !gains || state.rounds >= rounds;
                 // A device makes its rounds without waiting for the others.
                 if !enough && self.failure.is_none() {
                     self.run(request);
@@ -382,7 +401,7 @@ impl<F> Protocol<F> {
             Stage::Connect => self.each(Stage::Precopy, Step::Copy),
             Stage::AtRest => self.joint(Stage::SharingAtRest, Joint::Sharing),
             Stage::Precopy | Stage::CatchUp => {
-                self.devices.iter_mut().for_each(|device| device.rounds = 0);
+                self.devices.iter_mut().for_each(|device| (device.rounds, device.copied) = (0, None));
                 self.joint(Stage::Weigh, Joint::Weigh);
             }
             Stage::Weigh => {
@@ -451,7 +470,10 @@ impl<F> Protocol<F> {
         let bounded = |limit: Duration| self.max_downtime.map_or(limit, |most| limit.min(most / 2));
         let (limit, held) = match self.patient {
             true => (PATIENT, Some(bounded(PATIENT_HELD))),
-            false => (bounded(QUIESCE[self.attempt]), None),
+            false => match QUIESCE[self.attempt] {
+                (limit, Some(held)) => (limit, Some(bounded(held))),
+                (limit, None) => (bounded(limit), None),
+            },
         };
         // A function that needs a lock of a thread at the gate ends a patient attempt by the call that is held up.
         let function = FUNCTION_MS.get(self.function).copied().map(Duration::from_millis).filter(|_| !self.patient);

@@ -39,11 +39,7 @@ pub(super) fn quiesce(
         let pause = u64::from(u16::from_le_bytes(random()?));
         std::thread::sleep(Duration::from_micros(2000 + pause % 20_000));
     }
-    // While all threads wait for the GPU, a patient attempt holds nobody up.
     let mut hold = Hold { task, downtime, most: held, begun: false };
-    if held.is_none() {
-        hold.begin();
-    }
     let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);
@@ -90,34 +86,30 @@ pub(super) fn quiesce(
     Ok(late.map_or(Ok(closed), Err))
 }
 
-/// The time for which an attempt holds up calls.
+/// The time for which an attempt holds up calls: none, while all threads wait for the GPU.
 struct Hold<'a> {
     task: &'a Task,
     downtime: Duration,
-    /// How long a call may be held up before the GPU is idle; `None`: as long as the attempt takes, which then counts from its beginning.
+    /// How long a call may be held up before the GPU is idle; `None`: as long as the attempt takes.
     most: Option<Duration>,
     begun: bool,
 }
 
 impl Hold<'_> {
-    /// Counts from now on.
+    /// Counts from the first call that is held up, or else from now on.
     fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
-            self.task.hold(self.downtime);
+            self.task.hold(gate::held_for().unwrap_or_default(), self.downtime);
         }
     }
 
     /// Looks whether calls are held up; false if that takes too long.
     fn look(&mut self) -> bool {
-        let Some(most) = self.most else {
-            self.begin();
-            return true;
-        };
         let held = gate::held_for();
         if held.is_some() {
             self.begin();
         }
-        held.is_none_or(|held| held < most)
+        self.most.is_none_or(|most| held.is_none_or(|held| held < most))
     }
 }
 

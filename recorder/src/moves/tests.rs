@@ -107,7 +107,7 @@ fn an_abandoned_move_says_why_and_when() {
     assert_eq!(text(Stop::Cancelled, Some("delta")), "cancelled in the phase delta");
     assert_eq!(text(Stop::Ending, None), "cancelled before it began: the program ends");
     assert!(text(Stop::Deadline, Some("replay")).contains("in the phase replay: not committed within 5 ms"));
-    t.hold(Duration::ZERO);
+    t.hold(Duration::ZERO, Duration::ZERO);
     assert!(text(Stop::Downtime, Some("delta")).contains("calls waited for 7 ms"));
 }
 
@@ -332,7 +332,7 @@ fn the_longest_downtime_counts() {
     assert_eq!(report(Some("d1")).unwrap()[0].downtime_ms, 0.0, "calls were not held up");
     lock(&t.clock).held = Instant::now().checked_sub(Duration::from_secs(2));
     t.release();
-    t.hold(Duration::ZERO);
+    t.hold(Duration::ZERO, Duration::ZERO);
     t.release();
     assert!(report(Some("d1")).unwrap()[0].downtime_ms >= 2000.0);
 }
@@ -349,7 +349,7 @@ fn calls_that_are_held_up_for_too_long_stop_a_move() {
     for (id, asked, limit_ms) in [("w2", Some(10), 10), ("w4", None, 20)] {
         let limits = Migrate { deadline_ms: Some(60_000), max_downtime_ms: asked, ..wanted("local") };
         let t = registered(id, MoveState::Running, limits);
-        t.hold(Duration::from_millis(20));
+        t.hold(Duration::ZERO, Duration::from_millis(20));
         t.watch();
         assert_eq!(t.stopped(), Some(Stop::Downtime));
         t.release();

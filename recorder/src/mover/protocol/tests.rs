@@ -55,17 +55,33 @@ fn attempts(actions: &[Action<u32>]) -> Vec<Attempt> {
 }
 
 #[test]
-fn pre_copy_ends_with_a_small_or_short_round_or_the_third() {
-    let rounds = |bytes, ms| {
-        let took = Duration::from_millis(ms);
-        copies(&run(1, None, |request| match request {
-            Request::Device(_, Step::Copy) => Ok(Report::Copied { bytes, took }),
+fn pre_copy_ends_when_a_further_round_gains_nothing() {
+    // The first round copies so many bytes, and each one so many percent of the one before.
+    let rounds = |first: u64, percent: u64, ms, max_downtime| {
+        let (took, mut next) = (Duration::from_millis(ms), first);
+        copies(&run(1, max_downtime, |request| match request {
+            Request::Device(_, Step::Copy) => {
+                let bytes = next;
+                next = (bytes * percent).div_ceil(100);
+                Ok(Report::Copied { bytes, took })
+            }
             other => good(other),
         }))
     };
-    assert_eq!(rounds(SMALL_ROUND, 1000), 1);
-    assert_eq!(rounds(SMALL_ROUND + 1, 10), 1);
-    assert_eq!(rounds(SMALL_ROUND + 1, 11), 3);
+    assert_eq!(rounds(SMALL_ROUND, 50, 1000, None), 1, "it was small");
+    assert_eq!(rounds(SMALL_ROUND + 1, 50, 10, None), 1, "it was short");
+    assert_eq!(rounds(SMALL_ROUND + 1, 50, 11, None), 2, "the second one is small");
+    const LARGE: u64 = SMALL_ROUND << 10;
+    for percent in [75, 100, 125] {
+        assert_eq!(rounds(LARGE, percent, 1000, None), 2, "{percent}: memory changes as fast as it is copied");
+    }
+    for percent in [50, 74, 126] {
+        assert_eq!(rounds(LARGE, percent, 300, None), 3, "{percent}: the downtime is as wanted");
+    }
+    assert_eq!(rounds(LARGE, 50, 301, None), 11, "until little is left");
+    assert_eq!(rounds(LARGE, 70, 301, None), MAX_ROUNDS as usize);
+    let limit = |ms| Some(Duration::from_millis(ms));
+    assert_eq!((rounds(LARGE, 50, 301, limit(1000)), rounds(LARGE, 50, 301, limit(100))), (3, 11));
 }
 
 /// Rounds and attempts to quiesce of a move whose tails are weighed as these, the last one again and again.
@@ -109,8 +125,16 @@ fn a_job_that_makes_something_all_the_time_waits_in_the_end() {
 
 #[test]
 fn half_of_the_allowed_downtime_is_for_waiting() {
-    let limit = |ms| attempts(&run(1, Some(Duration::from_millis(ms)), good))[0].limit;
-    assert_eq!((limit(100), limit(0), limit(60_000)), (Duration::from_millis(50), Duration::ZERO, QUIESCE[0]));
+    let limits = |ms| {
+        let busy = |request| match request {
+            Request::Joint(Joint::Quiesce(_)) => Ok(Report::Busy { function: false, why: 7 }),
+            other => good(other),
+        };
+        attempts(&run(1, Some(Duration::from_millis(ms)), busy)).iter().map(|a| a.held.unwrap_or(a.limit)).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(60_000), QUIESCE.map(|(limit, held)| held.unwrap_or(limit)));
+    assert_eq!(limits(40), [10, 20, 20, 20, 20, 20].map(Duration::from_millis));
+    assert_eq!(limits(0), [Duration::ZERO; QUIESCE.len()]);
 }
 
 #[test]
@@ -123,11 +147,11 @@ fn attempts_to_quiesce_grow_and_those_that_wait_for_a_host_function_do_not_count
         assert_eq!(actions.last(), Some(&Action::End(Err(7))));
         attempts(&actions)
     };
-    let limits: Vec<Duration> = busy(false).iter().map(|a| a.limit).collect();
+    let limits: Vec<(Duration, Option<Duration>)> = busy(false).iter().map(|a| (a.limit, a.held)).collect();
     assert_eq!(limits, QUIESCE);
     let all = busy(true);
     assert_eq!(all.len(), FUNCTION_MS.len() + QUIESCE.len());
-    assert!(all[..=FUNCTION_MS.len()].iter().all(|a| a.limit == QUIESCE[0]));
+    assert!(all[..=FUNCTION_MS.len()].iter().all(|a| (a.limit, a.held) == QUIESCE[0]));
     assert!(all[FUNCTION_MS.len()].function.is_none() && !all[0].again && all[1].again);
 }
 
@@ -176,7 +200,6 @@ fn a_patient_move_keeps_its_copy_current_and_tries_again() {
     let opened = actions.iter().filter(|a| **a == Action::OpenGate).count();
     assert_eq!(opened, 101);
     assert_eq!(attempts(&busy(1, Some(Duration::from_millis(100))))[0].held, Some(Duration::from_millis(50)));
-    assert!(attempts(&run(1, None, good))[0].held.is_none());
 }
 
 const PARKS: Parking = Parking { before: false, after: true, copies: false };
