@@ -118,3 +118,6 @@ impl Graphs {
         self.copy_graph(child, super::model::Owner::Program)
     }
 }
+
+#[cfg(test)]
+mod tests;
