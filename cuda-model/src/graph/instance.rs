@@ -120,7 +120,8 @@ impl Graphs {
         }
         let single = |n: &Node| matches!(n.work, Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_));
         if self.store.any(graph, &single) && self.instances.values().any(|i| i.source == graph) {
-            return Err(invalid(INVALID));
+            // Of memory: docs/driver-facts.md, 7.3.
+            return Err(invalid(if self.store.has_memory(graph) { code::ERROR_NOT_SUPPORTED } else { INVALID }));
         }
         if let Some(node) = self.store.unfit(graph, false) {
             return Err(refuse(INVALID, 3, node));

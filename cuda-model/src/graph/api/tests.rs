@@ -1,10 +1,11 @@
 //! The functions over a host that executes nothing.
 
+use super::build::add_child;
 use super::*;
 use crate::graph::{Shared, Stream};
 use cuda_api::lock::lock;
 use cuda_api::pointer::OutPtr;
-use cuda_api::work::{At, Copy3, Fill, Kernel, Spec};
+use cuda_api::work::{At, Copy3, Fill, Kernel, MemAlloc, Spec};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -281,4 +282,28 @@ fn graphs_of_other_sizes_differ_at_no_node() {
     let (fewer, _) = h.graph(&[0x1000]);
     let failure = (code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, 0);
     assert_eq!([more, fewer].map(|other| h.update(instance, other)), [failure; 2]);
+}
+
+#[test]
+fn a_graph_is_not_moved_into_itself() {
+    let mut h = Fake::new();
+    let (outer, middle, inner) = (h.graph(&[]).0, h.graph(&[]).0, h.graph(&[0x1000]).0);
+    add_child(&h, middle, After::new(), inner, true).unwrap();
+    add_child(&h, outer, After::new(), middle, true).unwrap();
+    for inside in [outer, middle, inner] {
+        assert_eq!(add_child(&h, inside, After::new(), outer, true), Err(INVALID));
+    }
+    cuGraphInstantiateWithFlags(&mut h, outer, 0).unwrap();
+}
+
+#[test]
+fn a_graph_with_memory_has_one_instance_and_is_no_child() {
+    let mut h = Fake::new();
+    let (graph, parent) = (h.graph(&[]).0, h.graph(&[]).0);
+    let memory = Work::MemAlloc(MemAlloc { address: 1, bytes: 64, device: 0 });
+    add(&h, graph, After::new(), (memory, 1)).unwrap();
+    cuGraphInstantiateWithFlags(&mut h, graph, 0).unwrap();
+    assert_eq!(cuGraphInstantiateWithFlags(&mut h, graph, 0), Err(code::ERROR_NOT_SUPPORTED));
+    assert_eq!(cuGraphAddChildGraphNode(&mut h, parent, Vec::new(), graph), Err(code::ERROR_NOT_SUPPORTED));
+    assert_eq!(cuGraphClone(&mut h, graph), Err(code::ERROR_NOT_SUPPORTED));
 }

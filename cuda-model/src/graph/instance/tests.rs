@@ -165,7 +165,7 @@ fn an_instance_keeps_memory_and_objects_of_its_graph() {
     let spec = instantiate(&mut g, graph, 100);
     assert!(spec.graphs[0].iter().all(|n| n.work == Work::Empty), "places do nothing for them");
     let again = g.prepare(graph, 0, 1).unwrap_err();
-    assert_eq!(again.code, INVALID, "memory belongs to one instance");
+    assert_eq!(again.code, code::ERROR_NOT_SUPPORTED, "memory belongs to one instance");
     g.drop_graph(graph);
     assert!(g.due.is_empty() && g.memories.unused(&g.store).is_empty());
     let held = g.drop_instance(100);
