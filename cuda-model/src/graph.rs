@@ -70,6 +70,10 @@ pub trait Host {
     fn end_conditions(&mut self, context: u64, home: u64, conditions: &[u64]) -> Result<(), Code>;
     /// Creates an instance in a context; returns its handle. `home`: the graph, if it has conditions.
     fn instantiate(&mut self, context: u64, flags: u64, home: u64, spec: Spec) -> Result<u64, Code>;
+    /// Checks what can be checked of a change before it is made: of several, none is made if one fails.
+    fn check_change(&mut self, _instance: u64, _at: At, _work: &Work<u32>) -> Result<(), Code> {
+        Ok(())
+    }
     /// Changes the work of a node of an instance for later launches. `plain`: only values that were checked already
     /// change.
     fn change(&mut self, instance: u64, at: At, work: Work<u32>, plain: bool) -> Result<(), Code>;

@@ -93,11 +93,14 @@ impl Turns {
         (pieces > 1).then(|| bytes.div_ceil(pieces).next_multiple_of(4096))
     }
 
-    /// What a stream of the driver is to write behind a piece, and where; nothing if too many streams have pieces. Only one thread at a
-    /// time gives work to a stream.
+    /// What a stream of the driver is to write behind a piece, and where; nothing if it has [`MOST`] already, because its driver's call
+    /// must not wait, or if too many streams have pieces. Only one thread at a time gives work to a stream.
     pub(crate) fn write(&self, stream: u64) -> Option<(u64, u32)> {
         let mut s = lock(&self.0);
         let (word, at) = (s.word(stream)?, s.at?);
+        if s.left(word)? >= MOST {
+            return None;
+        }
         let given = &mut s.streams[word].1;
         *given = given.wrapping_add(1);
         Some(((at + word * size_of::<u32>()) as u64, *given))
@@ -161,6 +164,20 @@ mod tests {
         // The stream goes on: there is room again.
         given.into_iter().for_each(pass);
         assert_eq!(w.turns.piece(1, 1 << 30), Some(PIECE));
+    }
+
+    /// Pieces whose bytes travel with their calls are of one size, and come as long as the program sends them.
+    #[test]
+    fn a_stream_that_stands_still_gets_no_more_writes() {
+        let w = words();
+        let given: Vec<_> = (0..500).filter_map(|_| w.turns.write(1)).collect();
+        assert_eq!(given.len(), MOST as usize);
+        assert!(w.turns.write(2).is_some());
+        pass(given[0]);
+        assert_eq!(w.turns.write(1), Some((given[0].0, MOST + 1)));
+        assert_eq!(w.turns.write(1), None);
+        pass((given[0].0, MOST + 1));
+        assert!(w.turns.write(1).is_some());
     }
 
     #[test]

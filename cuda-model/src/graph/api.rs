@@ -112,9 +112,19 @@ impl Graphs {
     fn copy_for_child(&mut self, child: u64, parent: u64) -> Result<u64, Code> {
         self.store.graph(parent)?;
         self.store.graph(child)?;
-        if child == parent || self.store.any(child, &is_single) || self.store.is_captured_into(child) {
+        if child == parent || self.store.is_captured_into(child) {
+            return Err(INVALID);
+        }
+        if self.store.has_memory(child) {
+            // docs/driver-facts.md, 7.3
+            return Err(code::ERROR_NOT_SUPPORTED);
+        }
+        if self.store.any(child, &is_conditional) {
             return Err(INVALID);
         }
         self.copy_graph(child, super::model::Owner::Program)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,6 +57,19 @@ impl Frozen {
         self.graphs.iter().flat_map(|g| &g.nodes)
     }
 
+    /// The user objects that one graph holds.
+    pub(super) fn held(&self, graph: u32) -> &[(u64, u32)] {
+        self.graphs.get(graph as usize).map_or(&[], |g| &g.objects)
+    }
+
+    /// Makes a graph hold other user objects; returns those that it held.
+    pub(super) fn hold(&mut self, graph: u32, objects: Vec<(u64, u32)>) -> Vec<(u64, u32)> {
+        match self.graphs.get_mut(graph as usize) {
+            Some(g) => std::mem::replace(&mut g.objects, objects),
+            None => objects,
+        }
+    }
+
     /// The user objects that the graphs hold.
     pub(super) fn objects(&self) -> impl Iterator<Item = (u64, u32)> {
         self.graphs.iter().flat_map(|g| g.objects.iter().copied())

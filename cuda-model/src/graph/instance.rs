@@ -46,14 +46,60 @@ pub(super) struct Change {
     pub(super) at: At,
     pub(super) work: Work<u32>,
     pub(super) plain: bool,
+    /// The node of another graph whose work it is, if there is one.
+    node: u64,
+    /// Whether it is another kernel.
+    is_other_function: bool,
 }
 
 impl Change {
     /// `new` embeds no graph: those do not change.
-    fn new(at: At, old: &Work<u32>, new: &Work<u64>) -> Change {
-        Change { at, plain: plain(old, new), work: new.renamed(|_| 0) }
+    fn new(at: At, old: &Work<u32>, new: &Work<u64>, node: u64) -> Change {
+        let is_other_function = matches!((old, new), (Work::Kernel(a), Work::Kernel(b)) if a.function != b.function);
+        Change { at, plain: plain(old, new), work: new.renamed(|_| 0), node, is_other_function }
+    }
+
+    /// What reverses a change that has replaced `old`.
+    fn back(at: At, old: Work<u32>) -> Change {
+        Change { at, work: old, plain: false, node: 0, is_other_function: false }
+    }
+
+    /// Why the host does not make the change: whether it refuses it, or something else has failed.
+    pub(super) fn refused(&self, rc: Code) -> Refusal {
+        let result =
+            match rc {
+                code::ERROR_NOT_SUPPORTED => NOT_SUPPORTED,
+                code::ERROR_INVALID_VALUE | code::ERROR_INVALID_HANDLE | code::ERROR_INVALID_CONTEXT => {
+                    if self.is_other_function { FUNCTION } else { PARAMETERS }
+                }
+                _ => return refuse(rc, OTHER, 0),
+            };
+        refuse(rc, result, self.node)
     }
 }
+
+/// What makes an instance, or a graph in it, like another graph.
+#[derive(Debug, Default)]
+pub(super) struct Update {
+    pub(super) changes: Vec<Change>,
+    /// The graphs of the instance that are to hold other user objects, and those, with references for them.
+    objects: Vec<(u32, Vec<(u64, u32)>)>,
+}
+
+impl Update {
+    fn references(self) -> Vec<(u64, u32)> {
+        self.objects.into_iter().flat_map(|(_, objects)| objects).collect()
+    }
+}
+
+/// `CUgraphExecUpdateResult`; this one says that something else has failed than what an update may change.
+pub(super) const OTHER: u32 = 1;
+const TOPOLOGY: u32 = 2;
+const TYPE: u32 = 3;
+const PARAMETERS: u32 = 5;
+const NOT_SUPPORTED: u32 = 6;
+const FUNCTION: u32 = 7;
+const ATTRIBUTES: u32 = 8;
 
 impl Graphs {
     /// Checks a graph and copies it for an instance.
@@ -74,7 +120,8 @@ impl Graphs {
         }
         let single = |n: &Node| matches!(n.work, Work::Conditional(_) | Work::MemAlloc(_) | Work::MemFree(_));
         if self.store.any(graph, &single) && self.instances.values().any(|i| i.source == graph) {
-            return Err(invalid(INVALID));
+            // Of memory: docs/driver-facts.md, 7.3.
+            return Err(invalid(if self.store.has_memory(graph) { code::ERROR_NOT_SUPPORTED } else { INVALID }));
         }
         if let Some(node) = self.store.unfit(graph, false) {
             return Err(refuse(INVALID, 3, node));
@@ -129,11 +176,6 @@ impl Graphs {
 
     pub(super) fn instance(&self, handle: u64) -> Result<&Instance, Code> {
         self.instances.get(&handle).ok_or(INVALID)
-    }
-
-    /// Whether an instance holds user objects, which its running launches need.
-    pub(super) fn holds_objects(&self, handle: u64) -> bool {
-        self.instances.get(&handle).is_some_and(|i| i.frozen.objects().next().is_some())
     }
 
     /// Removes an instance; returns the user objects that it held.
@@ -191,74 +233,95 @@ impl Graphs {
             return Err(INVALID);
         }
         allowed(&old.work, work).map_err(|_| INVALID)?;
-        Ok((!is_same(&old.work, work)).then(|| Change::new(at, &old.work, work)))
+        Ok((!is_same(&old.work, work)).then(|| Change::new(at, &old.work, work, 0)))
     }
 
-    /// The changes that make a child graph node equal to another graph.
-    pub(super) fn change_child(&self, instance: u64, node: u64, graph: u64) -> Result<Vec<Change>, Code> {
+    /// What makes a child graph node equal to another graph. Must be followed by [`Graphs::updated`] or [`Graphs::not_updated`].
+    pub(super) fn change_child(&mut self, instance: u64, node: u64, graph: u64) -> Result<Update, Code> {
         let (_, own) = self.node_of(instance, node)?;
         let Work::Child(inner) = own.work else { return Err(INVALID) };
-        let mut changes = Vec::new();
-        self.compare(&self.instance(instance)?.frozen, inner, graph, &mut changes).map_err(|_| INVALID)?;
-        Ok(changes)
+        self.plan(instance, inner, graph).map_err(|_| INVALID)
     }
 
-    /// The changes that make an instance equal to another graph.
-    pub(super) fn change_all(&self, instance: u64, graph: u64) -> Result<Vec<Change>, Refusal> {
-        let i = self.instance(instance).map_err(|rc| refuse(rc, 1, 0))?;
-        self.store.graph(graph).map_err(|rc| refuse(rc, 1, 0))?;
-        let mut changes = Vec::new();
-        self.compare(&i.frozen, 0, graph, &mut changes)?;
-        Ok(changes)
+    /// What makes an instance equal to another graph. Must be followed by [`Graphs::updated`] or [`Graphs::not_updated`].
+    pub(super) fn change_all(&mut self, instance: u64, graph: u64) -> Result<Update, Refusal> {
+        self.plan(instance, 0, graph)
+    }
+
+    fn plan(&mut self, instance: u64, old: u32, graph: u64) -> Result<Update, Refusal> {
+        let lost = |rc| refuse(rc, OTHER, 0);
+        let i = self.instance(instance).map_err(lost)?;
+        self.store.graph(graph).map_err(lost)?;
+        let mut update = Update::default();
+        self.compare(&i.frozen, old, graph, &mut update)?;
+        for (object, count) in update.objects.iter().flat_map(|(_, objects)| objects) {
+            // It exists, because the graph holds it.
+            let _ = self.retain_object(*object, *count);
+        }
+        Ok(update)
+    }
+
+    /// The host has made the changes of an update. Returns the references to user objects that the instance had instead of its new ones:
+    /// its running launches need them.
+    pub(super) fn updated(&mut self, instance: u64, update: Update) -> Vec<(u64, u32)> {
+        let Some(i) = self.instances.get_mut(&instance) else { return update.references() };
+        update.objects.into_iter().flat_map(|(graph, objects)| i.frozen.hold(graph, objects)).collect()
+    }
+
+    /// The host has not made the changes of an update.
+    pub(super) fn not_updated(&mut self, update: Update) {
+        self.release_objects(update.references());
     }
 
     /// Pairs the nodes of two graphs in creation order, which is the same for the same calls.
-    fn compare(&self, frozen: &Frozen, old: u32, new: u64, changes: &mut Vec<Change>) -> Result<(), Refusal> {
+    fn compare(&self, frozen: &Frozen, old: u32, new: u64, update: &mut Update) -> Result<(), Refusal> {
         let failed = |result, node| refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, result, node);
-        let lost = |rc| refuse(rc, 1, 0);
-        let topology = |node| failed(2, node);
+        let lost = |rc| refuse(rc, OTHER, 0);
         let (a, b) = (frozen.nodes(old).map_err(lost)?, self.store.graph(new).map_err(lost)?);
+        if a.len() != b.nodes.len() {
+            // No node is named then (CUDA driver API reference, `cuGraphExecUpdate`).
+            return Err(failed(TOPOLOGY, 0));
+        }
+        if frozen.held(old) != b.objects {
+            update.objects.push((old, b.objects.clone()));
+        }
         for ((x, theirs), number) in a.iter().zip(&b.nodes).zip(0..) {
             let y = self.store.node(*theirs).map_err(lost)?;
             let mapped = y.after.iter().map(|(n, edge)| Ok((self.store.node(*n)?.number, *edge)));
             if !are_same_edges(&x.after, &mapped.collect::<Result<_, Code>>().map_err(lost)?) {
-                return Err(topology(*theirs));
+                return Err(failed(TOPOLOGY, *theirs));
             }
             if x.work.node_type() != y.work.node_type() {
-                return Err(failed(3, *theirs));
+                return Err(failed(TYPE, *theirs));
             }
             match (&x.work, &y.work) {
-                (Work::Child(old), Work::Child(new)) => self.compare(frozen, *old, *new, changes)?,
+                (Work::Child(old), Work::Child(new)) => self.compare(frozen, *old, *new, update)?,
                 (Work::Conditional(c), Work::Conditional(d)) => {
                     if (c.handle, c.kind, c.bodies.len()) != (d.handle, d.kind, d.bodies.len()) {
-                        return Err(failed(5, *theirs));
+                        return Err(failed(PARAMETERS, *theirs));
                     }
                     for (old, new) in c.bodies.iter().zip(&d.bodies) {
-                        self.compare(frozen, *old, *new, changes)?;
+                        self.compare(frozen, *old, *new, update)?;
                     }
                 }
                 (old_work, new_work) => {
                     if x.context != y.context {
-                        return Err(failed(5, *theirs));
+                        return Err(failed(PARAMETERS, *theirs));
                     }
                     allowed(old_work, new_work).map_err(|result| failed(result, *theirs))?;
                     if !is_same(old_work, new_work) {
-                        changes.push(Change::new(At { graph: old, node: number }, old_work, new_work));
+                        update.changes.push(Change::new(At { graph: old, node: number }, old_work, new_work, *theirs));
                     }
                 }
             }
         }
-        if a.len() != b.nodes.len() {
-            return Err(topology(b.nodes.get(a.len()).copied().unwrap_or_default()));
-        }
         Ok(())
     }
 
-    /// Applies a change that the host has made.
-    pub(super) fn changed(&mut self, instance: u64, change: Change) {
-        if let Some(n) = self.instances.get_mut(&instance).and_then(|i| i.frozen.node_mut(change.at).ok()) {
-            n.work = change.work;
-        }
+    /// Applies a change that the host has made; returns what reverses it.
+    pub(super) fn changed(&mut self, instance: u64, change: Change) -> Option<Change> {
+        let node = self.instances.get_mut(&instance).and_then(|i| i.frozen.node_mut(change.at).ok())?;
+        Some(Change::back(change.at, std::mem::replace(&mut node.work, change.work)))
     }
 
     /// Position of a node that can be enabled and disabled: kernels, copies and fills.
@@ -306,9 +369,6 @@ fn is_same(old: &Work<u32>, new: &Work<u64>) -> bool {
 
 /// Checks whether a node of an instance may change like this; otherwise returns the `CUgraphExecUpdateResult`.
 fn allowed(old: &Work<u32>, new: &Work<u64>) -> Result<(), u32> {
-    const TYPE: u32 = 3;
-    const PARAMETERS: u32 = 5;
-    const ATTRIBUTES: u32 = 8;
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) if a.attributes != b.attributes => Err(ATTRIBUTES),
         (Work::Copy(a), Work::Copy(b)) if a != b && !(flat(a) && flat(b) && ends(a) == ends(b)) => Err(PARAMETERS),

@@ -170,9 +170,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Lets copies of other streams go on behind a piece of [`LARGEST`] bytes: there may be many in a row, of this copy or the next.
+    /// Lets copies of other streams go on behind a piece of more than half of [`LARGEST`]: there may be many in a row, of this copy or the
+    /// next. Rows nearly never fill a piece to the last byte.
     fn end_piece(&self, bytes: u64, stream: (u64, u64)) -> Result<(), Code> {
-        if bytes == LARGEST && self.has_turns() { self.end_turn(stream) } else { Ok(()) }
+        if bytes > LARGEST / 2 && self.has_turns() { self.end_turn(stream) } else { Ok(()) }
     }
 
     /// Copies one piece of a copy to the device (offset of its first row, bytes of a row, rows) from a buffer, which is free again when

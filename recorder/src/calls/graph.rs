@@ -189,6 +189,13 @@ fn may_wait(work: &Work<u32>) -> bool {
     matches!(work, Work::Kernel(k) if host_waiting::may_wait(&k.params))
 }
 
+/// Checks that a node that calls this process is replaced by one that calls it alike; `known`: what it is now, if it calls.
+fn check_call(known: Option<&GraphNode>, work: &Work<u32>) -> Result<(), Code> {
+    let fits = known.map_or(!work.calls(), |c| c.work.calls() == work.calls() && sides(&c.work) == sides(work));
+    // A copy stays between the same kinds of memory.
+    if fits { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+}
+
 /// Which ends of a copy are host memory.
 fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
     if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
@@ -385,25 +392,28 @@ impl Host for CallContext {
         Ok(instance)
     }
 
+    fn check_change(&mut self, instance: u64, at: At, work: &Work<u32>) -> Result<(), Code> {
+        // Nothing but a copy can be one that calls before a change, and not behind it.
+        let Work::Copy(c) = work else { return Ok(()) };
+        let (data, _) = self.instance(instance)?;
+        check_call(lock(&data.calls).iter().find(|c| c.at == at), &Work::Copy(plain(c)))
+    }
+
     fn change(&mut self, instance: u64, at: At, mut work: Work<u32>, plain: bool) -> Result<(), Code> {
         named(self, &mut work)?;
         let (data, _) = self.instance(instance)?;
         note_event(self, &work);
-        if let Work::EventRecord(event) = &work {
-            lock(&data.records).push(*event);
-        }
         data.may_wait.fetch_or(may_wait(&work), Ordering::Relaxed);
         let mut calls = lock(&data.calls);
         let call = calls.iter_mut().find(|c| c.at == at);
-        let same = |c: &GraphNode| c.work.calls() == work.calls() && sides(&c.work) == sides(&work);
-        if call.as_ref().map_or(work.calls(), |c| !same(c)) {
-            // A copy stays between the same kinds of memory.
-            return Err(code::ERROR_INVALID_VALUE);
-        }
+        check_call(call.as_deref(), &work)?;
         let mut uses = Few::from([instance]);
         add_needs(self, &work, &mut uses);
         let op = GraphChange { instance, at, work };
         encoded(&op, |body| self.changed(instance, (at, false), ops::id::GRAPH_CHANGE, body, uses, plain))?;
+        if let Work::EventRecord(event) = &op.work {
+            lock(&data.records).push(*event);
+        }
         if let Some(call) = call {
             call.work = op.work;
         }

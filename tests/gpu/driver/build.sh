@@ -20,7 +20,7 @@ for k in 0 1; do
 done
 "$nvcc" -arch=compute_75 -ptx -DK=1 -o "$to/module1.ptx" module.cu &
 flags="-std=gnu11 -O2 -Wall -Wextra -isystem $include"
-parts="placement requests memory waits heap globals graphs graph_rest textures sparse hostmem peers legacy copies staging engines kernel_copies loads"
+parts="placement requests memory waits heap globals graphs graph_rest graph_updates textures sparse hostmem peers legacy copies staging engines kernel_copies loads"
 for p in $parts hook; do gcc $flags -c -o "$to/$p.o" $p.c; done
 # Every function that they name, without a body: the loader takes the driver's.
 nm -u "$to"/*.o | awk '$2 ~ /^cu[A-Z]/ { print "void " $2 "(void) {}" }' | sort -u >"$to/names.c"

@@ -6,7 +6,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${1:?usage: run-facts.sh DIRECTORY [PART ...]}
 shift
-parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest textures sparse hostmem legacy copies}
+parts=${*:-sequences libraries contexts requests memory waits heap globals loader graphs graph_rest graph_updates textures sparse hostmem legacy copies}
 [ -x "$bin/placement" ] || "$here/build.sh" "$bin" || exit
 cd "$bin" || exit
 driver=$(ldconfig -p | awk '/libcuda\.so\.1 .*x86-64/ { print $NF; exit }')
@@ -272,6 +272,7 @@ part_memory() { timeout 60 ./memory; }
 part_waits() { timeout 60 ./waits; }
 part_graphs() { timeout 120 ./graphs; }
 part_graph_rest() { timeout 120 ./graph_rest; }
+part_graph_updates() { timeout 60 ./graph_updates; }
 part_textures() {
     timeout 120 ./textures
     for how in 0 1 2 3 4 5; do timeout 60 ./textures $how; done

@@ -1,5 +1,5 @@
 // Graphs built node by node: kernels, copies, fills, a graph inside a graph, events, clones; instances whose nodes are
-// changed and switched on and off between launches; user objects.
+// changed and switched on and off between launches; user objects, also when an update exchanges them.
 #include "program.cuh"
 
 #include <atomic>
@@ -24,6 +24,48 @@ __global__ void shift(uint64_t *to, uint64_t k, unsigned char low) {
 static std::atomic<int> destroyed{0};
 
 static void CUDART_CB on_destroy(void *which) { destroyed += *static_cast<int *>(which); }
+
+static std::atomic<int> exchanged{0};
+
+static void CUDART_CB on_exchange(void *which) { exchanged += *static_cast<int *>(which); }
+
+static std::atomic<bool> stays{true};
+
+static void CUDART_CB stay(void *) {
+    while (stays) usleep(1000);
+}
+
+// An update gives an instance the objects of the other graph. Those that it had stay until its launches have ended.
+static void exchange(program::Report &report, cudaStream_t stream) {
+    static int weights[] = {1, 100};
+    cudaGraph_t graphs[2];
+    for (int i = 0; i < 2; i++) {
+        cudaGraphNode_t node;
+        cudaUserObject_t object;
+        cudaHostNodeParams call = {stay, nullptr};
+        CHECK(cudaGraphCreate(&graphs[i], 0));
+        CHECK(cudaGraphAddHostNode(&node, graphs[i], nullptr, 0, &call));
+        CHECK(cudaUserObjectCreate(&object, &weights[i], on_exchange, 1, cudaUserObjectNoDestructorSync));
+        CHECK(cudaGraphRetainUserObject(graphs[i], object, 1, cudaGraphUserObjectMove));
+    }
+    auto expect = [&](const char *name, int want) {
+        for (int i = 0; i < 500 && exchanged < want; i++) usleep(10000);
+        usleep(50000);
+        report.expect_value(name, static_cast<uint64_t>(exchanged.load()), static_cast<uint64_t>(want));
+    };
+    cudaGraphExec_t instance;
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphInstantiate(&instance, graphs[0], 0));
+    CHECK(cudaGraphDestroy(graphs[0]));
+    CHECK(cudaGraphLaunch(instance, stream));
+    CHECK(cudaGraphExecUpdate(instance, graphs[1], &info));
+    CHECK(cudaGraphDestroy(graphs[1]));
+    expect("exchanged while it runs", 0);
+    stays = false;
+    expect("exchanged", 1);
+    CHECK(cudaGraphExecDestroy(instance));
+    expect("exchanged at the end", 101);
+}
 
 // A kernel node's parameters; they are read when the node is made or changed.
 struct Kernel {
@@ -168,6 +210,7 @@ int main(int argc, char **argv) {
         options.pace();
     }
     CHECK(cudaDeviceSynchronize());
+    exchange(report, stream);
 
     report.expect_device("a", a, va.data(), BYTES);
     report.expect_device("b", b, vb.data(), BYTES);

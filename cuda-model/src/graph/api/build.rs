@@ -88,12 +88,13 @@ pub fn cuGraphAddChildGraphNode<H: Host>(h: &mut H, graph: u64, after: Vec<u64>,
     add_child(h, graph, with_edges(after, None), child, false)
 }
 
-fn add_child<H: Host>(h: &H, graph: u64, after: After<u64>, child: u64, moved: bool) -> Result<u64, Code> {
+pub(super) fn add_child<H: Host>(h: &H, graph: u64, after: After<u64>, child: u64, moved: bool) -> Result<u64, Code> {
     h.shared().with(|g| {
         g.store.graph(graph)?;
         let inside = if moved {
             let own = g.store.graph(child)?.owner == Owner::Program && !g.store.is_captured_into(child);
-            if !own || child == graph || g.store.any(child, &is_conditional) {
+            // A graph cannot be inside itself.
+            if !own || g.store.outermost(graph)? == child || g.store.any(child, &is_conditional) {
                 return Err(INVALID);
             }
             child

@@ -2,7 +2,7 @@
 
 use super::memory::sweep;
 use super::{Done, Host, INVALID, any_work, checked, kernel};
-use crate::graph::instance::{Change, DEVICE_LAUNCH, Refusal};
+use crate::graph::instance::{Change, DEVICE_LAUNCH, OTHER, Refusal, Update};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::INSTANTIATE_UPLOAD;
 use cuda_api::graph::{AnyParams, KernelArgs};
@@ -121,18 +121,62 @@ pub fn cuGraphExecGetFlags<H: Host>(h: &mut H, instance: u64) -> Result<u64, Cod
     h.shared().with(|g| g.instance(instance).map(|i| i.flags))
 }
 
-/// Applies changes in order.
-fn change<H: Host>(h: &mut H, instance: u64, changes: impl IntoIterator<Item = Change>) -> Done {
-    for change in changes {
-        h.change(instance, change.at, change.work.clone(), change.plain)?;
-        h.shared().with(|g| g.changed(instance, change));
+/// Makes a change; returns what reverses it.
+fn change<H: Host>(h: &mut H, instance: u64, change: Change) -> Result<Option<Change>, Refusal> {
+    h.change(instance, change.at, change.work.clone(), change.plain).map_err(|rc| change.refused(rc))?;
+    Ok(h.shared().with(|g| g.changed(instance, change)))
+}
+
+/// Makes all changes, or none if the host refuses one.
+fn make_all<H: Host>(h: &mut H, instance: u64, changes: Vec<Change>) -> Result<(), Refusal> {
+    changes.iter().try_for_each(|c| h.check_change(instance, c.at, &c.work).map_err(|rc| c.refused(rc)))?;
+    let mut back = Vec::with_capacity(changes.len());
+    for one in changes {
+        match change(h, instance, one) {
+            Ok(reverse) => back.extend(reverse),
+            Err(why) => {
+                for one in back.into_iter().rev() {
+                    // The place has accepted the same before; the first error is reported.
+                    let _ = change(h, instance, one);
+                }
+                return Err(why);
+            }
+        }
     }
     Ok(())
 }
 
+/// Carries out an update, user objects included: all of it, or nothing if the host refuses a part.
+fn carry_out<H: Host>(h: &mut H, instance: u64, mut update: Update) -> Result<(), Refusal> {
+    let done = make_all(h, instance, std::mem::take(&mut update.changes));
+    if let Err(why) = done {
+        h.shared().with(|g| g.not_updated(update));
+        return Err(why);
+    }
+    let (held, context) = h.shared().with(|g| (g.updated(instance, update), g.instance(instance).map_or(0, |i| i.context)));
+    release_later(h, context, held);
+    Ok(())
+}
+
+/// Releases user objects that running launches in a context may use, when these have ended.
+fn release_later<H: Host>(h: &mut H, context: u64, held: Vec<(u64, u32)>) {
+    if held.is_empty() {
+        return;
+    }
+    let (shared, fence) = (h.shared(), h.fence(context));
+    let later = move || {
+        fence();
+        shared.with(|g| g.release_objects(held));
+    };
+    // Without a thread the objects stay until the process ends.
+    let _ = std::thread::Builder::new().name("cuda-objects".into()).spawn(later);
+}
+
 fn set<H: Host>(h: &mut H, instance: u64, node: u64, (work, context): (Work<u64>, u64)) -> Done {
-    let found = h.shared().with(|g| g.change_one(instance, node, &work, context))?;
-    change(h, instance, found)
+    match h.shared().with(|g| g.change_one(instance, node, &work, context))? {
+        Some(found) => change(h, instance, found).map(drop).map_err(|why| why.code),
+        None => Ok(()),
+    }
 }
 
 fn set_kernel<H: Host>(h: &mut H, instance: u64, node: u64, args: KernelArgs) -> Done {
@@ -180,11 +224,11 @@ sets! {
 
 /// Changes everything in a child graph of an instance.
 pub fn cuGraphExecChildGraphNodeSetParams<H: Host>(h: &mut H, instance: u64, node: u64, child: u64) -> Result<(), Code> {
-    let changes = h.shared().with(|g| {
+    let update = h.shared().with(|g| {
         g.store.graph(child)?;
         g.change_child(instance, node, child)
     })?;
-    change(h, instance, changes)
+    carry_out(h, instance, update).map_err(|why| why.code)
 }
 
 /// Changes a node of any kind of an instance.
@@ -217,8 +261,9 @@ pub fn cuGraphNodeGetEnabled<H: Host>(h: &mut H, instance: u64, node: u64) -> Re
 }
 
 fn update<H: Host>(h: &mut H, instance: CUgraphExec, graph: CUgraph) -> Result<(), Refusal> {
-    let changes = h.shared().with(|g| g.change_all(instance as u64, graph as u64))?;
-    change(h, instance as u64, changes).map_err(|code| Refusal { code, result: 1, node: 0 })
+    let update = h.shared().with(|g| g.change_all(instance as u64, graph as u64))?;
+    carry_out(h, instance as u64, update)
+        .map_err(|why| if why.result == OTHER { why } else { Refusal { code: code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, ..why } })
 }
 
 /// Updates an instance from a graph, in the form before CUDA 12.
@@ -305,19 +350,10 @@ fn capture<H: Host>(h: &H, stream: &crate::graph::Stream, instance: u64) -> Done
 
 /// Destroys an instance; a running launch continues.
 pub fn cuGraphExecDestroy<H: Host>(h: &mut H, instance: u64) -> Result<(), Code> {
-    let (context, holds) = h.shared().with(|g| Ok::<_, Code>((g.instance(instance)?.context, g.holds_objects(instance))))?;
+    let context = h.shared().with(|g| g.instance(instance).map(|i| i.context))?;
     h.end_instance(instance)?;
     let held = h.shared().with(|g| g.drop_instance(instance));
-    if holds {
-        // What a running launch uses is released when the launch has ended.
-        let (shared, fence) = (h.shared(), h.fence(context));
-        let later = move || {
-            fence();
-            shared.with(|g| g.release_objects(held));
-        };
-        // Without a thread the objects stay until the process ends.
-        let _ = std::thread::Builder::new().name("cuda-objects".into()).spawn(later);
-    }
+    release_later(h, context, held);
     sweep(h);
     Ok(())
 }

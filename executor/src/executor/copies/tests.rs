@@ -146,3 +146,29 @@ fn a_large_copy_is_given_to_the_driver_in_pieces() {
     exec.gpu = real;
     large.close();
 }
+
+/// Rows nearly never fill a piece to the last byte, so pieces that carry their bytes are rarely of the full size.
+#[test]
+fn copies_that_carry_their_bytes_let_others_go_on_too() {
+    let mut large = Large::open();
+    let mut d = (*large.job.exec.gpu.0).clone();
+    stand_in::replace(&mut d);
+    assert!(large.job.exec.has_turns());
+    let exec = Arc::get_mut(&mut large.job.exec).expect("nobody else has it");
+    let real = std::mem::replace(&mut exec.gpu, Gpu(Arc::new(d)));
+    for (width, rows, pieces, writes) in
+        [(1000, 13_000, 4, 3), (3 * MIB, 3, 3, 3), (9 * MIB, 1, 3, 2), (4 * MIB, 1, 1, 1), (2 * MIB, 1, 1, 0), (1000, 100, 1, 0)]
+    {
+        stand_in::seen();
+        let op = CopyIn { dst: large.device, pitch: width + 24, width, rows, stream: LEGACY };
+        let bytes = vec![0; (width * rows) as usize];
+        let applied = large.job.exec.apply(id::COPY_IN, &body(&op, &bytes), &mut Vec::new());
+        assert!(matches!(applied, Applied::Done(code::SUCCESS)));
+        let calls = stand_in::seen();
+        let number = |start: &str| calls.iter().filter(|(name, _)| name.starts_with(start)).count();
+        assert_eq!((number("cuMemcpy"), number("cuStreamBatchMemOp")), (pieces, writes), "{width} {rows}: {calls:?}");
+    }
+    let exec = Arc::get_mut(&mut large.job.exec).expect("nobody else has it");
+    exec.gpu = real;
+    large.close();
+}
