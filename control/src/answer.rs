@@ -408,6 +408,26 @@ impl Refusal {
     }
 }
 
+/// Why a line is not an answer or an event.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is not JSON, or not an answer.
+    #[error("the job's answer is not understood: {0}")]
+    Answer(serde_json::Error),
+    /// It is an answer without contents that this build knows.
+    #[error("the job's answer is not understood: it carries nothing")]
+    Empty,
+    /// It is not an event.
+    #[error("the job's event is not understood: {0}")]
+    Event(serde_json::Error),
+    /// It is of another version of the protocol.
+    #[error(
+        "the job speaks version {} of this protocol, we speak {VERSION}: use the mrcuda that started the job",
+        .0.map_or_else(|| "none".to_owned(), |v| v.to_string())
+    )]
+    Version(Option<u64>),
+}
+
 /// An answer. On the wire it is an object with `"v"`, `"ok": true` and one field named after its contents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -431,12 +451,14 @@ impl Answer {
         line(self, Some(true))
     }
 
-    /// Parses a line: an answer or a refusal. The error text explains why it is neither.
-    pub fn read(line: &[u8]) -> Result<Result<Answer, Refusal>, String> {
-        let odd = |e: serde_json::Error| format!("the job's answer is not understood: {e}");
+    /// Parses a line: an answer or a refusal.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn read(line: &[u8]) -> Result<Result<Answer, Refusal>, ReadError> {
         let mut value = read(line)?;
         if value.get("ok").and_then(Value::as_bool) != Some(true) {
-            return serde_json::from_value(value).map(Err).map_err(odd);
+            return serde_json::from_value(value).map(Err).map_err(ReadError::Answer);
         }
         let mut take = |name: &str| value.get_mut(name).map(Value::take);
         let read = if let Some(v) = take("job") {
@@ -450,9 +472,9 @@ impl Answer {
         } else if let Some(v) = take("subscribed") {
             serde_json::from_value(v).map(Answer::Subscribed)
         } else {
-            return Err("the job's answer is not understood: it carries nothing".to_owned());
+            return Err(ReadError::Empty);
         };
-        read.map(Ok).map_err(odd)
+        read.map(Ok).map_err(ReadError::Answer)
     }
 }
 
@@ -469,23 +491,21 @@ impl Event {
         line(self, None)
     }
 
-    /// Parses a line; the error text explains why it is not an event.
-    pub fn read(line: &[u8]) -> Result<Event, String> {
-        serde_json::from_value(read(line)?).map_err(|e| format!("the job's event is not understood: {e}"))
+    /// Parses a line.
+    ///
+    /// # Errors
+    /// It is not an event.
+    pub fn read(line: &[u8]) -> Result<Event, ReadError> {
+        serde_json::from_value(read(line)?).map_err(ReadError::Event)
     }
 }
 
 /// Parses any line of this protocol version.
-fn read(line: &[u8]) -> Result<Value, String> {
-    let value: Value = serde_json::from_slice(line).map_err(|e| format!("the job's answer is not understood: {e}"))?;
+fn read(line: &[u8]) -> Result<Value, ReadError> {
+    let value: Value = serde_json::from_slice(line).map_err(ReadError::Answer)?;
     match value.get("v").and_then(Value::as_u64) {
         Some(VERSION) => Ok(value),
-        other => {
-            let theirs = other.map_or_else(|| "none".to_owned(), |v| v.to_string());
-            Err(format!(
-                "the job speaks version {theirs} of this protocol, we speak {VERSION}: use the mrcuda that started the job"
-            ))
-        }
+        other => Err(ReadError::Version(other)),
     }
 }
 
@@ -545,16 +565,16 @@ mod tests {
             Answer::Moves(vec![report(), Move::default()]),
             Answer::Subscribed(9),
         ] {
-            assert_eq!(Answer::read(answer.line().as_bytes()), Ok(Ok(answer)));
+            assert_eq!(Answer::read(answer.line().as_bytes()).unwrap(), Ok(answer));
         }
         let refusal = Refusal::about(ReasonCode::Busy, "m1", "later");
         assert_eq!(
             refusal.line(),
             "{\"code\":\"busy\",\"error\":\"busy\",\"id\":\"m1\",\"ok\":false,\"reason\":\"later\",\"v\":2}\n"
         );
-        assert_eq!(Answer::read(refusal.line().as_bytes()), Ok(Err(refusal)));
+        assert_eq!(Answer::read(refusal.line().as_bytes()).unwrap(), Err(refusal));
         let event = Event { seq: 3, event: EventKind::Phase, it: report() };
-        assert_eq!(Event::read(event.line().as_bytes()), Ok(event));
+        assert_eq!(Event::read(event.line().as_bytes()).unwrap(), event);
     }
 
     #[test]
@@ -568,7 +588,7 @@ mod tests {
         let code = br#"{"v":2,"ok":true,"move":{"state":"failed","reason":"it rains","code":"weather"}}"#;
         let unknown = Some(ReasonCode::Unknown("weather".to_owned()));
         assert!(matches!(Answer::read(code), Ok(Ok(Answer::Move(m))) if m.state == MoveState::Failed && m.code == unknown));
-        let why = Answer::read(br#"{"v":3,"ok":true,"job":{}}"#).unwrap_err();
+        let why = Answer::read(br#"{"v":3,"ok":true,"job":{}}"#).unwrap_err().to_string();
         assert!(why.contains("version 3") && why.contains("we speak 2"), "{why}");
         for odd in ["", "hello", "[]", "{}", r#"{"v":2}"#, r#"{"v":2,"ok":true}"#, r#"{"v":2,"ok":true,"job":7}"#] {
             assert!(Answer::read(odd.as_bytes()).is_err(), "{odd}");

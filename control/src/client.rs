@@ -1,20 +1,18 @@
 //! The requesting side of the protocol.
 
-use crate::socket::{connect_within, is_nobody_at, left_until};
+use crate::answer::ReadError;
+use crate::socket::{connect_within, has_no_listener, left_until};
 use crate::{Answer, Event, Job, LONGEST_ANSWER, Migrate, Move, Park, Plan, Refusal, Request, directory, process};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Timeout for the job to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Timeout for the job to read a request, if the caller has none.
 const WRITING: Duration = Duration::from_secs(5);
-
-/// What it means that the connection is closed.
-const ENDED: &str = "the job closed the connection: it has ended";
 
 /// Why a job did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,20 +26,49 @@ pub enum AskError {
     /// The job refused the request.
     #[error("{}", .0.reason)]
     Refused(Refusal),
-    /// Any other failure, as text.
+    /// Any other failure.
+    #[error(transparent)]
+    Failed(#[from] NoAnswer),
+}
+
+/// Why there is no usable answer of a job that is there.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// The job did not answer in time.
+    #[error("the job does not answer (is the process stopped?)")]
+    Timeout,
+    /// The connection is closed.
+    #[error("the job closed the connection: it has ended")]
+    Ended,
+    /// The connection was closed within the answer, or the answer is too long.
+    #[error("the job's answer is cut off")]
+    CutOff,
+    /// The socket is another user's.
+    #[error("{path} belongs to user {uid}")]
+    OtherUser {
+        /// The socket.
+        path: PathBuf,
+        /// Its user.
+        uid: u32,
+    },
+    /// The answer is not understood.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It is an answer to something else.
+    #[error("the job answers something else: {0:?}")]
+    Other(Box<Answer>),
+    /// The system's error.
     #[error("{0}")]
-    Failed(String),
+    Io(io::Error),
 }
 
 impl From<io::Error> for AskError {
     fn from(e: io::Error) -> Self {
         match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoJob,
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                AskError::Failed("the job does not answer (is the process stopped?)".to_owned())
-            }
-            io::ErrorKind::ConnectionReset => AskError::Failed(ENDED.to_owned()),
-            _ => AskError::Failed(e.to_string()),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NoAnswer::Timeout.into(),
+            io::ErrorKind::ConnectionReset => NoAnswer::Ended.into(),
+            _ => NoAnswer::Io(e).into(),
         }
     }
 }
@@ -68,7 +95,7 @@ impl Client {
     pub fn is_job(pid: u32) -> bool {
         let (directory, owner) = directory::of(pid);
         let socket = directory.join(pid.to_string());
-        directory::check_owner(&directory, owner).is_ok() && !is_nobody_at(&socket)
+        directory::check_owner(&directory, owner).is_ok() && !has_no_listener(&socket)
     }
 
     /// Connects to the job with this process id in the directory of a user.
@@ -77,7 +104,7 @@ impl Client {
         let socket = directory.join(pid.to_string());
         if process::is_stopped(pid) {
             // A process that is stopped need not be a job.
-            return Err(if is_nobody_at(&socket) { AskError::NoJob } else { AskError::Stopped(pid) });
+            return Err(if has_no_listener(&socket) { AskError::NoJob } else { AskError::Stopped(pid) });
         }
         // The exact user: for root, another user's directory could have a link to a socket of someone else.
         Client::open(&socket, |peer| peer == owner)
@@ -96,7 +123,7 @@ impl Client {
         let stream = connect_within(path, CONNECTING)?;
         let peer = getsockopt(&stream, PeerCredentials).map_err(io::Error::from)?;
         if !accepts(peer.uid()) {
-            return Err(AskError::Failed(format!("{} belongs to user {}", path.display(), peer.uid())));
+            return Err(NoAnswer::OtherUser { path: path.to_owned(), uid: peer.uid() }.into());
         }
         Ok(Client { stream, held: Vec::new() })
     }
@@ -113,7 +140,7 @@ impl Client {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        Answer::read(&self.line(until)?).map_err(AskError::Failed)?.map_err(AskError::Refused)
+        Answer::read(&self.line(until)?).map_err(NoAnswer::Read)?.map_err(AskError::Refused)
     }
 
     /// Waits without limit for the next event; [`Request::Subscribe`] must have been answered.
@@ -121,7 +148,7 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn next_event(&mut self) -> Result<Event, AskError> {
-        Event::read(&self.line(None)?).map_err(AskError::Failed)
+        Ok(Event::read(&self.line(None)?).map_err(NoAnswer::Read)?)
     }
 
     fn send(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
@@ -148,8 +175,7 @@ impl Client {
             let mut piece = [0; 16 << 10];
             let n = if searched as u64 >= LONGEST_ANSWER { 0 } else { self.read(&mut piece, until)? };
             if n == 0 {
-                let why = if searched == 0 { ENDED } else { "the job's answer is cut off" };
-                return Err(AskError::Failed(why.to_owned()));
+                return Err(if searched == 0 { NoAnswer::Ended } else { NoAnswer::CutOff }.into());
             }
             self.held.extend_from_slice(&piece[..n]);
         }
@@ -172,7 +198,7 @@ impl Client {
     pub fn list(&mut self, timeout: Option<Duration>) -> Result<Job, AskError> {
         match self.ask(&Request::List {}, timeout)? {
             Answer::Job(job) => Ok(job),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 
@@ -183,7 +209,7 @@ impl Client {
     pub fn plan(&mut self, to: &str, gpu: Option<u32>, allow_different: bool) -> Result<Plan, AskError> {
         match self.ask(&Request::Plan { to: to.to_owned(), gpu, allow_different }, None)? {
             Answer::Plan(plan) => Ok(plan),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 
@@ -218,7 +244,7 @@ impl Client {
     pub fn end_copy(&mut self) -> Result<Job, AskError> {
         match self.ask(&Request::KeepCopy { to: None, every_ms: 0, wait: true }, None)? {
             Answer::Job(job) => Ok(job),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 
@@ -233,7 +259,7 @@ impl Client {
     fn moved(&mut self, request: &Request) -> Result<Move, AskError> {
         match self.ask(request, None)? {
             Answer::Move(it) => Ok(it),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 
@@ -252,7 +278,7 @@ impl Client {
     pub fn report(&mut self, id: Option<&str>, timeout: Option<Duration>) -> Result<Vec<Move>, AskError> {
         match self.ask(&Request::Report { id: id.map(str::to_owned), wait: false }, timeout)? {
             Answer::Moves(moves) => Ok(moves),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 
@@ -263,13 +289,13 @@ impl Client {
     pub fn wait_for(&mut self, id: &str) -> Result<Move, AskError> {
         match self.ask(&Request::Report { id: Some(id.to_owned()), wait: true }, None)? {
             Answer::Moves(mut moves) if moves.len() == 1 => Ok(moves.remove(0)),
-            other => Err(odd(&other)),
+            other => Err(odd(other)),
         }
     }
 }
 
-fn odd(answer: &Answer) -> AskError {
-    AskError::Failed(format!("the job answers something else: {answer:?}"))
+fn odd(answer: Answer) -> AskError {
+    NoAnswer::Other(answer.into()).into()
 }
 
 #[cfg(test)]
@@ -396,7 +422,7 @@ mod tests {
             let path = dir.join(name);
             let job = job(&path, answer);
             match Client::connect_at(&path).unwrap().list(Some(Duration::from_secs(5))) {
-                Err(AskError::Failed(why)) => assert!(why.contains(want), "{name}: {why}"),
+                Err(AskError::Failed(why)) => assert!(why.to_string().contains(want), "{name}: {why}"),
                 other => panic!("{name}: {other:?}"),
             }
             job.join().unwrap();

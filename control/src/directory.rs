@@ -1,6 +1,6 @@
 //! Where the sockets are: one directory for each user, one socket for each job.
 
-use crate::socket::is_nobody_at;
+use crate::socket::has_no_listener;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -137,7 +137,7 @@ pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
     let socket = path().join(pid.to_string());
-    if gone && is_nobody_at(&socket) {
+    if gone && has_no_listener(&socket) {
         // A failure to clean up is not a failure of the request.
         let _ = std::fs::remove_file(socket);
     }

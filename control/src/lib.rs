@@ -21,8 +21,10 @@ mod request;
 mod socket;
 mod trace;
 
-pub use answer::{Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, Refusal};
-pub use client::{AskError, Client};
+pub use answer::{
+    Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, ReadError, Refusal,
+};
+pub use client::{AskError, Client, NoAnswer};
 pub use code::{ErrorCode, ReasonCode};
 pub use reason::without_numbers;
 pub use request::{Migrate, Park, Request, Verify};

@@ -19,7 +19,7 @@ pub fn printable(name: &str) -> String {
     name.chars().take(LONGEST_ID).map(|c| if is_printable(c) { c } else { '?' }).collect()
 }
 
-/// The name of the job that a process is, as far as its environment and its command line tell.
+/// The name of the job that a process is, as far as its environment and its command line say.
 pub fn of_process(pid: u32) -> String {
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let environment = read("environ");

@@ -1,4 +1,4 @@
-//! What the system tells of a process: whether it is stopped.
+//! What the system reports of a process: whether it is stopped.
 
 /// Whether a process is stopped: then it answers nothing until it is continued.
 pub fn is_stopped(pid: u32) -> bool {

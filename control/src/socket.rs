@@ -33,7 +33,7 @@ pub(crate) fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStr
 }
 
 /// Whether no process listens at a socket. A listener that accepts no connection yet counts as one that listens.
-pub(crate) fn is_nobody_at(socket: &Path) -> bool {
+pub(crate) fn has_no_listener(socket: &Path) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
     connect_within(socket, PROBING).is_err_and(|e| kinds.contains(&e.kind()))
 }
@@ -65,9 +65,9 @@ mod tests {
         });
         let failed = failed.recv_timeout(Duration::from_secs(60)).expect("no timeout");
         assert!(matches!(failed.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{failed}");
-        assert!(is_nobody_at(&dir.join("nobody")) && !is_nobody_at(&path));
+        assert!(has_no_listener(&dir.join("nobody")) && !has_no_listener(&path));
         drop(listener);
-        assert!(is_nobody_at(&path));
+        assert!(has_no_listener(&path));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -73,7 +73,7 @@ macro_rules! call {
 
 /// The recorder's library, with the functions that it exports beside CUDA's.
 #[derive(Debug)]
-pub struct Shim {
+pub struct Recorder {
     calls: Driver,
     started: unsafe extern "C" fn() -> c_int,
     driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
@@ -81,12 +81,12 @@ pub struct Shim {
     changing: unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int,
 }
 
-impl Shim {
+impl Recorder {
     /// The recorder behind a handle of `dlopen`; `None` if that is another library.
     ///
     /// # Safety
     /// The handle is open, and is never closed.
-    pub unsafe fn find(handle: *mut c_void) -> Option<Shim> {
+    pub unsafe fn find(handle: *mut c_void) -> Option<Recorder> {
         let symbol = |name: &CStr| -> *const c_void {
             // SAFETY: as the caller says.
             unsafe { libc::dlsym(handle, name.as_ptr()) }
@@ -98,7 +98,7 @@ impl Shim {
         // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these four
         // with these types.
         unsafe {
-            Some(Shim {
+            Some(Recorder {
                 calls: Driver::from_symbols(&by_name),
                 started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
                 driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),

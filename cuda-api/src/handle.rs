@@ -173,7 +173,7 @@ impl<T> Drop for Cells<T> {
         for s in std::iter::once(&mut self.first).chain(&mut self.segments) {
             let p = *s.get_mut();
             if !p.is_null() {
-                // SAFETY: made by Box::into_raw of a slice of exactly this length in `at`; nobody borrows `self` any more.
+                // SAFETY: made by Box::into_raw of a slice of exactly this length in `at`; nothing borrows `self` any more.
                 drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(p, 1 << SEGMENT_BITS)) });
             }
         }

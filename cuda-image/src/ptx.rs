@@ -79,19 +79,20 @@ fn word_len(text: &[u8]) -> usize {
     text.iter().position(|b| class(*b) != Class::Word).unwrap_or(text.len())
 }
 
-/// Words of a body that say something begin with one of these.
-const TELLING: [&[u8]; 6] = [b"malloc", b"free", b"vprintf", b"cuda", b"atom.", b"red."];
+/// Words of a body that reveal something about the kernel begin with one of these.
+const REVEALING: [&[u8]; 6] = [b"malloc", b"free", b"vprintf", b"cuda", b"atom.", b"red."];
 
 impl Tokens<'_> {
     /// Skips what says nothing in a body without named references or functions: everything but braces and words that begin as in
-    /// [`TELLING`]. Bodies are nearly all of a text.
+    /// [`REVEALING`]. Bodies are nearly all of a text.
     fn skip_plain(&mut self) {
         let text = self.0;
         let mut at = 0;
         while let Some(b) = text.get(at) {
             match class(*b) {
                 Class::Word => {
-                    if matches!(b, b'm' | b'f' | b'v' | b'c' | b'a' | b'r') && TELLING.iter().any(|w| text[at..].starts_with(w)) {
+                    if matches!(b, b'm' | b'f' | b'v' | b'c' | b'a' | b'r') && REVEALING.iter().any(|w| text[at..].starts_with(w))
+                    {
                         break;
                     }
                     at += word_len(&text[at..]);

@@ -59,7 +59,7 @@ pub fn check_type(kind: u32) -> Result<(), Code> {
 
 impl Part {
     /// All multiprocessors of a device.
-    pub fn whole(device: u32, count: u32, major: u32) -> Part {
+    pub fn of_device(device: u32, count: u32, major: u32) -> Part {
         Part { device, count, major, split: 0 }
     }
 
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn halves(count: u32, flags: u32, least: u32) -> Result<(u32, u32), Code> {
-        groups(Part::whole(0, count, 9), flags, least)
+        groups(Part::of_device(0, count, 9), flags, least)
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_what_was_made_here_is_split_or_described() {
-        let mut raw = Part::whole(0, 132, 9).raw();
+        let mut raw = Part::of_device(0, 132, 9).raw();
         let list = [raw, raw];
         let list = InPtr::of_list(&list).cast();
         assert_eq!(describe(list, 0), Err(code::ERROR_INVALID_VALUE));

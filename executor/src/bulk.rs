@@ -27,10 +27,10 @@ const THREADS: usize = 8;
 const PROCESSORS: usize = 4;
 /// One more buffer is made for so many pieces of a copy, beside the first two: making one takes as long as the driver needs for 5 MiB.
 const PIECES_FOR_A_BUFFER: usize = 8;
-/// Looks at what is under way before the thread rests in between.
-const LOOKS: u32 = 64;
-/// The longest rest between two looks.
-const REST: Duration = Duration::from_micros(100);
+/// Number of polls of the copies under way before the thread sleeps between two polls.
+const POLLS_WITHOUT_SLEEP: u32 = 64;
+/// Maximum time between two of these polls.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// One large copy.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ pub struct Bulk {
 /// Looks at bytes; [`copy_memory`] and [`search_memory`] say whether it has found anything.
 pub type Look<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
-/// Bytes that a helping thread copies and looks at, and which piece of the copy they are.
+/// Bytes that a helping thread copies and checks, and which piece of the copy they are.
 struct Task {
     from: u64,
     /// None: they are only looked at.
@@ -164,7 +164,7 @@ impl Run<'_> {
 
     /// Makes the copy. What is under way when it returns is left to its drop.
     fn all(&mut self) -> Result<(), Code> {
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             let before = (self.next, self.handed.len(), self.flying.len());
             self.see_what_the_driver_has_done()?;
@@ -177,18 +177,18 @@ impl Run<'_> {
                 return Ok(());
             }
             if before != (self.next, self.handed.len(), self.flying.len()) {
-                looks = 0;
+                polls = 0;
                 continue;
             }
-            looks += 1;
+            polls += 1;
             if !self.handed.is_empty() {
-                if let Ok((number, _)) = self.done.recv_timeout(REST) {
+                if let Ok((number, _)) = self.done.recv_timeout(POLL_INTERVAL) {
                     self.copied_by_thread(number)?;
                 }
-            } else if looks < LOOKS {
+            } else if polls < POLLS_WITHOUT_SLEEP {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(REST);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -308,7 +308,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Copies bytes inside the process's memory, with several threads where there are any, and looks at them in parts that begin at multiples of
+/// Copies bytes inside the process's memory, with several threads where there are any, and checks them in parts that begin at multiples of
 /// 8: whether anything was found.
 ///
 /// # Safety

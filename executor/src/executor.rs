@@ -41,7 +41,7 @@ pub use state::buffers::Pinned;
 pub(crate) use state::host_calls::Call;
 pub use state::host_calls::Runner;
 pub use transfer::{Flight, Piece};
-pub use view::{Shown, joined};
+pub use view::{Shown, SourceMemoryError, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;

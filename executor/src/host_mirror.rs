@@ -179,11 +179,11 @@ impl MirroredMemory {
     }
 
     /// The changes of this side since the last scan, in the order in which the other side must apply them.
-    pub fn look(&mut self) -> Vec<Line> {
+    pub fn changes(&mut self) -> Vec<Line> {
         self.collect().0
     }
 
-    /// As [`MirroredMemory::look`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
+    /// As [`MirroredMemory::changes`]; also returns whether the memory contained all of it at one moment. If several results are collected before one
     /// is sent, they must be [`joined`].
     pub fn collect(&mut self) -> (Vec<Line>, bool) {
         let mut active = std::mem::take(&mut self.left);
@@ -193,7 +193,7 @@ impl MirroredMemory {
             // Not by the time of the pass itself: one that was interrupted has the most to miss.
             let enough = passes.len() + 1 >= PASSES;
             let last = enough && began.elapsed() > PASSES_TIME;
-            let found = self.look_once(&active);
+            let found = self.scan_once(&active);
             if found.is_empty() {
                 return (in_order(newest(passes)), true);
             }
@@ -226,7 +226,7 @@ impl MirroredMemory {
 
     /// The changes since the last pass, by address. `active` pages are compared last: a flag mostly is in a page that has not changed for
     /// a while, and what was written before the flag must be found by the pass that finds the flag.
-    fn look_once(&mut self, active: &BTreeSet<u64>) -> Vec<Change> {
+    fn scan_once(&mut self, active: &BTreeSet<u64>) -> Vec<Change> {
         let mut found = Vec::new();
         let mut whole = Vec::new();
         for (start, part) in &mut self.parts {
@@ -424,12 +424,12 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
 fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
     // SAFETY: the page is mapped (`MirroredMemory::add`). Others may write to it: a concurrent change may be found now or later.
     if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
-        look_at(page, ours, found);
+        compare_page(page, ours, found);
     }
 }
 
 /// Finds the changes in a page.
-fn look_at(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
+fn compare_page(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
     for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
         // SAFETY: inside of a mapped page.
         let now: [u64; WORDS] = std::array::from_fn(|i| unsafe { word(at + 8 * i as u64) }.load(Ordering::Acquire));
@@ -484,8 +484,8 @@ mod tests {
         }
 
         /// Sends changes to another side at another address.
-        fn tell(&mut self, other: &mut Side) -> usize {
-            let mut lines = self.mirrored.look();
+        fn send_to(&mut self, other: &mut Side) -> usize {
+            let mut lines = self.mirrored.changes();
             let (from, to) = (self.at(), other.at());
             lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
             assert!(other.mirrored.take_over(bytes_of(&lines), |_| 0));
@@ -521,15 +521,15 @@ mod tests {
                 }
             }
             if round % 2 == 0 {
-                a.tell(&mut b);
-                b.tell(&mut a);
+                a.send_to(&mut b);
+                b.send_to(&mut a);
             } else {
-                b.tell(&mut a);
-                a.tell(&mut b);
+                b.send_to(&mut a);
+                a.send_to(&mut b);
             }
             assert!(a.bytes() == &want[..] && b.bytes() == &want[..], "round {round}");
         }
-        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0, "what both hold is not told again");
+        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0, "what both hold is not sent again");
     }
 
     #[test]
@@ -537,28 +537,28 @@ mod tests {
         let (mut a, mut b) = (Side::new(), Side::new());
         a.bytes()[100] = 1;
         b.bytes()[100] = 2;
-        a.tell(&mut b);
+        a.send_to(&mut b);
         assert_eq!(b.bytes()[100], 2);
-        b.tell(&mut a);
+        b.send_to(&mut a);
         assert_eq!(a.bytes()[100], 2);
-        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
+        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0);
         // Both have sent before they received: one of them gives its own changes precedence.
         a.bytes()[100] = 3;
         b.bytes()[100] = 4;
-        let (mut from_a, mut from_b) = (a.mirrored.look(), b.mirrored.look());
+        let (mut from_a, mut from_b) = (a.mirrored.changes(), b.mirrored.changes());
         from_a.iter_mut().for_each(|l| l[0] = l[0] - a.at() + b.at());
         from_b.iter_mut().for_each(|l| l[0] = l[0] - b.at() + a.at());
         let sent = from_a[0][1];
         assert!(a.mirrored.take_over(bytes_of(&from_b), |_| sent) && b.mirrored.take_over(bytes_of(&from_a), |_| 0));
         assert_eq!((a.bytes()[100], b.bytes()[100]), (3, 3));
-        assert_eq!(a.tell(&mut b) + b.tell(&mut a), 0);
+        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0);
     }
 
     #[test]
     fn other_memory_is_left_alone() {
         let (mut a, mut b) = (Side::new(), Side::new());
         a.bytes()[0] = 9;
-        let mut lines = a.mirrored.look();
+        let mut lines = a.mirrored.changes();
         lines[0][0] = b.at() + b.memory.len as u64;
         assert!(!b.mirrored.take_over(bytes_of(&lines), |_| 0));
         lines[0][0] = b.at() + 8;
@@ -571,14 +571,14 @@ mod tests {
         let mut a = Side::new();
         a.bytes()[..1000].fill(1);
         a.bytes()[5000] = 1;
-        let lines: Vec<u64> = a.mirrored.look().iter().map(|l| (l[0] - a.at()) / LINE).collect();
+        let lines: Vec<u64> = a.mirrored.changes().iter().map(|l| (l[0] - a.at()) / LINE).collect();
         assert_eq!(lines, (1..15).rev().chain([15, 0, 78]).collect::<Vec<_>>());
     }
 
     /// One thread writes words at scattered addresses in order: the changes sent are the contents at one moment, or are not claimed to
     /// be.
     #[test]
-    fn what_was_written_before_is_told_before() {
+    fn what_was_written_before_is_sent_before() {
         KINDS.iter().for_each(|kind| answered_before(Side::of(*kind), Side::new()));
     }
 
@@ -662,7 +662,7 @@ mod tests {
             let Side { memory, mut mirrored } = a;
             let mut wrong = None;
             for _ in 0..300 {
-                let mut lines = mirrored.look();
+                let mut lines = mirrored.changes();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
                 assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
                 // SAFETY: as above.
@@ -703,7 +703,7 @@ mod tests {
             }
             let (mut last, mut right) = (0, true);
             for _ in 0..200 {
-                let mut lines = mirrored.look();
+                let mut lines = mirrored.changes();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
                 right &= b.mirrored.take_over(bytes_of(&lines), |_| 0);
                 // SAFETY: as above.
@@ -751,7 +751,7 @@ mod tests {
             let Side { memory, mut mirrored } = a;
             let mut last = 0;
             while last < MESSAGES && failed.load(Ordering::Relaxed) == 0 {
-                let mut lines = mirrored.look();
+                let mut lines = mirrored.changes();
                 lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
                 // SAFETY: as above.
                 let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
@@ -776,13 +776,13 @@ mod tests {
         for kind in KINDS {
             let mut a = Side::of(kind);
             a.bytes()[9] = 1;
-            let (mut changes, at) = (a.mirrored.look_once(&BTreeSet::new()), a.at());
-            assert_eq!((changes.len(), a.mirrored.look_once(&BTreeSet::new()).len()), (1, 0));
+            let (mut changes, at) = (a.mirrored.scan_once(&BTreeSet::new()), a.at());
+            assert_eq!((changes.len(), a.mirrored.scan_once(&BTreeSet::new()).len()), (1, 0));
             a.mirrored.undo(&changes.remove(0), u64::MAX);
             // Also if the system does not report the page any more.
             std::thread::sleep(std::time::Duration::from_millis(300));
-            assert_eq!(a.mirrored.look().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
-            assert!(a.mirrored.look().is_empty());
+            assert_eq!(a.mirrored.changes().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
+            assert!(a.mirrored.changes().is_empty());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Passes descriptors between processes of one machine: how a place accesses physical memory of another.
 //!
 //! Each process that offers something listens at an abstract Unix socket with a random name. A process of the same user (or root) that
-//! knows the name and the sixteen-byte ticket of a descriptor receives it. Both are random, and only the job is told them.
+//! knows the name and the sixteen-byte ticket of a descriptor receives it. Both are random, and only the job gets them.
 
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;

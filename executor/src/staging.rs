@@ -392,7 +392,7 @@ impl Staging {
     }
 
     /// A segment in a direction, if one is ready; otherwise whether there will be one without another copy.
-    fn look(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
+    fn find_segment(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<Segment, bool> {
         let (way, n) = (usize::from(to_device), s.areas.len());
         let in_turn = s.taken[way].is_multiple_of(IN_TURN);
         let (mut waits, mut best): (bool, Option<(u64, usize)>) = (false, None);
@@ -424,7 +424,7 @@ impl Staging {
                 return None;
             }
         }
-        Staging::look(&mut s, to_device, &self.sizes).ok()
+        Staging::find_segment(&mut s, to_device, &self.sizes).ok()
     }
 
     fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
@@ -442,7 +442,7 @@ impl Staging {
         let mut s = lock(&self.state);
         let mut since = Instant::now();
         loop {
-            match Staging::look(&mut s, to_device, &self.sizes) {
+            match Staging::find_segment(&mut s, to_device, &self.sizes) {
                 Ok(segment) => {
                     if s.waiting[way] > 0 {
                         // There may be more, or another thread must wait for the GPU instead of this one.

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a piece while the stream has few. Other streams wait for one at most: 0.3 ms at 55 GB/s. A write takes as long as 0.2 MiB.
 const PIECE: u64 = 16 << 20;
-/// The most pieces that a stream has not passed yet. The driver has two commands for each.
-const MOST: u32 = 128;
+/// Maximum number of pieces that a stream has not passed yet. The driver has two commands for each.
+const MAX_PIECES: u32 = 128;
 /// Bytes of memory for the words.
 pub(crate) const BYTES: usize = 4096;
-/// The most streams with pieces at one time.
+/// Maximum number of streams with pieces at one time.
 const STREAMS: usize = BYTES / size_of::<u32>();
 
 /// Whether a copy is given to the driver in pieces.
@@ -88,7 +88,7 @@ impl Turns {
         let mut s = lock(&self.0);
         let word = s.word(stream)?;
         // The copies that follow are to be divided too.
-        let most = u64::from(MOST.saturating_sub(s.left(word)?) / 2);
+        let most = u64::from(MAX_PIECES.saturating_sub(s.left(word)?) / 2);
         let pieces = bytes.div_ceil(PIECE).min(most);
         (pieces > 1).then(|| bytes.div_ceil(pieces).next_multiple_of(4096))
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!([1, PIECE, 2 * PIECE - 1].map(|n| w.turns.piece(1, n)), [None; 3]);
         for bytes in [2 * PIECE, 2 * PIECE + 1, 1 << 30, (1 << 30) + 7, 5 << 30, 1 << 40] {
             let piece = w.turns.piece(1, bytes).unwrap();
-            assert!(piece.is_multiple_of(4096) && piece * u64::from(MOST / 2) >= bytes, "{bytes}: {piece}");
+            assert!(piece.is_multiple_of(4096) && piece * u64::from(MAX_PIECES / 2) >= bytes, "{bytes}: {piece}");
             assert!(bytes > 1 << 30 || piece <= PIECE + 4096, "{bytes}: {piece}");
         }
     }
@@ -158,7 +158,7 @@ mod tests {
             };
             given.extend((0..(1u64 << 30).div_ceil(piece)).map(|_| w.turns.write(1).unwrap()));
         }
-        assert!(given.len() <= MOST as usize && whole > 0, "{} {whole}", given.len());
+        assert!(given.len() <= MAX_PIECES as usize && whole > 0, "{} {whole}", given.len());
         // Another stream has as many of its own.
         assert_eq!(w.turns.piece(2, 1 << 30), Some(PIECE));
         // The stream goes on: there is room again.

@@ -1,4 +1,4 @@
-//! Which code was reached, where the compiler was told to count (`cargo xtask verify --long`); else nothing is ever new.
+//! Which code was reached, where the compiler was asked to count (`cargo xtask verify --long`); else nothing is ever new.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

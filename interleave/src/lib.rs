@@ -291,16 +291,16 @@ impl Shared {
     }
 }
 
-/// The threads of a model. They run one order after the other, because making new ones would take most of the time: what a body leaves in
+/// The threads of a model. They run one order of steps after the other, because making new ones would take most of the time: what a body leaves in
 /// thread-local storage is still there in the next order.
-struct Crew {
+struct ThreadPool {
     threads: Vec<(Thread, Sender<(Arc<Shared>, Body)>)>,
     /// A message for each thread whose body has ended.
     ended: Receiver<()>,
 }
 
-impl Crew {
-    fn new(n: usize) -> Crew {
+impl ThreadPool {
+    fn new(n: usize) -> ThreadPool {
         let (tell, ended) = channel();
         let start = |who| {
             let ((orders, next), tell) = (channel::<(Arc<Shared>, Body)>(), tell.clone());
@@ -314,7 +314,7 @@ impl Crew {
             });
             (thread.thread().clone(), orders)
         };
-        Crew { threads: (0..n).map(start).collect(), ended }
+        ThreadPool { threads: (0..n).map(start).collect(), ended }
     }
 
     /// Runs one order.
@@ -334,7 +334,7 @@ impl Crew {
 /// Runs what `bodies` makes, once for each order of its steps with at most so many preemptions; gives the number of orders, or what went
 /// wrong in the first one where something did.
 pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
-    let (mut path, mut crew) = (Vec::new(), None);
+    let (mut path, mut pool) = (Vec::new(), None);
     for orders in 1.. {
         if orders > MAX_ORDERS {
             return Err(format!("more than {MAX_ORDERS} orders"));
@@ -358,7 +358,7 @@ pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> V
             failed: None,
             barrier,
         };
-        let shared = crew.get_or_insert_with(|| Crew::new(n)).run(state, bodies)?;
+        let shared = pool.get_or_insert_with(|| ThreadPool::new(n)).run(state, bodies)?;
         let mut state = shared.lock();
         if let Some(why) = state.failed.take() {
             return Err(why);

@@ -42,9 +42,11 @@ impl Memory {
         let mut memory = Memory { at: at.ok_or_else(io::Error::last_os_error)?, len: 0, room, pid: std::process::id() };
         // SAFETY: advice about the mapping just made.
         done(unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_DONTFORK) })?;
-        // Without large pages, growth is only slower.
-        // SAFETY: as above.
-        let _ = unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_HUGEPAGE) };
+        // Without large pages, growth is only slower. What never grows saves the time to fill a large page with zeros.
+        if room > PIECE {
+            // SAFETY: as above.
+            let _ = unsafe { libc::madvise(at_void(memory.at, 0), room, libc::MADV_HUGEPAGE) };
+        }
         memory.allow(PIECE)?;
         memory.populate(0, FIRST);
         Ok(memory)

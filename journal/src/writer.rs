@@ -146,7 +146,16 @@ impl Writer {
     /// # Errors
     /// No memory is left.
     pub fn in_memory() -> Result<Writer, JournalError> {
-        let memory = Memory::new(Place::LONGEST).map_err(JournalError::Memory)?;
+        Writer::in_memory_up_to(Place::LONGEST)
+    }
+
+    /// As [`Writer::in_memory`], with at most this many bytes, rounded up to 2 MiB. A small journal takes less time to create, which counts
+    /// where there are thousands of them.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub fn in_memory_up_to(bytes: usize) -> Result<Writer, JournalError> {
+        let memory = Memory::new(bytes).map_err(JournalError::Memory)?;
         Ok(Writer::begin(Store::Memory(memory), 0, u64::MAX))
     }
 

@@ -31,7 +31,7 @@ fn records() -> Vec<OwnedRecord> {
 }
 
 /// A journal's bytes and where its records begin; the last of these is where they end.
-fn whole(name: &str) -> (Vec<u8>, Vec<usize>) {
+fn complete_journal(name: &str) -> (Vec<u8>, Vec<usize>) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.journal"));
     let mut w = Writer::create(&path, &meta()).unwrap();
     let mut at = vec![w.bytes() as usize];
@@ -94,7 +94,7 @@ fn record_says(bytes: &[u8], number: u64, offset: usize, expected: &str) {
 
 #[test]
 fn a_whole_journal_gives_back_what_was_written() {
-    let (bytes, _) = whole("whole");
+    let (bytes, _) = complete_journal("whole");
     let mut reader = Reader::from_bytes(&bytes[..]).unwrap();
     assert_eq!(*reader.meta(), meta());
     assert_eq!(reader.records().map(Result::unwrap).collect::<Vec<_>>(), records());
@@ -102,7 +102,7 @@ fn a_whole_journal_gives_back_what_was_written() {
 
 #[test]
 fn zeros_after_the_last_record_are_its_end() {
-    let (mut bytes, at) = whole("zeros");
+    let (mut bytes, at) = complete_journal("zeros");
     bytes.resize(bytes.len() + 5000, 0);
     assert_eq!(read(&bytes).unwrap(), records());
     // A record whose length word was not published yet.
@@ -112,7 +112,7 @@ fn zeros_after_the_last_record_are_its_end() {
 
 #[test]
 fn other_magic_and_other_versions_are_refused() {
-    let (bytes, _) = whole("magic");
+    let (bytes, _) = complete_journal("magic");
     for at in 0..8 {
         let mut b = bytes.clone();
         b[at] ^= 0x20;
@@ -127,7 +127,7 @@ fn other_magic_and_other_versions_are_refused() {
 
 #[test]
 fn every_header_field_is_under_the_checksum() {
-    let (bytes, at) = whole("header_crc");
+    let (bytes, at) = complete_journal("header_crc");
     for byte in 16..at[0] {
         let mut b = bytes.clone();
         b[byte] ^= 1;
@@ -137,7 +137,7 @@ fn every_header_field_is_under_the_checksum() {
 
 #[test]
 fn a_header_with_impossible_lengths_is_refused_though_its_checksum_is_right() {
-    let (bytes, at) = whole("header_len");
+    let (bytes, at) = complete_journal("header_len");
     for len in [0u32, 71, 72, 4095, 4097, (1 << 20) + 4096, u32::MAX] {
         let mut b = bytes.clone();
         b[12..16].copy_from_slice(&len.to_le_bytes());
@@ -178,7 +178,7 @@ fn a_text_of_any_length_that_fits_is_kept() {
 
 #[test]
 fn every_byte_of_a_record_is_under_the_checksum() {
-    let (bytes, at) = whole("record_crc");
+    let (bytes, at) = complete_journal("record_crc");
     for number in 0..3 {
         for byte in at[number] + 4..at[number + 1] {
             let mut b = bytes.clone();
@@ -190,7 +190,7 @@ fn every_byte_of_a_record_is_under_the_checksum() {
 
 #[test]
 fn impossible_record_lengths_are_refused_before_memory_is_asked_for() {
-    let (bytes, at) = whole("record_len");
+    let (bytes, at) = complete_journal("record_len");
     let limit = 40 + (2u64 << 30) + (16 << 20) + 32;
     for (len, expected) in [
         (1, "multiple of 8"),
@@ -210,7 +210,7 @@ fn impossible_record_lengths_are_refused_before_memory_is_asked_for() {
 
 #[test]
 fn a_record_whose_fields_do_not_fill_it_is_refused_though_its_checksum_is_right() {
-    let (bytes, at) = whole("record_fields");
+    let (bytes, at) = complete_journal("record_fields");
     let (start, end) = (at[2], at[3]);
     let with = |field: usize, value: u32| {
         let mut b = bytes.clone();
@@ -244,7 +244,7 @@ fn a_record_whose_fields_do_not_fill_it_is_refused_though_its_checksum_is_right(
 
 #[test]
 fn a_journal_cut_at_any_byte_is_not_whole() {
-    let (bytes, at) = whole("cut");
+    let (bytes, at) = complete_journal("cut");
     for len in 0..bytes.len() {
         match read(&bytes[..len]) {
             Ok(some) => panic!("{len} of {} bytes look whole, with {} records", bytes.len(), some.len()),
@@ -261,7 +261,7 @@ fn a_journal_cut_at_any_byte_is_not_whole() {
 
 #[test]
 fn a_journal_that_was_not_closed_is_told_from_one_that_was() {
-    let (bytes, at) = whole("closed");
+    let (bytes, at) = complete_journal("closed");
     let end = *at.last().unwrap();
     let closed = |bytes: &[u8]| {
         let mut reader = Reader::from_bytes(bytes).unwrap();
@@ -290,7 +290,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
 
 #[test]
 fn no_single_flipped_bit_goes_unnoticed() {
-    let (bytes, at) = whole("flip");
+    let (bytes, at) = complete_journal("flip");
     let good = records();
     for bit in 0..bytes.len() * 8 {
         let mut b = bytes.clone();
@@ -304,7 +304,7 @@ fn no_single_flipped_bit_goes_unnoticed() {
 
 #[test]
 fn rubbish_is_an_error_and_never_a_panic() {
-    let (bytes, at) = whole("rubbish");
+    let (bytes, at) = complete_journal("rubbish");
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move || {
         x ^= x << 13;

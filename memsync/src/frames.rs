@@ -2,7 +2,7 @@
 //!
 //! | frame | bytes |
 //! |---|---|
-//! | show | `MRMEMSR4`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had and 32 for the hashes of what is in view (zeros: nowhere), u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to tell them) |
+//! | show | `MRMEMSR4`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had and 32 for the hashes of what is in view (zeros: nowhere), u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to send them) |
 //! | hello | `MRMEMRY4`, u8 how what travels is verified, u8 how what is in view is (0 not, 2 by hashes, 3 by bytes), u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of adopted chunks, chunks of 24 bytes |
 //! | hashes | u64 number of pages, 32 bytes for each; of more than 8,192 pages, parts on several connections |
 //! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |

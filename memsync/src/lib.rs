@@ -64,12 +64,17 @@ use executor::Executor;
 use std::sync::Arc;
 
 /// Runs the source's part of a round. `conns` are the same connections, in the same order, as the target's; there is at
-/// least one. `tell`: the target is a [`Store`], which must be told the regions.
+/// least one. `send_regions`: the target is a [`Store`], which has no regions of its own.
 ///
 /// # Errors
 /// See [`SyncError`]. The source's memory is only read.
-pub fn run_source(exec: &Arc<Executor>, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
-    source::run(exec, conns, tell, fault)
+pub fn run_source(
+    exec: &Arc<Executor>,
+    conns: &mut [Box<dyn Stream>],
+    send_regions: bool,
+    fault: &Faults,
+) -> Result<Round, SyncError> {
+    source::run(exec, conns, send_regions, fault)
 }
 
 /// Runs the target's part of a round. With verification the job must be quiesced, and success means that both ends hold

@@ -24,7 +24,7 @@ pub(crate) trait Memory: Sync {
     fn most_pages(&self, _regions: usize) -> u64 {
         u64::MAX
     }
-    /// A target learns the regions of the source, if that was asked to tell them. A store takes them for its own.
+    /// A target learns the regions of the source, if that was asked to send them. A store takes them for its own.
     fn take_regions(&self, _: &[Region]) -> Result<(), SyncError> {
         Ok(())
     }
@@ -195,7 +195,8 @@ impl Memory for Arc<Executor> {
     }
 
     fn view(&self, show: &Show) -> (Vec<u64>, Option<String>) {
-        Executor::view(self, &show.offer, show.hashes.as_ref(), &show.chunks)
+        let (chunks, trouble) = Executor::view(self, &show.offer, show.hashes.as_ref(), &show.chunks);
+        (chunks, trouble.map(|e| e.to_string()))
     }
 
     fn adopted(&self) -> Vec<Shown> {

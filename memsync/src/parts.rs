@@ -1,6 +1,6 @@
 //! Copies of the job from place to place: the bytes that it names, over the same connections as a round, without comparing anything.
 //!
-//! Both ends are told the same sizes by the job. On each connection go a head (the copy's number and the bytes that follow) and the bytes
+//! The job sends both ends the same sizes. On each connection go a head (the copy's number and the bytes that follow) and the bytes
 //! of every n-th piece. So what an end takes never depends on what the other one says, and the rest of a copy that has failed at one end is
 //! not taken for the next one.
 

@@ -124,13 +124,18 @@ fn none_gone(gone: usize) -> Result<(), SyncError> {
     if gone == 0 { Ok(()) } else { Err(SyncError::Regions(format!("{gone} pages went away at the source during the round"))) }
 }
 
-pub(crate) fn run<M: Memory>(m: &M, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
+pub(crate) fn run<M: Memory>(
+    m: &M,
+    conns: &mut [Box<dyn Stream>],
+    send_regions: bool,
+    fault: &Faults,
+) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
     let seeds = Seeds::draw()?;
     let mut show = m.show();
-    if tell {
+    if send_regions {
         show.regions = m.regions()?;
     }
     show.send(&seeds, &mut *conns[0])?;

@@ -35,7 +35,7 @@ const PAGES_OF_A_THREAD: usize = 64;
 /// Maximum number of threads that hash.
 const THREADS: usize = 8;
 /// Bytes of memory after which it is looked how much is left.
-const LOOK_EVERY: u64 = 16 << 20;
+const CHECK_ROOM_EVERY: u64 = 16 << 20;
 /// What a store notes of a region or a page may take so many bytes, besides its contents.
 const NOTES: u64 = 128;
 
@@ -140,11 +140,11 @@ impl Store {
     ///
     /// # Errors
     /// See [`SyncError`]. A damaged page is named.
-    pub fn run_source(&self, conns: &mut [Box<dyn Stream>], tell: bool, fault: &Faults) -> Result<Round, SyncError> {
-        self.round(|| source::run(self, conns, tell, fault))
+    pub fn run_source(&self, conns: &mut [Box<dyn Stream>], send_regions: bool, fault: &Faults) -> Result<Round, SyncError> {
+        self.round(|| source::run(self, conns, send_regions, fault))
     }
 
-    /// Runs the target's part of a round, see [`crate::run_target`]. The source must have been asked to tell its regions. After a round with
+    /// Runs the target's part of a round, see [`crate::run_target`]. The source must have been asked to send its regions. After a round with
     /// verification a file is complete and durable.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl Store {
         let after = held.saturating_add(bytes.len() as u64);
         let why = if after > self.limit {
             Some(SyncError::Full { limit: self.limit })
-        } else if held / LOOK_EVERY != after / LOOK_EVERY && room::free() == Some(0) {
+        } else if held / CHECK_ROOM_EVERY != after / CHECK_ROOM_EVERY && room::free() == Some(0) {
             Some(SyncError::Scarce)
         } else {
             None

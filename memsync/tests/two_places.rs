@@ -151,7 +151,7 @@ impl Place {
     }
 }
 
-/// The second process: prepares its place, then does what it is told over the first connection.
+/// The second process: prepares its place, then carries out commands from the first connection.
 fn second(list: &str) {
     // SAFETY: descriptors that the first process made for this one.
     let mut sockets = list.split(' ').map(|fd| unsafe { UnixStream::from_raw_fd(fd.parse().expect("descriptor")) });

@@ -37,8 +37,8 @@ const NAMED: &str = "20 1000";
 const SPACE: Duration = Duration::from_micros(100);
 /// Device attribute: multiprocessors.
 const MULTIPROCESSORS: u32 = 16;
-/// How often PyTorch asks for the current device and for the state of the primary context between two launches, as traced.
-const LOOKS: [u32; 2] = [10, 3];
+/// Number of queries of PyTorch for the current device and for the state of the primary context between two launches, as traced.
+const QUERIES: [u32; 2] = [10, 3];
 /// Bytes of a step's batch, and number of its operations.
 const BATCH: usize = 64 << 10;
 const OPERATIONS: u32 = 60;
@@ -249,8 +249,8 @@ impl Client {
             Case::MemoryInfo => gpu.free_bytes().map(drop),
             Case::Attribute => gpu.attribute(MULTIPROCESSORS).map(drop),
             Case::Operation => {
-                (0..LOOKS[0]).try_for_each(|_| gpu.current_device().map(drop))?;
-                (0..LOOKS[1]).try_for_each(|_| gpu.primary_state().map(drop))?;
+                (0..QUERIES[0]).try_for_each(|_| gpu.current_device().map(drop))?;
+                (0..QUERIES[1]).try_for_each(|_| gpu.primary_state().map(drop))?;
                 gpu.launch(self.kernel, 1, 32, std::ptr::null_mut(), &[self.memory, 1, 2])
             }
         }

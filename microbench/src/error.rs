@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// A plot could not be drawn.
+    #[error(transparent)]
+    Plot(#[from] models::plot::PlotError),
     /// A file or directory could not be read or written.
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },

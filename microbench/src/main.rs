@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `bench` | measures everything: what `mrcuda bench` starts |
 //! | `between` | copies from one GPU to another |
-//! | `client` | the program under measurement: calls what it is told |
+//! | `client` | the program under measurement: makes the calls that its input names |
 //! | `graphs` | calls of small graphs: time and allocations of host memory |
 //! | `live` | keeps memory alive and works on a little of it, to be moved meanwhile |
 //! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
@@ -55,7 +55,7 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Copy from one GPU to another
     Between(between::BetweenArgs),
-    /// Make calls as told, line by line
+    /// Make the calls that the input names, line by line
     Client(client::ClientArgs),
     /// Make, launch, change and destroy small graphs, and print what each call takes
     Graphs(graphs::GraphsArgs),

@@ -137,7 +137,7 @@ impl Shared {
 
     fn open(directory: &Path) -> std::io::Result<Shared> {
         let file = std::fs::File::options().read(true).write(true).open(directory.join(MEMORY))?;
-        // SAFETY: only words of it are used, atomically, and nobody makes the file shorter.
+        // SAFETY: only words of it are used, atomically, and no process makes the file shorter.
         let map = unsafe { MmapMut::map_mut(&file)? };
         if map.len() < 4096 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(Shared(map)) }
     }

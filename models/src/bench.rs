@@ -2,7 +2,7 @@
 
 use crate::form;
 use crate::limits;
-pub use crate::limits::FileError;
+pub use crate::limits::{ContentError, FileError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,11 +63,11 @@ impl Sample {
         if term == "once" { 1.0 } else { self.terms.get(term).copied().unwrap_or(0.0) }
     }
 
-    fn check(&self) -> Result<(), String> {
-        let form = form::of(&self.what).ok_or_else(|| format!("there is no overhead `{}`", self.what.escape_debug()))?;
+    fn check(&self) -> Result<(), ContentError> {
+        let form = form::of(&self.what).ok_or_else(|| ContentError::Overhead(self.what.clone()))?;
         limits::name(&self.path, "the path of a sample")?;
         if let Some(odd) = self.terms.keys().find(|t| !form.terms.contains(&t.as_str())) {
-            return Err(format!("`{}` does not depend on `{}`", form.what, odd.escape_debug()));
+            return Err(ContentError::Term { overhead: form.what, term: odd.clone() });
         }
         self.terms.values().try_for_each(|n| limits::figure(*n, "a quantity"))?;
         limits::figure(self.seconds, "a time")
@@ -98,11 +98,11 @@ impl Bench {
         Ok(bench)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ContentError> {
         limits::heading(&self.kind, self.v, KIND, VERSION)?;
         self.machine.check()?;
         if self.samples.len() > MAX_SAMPLES {
-            return Err(format!("it has more than {MAX_SAMPLES} samples"));
+            return Err(ContentError::TooMany { limit: MAX_SAMPLES, what: "samples" });
         }
         self.samples.iter().try_for_each(Sample::check)
     }
@@ -110,7 +110,7 @@ impl Bench {
 
 impl Machine {
     /// Validates the contents.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), ContentError> {
         for (text, what) in
             [(&self.gpu, "the GPU"), (&self.driver, "the driver"), (&self.cpu, "the CPU"), (&self.system, "the system")]
         {

@@ -24,12 +24,79 @@ pub enum FileError {
         limit: u64,
     },
     /// Its contents are invalid.
-    #[error("{path}: {why}")]
+    #[error("{path}: {source}")]
     Content {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        why: String,
+        source: ContentError,
+    },
+}
+
+/// What is wrong with the contents of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    /// They are not JSON of the expected form.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It is a file of another kind.
+    #[error("it is not a file of kind `{0}`")]
+    Kind(&'static str),
+    /// It has another version.
+    #[error("it is of version {found}, this program reads version {known}")]
+    Version {
+        /// The file's version.
+        found: u64,
+        /// The version that this program reads.
+        known: u64,
+    },
+    /// It has too many models or samples.
+    #[error("it has more than {limit} {what}")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+        /// What there are too many of.
+        what: &'static str,
+    },
+    /// A name is not acceptable.
+    #[error("{0} is empty, too long or not printable")]
+    Name(&'static str),
+    /// A figure is not acceptable.
+    #[error("{what} is {value}: no cost or quantity")]
+    Figure {
+        /// What the figure is.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// An overhead is unknown.
+    #[error("there is no overhead `{}`", .0.escape_debug())]
+    Overhead(String),
+    /// An overhead does not depend on a quantity that is given for it.
+    #[error("`{overhead}` does not depend on `{}`", .term.escape_debug())]
+    Term {
+        /// The overhead.
+        overhead: &'static str,
+        /// The quantity.
+        term: String,
+    },
+    /// The cost of one unit is out of range.
+    #[error("`{overhead}`: {cost} seconds for one of `{term}` cannot be")]
+    Cost {
+        /// The overhead.
+        overhead: &'static str,
+        /// The quantity.
+        term: String,
+        /// The cost in seconds.
+        cost: f64,
+    },
+    /// There are two models of one overhead on one path.
+    #[error("it has two models of `{overhead}` on `{path}`")]
+    TwoModels {
+        /// The overhead.
+        overhead: String,
+        /// The path.
+        path: String,
     },
 }
 
@@ -44,34 +111,34 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<T, Fi
     if bytes.len() as u64 > limit {
         return Err(FileError::Long { path: path.to_owned(), limit });
     }
-    serde_json::from_slice(&bytes).map_err(|e| content(path, e.to_string()))
+    serde_json::from_slice(&bytes).map_err(|e| content(path, e.into()))
 }
 
 /// An error about a file's content.
-pub(crate) fn content(path: &Path, why: String) -> FileError {
-    FileError::Content { path: path.to_owned(), why }
+pub(crate) fn content(path: &Path, source: ContentError) -> FileError {
+    FileError::Content { path: path.to_owned(), source }
 }
 
 /// Checks kind and version of a file.
-pub(crate) fn heading(kind: &str, v: u64, want: &str, version: u64) -> Result<(), String> {
+pub(crate) fn heading(kind: &str, v: u64, want: &'static str, version: u64) -> Result<(), ContentError> {
     if kind != want {
-        return Err(format!("it is not a file of kind `{want}`"));
+        return Err(ContentError::Kind(want));
     }
     if v != version {
-        return Err(format!("it is of version {v}, this program reads version {version}"));
+        return Err(ContentError::Version { found: v, known: version });
     }
     Ok(())
 }
 
 /// Validates a name: it must be short and contain no control characters.
-pub(crate) fn name(text: &str, what: &str) -> Result<(), String> {
+pub(crate) fn name(text: &str, what: &'static str) -> Result<(), ContentError> {
     if text.is_empty() || text.len() > NAME || text.chars().any(char::is_control) {
-        return Err(format!("{what} is empty, too long or not printable"));
+        return Err(ContentError::Name(what));
     }
     Ok(())
 }
 
 /// Validates a figure.
-pub(crate) fn figure(n: f64, what: &str) -> Result<(), String> {
-    if n.is_finite() && (0.0..=1e18).contains(&n) { Ok(()) } else { Err(format!("{what} is {n}: no cost or quantity")) }
+pub(crate) fn figure(n: f64, what: &'static str) -> Result<(), ContentError> {
+    if n.is_finite() && (0.0..=1e18).contains(&n) { Ok(()) } else { Err(ContentError::Figure { what, value: n }) }
 }

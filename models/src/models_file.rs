@@ -2,7 +2,7 @@
 
 use crate::bench::Machine;
 use crate::form;
-use crate::limits::{self, FileError};
+use crate::limits::{self, ContentError, FileError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Maximum number of models of a file.
 const MAX_MODELS: usize = 1024;
 /// Maximum cost of one unit, in seconds.
-const DEAREST: f64 = 1e6;
+const MAX_UNIT_COST: f64 = 1e6;
 
 /// The model of one overhead on one path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,15 +50,15 @@ impl Model {
         self.range.iter().any(|(term, [_, high])| self.cost(term) > 0.0 && amount(term) > 2.0 * high)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let form = form::of(&self.what).ok_or_else(|| format!("there is no overhead `{}`", self.what.escape_debug()))?;
+    fn check(&self) -> Result<(), ContentError> {
+        let form = form::of(&self.what).ok_or_else(|| ContentError::Overhead(self.what.clone()))?;
         limits::name(&self.path, "the path of a model")?;
         if let Some(odd) = self.terms.keys().chain(self.range.keys()).find(|t| !form.terms.contains(&t.as_str())) {
-            return Err(format!("`{}` does not depend on `{}`", form.what, odd.escape_debug()));
+            return Err(ContentError::Term { overhead: form.what, term: odd.clone() });
         }
         for (term, cost) in &self.terms {
-            if !(0.0..=DEAREST).contains(cost) {
-                return Err(format!("`{}`: {cost} seconds for one of `{term}` cannot be", self.what));
+            if !(0.0..=MAX_UNIT_COST).contains(cost) {
+                return Err(ContentError::Cost { overhead: form.what, term: term.clone(), cost: *cost });
             }
         }
         self.range.values().flatten().try_for_each(|n| limits::figure(*n, "a quantity"))
@@ -124,17 +124,17 @@ impl Models {
         std::fs::write(&draft, text + "\n").and_then(|()| std::fs::rename(&draft, path)).map_err(io)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), ContentError> {
         limits::heading(&self.kind, self.v, KIND, VERSION)?;
         self.machine.check()?;
         if self.models.len() > MAX_MODELS {
-            return Err(format!("it has more than {MAX_MODELS} models"));
+            return Err(ContentError::TooMany { limit: MAX_MODELS, what: "models" });
         }
         let mut seen = BTreeSet::new();
         for model in &self.models {
             model.check()?;
             if !seen.insert((&model.what, &model.path)) {
-                return Err(format!("it has two models of `{}` on `{}`", model.what, model.path));
+                return Err(ContentError::TwoModels { overhead: model.what.clone(), path: model.path.clone() });
             }
         }
         Ok(())

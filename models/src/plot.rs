@@ -3,8 +3,10 @@
 
 use crate::fit;
 use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Points of one kind.
 #[derive(Debug, Clone)]
@@ -106,7 +108,7 @@ const SIZE: (u32, u32) = (1120, 640);
 const LEGEND: u32 = 300;
 const ENTRY: i32 = 44;
 
-/// Colours of the paths: distinct also for people who do not tell red from green.
+/// Colours of the paths: distinct also for people who cannot distinguish red from green.
 const PATHS: [(&str, RGBColor); 7] = [
     ("native", RGBColor(0, 0, 0)),
     ("in-process", RGBColor(0, 158, 115)),
@@ -193,25 +195,42 @@ fn unit(axis: &str) -> &'static str {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+type AreaError = DrawingAreaErrorKind<io::Error>;
+
+/// Why a plot was not drawn.
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    /// No series has a point that logarithmic axes can show.
+    #[error("{0}: there is nothing to draw")]
+    Empty(String),
+    /// The file cannot be written.
+    #[error("{path}: {source}")]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: AreaError,
+    },
+}
+
 /// One mark of a series, at a position in pixels.
-fn mark(area: &Area<'_>, (x, y): (i32, i32), style: Style) -> Result<(), String> {
+fn mark(area: &Area<'_>, (x, y): (i32, i32), style: Style) -> Result<(), AreaError> {
     let filled = style.colour.filled();
-    let drawn = match style.shape {
+    match style.shape {
         1 => area.draw(&TriangleMarker::new((x, y), 5, filled)),
         2 => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], filled)),
         3 => area.draw(&Cross::new((x, y), 5, style.colour.stroke_width(2))),
         _ => area.draw(&Circle::new((x, y), 4, filled)),
-    };
-    drawn.map_err(|e| e.to_string())
+    }
 }
 
-fn legend(area: &Area<'_>, series: &[Series], styles: &[Style]) -> Result<(), String> {
+fn legend(area: &Area<'_>, series: &[Series], styles: &[Style]) -> Result<(), AreaError> {
     for (number, (s, style)) in series.iter().zip(styles).enumerate() {
         let y = 60 + number as i32 * ENTRY;
         mark(area, (14, y), *style)?;
         let text = |words: &str, y, size, colour: RGBColor| {
             let font = ("sans-serif", size).into_font().color(&colour);
-            area.draw(&Text::new(words.to_owned(), (28, y), font)).map_err(|e| e.to_string())
+            area.draw(&Text::new(words.to_owned(), (28, y), font))
         };
         text(&s.name, y - 8, 16, BLACK)?;
         if let Some(fit) = &s.fit {
@@ -225,12 +244,12 @@ fn legend(area: &Area<'_>, series: &[Series], styles: &[Style]) -> Result<(), St
 ///
 /// # Errors
 /// There is nothing to draw, or the file cannot be written.
-pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
+pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), PlotError> {
     let good = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && *x > 0.0 && *y > 0.0;
     let series: Vec<Series> = series.iter().filter(|s| s.points.iter().any(good)).cloned().collect();
     let all: Vec<(f64, f64)> = series.iter().flat_map(|s| s.points.iter().copied().filter(good)).collect();
     if all.is_empty() {
-        return Err(format!("{}: there is nothing to draw", plot.title));
+        return Err(PlotError::Empty(plot.title.to_owned()));
     }
     let ends = |values: &dyn Fn(&(f64, f64)) -> f64| {
         let (low, high) = all.iter().map(values).fold((f64::INFINITY, 0.0f64), |(l, h), n| (l.min(n), h.max(n)));
@@ -243,10 +262,10 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
         (x, y) = (both, both);
     }
     let styles = styles(&series);
-    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let failed = |source| PlotError::Draw { path: path.to_owned(), source };
     let height = SIZE.1.max(80 + series.len() as u32 * ENTRY as u32);
     let whole = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
-    whole.fill(&WHITE).map_err(|e| failed(&e))?;
+    whole.fill(&WHITE).map_err(failed)?;
     let (area, beside) = whole.split_horizontally(SIZE.0 - LEGEND);
     let mut chart = ChartBuilder::on(&area)
         .caption(plot.title, ("sans-serif", 22))
@@ -254,7 +273,7 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
         .x_label_area_size(50)
         .y_label_area_size(86)
         .build_cartesian_2d((x.0..x.1).log_scale(), (y.0..y.1).log_scale())
-        .map_err(|e| failed(&e))?;
+        .map_err(failed)?;
     chart
         .configure_mesh()
         .x_desc(plot.x)
@@ -265,10 +284,10 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
         .y_label_formatter(&|n| figure(*n, unit(plot.y)))
         .light_line_style(WHITE)
         .draw()
-        .map_err(|e| failed(&e))?;
+        .map_err(failed)?;
     if plot.diagonal {
         let line = LineSeries::new([(x.0, y.0), (x.1, y.1)], BLACK.mix(0.4));
-        chart.draw_series(line).map_err(|e| failed(&e))?;
+        chart.draw_series(line).map_err(failed)?;
     }
     for (s, style) in series.iter().zip(&styles) {
         let mut points: Vec<(f64, f64)> = s.points.iter().copied().filter(good).collect();
@@ -279,13 +298,13 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), String> {
             None if plot.lines => points.clone(),
             None => Vec::new(),
         };
-        chart.draw_series(LineSeries::new(line, style.colour.stroke_width(2))).map_err(|e| failed(&e))?;
+        chart.draw_series(LineSeries::new(line, style.colour.stroke_width(2))).map_err(failed)?;
         for point in points {
-            mark(&area, chart.backend_coord(&point), *style).map_err(|e| failed(&e))?;
+            mark(&area, chart.backend_coord(&point), *style).map_err(failed)?;
         }
     }
-    legend(&beside, &series, &styles).map_err(|e| failed(&e))?;
-    whole.present().map_err(|e| failed(&e))
+    legend(&beside, &series, &styles).map_err(failed)?;
+    whole.present().map_err(failed)
 }
 
 #[cfg(test)]

@@ -39,11 +39,21 @@ pub struct Prediction {
 /// more.
 const CHANGED: f64 = (64 << 20) as f64;
 
+/// A model that a prediction needs is missing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no model of `{overhead}` on `{path}`")]
+pub struct MissingModel {
+    /// The overhead.
+    pub overhead: String,
+    /// The path.
+    pub path: String,
+}
+
 /// Computes the prediction.
 ///
 /// # Errors
-/// The name and path of a required model that is missing.
-pub fn predict(models: &Models, plan: &Plan) -> Result<Prediction, String> {
+/// A required model is missing.
+pub fn predict(models: &Models, plan: &Plan) -> Result<Prediction, MissingModel> {
     let way = form::way(&plan.from, &plan.to);
     let amount = |term: &str| match term {
         "bytes" | "held" => plan.bytes,
@@ -58,9 +68,9 @@ pub fn predict(models: &Models, plan: &Plan) -> Result<Prediction, String> {
     let mut seconds = |what: &str, path: &str| {
         // Without models of encrypted connections or RDMA those of plain ones are the best there is.
         let model = models.find(what, path).or_else(|| models.find(what, &path.replace("tls", "tcp").replace("rdma", "tcp")));
-        let model = model.ok_or_else(|| format!("there is no model of `{what}` on `{path}`"))?;
+        let model = model.ok_or_else(|| MissingModel { overhead: what.to_owned(), path: path.to_owned() })?;
         far |= model.is_far(amount);
-        Ok::<_, String>((model.seconds(amount), model.seconds(busy)))
+        Ok::<_, MissingModel>((model.seconds(amount), model.seconds(busy)))
     };
     let mut total = 0.0;
     for what in ["prepare", "memsync", "release"] {

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::processes::{has_history, jobs_below, user};
 use crate::table::{note, say_as_it_is};
+use crate::value_error::ValueError;
 use control::{AskError, Client, ErrorCode, Job, ReasonCode, directory, name, without_numbers};
 use nix::unistd::Uid;
 use serde::Serialize;
@@ -12,10 +13,10 @@ use std::time::Duration;
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A process id in the command line.
-pub(crate) fn pid(text: &str) -> Result<u32, String> {
+pub(crate) fn pid(text: &str) -> Result<u32, ValueError> {
     match text.parse::<i32>() {
         Ok(pid @ 1..) => Ok(pid.unsigned_abs()),
-        _ => Err("it must be a process id, a number from 1 on (mrcuda ps lists the jobs)".to_owned()),
+        _ => Err(ValueError::Pid),
     }
 }
 

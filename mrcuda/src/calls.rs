@@ -105,7 +105,7 @@ fn lines(tested: &HashSet<&'static str>) -> Vec<Line> {
         recorded: false,
         tested: false,
         how: "absent".to_owned(),
-        reason: "not declared: a program that asks for it is told that the driver has no such function".to_owned(),
+        reason: "not declared: a program that asks for it gets the answer that the driver has no such function".to_owned(),
     }));
     lines
 }

@@ -32,13 +32,13 @@ pub(crate) struct DoctorArgs {
 /// Prints all findings; exit code 1 if something will not work.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings =
-        vec![shim(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
-    findings.extend(machine::look());
+        vec![recorder(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
+    findings.extend(machine::check());
     if let Some(server) = &args.server {
-        findings.extend(server::look(server));
+        findings.extend(server::check(server));
     }
     if let Some(name) = args.program.first() {
-        findings.extend(program::look(name));
+        findings.extend(program::check(name));
     }
     let mut bad = 0;
     for finding in &findings {
@@ -59,9 +59,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-fn shim() -> Finding {
+fn recorder() -> Finding {
     const SUBJECT: &str = "library";
-    let path = match layout::beside(layout::SHIM) {
+    let path = match layout::beside(layout::RECORDER) {
         Ok(path) => path,
         Err(e) => return Finding::bad(SUBJECT, format!("{e}; cargo build --release makes it")),
     };
@@ -82,7 +82,7 @@ fn driver(named: Option<&OsString>) -> Finding {
     let path = match named {
         Some(text) => match drivers::named(text) {
             Ok(path) => path,
-            Err(why) => return Finding::bad(SUBJECT, why),
+            Err(why) => return Finding::bad(SUBJECT, why.to_string()),
         },
         None => match drivers::find() {
             Some(path) => path,

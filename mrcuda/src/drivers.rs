@@ -3,6 +3,7 @@
 use crate::elf::Elf;
 use crate::layout;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,17 +14,39 @@ const MARKER: &str = "mrcuda_shim_version";
 const KNOWN: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
 
+/// Why a driver that the user names cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DriverError {
+    /// softgpu is not installed.
+    #[error(transparent)]
+    Softgpu(io::Error),
+    /// The path cannot be made absolute.
+    #[error("{path}: {source}")]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// There is no file.
+    #[error("no driver found at {0}")]
+    NotFound(PathBuf),
+    /// It is the recorder.
+    #[error("{0} is mrcuda's own library, not a driver")]
+    Recorder(PathBuf),
+}
+
 /// The driver that an option names: a path, or `soft` for softgpu.
-pub(crate) fn named(text: &OsStr) -> Result<PathBuf, String> {
+pub(crate) fn named(text: &OsStr) -> Result<PathBuf, DriverError> {
     if text == "soft" {
-        return layout::beside(layout::SOFTGPU).map_err(|e| e.to_string());
+        return layout::beside(layout::SOFTGPU).map_err(DriverError::Softgpu);
     }
-    let path = std::path::absolute(text).map_err(|e| format!("{}: {e}", Path::new(text).display()))?;
+    let path = std::path::absolute(text).map_err(|source| DriverError::Path { path: text.into(), source })?;
     if !path.is_file() {
-        return Err(format!("no driver found at {}", path.display()));
+        return Err(DriverError::NotFound(path));
     }
-    if is_shim(&path) {
-        return Err(format!("{} is mrcuda's own library, not a driver", path.display()));
+    if is_recorder(&path) {
+        return Err(DriverError::Recorder(path));
     }
     Ok(path)
 }
@@ -35,7 +58,7 @@ pub(crate) fn from_environment() -> Option<OsString> {
 
 /// The driver of this machine, if it has one.
 pub(crate) fn find() -> Option<PathBuf> {
-    candidates().find(|path| path.is_file() && !is_shim(path))
+    candidates().find(|path| path.is_file() && !is_recorder(path))
 }
 
 /// All candidate locations of this machine's driver, best first. The linker's cache is read only if the search path has none: it takes a
@@ -71,9 +94,9 @@ fn from_cache(listing: &str) -> Vec<PathBuf> {
 }
 
 /// Whether a library is the recorder under another name: the same file, or one that exports the marker.
-pub(crate) fn is_shim(path: &Path) -> bool {
+pub(crate) fn is_recorder(path: &Path) -> bool {
     let real = std::fs::canonicalize(path).ok();
-    if real.is_some() && real == layout::beside(layout::SHIM).ok().and_then(|p| std::fs::canonicalize(p).ok()) {
+    if real.is_some() && real == layout::beside(layout::RECORDER).ok().and_then(|p| std::fs::canonicalize(p).ok()) {
         return true;
     }
     Elf::read(path).is_ok_and(|library| library.mentions(MARKER))
@@ -98,10 +121,10 @@ mod tests {
     fn our_own_library_is_no_driver() {
         let path = std::env::temp_dir().join(format!("mrcuda-marker-{}.so", std::process::id()));
         std::fs::write(&path, crate::elf::tests::library(None, MARKER)).unwrap();
-        assert!(is_shim(&path));
-        assert!(named(path.as_os_str()).unwrap_err().contains("own library"));
+        assert!(is_recorder(&path));
+        assert!(matches!(named(path.as_os_str()), Err(DriverError::Recorder(_))));
         std::fs::write(&path, crate::elf::tests::library(None, "cuInit")).unwrap();
-        assert!(!is_shim(&path));
+        assert!(!is_recorder(&path));
         assert_eq!(named(path.as_os_str()).unwrap(), path);
         std::fs::remove_file(&path).unwrap();
         assert!(named(path.as_os_str()).is_err());

@@ -1,6 +1,7 @@
 //! A minimal ELF reader for untrusted files, to determine how a program or library is linked.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -40,25 +41,51 @@ struct Segment {
     bytes: u64,
 }
 
+/// What is wrong with a file; the message follows its name.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ElfError {
+    /// It cannot be opened.
+    #[error("cannot be opened: {0}")]
+    Open(io::Error),
+    /// It has another format.
+    #[error("is not an ELF file")]
+    Format,
+    /// It is for other processors.
+    #[error("is not for 64-bit x86")]
+    Machine,
+    /// Its program header contradicts itself.
+    #[error("has a damaged program header")]
+    ProgramHeader,
+    /// Its dynamic section contradicts itself.
+    #[error("has a damaged dynamic section")]
+    Dynamic,
+    /// A part is larger than any that is of use.
+    #[error("has a part that is too large")]
+    TooLarge,
+    /// It ends before a part that it names.
+    #[error("is cut off")]
+    CutOff,
+}
+
 impl Elf {
-    /// Reads a file; the error text says what is wrong with it.
-    pub(crate) fn read(path: &Path) -> Result<Elf, String> {
-        let file = File::open(path).map_err(|e| e.to_string())?;
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<Elf, ElfError> {
+        let file = File::open(path).map_err(ElfError::Open)?;
         let head = part(&file, 0, 64)?;
         if head[..4] != *b"\x7fELF" {
-            return Err("is not an ELF file".to_owned());
+            return Err(ElfError::Format);
         }
         // Class 2: 64 bits; data 1: little endian; machine 62: x86-64.
         if head[4] != 2 || head[5] != 1 || half(&head, 18) != 62 {
-            return Err("is not for 64-bit x86".to_owned());
+            return Err(ElfError::Machine);
         }
         let (table, size, count) = (long(&head, 32), u64::from(half(&head, 54)), u64::from(half(&head, 56)));
         if size < 56 {
-            return Err("has a damaged program header".to_owned());
+            return Err(ElfError::ProgramHeader);
         }
         let mut segments = Vec::new();
         for i in 0..count {
-            let at = table.checked_add(i * size).ok_or("has a damaged program header")?;
+            let at = table.checked_add(i * size).ok_or(ElfError::ProgramHeader)?;
             let h = part(&file, at, 56)?;
             segments.push(Segment { kind: word(&h, 0), offset: long(&h, 8), address: long(&h, 16), bytes: long(&h, 32) });
         }
@@ -73,7 +100,7 @@ impl Elf {
         Ok(elf)
     }
 
-    fn read_dynamic(&mut self, file: &File, dynamic: &[u8], segments: &[Segment]) -> Result<(), String> {
+    fn read_dynamic(&mut self, file: &File, dynamic: &[u8], segments: &[Segment]) -> Result<(), ElfError> {
         let entries: Vec<(u64, u64)> =
             dynamic.chunks_exact(16).map(|e| (long(e, 0), long(e, 8))).take_while(|(tag, _)| *tag != 0).collect();
         let value = |tag| entries.iter().find(|(t, _)| *t == tag).map(|(_, v)| *v);
@@ -81,8 +108,8 @@ impl Elf {
         let home = segments
             .iter()
             .find(|s| s.kind == PT_LOAD && address >= s.address && address - s.address < s.bytes)
-            .ok_or("has a damaged dynamic section")?;
-        let offset = home.offset.checked_add(address - home.address).ok_or("has a damaged dynamic section")?;
+            .ok_or(ElfError::Dynamic)?;
+        let offset = home.offset.checked_add(address - home.address).ok_or(ElfError::Dynamic)?;
         self.strings = part(file, offset, bytes)?;
         let name = |at: u64| text(&self.strings, usize::try_from(at).unwrap_or(usize::MAX));
         self.needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED).map(|(_, at)| name(*at)).collect();
@@ -97,12 +124,12 @@ impl Elf {
 }
 
 /// Reads a part of the file completely, or returns an error.
-fn part(file: &File, offset: u64, bytes: u64) -> Result<Vec<u8>, String> {
+fn part(file: &File, offset: u64, bytes: u64) -> Result<Vec<u8>, ElfError> {
     if bytes > LARGEST_PART {
-        return Err("has a part that is too large".to_owned());
+        return Err(ElfError::TooLarge);
     }
     let mut buffer = vec![0; bytes as usize];
-    file.read_exact_at(&mut buffer, offset).map_err(|_| "is cut off".to_owned())?;
+    file.read_exact_at(&mut buffer, offset).map_err(|_| ElfError::CutOff)?;
     Ok(buffer)
 }
 
@@ -161,7 +188,7 @@ pub(crate) mod tests {
         file
     }
 
-    fn read(bytes: &[u8]) -> Result<Elf, String> {
+    fn read(bytes: &[u8]) -> Result<Elf, ElfError> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mrcuda-elf-{}-{n}", std::process::id()));

@@ -31,7 +31,7 @@ pub(crate) enum Followed {
     Left(String),
 }
 
-/// What threads that wait for the job tell the one that shows it: a job can stop to answer at any time, and Ctrl-C must work all the same.
+/// Messages of the threads that wait for the job to the one that shows it: a job can stop to answer at any time, and Ctrl-C must work all the same.
 enum Heard {
     Progress(Box<Move>),
     CancelRefused(AskError),
@@ -76,7 +76,7 @@ pub(crate) fn follow(
     show(pid, id, &interrupted, &heard, &sender)
 }
 
-/// Tells when the move is over.
+/// Sends a message when the move is over.
 fn wait_for_end(pid: u32, id: String, sender: SyncSender<Heard>) {
     std::thread::spawn(move || {
         let result =
@@ -90,7 +90,7 @@ fn wait_for_end(pid: u32, id: String, sender: SyncSender<Heard>) {
     });
 }
 
-/// Tells again and again how far the move is.
+/// Sends the progress of the move periodically.
 fn ask_for_progress(mut job: Client, id: String, sender: SyncSender<Heard>) {
     std::thread::spawn(move || {
         loop {
@@ -104,7 +104,7 @@ fn ask_for_progress(mut job: Client, id: String, sender: SyncSender<Heard>) {
     });
 }
 
-/// Cancels the move; a refusal is told, and the move followed to its end.
+/// Cancels the move; a refusal is shown, and the move followed to its end.
 fn cancel(pid: u32, id: String, sender: SyncSender<Heard>) {
     draw("");
     note("cancelling the move");

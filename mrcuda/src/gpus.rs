@@ -4,7 +4,7 @@ use crate::ask::print_json;
 use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
-use rcuda_forwarder::{Credentials, Endpoint, GpuState, ServedJob, ServerState, Token, TokenError, Trust, inspect};
+use rcuda_forwarder::{Credentials, Endpoint, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, inspect};
 use serde::Serialize;
 use std::io::ErrorKind;
 
@@ -72,11 +72,11 @@ impl From<ServedJob> for Served {
 }
 
 impl Server {
-    fn new(at: &Endpoint, asked: Result<ServerState, String>) -> Server {
+    fn new(at: &Endpoint, asked: Result<ServerState, AskServerError>) -> Server {
         let server = Server {
             server: at.server(),
             ok: asked.is_ok(),
-            reason: asked.as_ref().err().cloned(),
+            reason: asked.as_ref().err().map(ToString::to_string),
             pid: None,
             since_unix_ms: None,
             ending: false,
@@ -191,17 +191,38 @@ pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
     if asked.len() == servers.len() && asked.iter().all(|server| server.ok) { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-/// Asks a server. The error is for the user.
-fn ask(at: &Endpoint) -> Result<ServerState, String> {
-    inspect(at, credentials(at)?.as_ref()).map_err(|why| why.to_string())
+/// Why a server's state is not known.
+#[derive(Debug, thiserror::Error)]
+enum AskServerError {
+    /// There are no credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The server cannot be reached, or refuses.
+    #[error(transparent)]
+    Link(#[from] LinkError),
 }
 
-/// What this user shows to a server; `None` if it needs nothing, or there is no token. The error is for the user.
-pub(crate) fn credentials(at: &Endpoint) -> Result<Option<Credentials>, String> {
+/// Asks a server.
+fn ask(at: &Endpoint) -> Result<ServerState, AskServerError> {
+    Ok(inspect(at, credentials(at)?.as_ref())?)
+}
+
+/// The token for a server cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{server}: {source}")]
+pub(crate) struct CredentialsError {
+    /// The server.
+    server: String,
+    /// The cause.
+    source: TokenError,
+}
+
+/// What this user shows to a server; `None` if it needs nothing, or there is no token.
+pub(crate) fn credentials(at: &Endpoint) -> Result<Option<Credentials>, CredentialsError> {
     let file = Token::default_path();
     let token = match at.unix_path().map_or_else(|| Token::load(&file).map(Some), |_| Ok(None)) {
         Err(TokenError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => None,
-        token => token.map_err(|why| format!("{}: {why}", at.server()))?,
+        token => token.map_err(|source| CredentialsError { server: at.server(), source })?,
     };
     Ok(token.map(|token| Credentials { token, trust: Trust::from_environment() }))
 }

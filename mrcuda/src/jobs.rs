@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::processes::user;
 use crate::progress::waiting;
 use crate::table::{Table, bytes, note, one_line, say, since, write};
+use crate::value_error::ValueError;
 use crate::{second_screen, terminal};
 use control::{AskError, Client, Device, DeviceState, Job, directory, name};
 use nix::unistd::Uid;
@@ -25,10 +26,10 @@ pub(crate) struct PsArgs {
     json: bool,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration, ValueError> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it must be a number of seconds from 0.1 to 3600".to_owned()),
+        _ => Err(ValueError::Seconds),
     }
 }
 

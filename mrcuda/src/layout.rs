@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The recorder, which programs load as `libcuda.so.1`.
-pub(crate) const SHIM: &str = "libmrcuda_shim.so";
+pub(crate) const RECORDER: &str = "libmrcuda_shim.so";
 /// The library of softgpu.
 pub(crate) const SOFTGPU: &str = "libsoftgpu.so";
 /// Directory beside the executable that holds the recorder under the names that programs look for.
@@ -49,23 +49,23 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
 
 /// The library directory with its links: beside the executable, or among the runtime files if that is not writable.
 pub(crate) fn library_directory() -> io::Result<PathBuf> {
-    let (shim, nvml) = (beside(SHIM)?, beside(NVML)?);
-    let installed = shim.with_file_name(LIBRARIES);
+    let (recorder, nvml) = (beside(RECORDER)?, beside(NVML)?);
+    let installed = recorder.with_file_name(LIBRARIES);
     let up = Path::new("..");
-    let all = |directory: &Path, shim: &Path, nvml: &Path| {
-        lay_out(directory, &NAMES, shim)?;
+    let all = |directory: &Path, recorder: &Path, nvml: &Path| {
+        lay_out(directory, &NAMES, recorder)?;
         lay_out(directory, &NVML_NAMES, nvml)?;
         // A directory that an older version has laid out, and that cannot be written to, is good enough.
         let _ = leave_out(directory, &ENGINES);
         Ok::<_, io::Error>(())
     };
-    if all(&installed, &up.join(SHIM), &up.join(NVML)).is_ok() {
+    if all(&installed, &up.join(RECORDER), &up.join(NVML)).is_ok() {
         return Ok(installed);
     }
     // One directory for each installation, since several may be in use at once.
-    let mark = fnv1a(shim.as_os_str());
+    let mark = fnv1a(recorder.as_os_str());
     let runtime = directory::make()?.join(format!("lib-{mark:016x}"));
-    all(&runtime, &shim, &nvml)?;
+    all(&runtime, &recorder, &nvml)?;
     Ok(runtime)
 }
 
@@ -121,11 +121,11 @@ mod tests {
     fn laying_out_twice_changes_nothing_and_a_wrong_link_is_replaced() {
         let dir = std::env::temp_dir().join(format!("mrcuda-layout-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        lay_out(&dir, &NAMES, Path::new("/a/shim.so")).unwrap();
-        lay_out(&dir, &NAMES, Path::new("/a/shim.so")).unwrap();
-        assert_eq!(std::fs::read_link(dir.join("libcuda.so.1")).unwrap(), Path::new("/a/shim.so"));
-        lay_out(&dir, &NAMES, Path::new("/b/shim.so")).unwrap();
-        assert_eq!(std::fs::read_link(dir.join("libcuda.so")).unwrap(), Path::new("/b/shim.so"));
+        lay_out(&dir, &NAMES, Path::new("/a/recorder.so")).unwrap();
+        lay_out(&dir, &NAMES, Path::new("/a/recorder.so")).unwrap();
+        assert_eq!(std::fs::read_link(dir.join("libcuda.so.1")).unwrap(), Path::new("/a/recorder.so"));
+        lay_out(&dir, &NAMES, Path::new("/b/recorder.so")).unwrap();
+        assert_eq!(std::fs::read_link(dir.join("libcuda.so")).unwrap(), Path::new("/b/recorder.so"));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
         std::fs::remove_dir_all(dir).unwrap();
     }

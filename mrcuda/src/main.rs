@@ -37,6 +37,7 @@ mod terminal;
 mod time;
 mod timeline;
 mod trace;
+mod value_error;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;

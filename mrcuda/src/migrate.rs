@@ -10,6 +10,7 @@ use crate::table::{bytes, one_line, say};
 use crate::time::time;
 use crate::timeline::{describe, reason};
 use crate::trace;
+use crate::value_error::ValueError;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
@@ -137,11 +138,11 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, Clone, Copy)]
 struct Gpu(Option<u32>);
 
-fn gpu(text: &str) -> Result<Gpu, String> {
+fn gpu(text: &str) -> Result<Gpu, ValueError> {
     match (text, text.parse::<u32>()) {
         ("all", _) => Ok(Gpu(None)),
         (_, Ok(n)) if n < DEVICES => Ok(Gpu(Some(n))),
-        _ => Err(format!("it must be a GPU's number (0 to {}) or `all`", DEVICES - 1)),
+        _ => Err(ValueError::Gpu),
     }
 }
 
@@ -180,7 +181,7 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
     end_of(&it)
 }
 
-/// Requests a move by `ask`, which is told whether to wait for its end. On a terminal the progress is shown. `None`: the user has left the
+/// Requests a move by `ask`, whose argument is whether to wait for its end. On a terminal the progress is shown. `None`: the user has left the
 /// move running; what is printed then ends with the options `more` of `mrcuda moves`.
 fn request(
     awake: Awake,
@@ -298,12 +299,12 @@ fn dry(aim: &Aim) -> Result<(), Failure> {
     if aim.json {
         print_json(&Foreseen { plan: &plan, predicted: predicted.as_ref() })?;
     } else {
-        say(&(tell(&job.name, &plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
+        say(&(describe_plan(&job.name, &plan) + &predicted.map(|p| p.words()).unwrap_or_default()));
     }
     if plan.ok { Ok(()) } else { Err(Failure::silent(1)) }
 }
 
-fn tell(name: &str, plan: &Plan) -> String {
+fn describe_plan(name: &str, plan: &Plan) -> String {
     let way = one_line(&format!("{name}, {} -> {}", plan.from, plan.to));
     let what = format!(
         "{} in {} regions, {} records, {} live objects",
@@ -353,8 +354,10 @@ mod tests {
     fn a_plan_names_everything_in_the_way() {
         let plan =
             Plan { from: "a:1/0".into(), to: "b:2/0".into(), blockers: vec!["one".into(), "two".into()], ..Plan::default() };
-        let text = tell("train", &plan);
+        let text = describe_plan("train", &plan);
         assert!(text.starts_with("train, a:1/0 -> b:2/0: would not move") && text.contains("   one\n   two\n"), "{text}");
-        assert!(tell("train", &Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records"));
+        assert!(
+            describe_plan("train", &Plan { ok: true, records: 7, ..plan }).contains("would move 0 B in 0 regions, 7 records")
+        );
     }
 }

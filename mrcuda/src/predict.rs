@@ -89,7 +89,7 @@ fn predict_from(figures: models::predict::Plan) -> Predicted {
             Predicted { total_ms: ms(p.total), downtime_ms: ms(p.downtime), downtime_busy_ms: ms(p.downtime_busy), warnings }
         }
         Err(why) => {
-            warnings.push(why);
+            warnings.push(why.to_string());
             Predicted { total_ms: None, downtime_ms: None, downtime_busy_ms: None, warnings }
         }
     }

@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use crate::table::say_as_it_is;
 use cuda_api::driver::Loaded;
 use serde_json::{Value, json};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Timeout for starting a driver: with eight GPUs and no persistence daemon the genuine one needs several seconds.
@@ -59,12 +60,12 @@ pub(crate) fn facts() -> Result<(), Failure> {
     rcuda_forwarder::orphan::shed(&[1]);
     use std::io::Write;
     use std::os::fd::AsFd;
-    let shim = crate::layout::library_directory().map_err(Failure::new)?.join("libcuda.so.1");
-    let loaded = Loaded::open(&shim).map_err(Failure::new)?;
+    let recorder = crate::layout::library_directory().map_err(Failure::new)?.join("libcuda.so.1");
+    let loaded = Loaded::open(&recorder).map_err(Failure::new)?;
     // SAFETY: a loaded driver stays loaded.
-    let shim = unsafe { cuda_api::facts::Shim::find(loaded.handle) }
-        .ok_or_else(|| Failure::new(format!("{} is another library", shim.display())))?;
-    let facts = shim.ask().map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
+    let recorder = unsafe { cuda_api::facts::Recorder::find(loaded.handle) }
+        .ok_or_else(|| Failure::new(format!("{} is another library", recorder.display())))?;
+    let facts = recorder.ask().map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
     let mut answer = Vec::new();
     facts.put(&mut answer);
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::new)?;
@@ -82,32 +83,52 @@ pub(crate) struct Probed {
     pub(crate) gpus: i64,
 }
 
+/// Why a probe has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbeError {
+    /// The process could not be started or awaited.
+    #[error(transparent)]
+    Process(#[from] io::Error),
+    /// The library took too long.
+    #[error("does not answer within {} s", START_TIMEOUT.as_secs())]
+    Timeout,
+    /// The process has reported why it failed.
+    #[error("{0}")]
+    Reported(String),
+    /// The process has failed without a report.
+    #[error("loading it ended with {0}")]
+    Ended(ExitStatus),
+    /// The process has printed something else.
+    #[error(transparent)]
+    Answer(#[from] serde_json::Error),
+}
+
 /// Probes a library in a separate process.
-pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, String> {
-    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, ProbeError> {
+    let exe = std::env::current_exe()?;
     let mut command = Command::new(exe);
     command.arg("probe").arg(library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if load_only {
         command.arg("--load-only");
     }
-    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    let mut child = command.spawn()?;
     let start = Instant::now();
-    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+    while child.try_wait()?.is_none() {
         if start.elapsed() > START_TIMEOUT {
             // It may already have ended; either way there is no answer.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("does not answer within {} s", START_TIMEOUT.as_secs()));
+            return Err(ProbeError::Timeout);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let output = child.wait_with_output()?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         let words = words.trim().trim_start_matches("mrcuda: ");
-        return Err(if words.is_empty() { format!("loading it ended with {}", output.status) } else { words.to_owned() });
+        return Err(if words.is_empty() { ProbeError::Ended(output.status) } else { ProbeError::Reported(words.to_owned()) });
     }
-    let answer: Value = serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())?;
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
     let number = |key: &str| answer.get(key).and_then(Value::as_i64).unwrap_or(0);
     Ok(Probed { version: number("version"), init: number("init"), gpus: number("gpus") })
 }

@@ -3,8 +3,8 @@
 
 use crate::failure::Failure;
 use crate::time::time;
+use crate::value_error::ValueError;
 use crate::{drivers, layout, places};
-use control::LONGEST_ID;
 use control::name::is_name;
 use nix::sys::signal::{SigHandler, Signal};
 use std::ffi::{OsStr, OsString};
@@ -46,10 +46,10 @@ pub(crate) struct RunArgs {
 /// What `--wait` without a time means.
 const LONGEST_WAIT: &str = "87600h";
 
-fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, ValueError> {
     match is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("it must have 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores")),
+        false => Err(ValueError::JobName),
     }
 }
 
@@ -57,7 +57,8 @@ fn name(text: &str) -> Result<String, String> {
 fn name_from_environment() -> Result<(), Failure> {
     let given = std::env::var_os("MRCUDA_NAME").filter(|given| !given.is_empty());
     let checked = given.map(|given| name(&given.to_string_lossy()).map_err(|why| (given, why))).transpose();
-    let wrong = |(given, why): (OsString, String)| Failure::with_code(2, format!("MRCUDA_NAME is `{}`: {why}", given.display()));
+    let wrong =
+        |(given, why): (OsString, ValueError)| Failure::with_code(2, format!("MRCUDA_NAME is `{}`: {why}", given.display()));
     checked.map(drop).map_err(wrong)
 }
 

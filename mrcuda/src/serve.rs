@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::time::time;
+use crate::value_error::ValueError;
 use crate::{drivers, table};
 use rcuda_forwarder::{ClientLimits, Drain, PlaceSpec, ServeOptions, Target, Token, WorkerLimits};
 use std::ffi::OsString;
@@ -91,11 +92,11 @@ pub(crate) struct ServeArgs {
 }
 
 /// Bytes, as people write them.
-fn size(text: &str) -> Result<u64, String> {
+fn size(text: &str) -> Result<u64, ValueError> {
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let (digits, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
     let bytes = digits.parse::<u64>().ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "it must be a number of bytes, or one with K, M, G or T".to_owned())
+    bytes.ok_or(ValueError::Bytes)
 }
 
 /// Default address of a server.

@@ -1,12 +1,14 @@
 //! Times in the command line.
 
+use crate::value_error::ValueError;
+
 /// A time in milliseconds.
-pub(crate) fn time(text: &str) -> Result<u64, String> {
+pub(crate) fn time(text: &str) -> Result<u64, ValueError> {
     let units = [("ms", 1.0), ("min", 60_000.0), ("s", 1000.0), ("m", 60_000.0), ("h", 3_600_000.0), ("d", 86_400_000.0)];
     let read = units.iter().find_map(|(unit, ms)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ms));
     match read {
         Some(ms) if (0.0..1e12).contains(&ms) => Ok(ms.round() as u64),
-        _ => Err("it must be a time like 200ms, 1.5s, 10m, 2h or 3d".to_owned()),
+        _ => Err(ValueError::Time),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Start and end of the library, and the facts that it reports.
 
 use crate::code::{self, Code};
-use cuda_api::facts::{Facts, Shim};
+use cuda_api::facts::{Facts, Recorder};
 use cuda_api::lock::lock;
 use rcuda_forwarder::orphan;
 use std::ffi::{CStr, OsStr, c_void};
@@ -36,8 +36,8 @@ pub(crate) fn check() -> Result<(), Code> {
 /// The facts about the GPUs; with `fresh`, variable figures are current.
 pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
     check()?;
-    if let Some(shim) = shim() {
-        return shim.ask().map(Arc::new).map_err(|_| code::GPU_IS_LOST);
+    if let Some(recorder) = recorder() {
+        return recorder.ask().map(Arc::new).map_err(|_| code::GPU_IS_LOST);
     }
     let mut known = lock(&KNOWN);
     match &*known {
@@ -52,17 +52,17 @@ pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
 
 /// Whether this process uses the GPUs itself.
 pub(crate) fn is_user() -> bool {
-    shim().is_some()
+    recorder().is_some()
 }
 
 /// The recorder, if it is loaded and its job has started. If a program selects among the job's GPUs
 /// (`CUDA_VISIBLE_DEVICES`), the recorder knows only the selected ones, whereas NVML always reports all.
-fn shim() -> Option<&'static Shim> {
-    static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
+fn recorder() -> Option<&'static Recorder> {
+    static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
     if std::env::var_os("CUDA_VISIBLE_DEVICES").is_some() {
         return None;
     }
-    if SHIM.get().is_none() {
+    if RECORDER.get().is_none() {
         // SAFETY: nothing is loaded: only a library that is there already gets another reference, which it keeps.
         let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
@@ -70,9 +70,9 @@ fn shim() -> Option<&'static Shim> {
             return None;
         }
         // SAFETY: the handle is never closed.
-        SHIM.get_or_init(|| unsafe { Shim::find(handle) });
+        RECORDER.get_or_init(|| unsafe { Recorder::find(handle) });
     }
-    SHIM.get()?.as_ref().filter(|s| s.is_started())
+    RECORDER.get()?.as_ref().filter(|s| s.is_started())
 }
 
 /// Queries through a separate process, which is a job with the same places.

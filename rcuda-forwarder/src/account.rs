@@ -2,7 +2,7 @@
 //!
 //! Each worker has a slot, in which only it writes. The daemon reads it after the end of the worker, however that came about, and a worker
 //! reads those of the others to keep the client's limit. A worker that was taken over can write what it likes: it deceives the client's
-//! own limit and account, and nobody else's.
+//! own limit and account only.
 
 use executor::memory_file;
 use std::io;

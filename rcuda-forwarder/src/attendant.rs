@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// A GPU that responds within this time was idle; the query itself takes part of it.
 const AT_ONCE: Duration = Duration::from_micros(100);
-/// After how long a client is told that its worker could not connect: the maximum duration of connecting and greeting.
+/// After how long a client gets the error that its worker could not connect: the maximum duration of connecting and greeting.
 const UNIFORM: Duration = Duration::from_millis(5500);
 /// Maximum length of a reason that a job gives its server, in characters.
 const LONGEST_REASON: usize = 1000;
@@ -96,8 +96,8 @@ impl<P: Place> Attendant<P> {
                 }
             }
             Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(ControlReply::Connected),
-            Control::RoundSource { ticket, tell } => {
-                self.stripes.with(&ticket, |s| self.place.round_source(s, tell)).map(ControlReply::Round)
+            Control::RoundSource { ticket, send_regions } => {
+                self.stripes.with(&ticket, |s| self.place.round_source(s, send_regions)).map(ControlReply::Round)
             }
             Control::RoundTarget { ticket, verify, by_descriptor } => {
                 self.stripes.with(&ticket, |s| self.place.round_target(s, verify, by_descriptor)).map(ControlReply::Round)

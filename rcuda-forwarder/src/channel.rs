@@ -259,7 +259,7 @@ impl Channel {
             };
             for c in r.cmsgs()? {
                 if let ControlMessageOwned::ScmRights(list) = c {
-                    // SAFETY: just received; nobody else owns them.
+                    // SAFETY: just received; nothing else owns them.
                     fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
             }

@@ -41,8 +41,8 @@ pub enum Control {
     RoundSource {
         /// Ticket of the connections to use.
         ticket: [u8; 32],
-        /// Whether to tell the target all regions: it is a store, which has none of its own.
-        tell: bool,
+        /// Whether to send the target all regions: it is a store, which has none of its own.
+        send_regions: bool,
     },
     /// Be the target of one round of copying.
     RoundTarget {

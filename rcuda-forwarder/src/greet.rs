@@ -1,6 +1,6 @@
 //! The greeting: the first messages on a connection (docs/formats.md, "Greeting").
 //!
-//! The server sends first. Over TCP the two then make the connection a TLS connection, unless both have been told to do
+//! The server sends first. Over TCP the two then make the connection a TLS connection, unless both were started to do
 //! without. Both ends prove that they know the secret (the token, or the ticket of a data connection) without sending
 //! it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero. The proofs cover what
 //! the server has offered, what the client has chosen, and the TLS connection itself.
@@ -153,14 +153,34 @@ pub(crate) fn ticket_key(ticket: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key("mrcuda 2026 ticket key", ticket)
 }
 
+/// Why a server was not greeted, as far as users do different things about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotGreeted {
+    /// The server does not have this end's token.
+    #[error("the server does not know this token: it is not the expected server")]
+    WrongToken,
+    /// The server did not answer in time.
+    #[error("the server does not answer")]
+    NoAnswer,
+    /// The server is another build.
+    #[error("the peer is another build of mrcuda: install the same build at both ends")]
+    OtherBuild,
+    /// Another program listens there.
+    #[error("the peer does not speak the mrcuda protocol")]
+    OtherProtocol,
+    /// Any other reason, such as a refusal of the server in its own words.
+    #[error("{0}")]
+    Other(String),
+}
+
 /// Why a greeting failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
     /// The peer sent something else.
-    #[error("the peer does not speak the mrcuda protocol")]
+    #[error("{}", NotGreeted::OtherProtocol)]
     Garbage,
     /// The peer is a different build.
-    #[error("the peer is another build of mrcuda: install the same build at both ends")]
+    #[error("{}", NotGreeted::OtherBuild)]
     OtherBuild,
     /// The peer's secret is wrong.
     #[error("wrong token")]
@@ -414,7 +434,7 @@ fn prove(
         Ok(said) if transcript.proof(key, "server") == said => {}
         _ => return Err(GreetError::WrongToken),
     }
-    // Only now: nobody else can have its certificate recorded.
+    // Only now: no other server can have its certificate recorded.
     if let (Protection::Server(to, trust), Some(Established { peer: Some(peer), .. })) = (protection, established)
         && trust.authorities.is_none()
         && let Err(e) = known_servers::record(&trust.known_servers, &to.server(), &peer)

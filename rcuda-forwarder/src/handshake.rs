@@ -2,7 +2,7 @@
 //!
 //! rustls carries it out. Its result is a [`Session`] (records.rs) and the **binding**: bytes that only the two ends of
 //! this handshake have (the exporter of RFC 8446, section 7.5). The greeting that follows proves the secret over the
-//! binding, so that nobody between the two can be the other end of both.
+//! binding, so that no party between the two can be the other end of both.
 
 use crate::certificate::{self, Certificate, CertificateError, Fingerprint};
 use crate::config_file;
@@ -76,7 +76,7 @@ impl Trust {
 /// What an established connection is.
 #[derive(Debug)]
 pub(crate) struct Established {
-    /// Derived from the handshake, equal at its two ends and known to nobody else.
+    /// Derived from the handshake, equal at its two ends and known only there.
     pub(crate) binding: [u8; 32],
     /// The peer's certificate; a client's has been verified.
     pub(crate) peer: Option<Fingerprint>,
@@ -277,7 +277,7 @@ fn shake(
         while !rest.is_empty() {
             tls.read_tls(&mut rest)?;
             if let Err(why) = tls.process_new_packets() {
-                // The peer is told, if it still listens.
+                // The peer gets the reason, if it still listens.
                 while tls.wants_write() && tls.write_tls(&mut flight).is_ok() {}
                 let _ = conn.write_all(&flight);
                 return Err(why.into());

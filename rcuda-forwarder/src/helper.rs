@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_helper_does_not_find_the_shim() {
+    fn a_helper_does_not_find_the_recorder() {
         let given = [
             ("LD_LIBRARY_PATH", "/m/mrcuda-lib:/usr/local/nvidia/lib64:/m/mrcuda-lib"),
             ("LD_PRELOAD", "/x.so"),

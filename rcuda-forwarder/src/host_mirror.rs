@@ -14,7 +14,7 @@ const SMALL_PART: u32 = 50;
 
 /// Result of a scan.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Look {
+pub(crate) struct Scan {
     /// Whether there were changes.
     pub(crate) found: bool,
     /// The part of its duration that was spent waiting for another thread or process.
@@ -38,9 +38,9 @@ impl Default for Pace {
 
 impl Pace {
     /// Scans, and sleeps until the next scan. `calls` counts the calls that may lead to changes.
-    pub(crate) fn look(&mut self, calls: u64, look: impl FnOnce() -> Look) {
+    pub(crate) fn scan(&mut self, calls: u64, scan: impl FnOnce() -> Scan) {
         let began = Instant::now();
-        let Look { found, waited } = look();
+        let Scan { found, waited } = scan();
         if found || calls != self.calls {
             self.calls = calls;
             self.last = began;
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_looking_itself_makes_the_pauses_longer() {
+    fn only_the_scan_itself_makes_the_pauses_longer() {
         const SCAN: Duration = Duration::from_millis(20);
         let mut pace = Pace::default();
         let mut pause = |waited| {
-            pace.look(0, || {
+            pace.scan(0, || {
                 std::thread::sleep(SCAN);
-                Look { found: true, waited }
+                Scan { found: true, waited }
             });
             pace.pause
         };

@@ -93,17 +93,17 @@ impl<R: Read> Inbox<R> {
         Ok(())
     }
 
-    /// Passes the next `n` bytes to `look`: from the buffer if they fit, otherwise collected in `long`.
-    pub(crate) fn with<T>(&mut self, n: usize, long: &mut Vec<u8>, look: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
+    /// Passes the next `n` bytes to `read`: from the buffer if they fit, otherwise collected in `long`.
+    pub(crate) fn with<T>(&mut self, n: usize, long: &mut Vec<u8>, read: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
         if n > AHEAD / 2 {
             long.clear();
             self.append(long, n)?;
-            return Ok(look(long));
+            return Ok(read(long));
         }
         while self.end - self.start < n {
             self.fill()?;
         }
-        let out = look(&self.buffer[self.start..self.start + n]);
+        let out = read(&self.buffer[self.start..self.start + n]);
         self.start += n;
         Ok(out)
     }

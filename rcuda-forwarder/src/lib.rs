@@ -66,7 +66,7 @@ pub use daemon::{Drain, ServeError, ServeOptions, serve};
 pub use endpoint::{Endpoint, EndpointError};
 pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
-pub use greet::{JobHello, build_digest};
+pub use greet::{JobHello, NotGreeted, build_digest};
 pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use inspect::inspect;

@@ -10,7 +10,7 @@ use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Limits, Opening, Protection};
+use crate::greet::{self, GreetError, JobHello, Limits, NotGreeted, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::leave_request::LeaveRequest;
@@ -100,7 +100,7 @@ pub enum LinkError {
         /// The server.
         to: Endpoint,
         /// Its reason.
-        why: String,
+        why: NotGreeted,
     },
     /// The threads or the memory of a link could not be created.
     #[error("cannot set up the connection to {to}: {source}")]
@@ -280,12 +280,14 @@ fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Ve
     }
 }
 
-/// The error for the job's user, with advice.
+/// The error for the job's user.
 pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     let why = match why {
-        GreetError::WrongToken => "the server does not know this token: it is not the expected server".to_owned(),
-        GreetError::TooSlow => "the server does not answer".to_owned(),
-        other => other.to_string(),
+        GreetError::WrongToken => NotGreeted::WrongToken,
+        GreetError::TooSlow => NotGreeted::NoAnswer,
+        GreetError::OtherBuild => NotGreeted::OtherBuild,
+        GreetError::Garbage => NotGreeted::OtherProtocol,
+        other => NotGreeted::Other(other.to_string()),
     };
     LinkError::Greeting { to: to.clone(), why }
 }
@@ -685,8 +687,8 @@ impl Link {
     }
 
     /// Sends the job's changes to the worker now.
-    pub fn tell_changes(&self) -> Result<(), Lost> {
-        self.shared.common.alike.tell_changes(&self.shared.common.ring).map(drop).map_err(|e| self.not_sent(e))
+    pub fn send_changes(&self) -> Result<(), Lost> {
+        self.shared.common.alike.send_changes(&self.shared.common.ring).map(drop).map_err(|e| self.not_sent(e))
     }
 
     /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror

@@ -90,7 +90,7 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// end.
     fn has_collided(&self) -> bool;
     /// The changes of mirrored memory since the last call, and the number of the job's messages applied before.
-    fn look_apart(&self) -> (u64, Vec<Line>);
+    fn collect_changes(&self) -> (u64, Vec<Line>);
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.
@@ -111,8 +111,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
     /// Adopts them.
     fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused>;
-    /// Runs the source's part of a round over these connections; tells a store all regions.
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], tell: bool) -> Result<memsync::Round, Refused>;
+    /// Runs the source's part of a round over these connections; `send_regions`: sends all regions, which a store does not have.
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused>;
     /// Runs the target's part of a round over these connections.
     fn round_target(
         self: &Arc<Self>,

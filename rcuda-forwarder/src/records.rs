@@ -242,7 +242,7 @@ struct Opener {
 
 impl Opener {
     /// The header of the next record and the number of bytes behind it, if the whole record has been received.
-    fn whole(&self) -> Result<Option<([u8; HEAD], usize)>, &'static str> {
+    fn complete_record(&self) -> Result<Option<([u8; HEAD], usize)>, &'static str> {
         let Some(&head) = self.buffer[self.sealed.clone()].first_chunk::<HEAD>() else { return Ok(None) };
         let body = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if head[0] != DATA {
@@ -256,7 +256,7 @@ impl Opener {
 
     /// Opens the next record; false if it has not been received completely.
     fn open_next(&mut self) -> Result<bool, &'static str> {
-        let Some((head, body)) = self.whole()? else { return Ok(false) };
+        let Some((head, body)) = self.complete_record()? else { return Ok(false) };
         let at = self.sealed.start + HEAD;
         let nonce = self.key.nonce();
         let record = &mut self.buffer[at..at + body];
@@ -331,7 +331,7 @@ impl Opener {
 
     /// Whether a read needs no further bytes from the socket.
     fn is_ready(&self) -> bool {
-        !self.text.is_empty() || self.state != State::Open || !matches!(self.whole(), Ok(None))
+        !self.text.is_empty() || self.state != State::Open || !matches!(self.complete_record(), Ok(None))
     }
 }
 

@@ -164,7 +164,7 @@ impl Ring {
         }
         let head = Head { len: (HEAD + size_of::<u64>()) as u32, id, flags: ELSEWHERE, seq: 0, ticket };
         match &self.bodies {
-            Bodies::Lent(sent) => self.lend(head, parts, sent),
+            Bodies::Lent(sent) => self.push_reference(head, parts, sent),
             Bodies::Piped(pipe) => {
                 // Held until the body has been written: bodies follow in the order of their frames.
                 let mut pipe = lock(pipe);
@@ -174,7 +174,8 @@ impl Ring {
         }
     }
 
-    fn lend(&self, head: Head, parts: &[&[u8]], sent: &AtomicU32) -> Result<Range<u64>, PushError> {
+    /// Puts a reference to the body into the ring, and waits until the consumer has read the body.
+    fn push_reference(&self, head: Head, parts: &[&[u8]], sent: &AtomicU32) -> Result<Range<u64>, PushError> {
         let job = Elsewhere { parts, done: AtomicBool::new(false) };
         let reference = (&raw const job) as u64;
         let span = self.put(head, &[&reference.to_ne_bytes()])?;

@@ -198,7 +198,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length by `map`; nobody borrows the memory any more.
+        // SAFETY: mapped with this length by `map`; nothing borrows the memory any more.
         unsafe { libc::munmap(self.base.cast(), WORDS + 2 * self.ring + 2 * self.pipe) };
     }
 }

@@ -215,7 +215,7 @@ pub(crate) fn receive_descriptors(from: BorrowedFd<'_>) -> io::Result<(OwnedFd, 
         let got = recvmsg::<()>(from.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
         for c in got.cmsgs()? {
             if let ControlMessageOwned::ScmRights(list) = c {
-                // SAFETY: just received; nobody else owns them.
+                // SAFETY: just received; nothing else owns them.
                 fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }

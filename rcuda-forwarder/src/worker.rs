@@ -342,7 +342,7 @@ fn prepare<P: Place>(
         completion: Completion::default(),
         late_calls: LateCalls::new(start.limits.queue),
         text,
-        telling: Mutex::default(),
+        sending_changes: Mutex::default(),
         channel,
         sticky: AtomicI32::new(code::SUCCESS),
         requests: AtomicUsize::new(0),
@@ -365,7 +365,7 @@ struct Worker<P: Place> {
     attendant: Attendant<P>,
     text: Text,
     /// Held while changes of host memory are collected and sent.
-    telling: Mutex<()>,
+    sending_changes: Mutex<()>,
     channel: Arc<Channel>,
     /// The last sticky error, which is reported once, not for every call that fails because of it.
     sticky: AtomicI32,
@@ -406,8 +406,8 @@ impl<P: Place> Worker<P> {
             leave(1, &w.conn);
         })?;
         start("heartbeat", |w| w.beat())?;
-        start("text", |w| w.text.run(&|to, text| w.tell(to, TEXT, text)))?;
-        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.tell_changes()))?;
+        start("text", |w| w.text.run(&|to, text| w.send(to, TEXT, text)))?;
+        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.send_changes()))?;
         start("daemon", |w| w.listen())?;
         self.read(Inbox::new(calls))
     }
@@ -478,7 +478,7 @@ impl<P: Place> Worker<P> {
         self.place.awaits_job() || self.place.staging().awaits_bytes() || self.place.has_apart()
     }
 
-    /// Waits for the copies that nobody waits for; if they have failed, the client is told.
+    /// Waits for the copies that no thread waits for; if they have failed, the client gets a message.
     fn finish_copies(&self) {
         if let Err(rc) = self.place.finish_copies() {
             self.answer(NO_TICKET, ops::id::COPY_IN_AT_REST, rc, &[]);
@@ -512,7 +512,7 @@ impl<P: Place> Worker<P> {
     /// Ends the job with an error, because its queued calls would take more memory than the server allows.
     fn queue_is_full(&self) -> WorkerError {
         let why = WorkerError::Queue(self.late_calls.limit());
-        self.tell(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
+        self.send(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
         why
     }
 
@@ -547,27 +547,28 @@ impl<P: Place> Worker<P> {
             self.pass_text_on();
         }
         if ticket != NO_TICKET && self.place.has_apart() && host_mirror::shows_progress(id) {
-            self.tell_changes();
+            self.send_changes();
         }
         if ticket != NO_TICKET {
             let fits = body.len() <= MAX_BODY;
             let (rc, body) = if fits { (rc, body) } else { (code::ERROR_INVALID_VALUE, &[][..]) };
-            self.tell(rc, ticket, body);
+            self.send(rc, ticket, body);
         } else if rc != code::SUCCESS && !(code::is_sticky(rc) && self.sticky.swap(rc, Ordering::Relaxed) == rc) {
-            self.tell(rc, NO_TICKET, &id.to_le_bytes());
+            self.send(rc, NO_TICKET, &id.to_le_bytes());
         }
     }
 
-    fn tell(&self, rc: Code, ticket: u64, body: &[u8]) {
+    /// Sends an answer, or a message of another kind, to the job.
+    fn send(&self, rc: Code, ticket: u64, body: &[u8]) {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
         self.counting.answer(body.len());
         self.write(&mut **lock(&self.out), &[&head.bytes(), body]);
     }
 
     /// Sends changes of host memory to the job; returns whether there were any.
-    fn tell_changes(&self) -> bool {
-        let _in_order = lock(&self.telling);
-        host_mirror::tell_changes(&*self.place, |body| self.tell(code::SUCCESS, CHANGES, body))
+    fn send_changes(&self) -> bool {
+        let _in_order = lock(&self.sending_changes);
+        host_mirror::send_changes(&*self.place, |body| self.send(code::SUCCESS, CHANGES, body))
     }
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {
@@ -577,7 +578,7 @@ impl<P: Place> Worker<P> {
     }
 
     fn pass_text_on(&self) {
-        self.text.pass_on(&|to, text| self.tell(to, TEXT, text));
+        self.text.pass_on(&|to, text| self.send(to, TEXT, text));
     }
 
     /// Frees everything and exits; the client gets an answer when that is done.
@@ -590,7 +591,7 @@ impl<P: Place> Worker<P> {
             self.completion.stop_while(|| self.place.clone().close());
         }
         self.pass_text_on();
-        self.tell(code::SUCCESS, ticket, &[]);
+        self.send(code::SUCCESS, ticket, &[]);
         leave(0, &self.conn);
     }
 
@@ -644,7 +645,7 @@ impl<P: Place> Worker<P> {
     /// next message must not wait for it.
     fn pass_on_leave(self: Arc<Self>, to: String, ms: u64) {
         let request = LeaveRequest { to, limit: Duration::from_millis(ms) };
-        let pass_on = move || self.tell(code::SUCCESS, LEAVE, &request.body());
+        let pass_on = move || self.send(code::SUCCESS, LEAVE, &request.body());
         threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
     }
 
@@ -668,7 +669,7 @@ impl<P: Place> Worker<P> {
 
     fn admit(&self, ticket: &[u8; 32], conn: Conn) {
         // Before the answer, behind which the peer opens the next one: both ends number the connections in the order of their arrival.
-        // Nobody uses it until the peer has had all answers.
+        // It is not used until the peer has had all answers.
         let Some(conn) = self.attendant.stripes().arrived(ticket, conn) else { return };
         if greet::answer(&conn, Ok(&[])).is_err() {
             conn.shutdown();

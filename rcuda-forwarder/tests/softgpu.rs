@@ -375,7 +375,7 @@ fn memory_moves_from_server_to_server() {
     for verify in [false, true] {
         let how = if verify { Verify::Auto } else { Verify::Skip };
         let (a, b) = std::thread::scope(|s| {
-            let a = s.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
+            let a = s.spawn(|| source.control(&Control::RoundSource { ticket, send_regions: false }));
             let b = target.control(&Control::RoundTarget { ticket, verify: how, by_descriptor: true });
             (a.join().expect("source"), b)
         });

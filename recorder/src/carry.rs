@@ -328,12 +328,12 @@ pub(crate) fn end_stream(cx: &mut CallContext, device: &'static Device, hStream:
 /// The calling thread's default stream on the device of its context.
 pub(crate) fn of_thread(cx: &mut CallContext) -> Result<u64, Code> {
     let device = cx.device()?;
-    let known = thread::look(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
+    let known = thread::read(|own| own.streams.iter().find(|(d, _)| *d == device.index).map(|(_, s)| *s));
     // It ends with its context, which any thread can destroy.
     if let Some(stream) = known.filter(|s| cx.job.tables.streams.get(*s).is_ok()) {
         return Ok(stream);
     }
-    // Nobody can use these any more. The thread does not get one of them: it may have work, a capture or attributes.
+    // No thread can use these any more. The thread does not get one of them: it may have work, a capture or attributes.
     for stream in thread::take_ended_streams(device.index) {
         if cx.job.tables.streams.get(stream).is_ok() {
             end_stream(cx, device, stream)?;

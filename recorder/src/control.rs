@@ -1,7 +1,7 @@
 //! The job's control socket, on which `mrcuda` and schedulers send requests, and the signal that starts a move
 //! (docs/scheduler.md).
 //!
-//! Every connection has its own thread, so that a slow or silent client delays nobody. Requests are answered from the state of
+//! Every connection has its own thread, so that a slow or silent client delays no other. Requests are answered from the state of
 //! this process; a separate thread carries out moves ([`crate::moves`]).
 
 use crate::base::config;
@@ -240,7 +240,7 @@ fn serve(connection: &Connection) -> io::Result<()> {
         if request == Ok(Request::Subscribe {}) {
             let heard = SUBSCRIBERS.fetch_add(1, Ordering::AcqRel);
             let sent = if heard < LISTENERS {
-                tell_events(connection)
+                send_events(connection)
             } else {
                 let why = format!("{LISTENERS} connections listen to this job's events already");
                 writer.write_all(Refusal::new(ReasonCode::TooMany, why).line().as_bytes())
@@ -308,7 +308,7 @@ fn accepted(id: &str, wait: bool) -> Result<Move, MoveError> {
 }
 
 /// Sends all events from now on to the client.
-fn tell_events(connection: &Connection) -> io::Result<()> {
+fn send_events(connection: &Connection) -> io::Result<()> {
     let mut writer = &connection.stream;
     let mut seen = moves::last_event();
     writer.write_all(Answer::Subscribed(seen).line().as_bytes())?;

@@ -42,13 +42,13 @@ impl Kept {
 
 /// For how long a round goes on trying at least if the GPU does not become idle: without that, its attempts would hold up the calls of a job
 /// with long kernels for seconds, round after round.
-const LEAST_PATIENCE_MS: u64 = 10_000;
+const MIN_PATIENCE_MS: u64 = 10_000;
 /// And at most, since a first round is waited for.
 const PATIENCE_LIMIT_MS: u64 = 600_000;
 
 /// What a round asks for. One that goes on trying delays only the next round: it gives way to moves.
 fn round_to(to: &str, every_ms: u64) -> Migrate {
-    Migrate { patience_ms: Some(every_ms.clamp(LEAST_PATIENCE_MS, PATIENCE_LIMIT_MS)), ..Migrate::to(to) }
+    Migrate { patience_ms: Some(every_ms.clamp(MIN_PATIENCE_MS, PATIENCE_LIMIT_MS)), ..Migrate::to(to) }
 }
 
 /// Keeps a copy at this place, and of no other one. Returns the id of its first round, which is a move that commits nothing.

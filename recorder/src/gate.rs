@@ -7,7 +7,7 @@
 //! while the gate is closed.
 //!
 //! While the job is parked, the gate is closed for as long as that takes. Calls that need no place then pass by a side door
-//! ([`enter_beside`]); before the job moves on, the door is shut and nobody is inside.
+//! ([`enter_beside`]); before the job moves on, the door is shut and no thread is inside.
 //!
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
@@ -240,7 +240,7 @@ pub(crate) enum NotClosed {
 static CLOSING: Mutex<bool> = Mutex::new(false);
 static TURN: Condvar = Condvar::new();
 /// How often a thread that waits for its turn asks whether it should.
-const TURN_LOOK: Duration = Duration::from_millis(10);
+const TURN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The right to close the gate. Unlike a lock it can be passed from thread to thread: the gate stays closed while the job is parked.
 #[derive(Debug)]
@@ -251,7 +251,7 @@ impl Turn {
     fn take(limit: Duration, go_on: &mut impl FnMut() -> bool) -> Option<Turn> {
         let since = Instant::now();
         loop {
-            let wait = limit.saturating_sub(since.elapsed()).min(TURN_LOOK);
+            let wait = limit.saturating_sub(since.elapsed()).min(TURN_POLL_INTERVAL);
             let closing = lock(&CLOSING);
             let (mut closing, _) = wait_timeout_while(&TURN, closing, wait, |taken| *taken);
             if !std::mem::replace(&mut *closing, true) {
@@ -309,7 +309,7 @@ impl Closed {
         wake_all(&STATE);
     }
 
-    /// Shuts the side door and waits until nobody is inside, while `go_on` returns true; otherwise it is open again.
+    /// Shuts the side door and waits until no thread is inside, while `go_on` returns true; otherwise it is open again.
     pub(crate) fn shut_side_door(&self, go_on: impl FnMut() -> bool) -> bool {
         STATE.fetch_and(!BESIDE, Ordering::SeqCst);
         // Threads that find the gate closed execute a fence between their mark and their look at the state.

@@ -66,7 +66,7 @@ pub(crate) fn settle(place: &Place, known: &mut BTreeMap<u64, u64>) -> Result<()
         b.pin(place, *at).map_err(|error| MoveError::HostMemory { error, bytes: b.bytes })?;
     }
     *known = blocks.into_iter().map(|(at, b)| (at, b.id)).collect();
-    place.tell_changes().map_err(|_| MoveError::PlaceLost(None))
+    place.send_changes().map_err(|_| MoveError::PlaceLost(None))
 }
 
 /// Bytes of host memory that a place is given when it becomes a target, and whether managed variables are among them.

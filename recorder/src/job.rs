@@ -436,7 +436,7 @@ impl Device {
     /// Returns the pending error, to be returned by one call; not a sticky one.
     pub(crate) fn check_late(&self) -> Result<(), Code> {
         match self.failure.now.load(Ordering::Relaxed) {
-            rc if rc < 0 => self.failure.tell(rc),
+            rc if rc < 0 => self.failure.take(rc),
             _ => Ok(()),
         }
     }
@@ -479,12 +479,12 @@ impl Failure {
     fn check(&self) -> Result<(), Code> {
         match self.now.load(Ordering::Relaxed) {
             0 => Ok(()),
-            rc => self.tell(rc),
+            rc => self.take(rc),
         }
     }
 
     #[cold]
-    fn tell(&self, mut rc: Code) -> Result<(), Code> {
+    fn take(&self, mut rc: Code) -> Result<(), Code> {
         while rc < 0 {
             if here().puts_off.get() != 0 {
                 return Ok(());
@@ -639,7 +639,7 @@ mod tests {
         }
         assert_eq!((f.sticky(), f.check(), f.check()), (0, Err(400), Ok(())));
         assert!(f.waits(400));
-        assert_eq!((f.tell(-1), f.check()), (Err(400), Ok(())), "an error that came in the meantime is returned once");
+        assert_eq!((f.take(-1), f.check()), (Err(400), Ok(())), "an error that came in the meantime is returned once");
         assert!(f.waits(1) && f.stays(700) && !f.stays(719) && !f.waits(1));
         assert_eq!((f.sticky(), f.check(), f.check()), (700, Err(700), Err(700)));
     }
@@ -662,13 +662,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_once_whatever_was_told_meanwhile() {
+    fn an_error_is_returned_once_whatever_was_returned_meanwhile() {
         let f = Failure::default();
         assert!(f.waits(400));
         let seen = f.now.load(Ordering::Relaxed);
         assert_eq!(f.check(), Err(400), "another thread gets the error");
         assert!(f.waits(1), "and something else fails");
-        assert_eq!(f.tell(seen), Err(1), "a thread that has seen the first gets the second");
+        assert_eq!(f.take(seen), Err(1), "a thread that has seen the first gets the second");
         assert_eq!(f.check(), Ok(()), "and no other thread gets it");
     }
 }

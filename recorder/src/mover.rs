@@ -95,17 +95,17 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
             }
         };
         let source = again.as_ref().unwrap_or(source);
-        match look(device, source, &mut plan) {
+        match add_to_plan(device, source, &mut plan) {
             Ok(found) => blockers.extend(found),
             Err(why) => blockers.push(why),
         }
-        let looked = device_move::look(job, device, source, to, device_move::beside(job, &all, number), &task);
-        blockers.extend(looked.blockers);
-        plan.adoptable_bytes += looked.adoptable;
-        rooms.extend(looked.room);
-        targets.extend(looked.target.map(|target| (*device, target)));
+        let estimate = device_move::estimate(job, device, source, to, device_move::beside(job, &all, number), &task);
+        blockers.extend(estimate.blockers);
+        plan.adoptable_bytes += estimate.adoptable;
+        rooms.extend(estimate.room);
+        targets.extend(estimate.target.map(|target| (*device, target)));
         opened.extend(again);
-        let notes = looked.different.notes().into_iter().filter(|_| allow_different);
+        let notes = estimate.different.notes().into_iter().filter(|_| allow_different);
         plan.notes.extend(notes.filter(|note| !plan.notes.contains(note)).collect::<Vec<_>>());
     }
     if moving.is_empty() {
@@ -132,7 +132,7 @@ pub(crate) fn plan(job: &'static Job, gpu: Option<u32>, to: &str, allow_differen
 }
 
 /// Adds to the plan what a move of this device would transfer. Returns why records cannot be replayed.
-fn look(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveError>, MoveError> {
+fn add_to_plan(device: &Device, source: &Place, plan: &mut Plan) -> Result<Vec<MoveError>, MoveError> {
     let mut deferred: Vec<OwnedRecord> = Vec::new();
     let count = {
         let ledger = lock(&device.ledger);
@@ -247,12 +247,12 @@ fn device_moves<'a>(
     if device_moves.is_empty() { Err(MoveError::AlreadyThere) } else { Ok(device_moves) }
 }
 
-/// A patient move lets the job run so many times as long as an attempt has held up its calls, before the next attempt.
-const REST: u32 = 20;
-/// And at least this long.
-const LEAST_REST: Duration = Duration::from_millis(100);
-/// The last attempt of a patient move takes at least so long, or its reason would only be that a thread is inside a call.
-const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+/// Between two attempts, a patient move lets the job run for this multiple of the time that the attempt has held up its calls.
+const RUN_TIME_FACTOR: u32 = 20;
+/// Minimum time that the job runs between two attempts.
+const MIN_RUN_TIME: Duration = Duration::from_millis(100);
+/// Minimum duration of a patient move's last attempt: the reason of a shorter one would only be that a thread is inside a call.
+const MIN_LAST_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// The end of a device move's step, with the device move, which had left the mover for the step.
 type Ended<'a> = (usize, DeviceMove<'a>, Event<Failure>);
@@ -446,7 +446,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         let tries_since = *self.tries_since.get_or_insert_with(Instant::now);
         let left = |patience: Duration| patience.saturating_sub(tries_since.elapsed());
         let attempt = match self.task.patience() {
-            Some(patience) => Attempt { limit: attempt.limit.min(left(patience).max(LEAST_ATTEMPT)), ..attempt },
+            Some(patience) => Attempt { limit: attempt.limit.min(left(patience).max(MIN_LAST_ATTEMPT)), ..attempt },
             None => attempt,
         };
         let downtime = device_move::downtime_limit(
@@ -470,7 +470,7 @@ impl<'m, 'a> Mover<'m, 'a> {
                     if left(patience).is_zero() {
                         return Err(why.into());
                     }
-                    self.task.rest((held * REST).max(LEAST_REST).min(left(patience)))?;
+                    self.task.rest((held * RUN_TIME_FACTOR).max(MIN_RUN_TIME).min(left(patience)))?;
                 }
                 return Ok(Report::Busy { function, why: why.into() });
             }

@@ -289,7 +289,7 @@ impl Task {
     }
 
     /// Replaces the reported state of one GPU.
-    pub(crate) fn tell(&self, gpu: &GpuMove, event: Option<EventKind>) {
+    pub(crate) fn report_gpu(&self, gpu: &GpuMove, event: Option<EventKind>) {
         lock(&REGISTRY).change(&self.id, event, |it| {
             if let Some(report) = it.legs.iter_mut().find(|l| l.gpu == gpu.gpu) {
                 report.clone_from(gpu);

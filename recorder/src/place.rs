@@ -576,7 +576,7 @@ impl Place {
         }
         // Another thread may find the same memory.
         let _pinning = lock(&pins.pinning);
-        if naming::named_in(bytes, &Worker { link, pins }) && link.tell_changes().is_ok() {
+        if naming::named_in(bytes, &Worker { link, pins }) && link.send_changes().is_ok() {
             // It is answered when the changes before it have been applied, and no call lies between. A lost worker needs no
             // memory.
             let _ = link.control(&Control::Areas { at_least: 0 });
@@ -584,8 +584,8 @@ impl Place {
     }
 
     /// Sends the job's changes of mirrored memory to a worker.
-    pub(crate) fn tell_changes(&self) -> Result<(), Code> {
-        self.worker().map_or(Ok(()), |w| w.link.tell_changes().map_err(lost))
+    pub(crate) fn send_changes(&self) -> Result<(), Code> {
+        self.worker().map_or(Ok(()), |w| w.link.send_changes().map_err(lost))
     }
 
     /// Returns whether the place mirrors any memory.

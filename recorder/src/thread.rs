@@ -200,7 +200,7 @@ pub(crate) fn pretend(has_ended: bool) {
 }
 
 /// Reads the resources of the calling thread.
-pub(crate) fn look<T>(f: impl FnOnce(&Own) -> T) -> T {
+pub(crate) fn read<T>(f: impl FnOnce(&Own) -> T) -> T {
     OWN.with(|own| f(&own.borrow()))
 }
 

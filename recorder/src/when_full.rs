@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// For how long a place that has not taken a device is not asked again: a program that tries how much memory there is would
-/// otherwise wait for it each time.
-const REST: Duration = Duration::from_secs(10);
+/// Time after which a place that has not taken a device is asked again: a program that tries how much memory there is would
+/// otherwise wait for the place each time.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A place that has not taken a device.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Refusals(Vec<Refusal>);
 impl Refusals {
     /// Whether a place may be asked at this time to take a device that needs so many bytes.
     fn allow(&self, device: u32, place: &PlaceSpec, bytes: u64, now: Instant) -> bool {
-        let of_it = |it: &&Refusal| it.device == device && it.place == *place && now.duration_since(it.at) < REST;
+        let of_it = |it: &&Refusal| it.device == device && it.place == *place && now.duration_since(it.at) < RETRY_AFTER;
         self.0.iter().find(of_it).is_none_or(|it| it.fits.is_some_and(|fits| bytes <= fits))
     }
 

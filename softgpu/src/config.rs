@@ -20,8 +20,8 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Maximum number of devices of a machine: the address layout of moves has room for 32.
-pub(crate) const MAX_DEVICES: usize = 32;
+/// Maximum number of devices of a machine: as many as a job can have.
+pub(crate) const MAX_DEVICES: usize = cuda_api::address_map::DEVICES as usize;
 
 /// The settings of this process.
 #[derive(Debug, Clone)]

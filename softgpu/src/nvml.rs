@@ -61,7 +61,8 @@ unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, ha
     SUCCESS
 }
 
-fn tell(handle: *mut c_void, to: *mut c_uint, value: c_uint) -> c_int {
+/// Writes a value to an output of a function that takes a device.
+fn write_value(handle: *mut c_void, to: *mut c_uint, value: c_uint) -> c_int {
     if to.is_null() || !(1..=device::all().len()).contains(&handle.addr()) {
         return INVALID_ARGUMENT;
     }
@@ -75,7 +76,7 @@ macro_rules! constants {
         /// A constant of an H200.
         #[unsafe(no_mangle)]
         extern "C" fn $name(handle: *mut c_void, to: *mut c_uint) -> c_int {
-            tell(handle, to, $value)
+            write_value(handle, to, $value)
         }
     )*};
 }

@@ -1,4 +1,4 @@
-//! Which calls the tests have exercised: the shim tells, tests/coverage.txt lists, `mrcuda calls` shows. Also whether their classes are
+//! Which calls the tests have exercised: the recorder reports, tests/coverage.txt lists, `mrcuda calls` shows. Also whether their classes are
 //! true: what each of them has recorded in the journal, against its row.
 
 use crate::{LIMIT, remote_orbit};
@@ -8,8 +8,7 @@ use std::sync::Mutex;
 use tests::programs::NAMES;
 use tests::{Install, Job, Linkage, Programs, Scene, Server, install};
 
-const HEADING: &str =
-    "# Calls that the whole-system tests exercise, as the shim reports them; written by: UPDATE=1 cargo test -p tests coverage\n";
+const HEADING: &str = "# Calls that the whole-system tests exercise, as the recorder reports them; written by: UPDATE=1 cargo test -p tests coverage\n";
 
 /// What a call of any class may record besides itself: the state that it is the first to need. A place that replaces another one must
 /// have it before it needs it.
@@ -32,7 +31,7 @@ const FIRST_NEED: [&str; 10] = [
     "HostPin",
 ];
 
-/// Runs what there is and collects the names that the shim has seen, each with what it has recorded.
+/// Runs what there is and collects the names that the recorder has seen, each with what it has recorded.
 fn called() -> BTreeMap<String, BTreeSet<String>> {
     let scene = Scene::new("coverage");
     let server = Server::start(&scene, "one");
@@ -64,7 +63,7 @@ fn called() -> BTreeMap<String, BTreeSet<String>> {
     let outcome = Job::start(&scene, "bench", &["--server", &place], &bench, &cases, &env).wait(LIMIT);
     assert!(outcome.ok(), "{outcome:?}");
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for line in std::fs::read_to_string(list).expect("the shim has written no list").lines() {
+    for line in std::fs::read_to_string(list).expect("the recorder has written no list").lines() {
         let mut words = line.split(' ').map(str::to_owned);
         all.entry(words.next().unwrap_or_default()).or_default().extend(words);
     }

@@ -101,7 +101,7 @@ fn calibrate(scene: &Scene, seconds: u32) -> Result<u32, Error> {
 
 /// One way to make a job move.
 enum Move<'a> {
-    /// `kill -USR1 PID`: to where `mrcuda run` was told.
+    /// `kill -USR1 PID`: to the place of `--on-signal`.
     Signal,
     /// `mrcuda migrate PID --to PLACE`.
     Request(&'a str),
@@ -134,7 +134,7 @@ struct Progress {
     bar: ProgressBar,
     plain: bool,
     steps: u64,
-    /// The tenth of the way that was told last.
+    /// The tenth of the way that was shown last.
     said: Cell<u64>,
 }
 
@@ -156,9 +156,9 @@ impl Progress {
 
     /// Shows progress until the program has made `due` steps.
     fn follow(&self, job: &mut Job, due: u64) -> Result<(), Error> {
-        while self.look(job) < due {
+        while self.show_steps(job) < due {
             if !job.runs() {
-                let (done, words) = (self.look(job), job.stderr());
+                let (done, words) = (self.show_steps(job), job.stderr());
                 return Err(Error::Found(format!(
                     "the program ended after {done} of {} steps: {}",
                     self.steps,
@@ -173,13 +173,13 @@ impl Progress {
     /// Shows progress until the program ends.
     fn follow_to_the_end(&self, job: &mut Job) {
         while job.runs() {
-            self.look(job);
+            self.show_steps(job);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// Shows how many steps the program has made.
-    fn look(&self, job: &Job) -> u64 {
+    fn show_steps(&self, job: &Job) -> u64 {
         let done = steps_done(&job.stderr());
         self.bar.set_position(done);
         let tenth = done * 10 / self.steps.max(1);

@@ -16,7 +16,7 @@ use std::process::Command;
 const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// Directories with files beside the pages, to which pages link.
-const FILES: [&str; 2] = ["docs/schema", "docs/tutorials"];
+const FILES: [&str; 3] = ["docs/pictures", "docs/schema", "docs/tutorials"];
 
 /// The documentation of all crates, with what is private to them: most of them are programs.
 pub(crate) const RUSTDOC: [&str; 7] =

@@ -6,7 +6,7 @@
 //! | `test` | installs what the tests need, builds everything, runs the tests: all, or those that have a turn today |
 //! | `lint` | checks format, clippy, rustdoc, the links and the contents of the documentation, the circles and layers of modules, spelling, and the licences of what we use |
 //! | `docs` | makes a book of the documentation, and the documentation of the crates |
-//! | `modules` | writes `docs/modules.md`: which files of each crate use which, in layers |
+//! | `modules` | writes `docs/modules.md` and its pictures: which files of each crate use which, in layers |
 //! | `verify` | feeds every parser of untrusted input with mutated inputs, for as long as requested |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
@@ -53,7 +53,7 @@ enum Command {
     Lint,
     /// Make a book of the documentation (needs mdbook), and the documentation of the crates
     Docs,
-    /// Write docs/modules.md: which files of each crate use which, in layers, and which are in circles
+    /// Write docs/modules.md and its pictures: which files of each crate use which, in layers, and which are in circles
     Modules(modules::ModulesArgs),
     /// Feed every parser of untrusted input with mutated inputs
     Verify(verify::VerifyArgs),

@@ -8,10 +8,12 @@
 //! | `graph` | circles and layers |
 //! | `layers` | the layers of the recorder |
 //! | `page` | `docs/modules.md` |
+//! | `picture` | `docs/pictures/*.svg` |
 
 mod graph;
 mod layers;
 mod page;
+mod picture;
 mod source;
 mod tree;
 
@@ -20,17 +22,21 @@ use crate::pages;
 use ::tests::install;
 use clap::Args;
 use page::Crate;
+use picture::Picture;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// So many files of a crate are in circles; none of a crate that is not listed. A ratchet: the numbers only go down.
 const LIMITS: &[(&str, usize)] = &[];
 
-/// The page, from the root of the repository.
+/// The page and its pictures, from the root of the repository.
 const PAGE: &str = "docs/modules.md";
+const CRATES: &str = "docs/pictures/crates.svg";
+const RECORDER: &str = "docs/pictures/recorder.svg";
 
 #[derive(Debug, Args)]
 pub(crate) struct ModulesArgs {
-    /// Write nothing: fail if docs/modules.md is not current, if other numbers of files are in circles than
+    /// Write nothing: fail if docs/modules.md or a picture is not current, if other numbers of files are in circles than
     /// xtask/src/modules.rs says, or if a file of the recorder uses a higher layer of CONTRIBUTING.md
     #[arg(long)]
     check: bool,
@@ -50,12 +56,14 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<(), Error> {
     if args.check {
         return check_crates(&root, &crates);
     }
-    let path = root.join(PAGE);
-    std::fs::write(&path, page::page(&crates)).map_err(Error::file(&path))?;
+    for (name, text) in written(&root, &crates)? {
+        let path = root.join(name);
+        std::fs::write(&path, text).map_err(Error::file(&path))?;
+    }
     check_crates(&root, &crates)
 }
 
-/// Fails if docs/modules.md is not current, if other numbers of files are in circles than [`LIMITS`] says, or if a file of the recorder is
+/// Fails if docs/modules.md or a picture is not current, if other numbers of files are in circles than [`LIMITS`] says, or if a file of the recorder is
 /// in no layer or uses a higher one.
 pub(crate) fn check() -> Result<(), Error> {
     let root = install::root();
@@ -67,10 +75,33 @@ fn check_crates(root: &Path, crates: &[Crate]) -> Result<(), Error> {
     let page = pages::read(&root.join(layers::PAGE))?;
     let recorder = crates.iter().filter(|c| c.name == layers::CRATE);
     wrong.extend(recorder.flat_map(|c| layers::wrong(&c.graph, &layers::table(&page))));
-    if std::fs::read_to_string(root.join(PAGE)).unwrap_or_default() != page::page(crates) {
-        wrong.push(format!("{PAGE} is not current: run cargo xtask modules"));
+    for (name, text) in written(root, crates)? {
+        if std::fs::read_to_string(root.join(name)).unwrap_or_default() != text {
+            wrong.push(format!("{name} is not current: run cargo xtask modules"));
+        }
     }
     if wrong.is_empty() { Ok(()) } else { Err(Error::Found(wrong.join("\n"))) }
+}
+
+/// The page and the pictures, each with its name.
+fn written(root: &Path, crates: &[Crate]) -> Result<[(&'static str, String); 3], Error> {
+    let mut dependencies = BTreeMap::new();
+    for Crate { name, .. } in crates {
+        let manifest = pages::read(&root.join(name).join("Cargo.toml"))?;
+        let mut used: Vec<String> = dependencies_of(&manifest).map(str::to_owned).collect();
+        used.retain(|used| crates.iter().any(|c| c.name == *used));
+        dependencies.insert(name.clone(), used);
+    }
+    let contributing = pages::read(&root.join(layers::PAGE))?;
+    let recorder = crates.iter().find(|c| c.name == layers::CRATE).ok_or("there is no recorder")?;
+    let recorder = Picture::of_modules(recorder, &layers::table(&contributing)).svg();
+    Ok([(PAGE, page::page(crates)), (CRATES, Picture::of_crates(&dependencies).svg()), (RECORDER, recorder)])
+}
+
+/// The names in the section of a manifest for dependencies of the crate itself.
+fn dependencies_of(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1).take_while(|line| !line.starts_with('['));
+    section.filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty() && !name.starts_with('#'))
 }
 
 /// The crates of the workspace, in the order of its manifest.
@@ -143,6 +174,13 @@ mod tests {
             let wrong = wrong_limits(&crates, limits);
             assert!(wrong.len() == 1 && wrong[0].contains(what), "{what}: {wrong:?}");
         }
+    }
+
+    #[test]
+    fn dependencies_are_those_of_the_crate_itself() {
+        let manifest =
+            "[dependencies]\na.workspace = true\n# why\nb-c = { workspace = true }\n\n[dev-dependencies]\nd.workspace = true\n";
+        assert_eq!(dependencies_of(manifest).collect::<Vec<_>>(), ["a", "b-c"]);
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl Machines {
         let table = Table::read(client.stdout.take());
         let status = client.wait().map_err(|e| Error::Found(format!("qemu-system-x86_64: {e}")))?;
         if !table.ended {
-            // Nobody has told it to end.
+            // No request to end has come.
             let _ = server.kill();
         }
         // Both have written everything.

@@ -58,9 +58,9 @@ pub(super) fn install_host() {
 }
 
 /// A word of a table.
-fn word(id: [u8; 16], n: usize) -> usize {
+fn word(id: [u8; 16], n: usize) -> *const () {
     install_host();
-    let table = table(&id).unwrap().cast::<usize>();
+    let table = table(&id).unwrap().cast::<*const ()>();
     // SAFETY: every table asked for here has more than `n` words.
     unsafe { table.add(n).read() }
 }
@@ -69,13 +69,18 @@ fn word(id: [u8; 16], n: usize) -> usize {
 macro_rules! slot {
     ($id:expr, $n:literal, $f:ty) => {{
         // SAFETY: the slot holds a function of this type.
-        unsafe { std::mem::transmute::<*const (), $f>(std::ptr::with_exposed_provenance(word($id, $n))) }
+        unsafe { std::mem::transmute::<*const (), $f>(word($id, $n)) }
     }};
 }
 
-type Load = extern "C" fn(&mut usize, usize) -> Code;
-type LoadMore = extern "C" fn(&mut usize, usize, usize, usize, u32) -> Code;
-type LoadHeader = extern "C" fn(usize, &mut usize, usize, usize, u32) -> Code;
+type Load = extern "C" fn(*mut usize, *const c_void) -> Code;
+type LoadMore = extern "C" fn(&mut usize, *const c_void, usize, usize, u32) -> Code;
+type LoadHeader = extern "C" fn(*const c_void, &mut usize, usize, usize, u32) -> Code;
+
+/// An image, which is passed on by its address.
+fn image(address: usize) -> *const c_void {
+    without_provenance(address)
+}
 
 #[test]
 fn published_vector_of_the_integrity_answer() {
@@ -112,7 +117,7 @@ fn the_integrity_slot_hashes_what_the_caller_can_see() {
         thread: unsafe { libc::pthread_self() } as u32,
         interface: table(&CUDART_INTERFACE).unwrap().addr() as u64,
         integrity: table(&INTEGRITY_CHECK).unwrap().addr() as u64,
-        function: word(INTEGRITY_CHECK, 1) as u64,
+        function: word(INTEGRITY_CHECK, 1).addr() as u64,
         unix_seconds: 1_700_000_000,
     };
     assert_eq!(Some(got), answer(&expected, &[DEVICE]));
@@ -131,10 +136,10 @@ fn sizes_are_those_of_the_driver() {
         (TILE_ORDER, 136),
     ];
     for (id, bytes) in sizes {
-        assert_eq!(word(id, 0), bytes);
-        assert!((1..bytes / 8).all(|n| word(id, n) != 0));
+        assert_eq!(word(id, 0).addr(), bytes);
+        assert!((1..bytes / 8).all(|n| !word(id, n).is_null()));
     }
-    assert_eq!(word(CONTEXT_LOCAL_STORAGE, 3), 0);
+    assert!(word(CONTEXT_LOCAL_STORAGE, 3).is_null());
 }
 
 #[test]
@@ -142,7 +147,7 @@ fn unknown_tables_and_slots_are_refused_and_told() {
     install(&TestHost);
     assert!(REFUSED.iter().all(|id| table(id).is_none()));
     assert!(table(&[0xEE; 16]).is_none());
-    assert_eq!(slot!(LIBRARIES, 92, extern "C" fn(usize) -> Code)(1), code::ERROR_NOT_SUPPORTED);
+    assert_eq!(slot!(LIBRARIES, 92, extern "C" fn() -> Code)(), code::ERROR_NOT_SUPPORTED);
     assert_eq!(slot!(CUDART_INTERFACE, 3, extern "C" fn() -> Code)(), code::ERROR_NOT_SUPPORTED);
     let seen = SEEN.lock().unwrap();
     for line in ["table ee", "slot 92 of 21", "slot 3 of 6b"] {
@@ -158,12 +163,12 @@ fn modules_and_contexts() {
     assert_eq!((primary(&mut out, 0), out), (0, 0x1234));
     assert_eq!(primary(&mut out, 1), code::ERROR_INVALID_DEVICE);
     assert_eq!(primary(&mut out, 7), code::ERROR_UNKNOWN, "a panic becomes a code");
-    assert_eq!((slot!(CUDART_INTERFACE, 1, Load)(&mut out, 0x100), out), (0, 0x101));
-    assert_eq!((slot!(CUDART_INTERFACE, 6, LoadMore)(&mut out, 0x200, 0, 0, 0), out), (0, 0x201));
-    assert_eq!((slot!(CUDART_INTERFACE, 8, LoadHeader)(0x300, &mut out, 0, 0, 0), out), (0, 0x301));
-    assert_eq!(slot!(CUDART_INTERFACE, 6, LoadMore)(&mut out, 0x200, 0, 0, 1), code::ERROR_NOT_SUPPORTED);
-    assert_eq!(slot!(CUDART_INTERFACE, 1, Load)(&mut out, 0), code::ERROR_INVALID_VALUE);
-    assert_eq!(slot!(CUDART_INTERFACE, 1, extern "C" fn(usize, usize) -> Code)(0, 0x100), code::ERROR_INVALID_VALUE);
+    assert_eq!((slot!(CUDART_INTERFACE, 1, Load)(&raw mut out, image(0x100)), out), (0, 0x101));
+    assert_eq!((slot!(CUDART_INTERFACE, 6, LoadMore)(&mut out, image(0x200), 0, 0, 0), out), (0, 0x201));
+    assert_eq!((slot!(CUDART_INTERFACE, 8, LoadHeader)(image(0x300), &mut out, 0, 0, 0), out), (0, 0x301));
+    assert_eq!(slot!(CUDART_INTERFACE, 6, LoadMore)(&mut out, image(0x200), 0, 0, 1), code::ERROR_NOT_SUPPORTED);
+    assert_eq!(slot!(CUDART_INTERFACE, 1, Load)(&raw mut out, image(0)), code::ERROR_INVALID_VALUE);
+    assert_eq!(slot!(CUDART_INTERFACE, 1, Load)(std::ptr::null_mut(), image(0x100)), code::ERROR_INVALID_VALUE);
     slot!(CUDART_INTERFACE, 7, extern "C" fn(usize))(0x100);
     assert_eq!(slot!(CUDART_INTERFACE, 12, extern "C" fn() -> Code)(), 0);
 }

@@ -11,7 +11,7 @@
 
 use super::Executor;
 use super::state::mappings::{Descriptor, Imported, Mapped};
-use super::view::{Shown, failed, request};
+use super::view::{Shown, SourceMemoryError, failed, request};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
@@ -44,7 +44,7 @@ impl Executor {
     ///
     /// # Errors
     /// The place is not on this machine, or of another user; the driver cannot import its memory.
-    pub fn could_adopt(&self, offer: &Offer, shown: &[Shown]) -> Result<u64, String> {
+    pub fn could_adopt(&self, offer: &Offer, shown: &[Shown]) -> Result<u64, SourceMemoryError> {
         self.make_current().map_err(failed("using the GPU"))?;
         let mut one = Ok(());
         // The others of them: chunks may go at any time.
@@ -64,7 +64,7 @@ impl Executor {
     ///
     /// # Errors
     /// As for [`Executor::could_adopt`]; nothing is imported then.
-    pub fn adopt_from(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
+    pub fn adopt_from(&self, offer: &Offer, shown: &[Shown]) -> Result<(), SourceMemoryError> {
         self.make_current().map_err(failed("using the GPU"))?;
         // Held during the requests: chunks are mapped before or after.
         let mut imported = lock(&self.views.to_adopt);

@@ -1,4 +1,4 @@
-//! Copies to idle streams that nobody waits for ([`Op::CopyInAtRest`](cuda_api::ops::Op::CopyInAtRest)). Such copies to one stream follow
+//! Copies to idle streams that no thread waits for ([`Op::CopyInAtRest`](cuda_api::ops::Op::CopyInAtRest)). Such copies to one stream follow
 //! each other without a wait; they are complete before any other call is carried out, and soon after the last of them if none comes.
 
 use super::{ContextState, Executor, short};

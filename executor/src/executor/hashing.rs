@@ -9,6 +9,7 @@ use super::own::{RANGE_BYTES, RANGES};
 use super::state::arrays::is_window;
 use super::state::buffers::Pinned;
 use super::state::mappings::HashFile;
+use super::view::{SourceMemoryError, failed};
 use super::{ContextState, Executor, Flight};
 use crate::memory_file;
 use crate::page_hash::{KEY_BYTES, NO_HASH, PAGE_BYTES, PageHash, PageKey};
@@ -331,21 +332,20 @@ impl Executor {
     ///
     /// # Errors
     /// It cannot be mapped, or is too small.
-    pub(super) fn take_hashes(&self, offer: &Offer, pages: u64) -> Result<(), String> {
+    pub(super) fn take_hashes(&self, offer: &Offer, pages: u64) -> Result<(), SourceMemoryError> {
         // Before the table, as everywhere: the end of a context waits for one and then takes the other.
         let _life = self.life();
         let mut theirs = lock(&self.views.their_hashes);
         if theirs.as_ref().is_some_and(|file| file.offer == Some(*offer) && pages <= (file.bytes / HASH) as u64) {
             return Ok(());
         }
-        let fd = share::fetch(offer).map_err(|e| format!("the source's hashes cannot be had: {e}"))?;
+        let fd = share::fetch(offer).map_err(SourceMemoryError::Hashes)?;
         // Not more of it than is needed: the source chose its size.
         let bytes = usize::try_from(pages).ok().and_then(table_bytes);
         let bytes = bytes.filter(|bytes| memory_file::fixed_size(fd.as_fd()).is_some_and(|size| *bytes as u64 <= size));
-        let mut file = HashFile::new(fd, bytes.ok_or("the memory for the source's hashes is not what it should be")?);
+        let mut file = HashFile::new(fd, bytes.ok_or(SourceMemoryError::HashTable)?);
         file.offer = Some(*offer);
-        let pinned = self.pin_hashes(&mut file);
-        pinned.map_err(|rc| format!("mapping the source's hashes failed with error {rc}"))?;
+        self.pin_hashes(&mut file).map_err(failed("mapping the source's hashes"))?;
         lock(&self.views.old_hashes).extend(theirs.replace(file));
         Ok(())
     }

@@ -303,9 +303,9 @@ impl Executor {
     }
 
     /// The changes of mirrored memory since the last scan, and how many messages of the job were applied before it.
-    pub fn look_apart(&self) -> (u64, Vec<Line>) {
+    pub fn collect_changes(&self) -> (u64, Vec<Line>) {
         let mut apart = lock(&self.pinned.apart);
-        (apart.taken, apart.mirrored.look())
+        (apart.taken, apart.mirrored.changes())
     }
 
     /// Applies the job's changes.

@@ -69,7 +69,7 @@ impl Executor {
         Ok(true)
     }
 
-    /// Notes a change of an instance that can be built again; `stale`: the driver has not been told.
+    /// Notes a change of an instance that can be built again; `stale`: the driver does not have it yet.
     pub(super) fn change_source(&self, instance: u64, at: At, work: Work<u32>, stale: bool) {
         let mut graphs = lock(&self.graphs);
         let Some(built) = graphs.built.get_mut(&instance) else { return };
@@ -93,7 +93,7 @@ impl Executor {
         }
     }
 
-    /// Notes what the driver has been told about the job's memory.
+    /// Notes how the driver has registered the job's memory.
     pub(super) fn note_registrations(&self, built: &mut Built) {
         built.ended = self.pinned.ended.load(Ordering::Relaxed);
         let direct = built.calls.nodes.iter().filter(|(_, node)| node.is_none());

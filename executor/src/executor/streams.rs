@@ -13,11 +13,11 @@ use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
 
-/// Number of ended streams that the creation and the end of a stream look at: more than come with each of them.
-const LOOKS: usize = 2;
+/// Maximum number of destroyed streams that the creation and the end of a stream query: more than come with each of them.
+const MAX_QUERIED: usize = 2;
 
 impl Streams {
-    /// Looks at the oldest of the streams that the job has destroyed, and destroys those whose work is over.
+    /// Queries the oldest streams that the job has destroyed, at most `most`, and destroys those whose work is complete.
     fn destroy_finished(&mut self, gpu: &Gpu, most: usize) {
         for _ in 0..most.min(self.ended.len()) {
             let Some(ended) = self.ended.pop_front() else { return };
@@ -37,7 +37,7 @@ impl Executor {
     pub(super) fn stream_made(&self, stream: u64, live: u64) {
         let mut s = lock(&self.streams);
         s.live.push((stream, live));
-        s.destroy_finished(&self.gpu, LOOKS);
+        s.destroy_finished(&self.gpu, MAX_QUERIED);
     }
 
     /// The job's streams with unfinished work, including the default stream.
@@ -69,7 +69,7 @@ impl Executor {
         }
         self.bindings.unbind(stream);
         s.live.retain(|(_, v)| *v != live);
-        s.destroy_finished(&self.gpu, LOOKS);
+        s.destroy_finished(&self.gpu, MAX_QUERIED);
         Ok(())
     }
 

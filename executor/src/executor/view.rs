@@ -44,6 +44,34 @@ cuda_api::wire_struct! {
     }
 }
 
+/// Why the memory of another place of this machine cannot be used here.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceMemoryError {
+    /// The source does not answer requests for its memory.
+    #[error("the source's memory cannot be had: {0}")]
+    Request(io::Error),
+    /// The source does not offer the memory any more.
+    #[error("the source's memory cannot be had: it is not offered any more")]
+    Withdrawn,
+    /// The source offers no table of hashes.
+    #[error("the source has no memory for hashes")]
+    NoHashes,
+    /// The source does not answer the request for its table of hashes.
+    #[error("the source's hashes cannot be had: {0}")]
+    Hashes(io::Error),
+    /// The source's table of hashes is too small, or its size can change.
+    #[error("the memory for the source's hashes is not what it should be")]
+    HashTable,
+    /// A call of the driver failed.
+    #[error("{what} failed with error {code}")]
+    Driver {
+        /// What failed.
+        what: &'static str,
+        /// The driver's result.
+        code: Code,
+    },
+}
+
 type Tickets = HashMap<[u8; 16], Weak<Executor>>;
 
 /// Executors of this process that offer their memory.
@@ -76,30 +104,31 @@ fn answer(mut visitor: UnixStream) -> io::Result<()> {
 pub(super) fn request(
     offer: &Offer,
     chunks: &[(u64, u64)],
-    mut take: impl FnMut(Option<OwnedFd>) -> Result<(), String>,
-) -> Result<(), String> {
-    let words = |e: io::Error| format!("the source's memory cannot be had: {e}");
-    let (name, ticket) = offer.split_at(16);
-    let mut source = share::visit(name.try_into().map_err(|_| "no name")?, TIMEOUT).map_err(words)?;
+    mut take: impl FnMut(Option<OwnedFd>) -> Result<(), SourceMemoryError>,
+) -> Result<(), SourceMemoryError> {
+    let failed = SourceMemoryError::Request;
+    let (mut name, ticket) = ([0; 16], &offer[16..]);
+    name.copy_from_slice(&offer[..16]);
+    let mut source = share::visit(&name, TIMEOUT).map_err(failed)?;
     let words_of = |(at, number): &(u64, u64)| [at.to_le_bytes(), number.to_le_bytes()].concat();
     let ahead: Vec<u8> = chunks.iter().take(AHEAD).flat_map(words_of).collect();
-    source.write_all(ticket).and_then(|()| source.write_all(&ahead)).map_err(words)?;
+    source.write_all(ticket).and_then(|()| source.write_all(&ahead)).map_err(failed)?;
     for i in 0..chunks.len() {
         match share::receive(&source) {
             Ok(fd) => take(Some(fd))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => take(None)?,
-            Err(e) => return Err(words(e)),
+            Err(e) => return Err(failed(e)),
         }
         if let Some(next) = chunks.get(i + AHEAD) {
-            source.write_all(&words_of(next)).map_err(words)?;
+            source.write_all(&words_of(next)).map_err(failed)?;
         }
     }
     Ok(())
 }
 
-/// The text of a driver's error.
-pub(super) fn failed(what: &'static str) -> impl Fn(Code) -> String {
-    move |rc| format!("{what} failed with error {rc}")
+/// A driver's error while it did `what`.
+pub(super) fn failed(what: &'static str) -> impl Fn(Code) -> SourceMemoryError {
+    move |code| SourceMemoryError::Driver { what, code }
 }
 
 /// Merges adjacent ranges (address, bytes).
@@ -156,22 +185,22 @@ impl Executor {
 
     /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available, and its table of hashes.
     /// Returns the chunks that can be [fetched](Executor::fetch) from now on, and why others cannot.
-    pub fn view(&self, offer: &Offer, hashes: Option<&Offer>, shown: &[Shown]) -> (Vec<u64>, Option<String>) {
-        let trouble = self.look_at(offer, shown).err();
+    pub fn view(&self, offer: &Offer, hashes: Option<&Offer>, shown: &[Shown]) -> (Vec<u64>, Option<SourceMemoryError>) {
+        let trouble = self.map_offered(offer, shown).err();
         let in_view = offered(&lock(&self.views.view), offer, shown);
         let pages = in_view.values().map(|bytes| bytes.div_ceil(PAGE_BYTES as u64)).sum();
         let chunks: Vec<u64> = in_view.into_keys().collect();
         if chunks.is_empty() {
             return (chunks, trouble);
         }
-        let hashes = hashes.ok_or_else(|| "the source has no memory for hashes".to_owned());
+        let hashes = hashes.ok_or(SourceMemoryError::NoHashes);
         match hashes.and_then(|hashes| self.take_hashes(hashes, pages)) {
             Ok(()) => (chunks, trouble),
             Err(why) => (Vec::new(), Some(why)),
         }
     }
 
-    fn look_at(&self, offer: &Offer, shown: &[Shown]) -> Result<(), String> {
+    fn map_offered(&self, offer: &Offer, shown: &[Shown]) -> Result<(), SourceMemoryError> {
         self.make_current().map_err(failed("using the GPU"))?;
         let life = self.life();
         let wanted: BTreeMap<u64, (u64, u64)> = {
@@ -194,7 +223,7 @@ impl Executor {
         let mut mapped = fresh.iter().copied();
         let had = request(offer, &names, |fd| {
             let Some((at, (bytes, number))) = mapped.next() else { return Ok(()) };
-            let fd = fd.ok_or("the source's memory cannot be had: it is not offered any more")?;
+            let fd = fd.ok_or(SourceMemoryError::Withdrawn)?;
             let memory = self.gpu.import(fd.as_raw_fd()).map_err(failed("importing memory of the source"))?;
             let placed = self.gpu.map(view.of(self.virtual_device, at), bytes, memory);
             // The mapping keeps the memory alive.

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use cuda_api::lock::lock;
 
-/// Less memory than this is compared as fast as its tracking is queried.
-const LEAST: u64 = 256 << 10;
+/// Minimum size of memory whose writes are tracked: less is compared as fast as its tracking is queried.
+const MIN_TRACKED_BYTES: u64 = 256 << 10;
 /// A written page may change for at least this time,
 const SOON: Duration = Duration::from_millis(100);
 /// and for this time after a device has read for this process.
@@ -269,7 +269,7 @@ impl Range {
     /// The tracked range at an address, for one more user. Links to several places share it.
     fn join(at: u64, len: u64) -> Option<Arc<Range>> {
         static RANGES: Mutex<BTreeMap<u64, Weak<Range>>> = Mutex::new(BTreeMap::new());
-        let notes = notes().filter(|_| len >= LEAST)?;
+        let notes = notes().filter(|_| len >= MIN_TRACKED_BYTES)?;
         let mut ranges = lock(&RANGES);
         ranges.retain(|_, r| r.strong_count() > 0);
         if let Some(known) = ranges.get(&at).and_then(Weak::upgrade) {

@@ -139,7 +139,7 @@ pub(crate) unsafe fn patch(handle: *mut c_void) -> io::Result<Slots> {
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: a live handle; the request stores one pointer.
     if unsafe { libc::dlinfo(handle, LINK_MAP, (&raw mut map).cast()) } != 0 || map.is_null() {
-        return Err(io::Error::other("the dynamic linker does not tell where the library lies"));
+        return Err(io::Error::other("the dynamic linker does not say where the library lies"));
     }
     // SAFETY: the linker's record of a library that stays loaded.
     let map = unsafe { &*map };

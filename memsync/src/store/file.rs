@@ -42,7 +42,7 @@ const FORCED: u64 = 256 << 20;
 /// After so many pages of a batch that compression did not make smaller, the rest is not tried.
 const ATTEMPTS: usize = 3;
 /// Smaller pieces of files need not be given back to the system: they have no whole block.
-const LEAST_HOLE: u64 = 8192;
+const MIN_HOLE: u64 = 8192;
 /// How long to wait for another process that writes to a file: one that was abandoned lives on for some seconds.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Poll interval for its end.
@@ -386,7 +386,7 @@ impl PageFile {
 
     /// Gives a part of the file back to the system.
     fn punch(&self, offset: u64, bytes: u64) {
-        if bytes >= LEAST_HOLE {
+        if bytes >= MIN_HOLE {
             let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             // Not all file systems can; the file is then larger than it need be.
             let _ = fallocate(&self.file, how, offset as i64, bytes as i64);

@@ -37,11 +37,11 @@ fn between<S: Memory + Sync, T: Memory + Sync>(
     from: &S,
     to: &T,
     (mut a, mut b): (Ends, Ends),
-    tell: bool,
+    send_regions: bool,
     verify: Verify,
 ) -> Results {
     std::thread::scope(|s| {
-        let source = s.spawn(move || source::run(from, &mut a, tell, &Faults::default()));
+        let source = s.spawn(move || source::run(from, &mut a, send_regions, &Faults::default()));
         let target = target::run(to, &mut b, verify, false, &Faults::default());
         drop(b);
         (source.join().expect("source"), target)

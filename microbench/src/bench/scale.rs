@@ -23,7 +23,7 @@ struct Row {
 
 /// Lets all of them make calls at the same time.
 fn together(processes: &mut [Process]) -> Result<[f64; 2], Error> {
-    processes.iter_mut().try_for_each(|p| p.tell("go"))?;
+    processes.iter_mut().try_for_each(|p| p.send_line("go"))?;
     let mut sum = [0.0; 2];
     for process in processes {
         let done = process.answer()?;

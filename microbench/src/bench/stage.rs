@@ -209,7 +209,7 @@ impl Process {
     }
 
     /// Sends a line.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Error> {
+    pub(crate) fn send_line(&mut self, line: &str) -> Result<(), Error> {
         let input = self.input.as_mut().ok_or("its input is closed")?;
         // If it has ended, reading returns the reason.
         let _ = writeln!(input, "{line}").and_then(|()| input.flush());
@@ -218,7 +218,7 @@ impl Process {
 
     /// Sends a line and reads one.
     pub(crate) fn ask(&mut self, line: &str) -> Result<Value, Error> {
-        self.tell(line)?;
+        self.send_line(line)?;
         self.answer()
     }
 

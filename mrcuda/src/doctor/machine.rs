@@ -8,7 +8,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 const FEWEST_MAPPINGS: u64 = 65_530;
 
 /// All findings about the machine.
-pub(super) fn look() -> Vec<Finding> {
+pub(super) fn check() -> Vec<Finding> {
     vec![kernel(), address_space(), mappings(), barrier(), memfd(), preload()]
 }
 
@@ -89,7 +89,7 @@ fn memfd() -> Finding {
     if fd < 0 {
         return Finding::bad("memfd", format!("memfd_create: {}", std::io::Error::last_os_error()));
     }
-    // SAFETY: the descriptor made above, used by nobody else.
+    // SAFETY: the descriptor made above, used by nothing else.
     unsafe { libc::close(fd) };
     Finding::good("memfd", "allowed")
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const SUBJECT: &str = "program";
 
 /// All findings about a program.
-pub(super) fn look(name: &OsStr) -> Vec<Finding> {
+pub(super) fn check(name: &OsStr) -> Vec<Finding> {
     let Some(path) = find(name) else {
         return vec![Finding::bad(SUBJECT, format!("{} was not found", Path::new(name).display()))];
     };
@@ -131,12 +131,12 @@ mod tests {
         std::fs::write(&path, "#!/usr/bin/env -S sh -e\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(interpreter(&path).is_some_and(|p| p.ends_with("sh")));
-        assert!(look(path.as_os_str()).iter().all(|f| f.verdict != Verdict::Bad));
+        assert!(check(path.as_os_str()).iter().all(|f| f.verdict != Verdict::Bad));
         std::fs::write(&path, "#!/bin/bash\n").unwrap();
         assert_eq!(interpreter(&path), Some(PathBuf::from("/bin/bash")));
         std::fs::write(&path, "plain text").unwrap();
         assert_eq!(interpreter(&path), None);
-        assert_eq!(look(path.as_os_str())[0].verdict, Verdict::Bad);
+        assert_eq!(check(path.as_os_str())[0].verdict, Verdict::Bad);
         std::fs::remove_file(path).unwrap();
     }
 }

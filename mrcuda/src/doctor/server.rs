@@ -5,7 +5,7 @@ use crate::gpus::credentials;
 use crate::progress::waiting;
 use crate::table::{bytes, printable};
 use control::without_numbers;
-use rcuda_forwarder::{Endpoint, GpuState, ServerState, Trial, inspect, trial};
+use rcuda_forwarder::{Endpoint, GpuState, LinkError, NotGreeted, ServerState, Trial, inspect, trial};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -19,22 +19,22 @@ const LONG_TRIP: Duration = Duration::from_millis(1);
 const SLOW: f64 = 100e6;
 
 /// All findings about a server. What cannot be found out because of an earlier one is left out.
-pub(super) fn look(at: &Endpoint) -> Vec<Finding> {
+pub(super) fn check(at: &Endpoint) -> Vec<Finding> {
     let shown = waiting("the server is asked");
     let mut findings = Vec::new();
     match reach(at) {
         Ok(found) => findings.push(found),
-        Err(why) => return vec![Finding::bad("connection", why)],
+        Err(why) => return vec![why],
     }
     let credentials = match credentials(at) {
         Ok(credentials) => credentials,
-        Err(why) => return with(findings, Finding::bad("server", why)),
+        Err(why) => return with(findings, Finding::bad("server", why.to_string())),
     };
     let state = match inspect(at, credentials.as_ref()) {
         Ok(state) => state,
         Err(why) => {
-            let why = why.to_string();
-            return with(findings, Finding::bad("server", format!("{}{}", printable(&why), advice(&why))));
+            let text = format!("{}{}", printable(&why.to_string()), advice(&why));
+            return with(findings, Finding::bad("server", text));
         }
     };
     findings.push(greeting(at, &state));
@@ -50,34 +50,34 @@ fn with(mut findings: Vec<Finding>, last: Finding) -> Vec<Finding> {
     findings
 }
 
-/// Connects to the server's address.
-fn reach(at: &Endpoint) -> Result<Finding, String> {
+/// Connects to the server's address. The error is what was found instead.
+fn reach(at: &Endpoint) -> Result<Finding, Finding> {
+    const SUBJECT: &str = "connection";
+    let bad = |text: String| Finding::bad(SUBJECT, text);
     if let Some(path) = at.unix_path() {
         return match UnixStream::connect(path) {
-            Ok(_) => Ok(Finding::good("connection", format!("{path} accepts connections"))),
-            Err(e) => Err(match e.kind() {
+            Ok(_) => Ok(Finding::good(SUBJECT, format!("{path} accepts connections"))),
+            Err(e) => Err(bad(match e.kind() {
                 ErrorKind::NotFound => format!("{path} is not there: start `mrcuda serve --unix {path}`"),
-                ErrorKind::ConnectionRefused => format!("nobody listens at {path}: its server has ended"),
+                ErrorKind::ConnectionRefused => format!("no process listens at {path}: its server has ended"),
                 ErrorKind::PermissionDenied => {
                     format!("{}: a server serves its own user on this machine", without_numbers(&format!("{path}: {e}")))
                 }
                 _ => without_numbers(&format!("{path}: {e}")),
-            }),
+            })),
         };
     }
-    let found = (at.host.as_str(), at.port).to_socket_addrs();
-    let found =
-        found.map_err(|e| format!("{} has no address ({e}): check the name, or name the server by its address", at.host))?;
-    let addresses: Vec<SocketAddr> = found.collect();
+    let no_address = |e| bad(format!("{} has no address ({e}): check the name, or name the server by its address", at.host));
+    let addresses: Vec<SocketAddr> = (at.host.as_str(), at.port).to_socket_addrs().map_err(no_address)?.collect();
     let mut last = None;
     for address in &addresses {
         match TcpStream::connect_timeout(address, CONNECTING) {
-            Ok(_) => return Ok(Finding::good("connection", format!("{address} accepts connections"))),
+            Ok(_) => return Ok(Finding::good(SUBJECT, format!("{address} accepts connections"))),
             Err(e) => last = Some((*address, e)),
         }
     }
-    let Some((address, why)) = last else { return Err(format!("{} has no address", at.host)) };
-    Err(match why.kind() {
+    let Some((address, why)) = last else { return Err(bad(format!("{} has no address", at.host))) };
+    Err(bad(match why.kind() {
         ErrorKind::ConnectionRefused => format!(
             "nothing listens at {address}: start `mrcuda serve --listen 0.0.0.0:{}` there (without --listen it serves its own machine only)",
             at.port
@@ -86,18 +86,19 @@ fn reach(at: &Endpoint) -> Result<Finding, String> {
             format!("{address} does not answer: a firewall, or the machine is off (port {} must be open)", at.port)
         }
         _ => without_numbers(&format!("{address}: {why}")),
-    })
+    }))
 }
 
 /// What to do about a server that does not let this user in.
-fn advice(why: &str) -> &'static str {
-    let known = [
-        ("another build", " (mrcuda --version says which one is here)"),
-        ("does not speak", ": another program listens there; check the port"),
-        ("does not know this token", ": check the address, and the token file that was copied from the server"),
-        ("does not answer", ": look at its log"),
-    ];
-    known.iter().find(|(part, _)| why.contains(part)).map_or("", |(_, advice)| advice)
+fn advice(why: &LinkError) -> &'static str {
+    let LinkError::Greeting { why, .. } = why else { return "" };
+    match why {
+        NotGreeted::OtherBuild => " (mrcuda --version says which one is here)",
+        NotGreeted::OtherProtocol => ": another program listens there; check the port",
+        NotGreeted::WrongToken => ": check the address, and the token file that was copied from the server",
+        NotGreeted::NoAnswer => ": look at its log",
+        NotGreeted::Other(_) => "",
+    }
 }
 
 fn greeting(at: &Endpoint, state: &ServerState) -> Finding {
@@ -176,7 +177,7 @@ mod tests {
             ("unix:/nowhere/mrcuda", "is not there: start `mrcuda serve --unix /nowhere/mrcuda`"),
             ("no-such-host.invalid:7878", "no-such-host.invalid has no address"),
         ] {
-            let findings = look(&endpoint(at));
+            let findings = check(&endpoint(at));
             assert_eq!(findings.len(), 1);
             assert!(findings[0].verdict == Verdict::Bad && findings[0].text.contains(advice), "{}", findings[0].text);
         }

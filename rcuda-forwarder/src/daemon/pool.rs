@@ -215,9 +215,9 @@ impl Worker {
     fn occupant(&self) -> Option<Occupant> {
         match *lock(&self.phase) {
             // A client that is being handed to it counts already.
-            Phase::Ready => Some(
-                lock(&self.client).as_ref().map_or(Occupant::Nobody, |(client, _)| Occupant::Job(client.clone())),
-            ),
+            Phase::Ready => {
+                Some(lock(&self.client).as_ref().map_or(Occupant::Nobody, |(client, _)| Occupant::Job(client.clone())))
+            }
             // Not any more described: it is about to change its phase.
             Phase::Serving => lock(&self.client).as_ref().map(|(client, _)| Occupant::Job(client.clone())),
             Phase::Opening | Phase::Refused(_) | Phase::Ended | Phase::Gone => None,

@@ -531,7 +531,7 @@ fn memory_goes_from_worker_to_worker() {
     assert!(bulk_connect(&t.at(1), &ticket, 1).is_err(), "a ticket is good once");
     for _ in 0..2 {
         let (a, b) = thread::scope(|scope| {
-            let a = scope.spawn(|| source.control(&Control::RoundSource { ticket, tell: false }));
+            let a = scope.spawn(|| source.control(&Control::RoundSource { ticket, send_regions: false }));
             let b = target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true });
             (a.join().unwrap().unwrap(), b.unwrap())
         });
@@ -540,7 +540,7 @@ fn memory_goes_from_worker_to_worker() {
     }
     assert!(get(&target, 0, fake::MEMORY / 2) == data[..fake::MEMORY / 2]);
     source.control(&Control::HangUp { ticket }).unwrap();
-    assert!(reason(source.control(&Control::RoundSource { ticket, tell: false })).contains("not known"));
+    assert!(reason(source.control(&Control::RoundSource { ticket, send_regions: false })).contains("not known"));
     assert!(
         target.control(&Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true }).is_err(),
         "the other end has hung up"

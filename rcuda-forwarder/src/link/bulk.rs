@@ -132,7 +132,7 @@ struct Table {
 }
 
 impl Table {
-    /// Removes a copy whose memory nobody uses any more. What it returns must be dropped without the lock: it may hold the link.
+    /// Removes a copy whose memory is no longer used. What it returns must be dropped without the lock: it may hold the link.
     #[must_use]
     fn settle(&mut self, token: u64) -> Option<Entry> {
         self.entries.get(&token).filter(|e| e.is_closed && e.users == 0)?;
@@ -316,8 +316,8 @@ impl Bulk {
         t.connections.iter().for_each(|c| c.shutdown());
     }
 
-    /// Gives memory of a copy to a connection, until [`Bulk::give_back`]. `None` if there is no such copy any more.
-    fn lend(&self, head: &Head, to_device: bool) -> io::Result<Option<Lent>> {
+    /// Gives memory of a copy to a connection, until [`Bulk::release`]. `None` if there is no such copy any more.
+    fn acquire(&self, head: &Head, to_device: bool) -> io::Result<Option<Lent>> {
         let mut t = lock(&self.table);
         if t.is_shut {
             // Bytes that had arrived before can still be read.
@@ -336,7 +336,7 @@ impl Bulk {
         Ok(Some(lent))
     }
 
-    fn give_back(&self, head: &Head, to_device: bool) {
+    fn release(&self, head: &Head, to_device: bool) {
         let mut t = lock(&self.table);
         t.writers -= usize::from(!to_device);
         if let Some(e) = t.entries.get_mut(&head.token) {
@@ -359,7 +359,7 @@ impl Bulk {
             fill(conn, &mut bytes)?;
             let head = Head::read(&bytes)?;
             let region = self.region(&head)?;
-            let Some(lent) = self.lend(&head, to_device)? else {
+            let Some(lent) = self.acquire(&head, to_device)? else {
                 if !to_device && region.is_none() {
                     discard(conn, head.bytes, &mut scratch)?;
                 }
@@ -390,7 +390,7 @@ impl Bulk {
                 // Before anybody who waits for the copy goes on.
                 traffic::carried(operation(to_device), head.bytes, region.is_some());
             }
-            self.give_back(&head, to_device);
+            self.release(&head, to_device);
             carried?;
             if !to_device || region.is_some() {
                 (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;

@@ -5,7 +5,7 @@
 //! answers, so they are visible to every thread that has seen a later answer.
 
 use crate::frame::NO_TICKET;
-use crate::host_mirror::{Look, Pace};
+use crate::host_mirror::{Pace, Scan};
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::ops::id;
@@ -150,18 +150,18 @@ impl Alike {
             return Ok(());
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.tell_changes(ring).map(drop)
+        self.send_changes(ring).map(drop)
     }
 
     /// Sends the job's changes to the worker.
-    pub(super) fn tell_changes(&self, ring: &Ring) -> Result<Look, PushError> {
+    pub(super) fn send_changes(&self, ring: &Ring) -> Result<Scan, PushError> {
         let asked = Instant::now();
         let _in_order = lock(&self.order);
-        let (mut looks, mut waited) = (Vec::new(), asked.elapsed());
+        let (mut scans, mut waited) = (Vec::new(), asked.elapsed());
         let mut at_once;
         let added = lock(&self.state).mirrored.added();
         loop {
-            let (lines, whole) = lock(&self.state).look();
+            let (lines, whole) = lock(&self.state).collect_changes();
             at_once = whole;
             if lines.is_empty() {
                 break;
@@ -170,20 +170,20 @@ impl Alike {
             // registering it takes a while, during which the changed bytes may have changed again.
             let asked = Instant::now();
             let more = lock(&self.watch).as_ref().is_some_and(|watch| watch(&lines));
-            looks.push(lines);
+            scans.push(lines);
             if !more {
                 break;
             }
             waited += asked.elapsed();
         }
         let mut state = lock(&self.state);
-        let lines = joined(looks, at_once, |at| state.mirrored.is_new(at, added));
+        let lines = joined(scans, at_once, |at| state.mirrored.is_new(at, added));
         state.note(&lines);
         drop(state);
         for some in lines.chunks(LINES) {
             ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
         }
-        Ok(Look { found: !lines.is_empty(), waited })
+        Ok(Scan { found: !lines.is_empty(), waited })
     }
 
     /// Sends changes periodically, until the link is lost.
@@ -192,14 +192,14 @@ impl Alike {
         while !is_lost() {
             let calls = self.calls.load(Ordering::Relaxed);
             let used = self.used.load(Ordering::Acquire);
-            pace.look(calls, || if used { self.tell_changes(ring).unwrap_or_default() } else { Look::default() });
+            pace.scan(calls, || if used { self.send_changes(ring).unwrap_or_default() } else { Scan::default() });
         }
     }
 }
 
 impl State {
     /// Finds changes. From now on the worker's changes of these bytes are ignored.
-    fn look(&mut self) -> (Vec<Line>, bool) {
+    fn collect_changes(&mut self) -> (Vec<Line>, bool) {
         let (lines, whole) = self.mirrored.collect();
         if lines.len() <= MAX_LINES_IN_FLIGHT {
             self.expect(NOT_YET, &lines);

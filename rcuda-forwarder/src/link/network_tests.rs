@@ -165,7 +165,7 @@ fn exchange(seed: u64, breaks: bool) {
         (lost, worker.join().unwrap())
     });
     assert_eq!(wrong.load(Ordering::SeqCst), 0, "seed {seed}: wrong answers");
-    // Calls that nobody waits for may still have been under way at the end.
+    // Calls that no thread waits for may still have been under way at the end.
     assert!(breaks || lost == 0 && read > 0, "seed {seed}: {lost} threads lost the worker");
     BROKEN.fetch_add(usize::from(lost > 0), Ordering::Relaxed);
 }

@@ -90,8 +90,8 @@ impl Place for Executor {
         Executor::has_collided(self)
     }
 
-    fn look_apart(&self) -> (u64, Vec<Line>) {
-        Executor::look_apart(self)
+    fn collect_changes(&self) -> (u64, Vec<Line>) {
+        Executor::collect_changes(self)
     }
 
     fn prints(&self) -> bool {
@@ -128,15 +128,15 @@ impl Place for Executor {
     }
 
     fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused> {
-        Executor::could_adopt(self, offer, &shown(chunks)).map_err(Refused::Other)
+        Executor::could_adopt(self, offer, &shown(chunks)).map_err(|e| Refused::Other(e.to_string()))
     }
 
     fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused> {
-        Executor::adopt_from(self, offer, &shown(chunks)).map_err(Refused::Other)
+        Executor::adopt_from(self, offer, &shown(chunks)).map_err(|e| Refused::Other(e.to_string()))
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], tell: bool) -> Result<memsync::Round, Refused> {
-        memsync::run_source(self, conns, tell, memsync::Faults::from_env()).map_err(Refused::from)
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused> {
+        memsync::run_source(self, conns, send_regions, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(

@@ -346,7 +346,7 @@ impl Place for Fake {
         false
     }
 
-    fn look_apart(&self) -> (u64, Vec<Line>) {
+    fn collect_changes(&self) -> (u64, Vec<Line>) {
         (0, Vec::new())
     }
 

@@ -104,7 +104,7 @@ impl Place for Parked {
         false
     }
 
-    fn look_apart(&self) -> (u64, Vec<Line>) {
+    fn collect_changes(&self) -> (u64, Vec<Line>) {
         (0, Vec::new())
     }
 
@@ -141,8 +141,8 @@ impl Place for Parked {
         refused()
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], tell: bool) -> Result<memsync::Round, Refused> {
-        self.store.run_source(conns, tell, Faults::from_env()).map_err(Refused::from)
+    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused> {
+        self.store.run_source(conns, send_regions, Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, _: bool) -> Result<memsync::Round, Refused> {

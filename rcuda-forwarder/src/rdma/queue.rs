@@ -100,7 +100,7 @@ pub(crate) struct Owner {
     pub(crate) used: std::sync::Weak<dyn std::any::Any + Send + Sync>,
 }
 
-/// Forgets registrations whose memory nobody uses: nothing is on its way there any more.
+/// Forgets registrations whose memory is not used: nothing is on its way there any more.
 #[cfg_attr(not(any(test, feature = "rdma")), expect(dead_code, reason = "without RDMA there are no queue pairs"))]
 pub(crate) fn forget_unused<T>(lent: &mut Vec<(T, Owner)>) {
     lent.retain(|(_, owner)| owner.used.strong_count() > 0);
@@ -120,7 +120,7 @@ pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
     /// Writes, with a number. Writes arrive in order. Each uses one receive of the other end.
     fn post_write(&self, write: &Write) -> io::Result<()>;
 
-    /// Registers memory, and keeps its owner, at least until memory is registered when nobody uses it. Children of this process
+    /// Registers memory, and keeps its owner, at least until memory is registered while it is not used. Children of this process
     /// do not have it.
     fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys>;
 

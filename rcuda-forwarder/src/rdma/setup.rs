@@ -112,7 +112,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// What this end has tried; the other end is told if it has failed.
+    /// What this end has tried; the other end is notified if it has failed.
     fn tried<T>(&self, tried: io::Result<T>) -> Result<T, NoRdma> {
         match tried {
             Ok(made) => Ok(made),

@@ -243,7 +243,7 @@ impl Stream {
                 let led = self.lead(socket, left, met);
                 self.has_leader.store(false, Ordering::SeqCst);
                 self.ring_bell();
-                // Without events nobody would notice the end of the stream.
+                // Without events no thread would notice the end of the stream.
                 led.inspect_err(|e| self.fail(StreamError::queue(e)))?;
             } else {
                 self.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -109,7 +109,7 @@ struct Objects {
 impl Drop for Objects {
     fn drop(&mut self) {
         self.not_inherited.clear();
-        // SAFETY: each object was made by the function of its kind and is used by nobody any more. Errors leave objects behind.
+        // SAFETY: each object was made by the function of its kind and is used by nothing any more. Errors leave objects behind.
         unsafe {
             if !self.qp.is_null() {
                 ibv::ibv_destroy_qp(self.qp);

@@ -29,7 +29,7 @@ struct Process {
 
 /// Notes the job of this helper.
 pub(super) fn note_job(number: u32) {
-    // SAFETY: a plain system call; a descriptor that it returns is new, and nobody else's.
+    // SAFETY: a plain system call; a descriptor that it returns is new, and nothing else's.
     let descriptor = unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, number, 0);
         i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))

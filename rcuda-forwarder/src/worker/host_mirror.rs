@@ -1,7 +1,7 @@
 //! Host memory of the job that this place cannot access: the place has a copy, and sends its changes to the job before
 //! each answer that shows the GPU's progress, and periodically, since the job may poll the memory without a call.
 
-use crate::host_mirror::{Look, Pace};
+use crate::host_mirror::{Pace, Scan};
 use crate::place::Place;
 use cuda_api::ops::id;
 use executor::host_mirror::bytes_of;
@@ -37,21 +37,21 @@ pub(super) fn shows_progress(call: u16) -> bool {
 }
 
 /// Passes changes on in messages; returns whether there were any.
-pub(super) fn tell_changes<P: Place>(place: &P, tell: impl Fn(&[u8])) -> bool {
-    let (taken, lines) = place.look_apart();
+pub(super) fn send_changes<P: Place>(place: &P, send: impl Fn(&[u8])) -> bool {
+    let (taken, lines) = place.collect_changes();
     for some in lines.chunks(LINES) {
-        tell(&[&taken.to_le_bytes(), bytes_of(some)].concat());
+        send(&[&taken.to_le_bytes(), bytes_of(some)].concat());
     }
     !lines.is_empty()
 }
 
-/// Looks for changes periodically. `worked` counts the calls that may lead to changes; `tell` passes changes on, and returns
+/// Scans for changes periodically. `worked` counts the calls that may lead to changes; `send` passes changes on, and returns
 /// whether there were any.
-pub(super) fn keep_alike<P: Place>(place: &P, worked: impl Fn() -> u64, tell: impl Fn() -> bool) {
+pub(super) fn keep_alike<P: Place>(place: &P, worked: impl Fn() -> u64, send: impl Fn() -> bool) {
     let mut pace = Pace::default();
     loop {
         if place.has_apart() {
-            pace.look(worked(), || Look { found: tell(), ..Look::default() });
+            pace.scan(worked(), || Scan { found: send(), ..Scan::default() });
         } else {
             std::thread::sleep(NONE);
         }

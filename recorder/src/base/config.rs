@@ -54,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) keep_journal: Option<PathBuf>,
     /// The directory of the user's history of moves (`XDG_STATE_HOME`), if there is a home.
     pub(crate) history: Option<PathBuf>,
-    /// `CUDA_MODULE_LOADING=EAGER`: what the program is told; places load lazily.
+    /// `CUDA_MODULE_LOADING=EAGER`: what the program sees; places load lazily.
     pub(crate) eager_loading: bool,
 }
 

@@ -30,7 +30,7 @@ fn find(green: u64) -> Result<(u64, Created), Code> {
 
 fn whole_of(device: &'static Device) -> Part {
     let get = |which: A| attributes::attribute(device, which as u32).map_or(0, i32::unsigned_abs);
-    Part::whole(
+    Part::of_device(
         device.index,
         get(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         get(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),

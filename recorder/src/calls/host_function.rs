@@ -1,6 +1,6 @@
 //! Host functions: functions of the program that a stream calls, and copies whose bytes must be read when the stream gets there.
 //!
-//! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is told when
+//! The place reports when a stream has got there; the program's function then runs here, on a recorder thread, and the place is notified when
 //! it has returned (docs/execution.md, "Host functions"). Host functions run outside the gate, also while it is closed.
 
 use crate::base::log::lock;
@@ -310,7 +310,7 @@ fn write_out(
             device.failed_late(op, rc);
         }
         if lands.is_some() {
-            // The place continues by itself, or when it is told that the bytes have arrived.
+            // The place continues by itself, or when it is notified that the bytes have arrived.
             take(token).inspect(over);
             if let Some(landed) = landed {
                 landed.here.store(true, Ordering::Release);

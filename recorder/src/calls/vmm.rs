@@ -216,7 +216,7 @@ pub(crate) fn cuMemMap(
 
 pub(crate) fn cuMemUnmap(cx: &mut CallContext, ptr: u64, size: usize) -> Result<(), Code> {
     let mut v = write();
-    for at in v.whole(ptr, size as u64)? {
+    for at in v.mappings_of(ptr, size as u64)? {
         unmap(cx, &mut v, at)?;
     }
     drop(v);
@@ -249,7 +249,7 @@ pub(crate) fn cuMemSetAccess(
         }
     }
     let mut v = write();
-    let all = v.whole(ptr, size as u64)?;
+    let all = v.mappings_of(ptr, size as u64)?;
     for at in all {
         let Some((m, p)) = v.mappings.get(&at).and_then(|m| Some((*m, v.physical.get(&m.physical)?))) else { continue };
         let (device, chunk) = (p.device, p.chunk);

@@ -12,10 +12,10 @@ use cuda_api::arg::Edges;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Chunk};
 
-/// The fraction of a device's memory, but at least [`LEAST_SPARE`], that may stay mapped in spare chunks.
+/// The fraction of a device's memory, but at least [`MIN_SPARE`], that may stay mapped in spare chunks.
 const SPARE_PART: u64 = 64;
 
-const LEAST_SPARE: u64 = 64 << 20;
+const MIN_SPARE: u64 = 64 << 20;
 
 /// Serves a request; maps memory for it if necessary.
 pub(crate) fn take(cx: &CallContext, device: &'static Device, request: Request) -> Result<Found, Code> {
@@ -53,7 +53,7 @@ pub(crate) fn grow(cx: &CallContext, device: &'static Device, request: Request) 
 
 /// Unmaps spare chunks of which there are too many.
 pub(crate) fn drop_surplus(cx: &CallContext, device: &'static Device) {
-    drop_spare(cx, device, (device.info.total_bytes / SPARE_PART).max(LEAST_SPARE));
+    drop_spare(cx, device, (device.info.total_bytes / SPARE_PART).max(MIN_SPARE));
 }
 
 /// Unmaps spare chunks, the oldest first, until at most `keep` bytes are left.
@@ -103,7 +103,7 @@ fn chunk_op(cx: &CallContext, device: &'static Device, op: u16, chunk: &Chunk, e
 
 fn map(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let edges = Edges { creates: [chunk.address].into(), ..Edges::default() };
-    // An error of the program's work that is not told yet says nothing about the memory.
+    // An error of the program's work that has not been returned yet says nothing about the memory.
     let _later = PutOff::begin();
     chunk_op(cx, device, ops::id::CHUNK_MAP, &chunk, &edges, true)?;
     peer::mapped(cx, device, chunk).inspect_err(|_| {
@@ -114,7 +114,7 @@ fn map(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Co
 
 fn unmap(cx: &CallContext, device: &'static Device, chunk: Chunk) -> Result<(), Code> {
     let edges = Edges { ends: Some(chunk.address), ..Edges::default() };
-    // An error of the program's work that is not told yet neither keeps the chunk nor is lost.
+    // An error of the program's work that has not been returned yet neither keeps the chunk nor is lost.
     let _later = PutOff::begin();
     peer::unmapped(cx, device, chunk);
     imports::unmapped(cx, device, chunk);

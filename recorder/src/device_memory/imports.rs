@@ -41,7 +41,7 @@ static UNMAPPING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 /// How long an allocation waits for such answers altogether: a place may be in a call that takes long.
 const UNMAP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits until places have unmapped what they were told to: the memory is the owner's only then. Returns false if there was nothing.
+/// Waits until places have unmapped what they were asked to: the memory is the owner's only then. Returns false if there was nothing.
 pub(crate) fn finish_unmapping() -> bool {
     let (all, since) = (std::mem::take(&mut *lock(&UNMAPPING)), Instant::now());
     let any = !all.is_empty();
@@ -125,7 +125,7 @@ fn import(cx: &CallContext, (user, owner): (&'static Device, &'static Device), o
     let user_epoch = epoch(user);
     let with = |change: &mut dyn FnMut(&mut Imports) -> Option<u64>| with(user.index, user_epoch, change);
     with(&mut |imports| imports.may_try(&of).then_some(0))?;
-    // An error of the program's work that is not told yet says nothing about the memory.
+    // An error of the program's work that has not been returned yet says nothing about the memory.
     let _later = PutOff::begin();
     if !peer::can_map(cx, user, owner) {
         return None;

@@ -146,7 +146,7 @@ pub(crate) fn behind(address: u64, bytes: u64) -> Few {
 
 impl Vmm {
     /// Addresses of the mappings that make up a range exactly.
-    pub(crate) fn whole(&self, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
+    pub(crate) fn mappings_of(&self, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
         let end = address.checked_add(bytes).filter(|_| bytes != 0).ok_or(code::ERROR_INVALID_VALUE)?;
         let (mut at, mut all) = (address, Vec::new());
         while at < end {

@@ -97,14 +97,15 @@ fn door() -> Result<Name, Code> {
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut bytes = [0; TICKET];
     visitor.read_exact(&mut bytes)?;
-    let lent = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE).and_then(|ticket| lend(&ticket, &visitor));
+    let lent = Ticket::get(&mut &bytes[..]).map_err(|_| code::ERROR_INVALID_VALUE).and_then(|ticket| export(&ticket, &visitor));
     let answer = lent.unwrap_or_else(|code| Answer { code, pieces: Vec::new(), offset: 0, bytes: 0 });
     let bytes = encode(&answer);
     visitor.write_all(&(bytes.len() as u32).to_le_bytes())?;
     visitor.write_all(&bytes)
 }
 
-fn lend(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
+/// Offers the memory that a ticket stands for to the process at the other end.
+fn export(ticket: &Ticket, visitor: &UnixStream) -> Result<Answer, Code> {
     let cx = CallContext::inside(job::get()?);
     let found = match ticket.kind {
         MEMORY => mappings::lendable(ticket.what),

@@ -56,7 +56,7 @@ pub(crate) fn begin_fence(cx: &CallContext, device: &'static Device) -> Result<(
 }
 
 /// Checks whether the fence is complete. A move waits until all work is complete, so a fence of an earlier place is.
-pub(crate) fn look(cx: &CallContext, device: &'static Device) {
+pub(crate) fn check_fence(cx: &CallContext, device: &'static Device) {
     let epoch = device.epoch.load(Ordering::Relaxed);
     let done = lock(&device.fence).take_if(|f| f.epoch != epoch || f.waiting.is_done());
     if let Some(f) = done {
@@ -122,7 +122,7 @@ fn take(cx: &CallContext, device: &'static Device, request: Request) -> Result<F
     if let Some(found) = device.memory_mut().take(request)? {
         return Ok(found);
     }
-    look(cx, device);
+    check_fence(cx, device);
     if let Some(found) = device.memory_mut().take(request)? {
         return Ok(found);
     }
@@ -161,7 +161,7 @@ pub(crate) fn after_event(cx: &CallContext, device: &'static Device) {
     if device.memory.is_settled() {
         return;
     }
-    look(cx, device);
+    check_fence(cx, device);
     trim(cx, device);
     // It fails only if the place is lost, which the next call reports.
     let _ = begin_fence(cx, device);

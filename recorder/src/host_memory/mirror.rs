@@ -137,5 +137,5 @@ pub(super) fn leave_file(place: &Place) -> Result<(), MirrorError> {
     for (at, b) in known.into_iter().filter(|(_, b)| matches!(b.known, Known::Found | Known::Everywhere)) {
         b.pin(place, *at).map_err(|error| MirrorError::Pin { error, bytes: b.bytes })?;
     }
-    place.tell_changes().map_err(|_| MirrorError::Gone)
+    place.send_changes().map_err(|_| MirrorError::Gone)
 }

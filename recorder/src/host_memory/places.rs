@@ -19,7 +19,7 @@ impl Block {
 
     /// Registers the block, which begins at `at`, with a place's driver. Returns the position of that call in the place's order.
     pub(crate) fn pin(&self, place: &Place, at: u64) -> Result<Option<Range<u64>>, Code> {
-        // SAFETY: the block is in the table or about to be added; before a block is freed, all places are told.
+        // SAFETY: the block is in the table or about to be added; before a block is freed, all places are notified.
         unsafe { place.pin(at, self) }
     }
 }

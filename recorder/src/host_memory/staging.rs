@@ -93,7 +93,7 @@ pub(crate) fn take_slots() -> Option<Slots> {
     if free.1 == SETS {
         return None;
     }
-    // While places are told of other memory, which takes long, no copy waits for this: there are other ways.
+    // While places map other memory, which takes long, no copy waits for this: there are other ways.
     let _changing = CHANGING.try_lock().ok()?;
     let (at, filed) = map(&lock(&BLOCKS), 2 * HALF).ok()?;
     // Of no device: it stays when a context ends.
@@ -109,7 +109,7 @@ pub(crate) fn take_slots() -> Option<Slots> {
         known: Known::Hidden,
     };
     naming::add(at, block);
-    // Where the memory file cannot grow no place shares it, and nobody asks again.
+    // Where the memory file cannot grow no place shares it, and no further attempt is made.
     free.1 = if filed { free.1 + 1 } else { SETS };
     filed.then_some(Slots { at, block })
 }

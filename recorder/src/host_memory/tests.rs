@@ -101,7 +101,7 @@ fn small_blocks_share_memory_and_begin_with_zeros() {
     assert!(live.len() > 20, "{live:?}");
     assert!(live.windows(2).all(|pair| pair[0].slab == pair[1].slab && pair[0].at.abs_diff(pair[1].at) == 3 * PAGE));
     let whole = |m: &Memory| {
-        // SAFETY: the pages of a block that nobody else has.
+        // SAFETY: the pages of a block that nothing else has.
         unsafe { std::slice::from_raw_parts_mut(m.at as *mut u8, 2 * PAGE as usize) }
     };
     live.iter().for_each(|m| whole(m).fill(7));

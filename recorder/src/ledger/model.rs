@@ -2,7 +2,6 @@
 //! places here carry out what they are sent and record it in their order; a replay of the journal must build the same state.
 
 use super::call::{Begun, Load};
-use super::tests::ledger;
 use super::*;
 use cuda_api::calls::context::cuCtxSetLimit;
 use cuda_api::calls::module::{cuFuncSetCacheConfig, cuModuleGetFunction, cuModuleUnload};
@@ -13,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Images in a world with so many that an unloaded one evicts another, besides those of the sequences.
 const IDLE: u8 = IDLE_IMAGES as u8;
+/// Maximum size of a world's journal. Thousands of larger ones would take most of the time.
+const JOURNAL: usize = 2 << 20;
 /// The images of the sequences.
 const IMAGES: u8 = 2;
 
@@ -109,7 +110,16 @@ fn of_buffer(records: &RecordBuffer) -> Vec<(u16, Vec<u8>)> {
 impl World {
     fn new(failures: bool, mistake: Mistake) -> World {
         let (source, executed) = (Place::default(), Vec::new());
-        World { ledger: ledger(), source, mistake, failures, executed, target: None, next: 1, images: IMAGES }
+        World {
+            ledger: Ledger::new(3, Writer::in_memory_up_to(JOURNAL).map_err(NoJournal::Memory)),
+            source,
+            mistake,
+            failures,
+            executed,
+            target: None,
+            next: 1,
+            images: IMAGES,
+        }
     }
 
     /// A world with as many images without code as are kept.

@@ -21,7 +21,7 @@ pub(crate) fn info() -> DeviceInfo {
     }
 }
 
-pub(super) fn ledger() -> Ledger {
+fn ledger() -> Ledger {
     Ledger::new(3, Writer::in_memory().map_err(NoJournal::Memory))
 }
 

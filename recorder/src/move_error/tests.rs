@@ -1,4 +1,5 @@
 use super::*;
+use rcuda_forwarder::NotGreeted;
 
 /// One value of each variant.
 fn all() -> Vec<MoveError> {
@@ -36,7 +37,7 @@ fn all() -> Vec<MoveError> {
         MoveError::JournalIncomplete(JournalError::Incomplete),
         MoveError::InternalError("no".to_owned()),
         MoveError::TargetUnreachable(LinkError::Connect { to: server(), source: io() }),
-        MoveError::TargetRefused(LinkError::Greeting { to: server(), why: "no".to_owned() }),
+        MoveError::TargetRefused(LinkError::Greeting { to: server(), why: NotGreeted::NoAnswer }),
         MoveError::NoToken(OpenError::Token(rcuda_forwarder::TokenError::Open { path: "token".into() })),
         MoveError::PlaceUnusable(OpenError::NoDriver),
         MoveError::DriverVersion { target: 12080, job: 13000 },
@@ -127,7 +128,7 @@ fn a_place_that_cannot_be_reached_is_not_one_that_refuses() {
     assert_eq!(code_of(LinkError::Connect { to: server(), source: io() }), ReasonCode::TargetUnreachable);
     assert_eq!(code_of(LinkError::Setup { to: server(), source: io() }), ReasonCode::TargetUnreachable);
     assert_eq!(code_of(LinkError::Helper(io())), ReasonCode::TargetUnreachable);
-    assert_eq!(code_of(LinkError::Greeting { to: server(), why: "no".into() }), ReasonCode::TargetRefused);
+    assert_eq!(code_of(LinkError::Greeting { to: server(), why: NotGreeted::NoAnswer }), ReasonCode::TargetRefused);
     assert_eq!(code_of(LinkError::NoToken { to: server() }), ReasonCode::TargetRefused);
 }
 

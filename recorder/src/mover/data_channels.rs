@@ -69,7 +69,7 @@ impl DataChannels {
         move || hang_up(&ends, ticket)
     }
 
-    /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is told to stop: a peer
+    /// One round of memsync: both ends run at the same time, and both must succeed. When one fails, the other is asked to stop: a peer
     /// that is stopped but not closed would keep it waiting. If the move is abandoned, the source is left to finish by itself, since it
     /// may wait for the job's kernels; it only reads. A round that takes longer than the limit, if there is one, is abandoned. A target
     /// that does not end with the source is abandoned too: it may send heartbeats and yet never end. If a copy is abandoned, both ends lose
@@ -85,7 +85,7 @@ impl DataChannels {
         let ticket = self.ticket;
         let by_descriptor = !are_apart(&self.source, &self.target);
         // A store has no regions of its own.
-        let tell = self.target.spec().is_store();
+        let send_regions = self.target.spec().is_store();
         let part = Control::RoundTarget { ticket, verify, by_descriptor };
         let (source, target) = (self.source.clone(), self.target.clone());
         let (under_way, ended) = std::sync::mpsc::channel::<()>();
@@ -99,7 +99,7 @@ impl DataChannels {
             let copying = self.device.begin_copy();
             let from = task.apart_within(limit, move || {
                 let _copying = copying;
-                ask(&source, &Control::RoundSource { ticket, tell }, &target, ticket)
+                ask(&source, &Control::RoundSource { ticket, send_regions }, &target, ticket)
             });
             let from = from.unwrap_or_else(|| {
                 // The target must not wait for the source either.
@@ -162,7 +162,7 @@ fn both<T>(from: Result<T, MoveError>, to: Result<T, MoveError>) -> Result<(T, T
     }
 }
 
-/// Requests one end's part of a round; on failure tells the other end to stop.
+/// Requests one end's part of a round; on failure asks the other end to stop.
 fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result<Round, MoveError> {
     let round = match place.control(part) {
         Ok(ControlReply::Round(r)) => Ok(r),

@@ -132,7 +132,7 @@ impl<'a> DeviceMove<'a> {
             to: to.to_string(),
             ..::control::GpuMove::default()
         };
-        task.tell(&report, None);
+        task.report_gpu(&report, None);
         DeviceMove {
             task,
             device,
@@ -192,7 +192,7 @@ impl<'a> DeviceMove<'a> {
     pub(super) fn note(&mut self, name: &'static str, since: Instant) {
         *self.report.phases.entry(name.to_owned()).or_default() += since.elapsed().as_secs_f64() * 1e3;
         self.task.trace(self.track(), name, since, &[]);
-        self.task.tell(&self.report, None);
+        self.task.report_gpu(&self.report, None);
     }
 
     /// Where the trace of the move shows this GPU.
@@ -417,7 +417,7 @@ impl<'a> DeviceMove<'a> {
         let (task, report) = (self.task, self.report.clone());
         // Copied so far by the rounds of this target; what the report has of them is as much or less.
         let progress = move |bytes| {
-            task.tell(&::control::GpuMove { bytes: report.bytes.max(bytes), ..report.clone() }, Some(EventKind::Progress))
+            task.report_gpu(&::control::GpuMove { bytes: report.bytes.max(bytes), ..report.clone() }, Some(EventKind::Progress))
         };
         let round = data_channels.round(verify, self.task, (verify == Verify::Skip).then(limit), progress);
         if verify != Verify::Skip && round.is_err() && !self.parks() && !self.is_parked() {
@@ -456,7 +456,7 @@ impl<'a> DeviceMove<'a> {
             self.report.delta_bytes = copied;
             self.report.digest = cuda_api::hex::hex(&round.digest);
         }
-        self.task.tell(&self.report, Some(EventKind::Progress));
+        self.task.report_gpu(&self.report, Some(EventKind::Progress));
         Ok(round)
     }
 
@@ -594,40 +594,47 @@ pub(super) struct Room {
     free: u64,
 }
 
-/// Finds the blockers of a move without beginning it: the target is opened, and connections between the places are opened and closed again; if
+/// Estimates a move and finds its blockers, without beginning it: the target is opened, and connections between the places are opened and closed again; if
 /// nothing is in the way so far, the target loads the job's code. The caller releases the target.
-pub(super) fn look(job: &Job, device: &'static Device, source: &Place, to: &PlaceSpec, beside: u64, task: &Task) -> MoveEstimate {
-    let mut looked = MoveEstimate { blockers: blockers_at_source(device), ..MoveEstimate::default() };
-    looked.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
+pub(super) fn estimate(
+    job: &Job,
+    device: &'static Device,
+    source: &Place,
+    to: &PlaceSpec,
+    beside: u64,
+    task: &Task,
+) -> MoveEstimate {
+    let mut estimate = MoveEstimate { blockers: blockers_at_source(device), ..MoveEstimate::default() };
+    estimate.blockers.extend(device.is_copying().then_some(MoveError::CopyTooSlow(None)));
     match stand_in(to, device) {
         Ok(Some(target)) => {
-            looked.adoptable = adoptable(source, &target).unwrap_or(0);
+            estimate.adoptable = adoptable(source, &target).unwrap_or(0);
             if !to.is_store() {
-                looked.different = Different::of(target.device(), &device.info);
+                estimate.different = Different::of(target.device(), &device.info);
             }
-            let ask = Ask { adoptable: looked.adoptable, beside, allow_different: task.allow_different(), room: 0 };
+            let ask = Ask { adoptable: estimate.adoptable, beside, allow_different: task.allow_different(), room: 0 };
             match blockers_at_target(job, device, &target, ask) {
                 Ok((found, room)) => {
                     // What several need in one store was subtracted from what is free there.
-                    looked.room = Some(room).filter(|_| !to.is_store());
-                    looked.blockers.extend(found);
+                    estimate.room = Some(room).filter(|_| !to.is_store());
+                    estimate.blockers.extend(found);
                 }
-                Err(why) => looked.blockers.push(why),
+                Err(why) => estimate.blockers.push(why),
             }
             // Places that a move would not use need not reach each other.
-            if looked.blockers.is_empty() {
-                looked.blockers.extend(data_channels::try_to_connect(source, &target).err());
+            if estimate.blockers.is_empty() {
+                estimate.blockers.extend(data_channels::try_to_connect(source, &target).err());
             }
             // A store loads no code, and a parked job's source has none to compare with.
-            if looked.blockers.is_empty() && !to.is_store() && !source.spec().is_store() {
-                looked.blockers.extend(rehearse_in_time(job, device, source, &target, task).err());
+            if estimate.blockers.is_empty() && !to.is_store() && !source.spec().is_store() {
+                estimate.blockers.extend(rehearse_in_time(job, device, source, &target, task).err());
             }
-            looked.target = Some(target);
+            estimate.target = Some(target);
         }
         Ok(None) => {}
-        Err(why) => looked.blockers.push(why.into()),
+        Err(why) => estimate.blockers.push(why.into()),
     }
-    looked
+    estimate
 }
 
 /// More than a device can hold, whatever its place sends when it is parked.

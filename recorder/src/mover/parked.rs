@@ -12,9 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether what is parked is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Interval at which the end of the program tries again while the watch looks.
+/// Interval between two checks whether what is parked is still there.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval at which the end of the program tries again while the watch checks.
 const SHORTLY: Duration = Duration::from_millis(5);
 
 /// What a parked device had at the place where it last executed.
@@ -82,7 +82,7 @@ pub(crate) fn end(job: &Job) {
     let moving = loop {
         match Moving::try_begin() {
             Some(moving) => break moving,
-            None if since.elapsed() < LOOK_EVERY => std::thread::sleep(SHORTLY),
+            None if since.elapsed() < POLL_INTERVAL => std::thread::sleep(SHORTLY),
             // A move that is still under way has the state.
             None => return,
         }
@@ -96,16 +96,16 @@ pub(crate) fn end(job: &Job) {
     job.devices.iter().for_each(|device| device.place_for_mover(&moving).remove_file());
 }
 
-/// Looks from time to time whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread
+/// Checks every [`POLL_INTERVAL`] whether the memory of the parked job is still there: calls must not wait for what is lost. Without this thread
 /// the next move finds that out.
 pub(super) fn watch(job: &'static Job) {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if WATCHED.swap(true, Ordering::AcqRel) {
         return;
     }
-    let look = move || {
+    let poll = move || {
         loop {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
             let Some(moving) = Moving::try_begin() else { continue };
             let mut taken = Taken::take();
             if taken.get().is_none() {
@@ -119,7 +119,7 @@ pub(super) fn watch(job: &'static Job) {
             }
         }
     };
-    if spawn::spawn("mrcuda-parked", look).is_err() {
+    if spawn::spawn("mrcuda-parked", poll).is_err() {
         WATCHED.store(false, Ordering::Release);
     }
 }

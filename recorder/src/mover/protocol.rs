@@ -1,4 +1,4 @@
-//! The protocol of a move, without I/O: a state machine that is told what has happened and says what to do next. The mover carries out
+//! The protocol of a move, without I/O: a state machine that takes events and returns what to do next. The mover carries out
 //! what it says, and `protocol/model.rs` checks it against every sequence of outcomes.
 //!
 //! The devices that move take their steps at the same time, and wait for each other between two stages. Each request

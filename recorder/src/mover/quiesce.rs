@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Interval between two checks whether the move was abandoned.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Minimum time that an attempt leaves the GPU to finish, however long the gate took to close.
-const LEAST: Duration = Duration::from_millis(50);
+const MIN_DRAIN_TIME: Duration = Duration::from_millis(50);
 
 /// Why an attempt failed.
 pub(super) struct NotYet {
@@ -43,7 +43,7 @@ pub(super) fn quiesce(
     let not_yet = |why| Ok(Err(NotYet { function: false, why }));
     let since = Instant::now();
     let mut function = Function::new(function);
-    let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck() && hold.look()) {
+    let closed = match gate::close(limit, || task.check().is_ok() && !function.is_stuck() && hold.update()) {
         Ok(closed) => closed,
         Err(NotClosed::NoBarrier) => return Err(MoveError::NoMembarrier),
         Err(NotClosed::Busy | NotClosed::Taken) => {
@@ -64,7 +64,7 @@ pub(super) fn quiesce(
     for (device, _) in sources {
         while crate::calls::cross_device::concerns(device) {
             task.check()?;
-            if since.elapsed() >= limit + LEAST || !hold.look() {
+            if since.elapsed() >= limit + MIN_DRAIN_TIME || !hold.update() {
                 return not_yet(Busyness::CrossDevice);
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -74,7 +74,7 @@ pub(super) fn quiesce(
     let waits = |device: &Device, source: &Place| device.waiters.load(Ordering::Acquire) != 0 || source.outstanding() != 0;
     let timeout = limit + Duration::from_secs(1);
     for (device, source) in sources {
-        while waits(device, source) && since.elapsed() < timeout && hold.look() {
+        while waits(device, source) && since.elapsed() < timeout && hold.update() {
             task.check()?;
             std::thread::yield_now();
         }
@@ -103,8 +103,8 @@ impl Hold<'_> {
         }
     }
 
-    /// Looks whether calls are held up; false if that takes too long.
-    fn look(&mut self) -> bool {
+    /// Begins to count once a call is held up. Returns false if one has been held up for too long.
+    fn update(&mut self) -> bool {
         let held = gate::held_for();
         if held.is_some() {
             self.begin();
@@ -145,7 +145,7 @@ fn idle(
     hold: &mut Hold<'_>,
 ) -> Result<Option<NotYet>, MoveError> {
     for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
-        let least = LEAST.min(limit);
+        let least = MIN_DRAIN_TIME.min(limit);
         let until = since + limit.max(since.elapsed() + least);
         loop {
             hold.task.check()?;
@@ -161,7 +161,7 @@ fn idle(
             if idle {
                 break;
             }
-            if left <= POLL_INTERVAL || !hold.look() {
+            if left <= POLL_INTERVAL || !hold.update() {
                 return Ok(Some(NotYet { function: false, why: Busyness::Gpu(waits_for) }));
             }
             if function.is_stuck() {

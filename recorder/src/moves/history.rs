@@ -22,7 +22,7 @@ pub(super) fn keep(it: &Move) {
         if let Err(why) = history::append(directory, &past) {
             tracing::debug!(target: "migrate", "the move is not in the history: {}: {why}", directory.display());
         }
-        // Nobody may wait any more.
+        // There may be no waiter any more.
         let _ = sender.send(());
     };
     let waits = spawn::spawn("mrcuda-history", append).is_ok() && !IS_SILENT.load(Ordering::Acquire);

@@ -2,7 +2,7 @@
 //! what must be mapped or unmapped next. [`crate::device_memory::chunks`] carries that out and reports the result; `chunks/model.rs` checks
 //! it against every result of every step.
 //!
-//! A chunk that is being mapped or unmapped is in no table: nobody gets its addresses until the result is reported.
+//! A chunk that is being mapped or unmapped is in no table: its addresses are not given out until the result is reported.
 
 use crate::objects::allocations::{Allocation, Home, LARGE, Memory};
 use crate::objects::pool::{self, Found, Pool, STEP};

@@ -78,11 +78,11 @@ static LANDINGS: Mutex<Vec<Landing>> = Mutex::new(Vec::new());
 #[unsafe(link_section = "mrcuda_hot")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `look` on the copies that have not landed.
-fn with_landings<T>(look: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
+/// Runs `update` on the copies that have not landed.
+fn with_landings<T>(update: impl FnOnce(&mut Vec<Landing>) -> T) -> T {
     let mut all = lock(&LANDINGS);
     all.retain(|l| !l.arrival.has_come());
-    let result = look(&mut all);
+    let result = update(&mut all);
     COUNT.store(all.len(), Ordering::Release);
     result
 }

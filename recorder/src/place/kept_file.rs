@@ -22,7 +22,7 @@ impl KeptFile {
         Ok(std::sync::Arc::new(KeptFile { path: directory.join(name), seal: Mutex::new(None) }))
     }
 
-    /// Its path, as a helper is told it.
+    /// Its path, as a helper gets it.
     pub(super) fn text(&self) -> Result<String, OpenError> {
         self.path.to_str().map(str::to_owned).ok_or_else(|| OpenError::FileName(format!("{} is not UTF-8", self.path.display())))
     }

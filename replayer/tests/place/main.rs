@@ -514,7 +514,7 @@ fn buffers_lie_beside_what_the_driver_still_has() {
 }
 
 fn file(bytes: i64, seals: i32) -> OwnedFd {
-    // SAFETY: plain system calls; the descriptor is fresh and belongs to nobody else.
+    // SAFETY: plain system calls; the descriptor is fresh and belongs to nothing else.
     unsafe {
         let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING));
         assert_eq!(libc::ftruncate(fd.as_raw_fd(), bytes), 0);
@@ -667,7 +667,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         let mut first: host_mirror::Line = [0; 10];
         (first[0], first[1], first[2], first[3]) = (line, 0xff0f, 0x0102_0304_0506_0708, 77);
         assert_eq!(tell(&[first]), code::SUCCESS);
-        assert_eq!(p.exec.look_apart(), (p.exec.look_apart().0, Vec::new()), "what the job has told is not told to it");
+        assert_eq!(p.exec.collect_changes(), (p.exec.collect_changes().0, Vec::new()), "what the job has told is not told to it");
         let a = p.map(0, 2 << 20);
         let copy = |dst, src, width| {
             let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
@@ -676,7 +676,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         assert_eq!(copy(a, line, 16), code::SUCCESS);
         assert_eq!(copy(line + 128, a, 16), code::SUCCESS);
         p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
-        let lines = p.exec.look_apart().1;
+        let lines = p.exec.collect_changes().1;
         assert_eq!(lines.len(), 1);
         // Only the bytes whose bits were set have come.
         assert_eq!((lines[0][0], lines[0][1], lines[0][2], lines[0][3]), (line + 128, 0x010f, 0x0506_0708, 77));
@@ -689,7 +689,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         assert_eq!(pin(at, 10_000), code::SUCCESS);
         assert_eq!(copy(line, a, 1), code::SUCCESS);
         p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
-        assert_eq!(p.exec.look_apart().1[0][1..3], [1, 8]);
+        assert_eq!(p.exec.collect_changes().1[0][1..3], [1, 8]);
         p.apply(id::HOST_UNPIN, &body(&at, &[]));
         first[0] = line;
         assert_eq!(tell(&[first]), code::ERROR_INVALID_VALUE);

@@ -66,7 +66,7 @@ impl<T> Out<T> {
         T: Copy,
     {
         self.check()?;
-        // SAFETY: the ABI function that uses this has been told the room by its caller.
+        // SAFETY: the caller of the ABI function that uses this has given the room.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
         Ok(())
     }

@@ -35,7 +35,7 @@ fn find(green: CUgreenCtx) -> Res<Arc<Context>> {
 
 fn whole_of(device: &Device) -> Part {
     let many = device.attribute(16).unwrap_or(0).unsigned_abs();
-    Part::whole(device.ordinal.unsigned_abs(), many, config::get().compute.0)
+    Part::of_device(device.ordinal.unsigned_abs(), many, config::get().compute.0)
 }
 
 fn write_part(part: Part, to: OutPtr<CUdevResource>) -> Res {

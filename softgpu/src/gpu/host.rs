@@ -55,7 +55,7 @@ pub(crate) fn allocate_managed(live: &Live, size: u64) -> Res<u64> {
 /// A managed variable with this first value; those of libraries belong to no context.
 pub(crate) fn allocate_variable(live: Option<&Live>, value: &[u8]) -> Res<u64> {
     let address = make(live, value.len().max(1) as u64, Kind::ManagedVariable)?;
-    // SAFETY: memory of so many bytes, just made; nobody knows of it.
+    // SAFETY: memory of so many bytes, just made; nothing refers to it.
     unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), address as *mut u8, value.len()) };
     Ok(address)
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// The whole array that a level belongs to cannot be asked through it.
-fn whole(array: &Array) -> Res<&LevelTiles> {
+/// The tiles of an array; a level of a mipmapped one has none of its own.
+fn tiles_of(array: &Array) -> Res<&LevelTiles> {
     array.tiles.as_deref().filter(|_| array.mipmap == 0).ok_or(BAD)
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn layout(handle: usize, mipmapped: bool, flag: u32) -> Res<Layout> {
         return made_so(&first.shape, first.tiles.as_ref().ok_or(BAD)?.tiling.layout);
     }
     let array = array::resolve(handle).map_err(|_| BAD)?;
-    made_so(&array.shape, whole(&array)?.tiling.layout)
+    made_so(&array.shape, tiles_of(&array)?.tiling.layout)
 }
 
 /// `cuMemMapArrayAsync`: nothing of the list is done if anything of it is wrong.
@@ -43,7 +43,7 @@ pub(crate) fn map(target: &Target, list: &[MapInfo]) -> Res {
             (mipmap.levels[0].clone(), mipmap.levels.len())
         } else {
             let array = array::resolve(handle as usize)?;
-            whole(&array)?;
+            tiles_of(&array)?;
             (array, 1)
         };
         let tiling = &first.tiles.as_ref().ok_or(BAD)?.tiling;

@@ -337,7 +337,7 @@ fn fill(global: &mut GlobalVar, var: &VarDecl, symbols: &Symbols) -> Result<(), 
     Ok(())
 }
 
-/// Why a text made of several parts is no whole program, if it is none: somebody calls what nobody defines, or two define the same.
+/// Why a text made of several parts is not a complete program, if so: a function that is called is not defined, or two are defined under one name.
 pub fn unlinkable(text: &str) -> Result<Option<String>, PtxError> {
     let module = parse(text)?;
     let mut defined = std::collections::HashSet::new();
@@ -348,5 +348,5 @@ pub fn unlinkable(text: &str) -> Result<Option<String>, PtxError> {
     }
     let missing =
         module.functions.iter().find(|f| !defined.contains(f.name.as_str()) && super::builtin::named(&f.name).is_none());
-    Ok(missing.map(|f| format!("nobody defines {}", f.name)))
+    Ok(missing.map(|f| format!("no part defines {}", f.name)))
 }

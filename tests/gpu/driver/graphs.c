@@ -1,5 +1,5 @@
 // Captures and graphs: which calls a capture forbids and what becomes of it then; which memory instances make libcuda ask
-// for; what waits. What the shim answers by itself (cuda-model/src/graph) rests on this table.
+// for; what waits. What the recorder answers by itself (cuda-model/src/graph) rests on this table.
 #define _GNU_SOURCE
 #include "facts.h"
 #include "hook.h"

@@ -1,6 +1,6 @@
 // Arrays, texture and surface objects: which numbers objects get, and whether they come out the same again; which memory
 // arrays make libcuda ask for, and whether they move what is loaded after them; what waits; result codes of wrong calls.
-// What the shim does with them (recorder/src/texture.rs) and the order that a journal keeps rest on this table.
+// What the recorder does with them (recorder/src/texture.rs) and the order that a journal keeps rest on this table.
 #define _GNU_SOURCE
 #include "facts.h"
 #include "hook.h"

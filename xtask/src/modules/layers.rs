@@ -18,10 +18,15 @@ pub(super) fn table(page: &str) -> Vec<Vec<&str>> {
     first.map(|cell| cell.split('`').skip(1).step_by(2).collect()).collect()
 }
 
+/// The module of the root that a file belongs to.
+pub(super) fn module(graph: &Graph, file: usize) -> &str {
+    graph.files[file].split('/').next().unwrap_or_default()
+}
+
 /// What is wrong with the files of a crate: those in no layer, names in the table that are no module, and uses of a higher layer. The root
 /// declares the others, and is in no layer.
 pub(super) fn wrong(graph: &Graph, layers: &[Vec<&str>]) -> Vec<String> {
-    let module = |file: usize| graph.files[file].split('/').next().unwrap_or_default();
+    let module = |file: usize| module(graph, file);
     let number = |name: &str| layers.iter().position(|layer| layer.contains(&name));
     let names = layers.iter().flatten().filter(|name| (0..graph.files.len()).all(|file| module(file) != **name));
     let mut wrong: Vec<String> =

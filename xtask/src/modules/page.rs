@@ -17,7 +17,22 @@ const INTRODUCTION: &str = "\
 
 `cargo xtask modules` writes this page from the sources; `cargo xtask lint` fails if it is not current.
 
-For each crate it shows the source files in layers. A file uses only files of lower layers, except inside a circle: files that
+## Crates
+
+A crate uses the crates below it to which an arrow leads, and may use what these use. Dev-dependencies are left out.
+
+![The crates in layers](pictures/crates.svg)
+
+## Modules of the recorder
+
+The layers are those of [CONTRIBUTING.md](../CONTRIBUTING.md#layout). A module uses those of lower layers to which an arrow leads, and
+may use what these use. Uses within a layer are not drawn.
+
+![The modules of the recorder in layers](pictures/recorder.svg)
+
+## Files
+
+For each crate this list shows the source files in layers. A file uses only files of lower layers, except inside a circle: files that
 use each other, directly or by way of others. A circle stands in its layer as `(circle 1)`, and its files are listed below.
 
 A file *uses* another if it names something in it by a path (`use crate::…`, `super::…`, `child::…`). A name that a module only

@@ -241,13 +241,13 @@ fn paced(seconds: u32, subject: &Subject) -> (Vec<String>, Vec<String>) {
 
 /// How many steps fill the time: from two runs, so that the time that a program takes to start does not count.
 fn fill(probe: u32, seconds: u32, native: &dyn Fn(&[String]) -> Result<Outcome, Error>) -> Result<u32, Error> {
-    /// Less than this tells nothing on a busy machine.
-    const TELLING: f64 = 0.25;
+    /// Minimum difference, in seconds, that means something on a busy machine.
+    const SIGNIFICANT: f64 = 0.25;
     let wall = |many: u32| native(&steps(many)).map(|o| o.wall.as_secs_f64());
     let mut probe = probe;
     loop {
         let (short, long) = (wall(probe)?, wall(3 * probe)?);
-        if long - short >= TELLING {
+        if long - short >= SIGNIFICANT {
             let each = (long - short) / f64::from(2 * probe);
             return Ok(((f64::from(seconds) / each) as u32).clamp(probe, 50 * probe));
         }
@@ -449,7 +449,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let start = plan.start.name(&servers, plan.gpus, &scene.path);
     let options = ["--server", &start];
     let journal = scene.path.join("journal");
-    // Where it cannot be made the shim says so in its log.
+    // Where it cannot be made the recorder says so in its log.
     let _ = std::fs::create_dir_all(&journal);
     let (log, journal) = (scene.path.join("job.log"), journal.display().to_string());
     let log = log.display().to_string();

@@ -1,4 +1,4 @@
-//! Which stream has copies that nobody waits for.
+//! Which stream has copies that no thread waits for.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

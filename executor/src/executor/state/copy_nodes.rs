@@ -77,7 +77,7 @@ pub(crate) struct CopyCall {
 /// Where the bytes of a copy from the job come from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// The job sends them when it is told that the node was reached.
+    /// The job sends them when it learns that the node was reached.
     Job,
     /// They were sent with the call.
     Call(Vec<u8>),

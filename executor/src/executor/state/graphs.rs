@@ -128,7 +128,7 @@ pub(crate) struct Built {
     pub(crate) missing: FxHashSet<At>,
     /// Whether it was built again for a call of the coming launch.
     pub(crate) for_call: bool,
-    /// For copies that the driver makes by itself: the registration of the job's memory, as the driver has been told.
+    /// For copies that the driver makes by itself: the registration of the job's memory at the driver.
     pub(crate) registrations: FxHashMap<At, Option<u64>>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,

@@ -64,7 +64,7 @@ pub(crate) struct Modules {
     pub(crate) images: HashMap<[u8; 32], Arc<Kept>>,
     /// Total size of the images.
     pub(crate) bytes: Arc<AtomicU64>,
-    /// Whether the job was told that the limit for images, or for the contents of one, is reached.
+    /// Whether the job has a message that the limit for images, or for the contents of one, is reached.
     pub(crate) reported: AtomicBool,
     pub(crate) units: Vec<Unit>,
     /// Handles of functions, kernels and other objects that were obtained from a module, a library or a kernel. A driver follows its

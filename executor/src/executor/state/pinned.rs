@@ -65,7 +65,7 @@ pub(crate) struct PinnedMemory {
     pub(crate) slabs: Mutex<BTreeMap<u64, SlabPart>>,
     /// For the mirrored copies and the staging areas; also for what others pin on behalf of the job.
     pub(crate) budget: Arc<Budget>,
-    /// Whether the job was told that the limit is reached.
+    /// Whether the job has a message that the limit is reached.
     pub(crate) reported: AtomicBool,
     pub(crate) apart: Mutex<Apart>,
     /// Whether there are mirrored copies.

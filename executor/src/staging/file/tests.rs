@@ -37,7 +37,7 @@ fn both_sides_see_the_bytes_of_a_segment_at_the_offset_that_it_says() {
         let at = segment.in_file().unwrap();
         let theirs = job.at(at, segment.size() as u64).unwrap();
         let byte = offsets.len() as u8;
-        // SAFETY: bytes of the mapping, which nobody else uses now.
+        // SAFETY: bytes of the mapping, which nothing else uses now.
         unsafe { theirs.write_bytes(byte, segment.size()) };
         assert!(segment.bytes_mut().iter().all(|b| *b == byte));
         offsets.push(at);

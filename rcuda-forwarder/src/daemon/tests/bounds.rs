@@ -314,7 +314,7 @@ fn a_request_for_which_there_is_no_thread_is_refused() {
         Control::Expect { ticket, stripes: 1 },
         Control::Connect { to: s.at(0).to_string(), ticket, stripes: 1 },
         Control::Accept { ticket },
-        Control::RoundSource { ticket, tell: false },
+        Control::RoundSource { ticket, send_regions: false },
         Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true },
         Control::Drain { limit_ms: 0 },
         Control::Bulk { ticket, to_device: true, shared: false },

@@ -227,8 +227,8 @@ fn fill_stream(bulk: &Bulk, memory: &BulkMemory) -> Vec<u64> {
 /// A segment of a copy is carried.
 fn carry(bulk: &Bulk, token: u64, offset: u64) {
     let head = self::head(token, offset, 1);
-    bulk.lend(&head, true).unwrap().unwrap();
-    bulk.give_back(&head, true);
+    bulk.acquire(&head, true).unwrap().unwrap();
+    bulk.release(&head, true);
 }
 
 /// A stream takes only so many commands. The next copy waits for the others while they get on.

@@ -10,8 +10,8 @@ use crate::host_memory;
 use crate::job::{Device, PutOff};
 use cuda_api::code::Code;
 
-/// Copies of at least so many bytes map the memory that they need; shorter ones use what is mapped.
-const LEAST: u64 = 256 << 10;
+/// Minimum size of a copy that maps the memory it needs; shorter ones use what is mapped.
+const MIN_BYTES_TO_MAP: u64 = 256 << 10;
 
 /// Such a copy under way. When dropped, it is complete.
 pub(super) struct Crossing {
@@ -54,7 +54,7 @@ pub(super) fn submit(
     // Of what the job has found in the first place's memory.
     host_memory::note_found(cx)?;
     let crossing = Crossing::begin(uses, [device, from, to]);
-    // An error of earlier work that is not told yet is no reason for half a copy.
+    // An error of earlier work that has not been returned yet is no reason for half a copy.
     let _later = PutOff::begin();
     let submitted = parts.into_iter().try_for_each(|part| copy_device(cx, device, true, part, stream));
     Ok(Some((crossing, submitted)))
@@ -68,7 +68,7 @@ fn parts(
     rect: Rect,
     uses: &mut Uses,
 ) -> Option<Vec<Rect>> {
-    let make = rect.width.saturating_mul(rect.rows) >= LEAST;
+    let make = rect.width.saturating_mul(rect.rows) >= MIN_BYTES_TO_MAP;
     let mut here = |home: &'static Device, end: End| {
         if home.index == device.index {
             return Some((end, u64::MAX));

@@ -26,10 +26,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Shorter copies go through the job, and so do shorter rows. With all places on one machine a copy of 8 MiB took 2.2 ms over a link and
+/// Minimum sizes of a copy, and of its rows, that goes over a link; shorter ones go through the job. With all places on one machine a copy of 8 MiB took 2.2 ms over a link and
 /// 5.7 ms through the job, one of 256 KiB 1.0 and 1.2 ms (two H100s, 2026-11-26).
-const LEAST: u64 = 256 << 10;
-const LEAST_ROW: u64 = 64 << 10;
+const MIN_BYTES: u64 = 256 << 10;
+const MIN_ROW: u64 = 64 << 10;
 /// How long after a failure another attempt is made.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -109,7 +109,7 @@ fn epoch(device: &Device) -> u64 {
 /// The way of a copy past the job, if there is one. The first time, places are connected meanwhile.
 pub(super) fn shortcut(cx: &CallContext, (from, to): (&'static Device, &'static Device), rect: Rect) -> Option<Shortcut> {
     let bytes = rect.width.saturating_mul(rect.rows);
-    if from.index == to.index || bytes < LEAST || rect.rows > 1 && rect.width < LEAST_ROW {
+    if from.index == to.index || bytes < MIN_BYTES || rect.rows > 1 && rect.width < MIN_ROW {
         return None;
     }
     let (first, second) = if from.index < to.index { (from, to) } else { (to, from) };
@@ -146,7 +146,7 @@ fn parts((from, to): (&'static Device, &'static Device), rect: Rect) -> Option<(
     Some((read, written))
 }
 
-/// Returns whether the places are connected; begins to connect them if nobody does.
+/// Returns whether the places are connected; begins to connect them if no thread does.
 fn is_open(cx: &CallContext, pair: Pair, epochs: (u64, u64), devices: [&'static Device; 2]) -> bool {
     let mut links = lock(&LINKS);
     match links.get(&pair).filter(|link| link.epochs == epochs).map(|link| &link.state) {
@@ -230,7 +230,7 @@ fn carry_all(jobs: &Receiver<Job>, ticket: [u8; 32], places: &[Place; 2], failed
     }
 }
 
-/// Makes one copy: both ends at the same time. If one fails, the other is told.
+/// Makes one copy: both ends at the same time. If one fails, the other is notified.
 fn carry(job: &Job, ticket: [u8; 32], places: &[Place; 2], number: u64) -> Result<(), MoveError> {
     let ask = |place: &Place, part: &Control| {
         place.control(part).map(drop).map_err(MoveError::of_round).inspect_err(|_| end(places, ticket))

@@ -88,7 +88,7 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: u64) -> Result<(), Co
             p.doomed = true;
         }
     }
-    stream_ordered::look(cx, device);
+    stream_ordered::check_fence(cx, device);
     // Generation 0 has no frees: this only removes empty pools.
     stream_ordered::complete(cx, device, None, 0);
     stream_ordered::begin_fence(cx, device)
@@ -96,7 +96,7 @@ pub(crate) fn cuMemPoolDestroy(cx: &mut CallContext, pool: u64) -> Result<(), Co
 
 pub(crate) fn cuMemPoolTrimTo(cx: &mut CallContext, pool: u64, keep: usize) -> Result<(), Code> {
     let (device, pool) = known(cx, pool)?;
-    stream_ordered::look(cx, device);
+    stream_ordered::check_fence(cx, device);
     stream_ordered::shrink(cx, device, pool, keep as u64);
     Ok(())
 }

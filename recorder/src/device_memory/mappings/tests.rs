@@ -18,8 +18,8 @@ fn with(all: &[(u64, u64)]) -> Vmm {
     v
 }
 
-fn whole(v: &Vmm, at: u64, bytes: u64) -> Result<Vec<u64>, Code> {
-    v.whole(VMM + at * GRANULE, bytes * GRANULE).map(|all| all.into_iter().map(|a| (a - VMM) / GRANULE).collect())
+fn mappings_of(v: &Vmm, at: u64, bytes: u64) -> Result<Vec<u64>, Code> {
+    v.mappings_of(VMM + at * GRANULE, bytes * GRANULE).map(|all| all.into_iter().map(|a| (a - VMM) / GRANULE).collect())
 }
 
 const BAD: Code = code::ERROR_INVALID_VALUE;
@@ -27,32 +27,35 @@ const BAD: Code = code::ERROR_INVALID_VALUE;
 #[test]
 fn a_range_of_whole_mappings_is_found() {
     let v = with(&[(0, 1), (1, 2), (3, 1)]);
-    assert_eq!((whole(&v, 0, 4), whole(&v, 1, 2), whole(&v, 0, 3)), (Ok(vec![0, 1, 3]), Ok(vec![1]), Ok(vec![0, 1])));
+    assert_eq!(
+        (mappings_of(&v, 0, 4), mappings_of(&v, 1, 2), mappings_of(&v, 0, 3)),
+        (Ok(vec![0, 1, 3]), Ok(vec![1]), Ok(vec![0, 1]))
+    );
 }
 
 #[test]
 fn a_range_that_cuts_a_mapping_is_refused() {
     let v = with(&[(0, 1), (1, 2), (3, 1)]);
-    assert_eq!((whole(&v, 0, 2), whole(&v, 2, 2), whole(&v, 1, 1)), (Err(BAD), Err(BAD), Err(BAD)));
+    assert_eq!((mappings_of(&v, 0, 2), mappings_of(&v, 2, 2), mappings_of(&v, 1, 1)), (Err(BAD), Err(BAD), Err(BAD)));
 }
 
 #[test]
 fn a_range_with_a_gap_is_refused() {
     let v = with(&[(0, 1), (2, 1)]);
-    assert_eq!((whole(&v, 0, 3), whole(&v, 1, 1), whole(&v, 2, 2)), (Err(BAD), Err(BAD), Err(BAD)));
+    assert_eq!((mappings_of(&v, 0, 3), mappings_of(&v, 1, 1), mappings_of(&v, 2, 2)), (Err(BAD), Err(BAD), Err(BAD)));
 }
 
 #[test]
 fn an_empty_or_overflowing_range_is_refused() {
     let v = with(&[(0, 1)]);
-    assert_eq!((v.whole(VMM, 0), v.whole(VMM, u64::MAX)), (Err(BAD), Err(BAD)));
+    assert_eq!((v.mappings_of(VMM, 0), v.mappings_of(VMM, u64::MAX)), (Err(BAD), Err(BAD)));
 }
 
 #[test]
 fn memory_of_other_processes_cannot_be_unmapped_by_the_program() {
     let mut v = with(&[(0, 1), (1, 1)]);
     v.mappings.get_mut(&(VMM + GRANULE)).unwrap().physical = FOREIGN;
-    assert_eq!((whole(&v, 0, 1), whole(&v, 1, 1), whole(&v, 0, 2)), (Ok(vec![0]), Err(BAD), Err(BAD)));
+    assert_eq!((mappings_of(&v, 0, 1), mappings_of(&v, 1, 1), mappings_of(&v, 0, 2)), (Ok(vec![0]), Err(BAD), Err(BAD)));
 }
 
 #[test]

@@ -206,8 +206,8 @@ impl World {
         self.fence = Some(Mark { generation, work });
     }
 
-    /// Looks at the fence.
-    fn look(&mut self) {
+    /// Checks whether the fence is complete.
+    fn check_fence(&mut self) {
         let (done, early) = (self.done, self.mistake == Mistake::TakesAFenceForCompleteAtOnce);
         let is_done = |mark: &mut Mark| early || (0..STREAMS).all(|s| done[s] >= mark.work[s]);
         if let Some(mark) = self.fence.take_if(is_done) {
@@ -238,14 +238,14 @@ impl World {
                 // The GPU completes the work of a stream.
                 let stream = choices.pick(STREAMS);
                 self.done[stream] = self.submitted[stream];
-                self.look();
+                self.check_fence();
             }
             _ if self.m.pools.contains_key(&CREATED) => {
                 self.allocate(Some(CREATED), 0, STEP, choices);
                 self.m.pools.entry(CREATED).and_modify(|p| p.doomed = true);
                 self.complete(None, 0);
             }
-            _ => self.look(),
+            _ => self.check_fence(),
         }
         let used = self.held.iter().map(|h| h.bytes).sum::<u64>();
         assert_eq!((self.m.used, self.m.count()), (used, self.held.len() as u64));
