@@ -93,12 +93,12 @@ impl Turns {
         (pieces > 1).then(|| bytes.div_ceil(pieces).next_multiple_of(4096))
     }
 
-    /// What a stream of the driver is to write behind a piece, and where; nothing if it has [`MOST`] already, because its driver's call
+    /// What a stream of the driver is to write behind a piece, and where; nothing if it has [`MAX_PIECES`] already, because its driver's call
     /// must not wait, or if too many streams have pieces. Only one thread at a time gives work to a stream.
     pub(crate) fn write(&self, stream: u64) -> Option<(u64, u32)> {
         let mut s = lock(&self.0);
         let (word, at) = (s.word(stream)?, s.at?);
-        if s.left(word)? >= MOST {
+        if s.left(word)? >= MAX_PIECES {
             return None;
         }
         let given = &mut s.streams[word].1;
@@ -171,12 +171,12 @@ mod tests {
     fn a_stream_that_stands_still_gets_no_more_writes() {
         let w = words();
         let given: Vec<_> = (0..500).filter_map(|_| w.turns.write(1)).collect();
-        assert_eq!(given.len(), MOST as usize);
+        assert_eq!(given.len(), MAX_PIECES as usize);
         assert!(w.turns.write(2).is_some());
         pass(given[0]);
-        assert_eq!(w.turns.write(1), Some((given[0].0, MOST + 1)));
+        assert_eq!(w.turns.write(1), Some((given[0].0, MAX_PIECES + 1)));
         assert_eq!(w.turns.write(1), None);
-        pass((given[0].0, MOST + 1));
+        pass((given[0].0, MAX_PIECES + 1));
         assert!(w.turns.write(1).is_some());
     }
 
