@@ -81,7 +81,7 @@ fn what_commands_print() {
     assert_eq!(take("migrate", &["migrate", &pid, "--to", "local"], one)["state"], "done");
     assert_eq!(take("suspend", &["suspend", &pid, "--every", "60s"], one)["state"], "done");
     assert_eq!(take("ps", &["ps"], first)["copy"]["every_ms"], 60_000);
-    assert_eq!(take("suspend", &["suspend", &pid, "--every", "0"], one)["pid"].as_u64(), Some(job.pid().into()));
+    assert_eq!(take("suspend", &["suspend", &pid, "--every", "0s"], one)["pid"].as_u64(), Some(job.pid().into()));
     assert_eq!(take("migrate", &["migrate", &pid, "--to", &at, "--deadline", "0s"], one)["state"], "failed");
     assert_eq!(take("suspend", &["suspend", &pid], one)["state"], "done");
     assert_eq!(take("ps", &["ps"], first)["devices"][0]["state"], "parked");

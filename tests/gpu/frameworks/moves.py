@@ -1,10 +1,10 @@
 """Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
-    moves.py --mrcuda PATH [--modes eager,graph,...|others] [--transports tcp,shm] [--runs N] [--steps N] [--moves N] [--seed N]
+    moves.py --mrcuda PATH [--modes eager,graph,...|others] [--transports tcp,shm,local,helper] [--runs N] [--steps N] [--moves N] [--seed N]
              [--pace MS] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
-random steps, to the other or into the job's own process, with --gpus to any of so many GPUs; it counts when its output is native's
+random steps, to the other or into the job's own process (with the transports local and helper it starts there), with --gpus to any of so many GPUs; it counts when its output is native's
 to the last bit. The table has one line for each mode and transport: runs as native, runs that moved, moves, downtime (median and
 longest), and by how much the longest step after the first ten exceeds the median one, natively and moved. With --costs no run moves:
 the table shows the time of a step natively, remote, and in-process (see `costs`). The exit status is 1 if any run differed.
@@ -67,6 +67,9 @@ class Servers:
         time.sleep(4)
 
     def places(self, transport, gpu):
+        """The places of a run, the first of which it starts at."""
+        if transport in ("local", "helper"):
+            return [f"{transport}:{gpu}", *self.places("tcp", gpu), *self.places("shm", gpu)]
         return [f"{name}/{gpu}" for name in self.names[transport]]
 
     def stop(self):
