@@ -9,16 +9,20 @@
 //! | `setting` | the syntax of `MRCUDA_LOG` |
 //! | `sink` | where lines go |
 //! | `lines` | the subscriber: spans, and how a line is written |
+//! | `json` | a line as JSON |
+//! | `text` | what a line may contain |
 
+mod json;
 mod lines;
 mod setting;
 mod sink;
+mod text;
 
-pub use lines::Program;
+pub use json::line as json_line;
+pub use lines::{Format, Program};
 
 use lines::Lines;
 use setting::{SETTINGS, Setting};
-use sink::write_stderr;
 use std::sync::Once;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -44,7 +48,7 @@ pub fn start(program: Program) -> Enabled {
     static ONCE: Once = Once::new();
     let setting = setting.unwrap_or_else(|why| {
         ONCE.call_once(|| {
-            write_stderr(&format!("mrcuda: MRCUDA_LOG: {}; nothing is logged. {SETTINGS}\n", lines::one_line(&why)));
+            program.complain(&format!("MRCUDA_LOG: {why}; nothing is logged. {SETTINGS}"));
         });
         Setting::OFF
     });

@@ -1,7 +1,9 @@
 //! The subscriber: which spans and events are enabled, and how a line is written.
 
+use crate::json;
 use crate::setting::Setting;
 use crate::sink::{Sink, write_stderr};
+use crate::text::one_line;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -20,7 +22,17 @@ pub enum Program {
     /// A process with the recorder: its output streams belong to someone else, so only warnings and errors are always written.
     Job,
     /// `mrcuda serve`: standard error is its log.
-    Server,
+    Server(Format),
+}
+
+/// How the log of a server is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// An object of JSON in each line, with what the line is about in fields of its own.
+    Json,
 }
 
 impl Program {
@@ -28,8 +40,17 @@ impl Program {
     fn always(self) -> Level {
         match self {
             Program::Job => Level::WARN,
-            Program::Server => Level::INFO,
+            Program::Server(_) => Level::INFO,
         }
+    }
+
+    /// Writes that a setting is wrong.
+    pub(crate) fn complain(self, text: &str) {
+        let text = one_line(text);
+        write_stderr(&match self {
+            Program::Job | Program::Server(Format::Text) => format!("mrcuda: {text}\n"),
+            Program::Server(Format::Json) => json::line(Level::ERROR, &text),
+        });
     }
 }
 
@@ -70,32 +91,27 @@ impl Lines {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is said about `metadata`, in a span with this path.
-    fn write(&self, metadata: &Metadata<'_>, path: &str, text: &str) {
+    /// Writes what is said about `metadata`, in a span with this path; `event` has it in fields, unless a span ends.
+    fn write(&self, metadata: &Metadata<'_>, path: &str, text: &str, event: Option<&Event<'_>>) {
         let (level, text) = (*metadata.level(), one_line(text));
         let time = humantime::format_rfc3339_millis(SystemTime::now());
-        let is_shown = level <= self.program.always();
-        if is_shown {
-            match self.program {
-                Program::Job => write_stderr(&format!("mrcuda: {text}\n")),
-                Program::Server => write_stderr(&format!("mrcuda serve: {time} {text}\n")),
+        let (is_shown, is_enabled) = (level <= self.program.always(), self.setting.enables(metadata.target(), level));
+        let is_json = self.program == Program::Server(Format::Json);
+        let on_stderr = matches!(self.setting.sink, Sink::Stderr);
+        match self.program {
+            Program::Server(Format::Json) if is_shown || is_enabled && on_stderr => {
+                write_stderr(&json::of(metadata, path, &text, event));
             }
+            Program::Job if is_shown => write_stderr(&format!("mrcuda: {text}\n")),
+            Program::Server(Format::Text) if is_shown => write_stderr(&format!("mrcuda serve: {time} {text}\n")),
+            _ => {}
         }
-        let repeated = is_shown && matches!(self.setting.sink, Sink::Stderr);
-        if !repeated && self.setting.enables(metadata.target(), level) {
+        let repeated = on_stderr && (is_shown || is_json);
+        if !repeated && is_enabled {
             let (pid, target, colon) = (std::process::id(), metadata.target(), if path.is_empty() { "" } else { " " });
             self.setting.sink.write(&format!("{time} mrcuda[{pid}] {level} {target}{colon}{path}: {text}\n"));
         }
     }
-}
-
-/// The text without line feeds and other control characters: what a program or a peer has sent cannot imitate a line.
-pub(crate) fn one_line(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { clean.extend(c.escape_default()) } else { clean.push(c) }
-    }
-    clean
 }
 
 /// Collects the message and the other fields as `message name=value …`.
@@ -161,7 +177,7 @@ impl Subscriber for Lines {
         let parent = if event.is_contextual() { current() } else { event.parent().map(Id::into_u64) };
         let path = parent.and_then(|p| self.spans().get(&p).map(|span| span.path.clone())).unwrap_or_default();
         let space = if fields.message.is_empty() || fields.others.is_empty() { "" } else { " " };
-        self.write(event.metadata(), &path, &format!("{}{space}{}", fields.message, fields.others));
+        self.write(event.metadata(), &path, &format!("{}{space}{}", fields.message, fields.others), Some(event));
     }
 
     fn enter(&self, span: &Id) {
@@ -193,7 +209,7 @@ impl Subscriber for Lines {
         };
         let Some(span) = closed else { return false };
         // A span ends as a line with its duration.
-        self.write(span.metadata, &span.path, &format!("{:.3} ms", span.since.elapsed().as_secs_f64() * 1e3));
+        self.write(span.metadata, &span.path, &format!("{:.3} ms", span.since.elapsed().as_secs_f64() * 1e3), None);
         true
     }
 }

@@ -45,6 +45,8 @@ Examples:
       One job for each GPU; write who has used it, for how long
   mrcuda serve --drain gpubox2:7878
       At SIGTERM, have the jobs move to gpubox2 before it ends
+  mrcuda serve --metrics 9878 --log-format json
+      Serve metrics to Prometheus on this machine; write the log as JSON
   mrcuda serve --driver soft
       Serve without a GPU, to try mrcuda on one machine";
 

@@ -26,6 +26,14 @@ impl Failure {
         Failure { code, message: String::new() }
     }
 
+    /// A failure of the same code, whose message is printed in this way.
+    pub(crate) fn printed_by(self, print: impl FnOnce(&str)) -> Failure {
+        if !self.message.is_empty() {
+            print(&self.message);
+        }
+        Failure::silent(self.code)
+    }
+
     /// Prints the message; the command goes on with this value.
     pub(crate) fn warn<T>(self, instead: T) -> T {
         note(&self.message);

@@ -58,7 +58,7 @@ enum Command {
     Run(run::RunArgs),
     /// Share this machine's GPUs with jobs on this and other machines
     #[command(after_help = examples::SERVE)]
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),

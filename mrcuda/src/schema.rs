@@ -81,15 +81,57 @@ enum MoveOrJob {
     Job(Job),
 }
 
+/// A line of a server's log. A field that does not apply is absent.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it stands for its schema")]
+struct LogLine {
+    /// RFC 3339, in UTC, with milliseconds.
+    time: String,
+    level: LogLevel,
+    /// What the line is about, as in `MRCUDA_LOG`; `serve` for what is always written.
+    target: String,
+    /// Where in the work it was written; only in lines that `MRCUDA_LOG` adds.
+    span: Option<String>,
+    /// The text; for a worker's output, that line.
+    message: String,
+    /// The worker's process.
+    worker: Option<u32>,
+    /// The number of the GPU in places.
+    gpu: Option<u32>,
+    /// The other end of the connection.
+    peer: Option<String>,
+    /// The job's user, if the kernel says: its number,
+    uid: Option<u32>,
+    /// and its name.
+    user: Option<String>,
+    /// The job's process; over a network by its own word.
+    job: Option<u32>,
+    /// The job's name, by its own word.
+    name: Option<String>,
+}
+
+/// How important a line is.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it stands for its schema")]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 9] {
+fn schemas() -> [(&'static str, Schema); 10] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
-        ("history", of::<Past>(read, "A line of the history of moves, moves.jsonl")),
+        ("history", of::<Past>(read.clone(), "A line of the history of moves, moves.jsonl")),
+        ("log", of::<LogLine>(read, "A line that mrcuda serve --log-format json writes")),
         ("migrate", of::<Asked<Made<'static>>>(printed.clone(), "mrcuda migrate --json")),
         ("moves", of::<Asked<Vec<Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),

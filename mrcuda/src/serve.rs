@@ -4,10 +4,12 @@ use crate::failure::Failure;
 use crate::time::time;
 use crate::value_error::ValueError;
 use crate::{drivers, table};
-use rcuda_forwarder::{ClientLimits, Drain, PlaceSpec, ServeOptions, Target, Token, WorkerLimits};
+use rcuda_forwarder::{
+    ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, ServeOptions, Target, Token, WorkerLimits, error_line, info_line,
+};
 use std::ffi::OsString;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,6 +91,23 @@ pub(crate) struct ServeArgs {
     /// Append a line of JSON to this file for each worker that has served a job: who has used which GPU, since when, how much memory
     #[arg(long, value_name = "FILE")]
     accounting: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to whoever can connect; a port alone is one of 127.0.0.1 [default:
+    /// nowhere]
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<String>,
+    /// Have the metrics name each job, with its user and the machine that it comes from
+    #[arg(long, requires = "metrics")]
+    metrics_jobs: bool,
+    /// How the log is written: as lines for people, or as an object of JSON in each line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogForm::Text)]
+    log_format: LogForm,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogForm {
+    Text,
+    Json,
 }
 
 /// Bytes, as people write them.
@@ -104,6 +123,15 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7878";
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let served = serve_with(args);
+    match args.log_format {
+        LogForm::Text => served,
+        // The reason is a line of the log, too.
+        LogForm::Json => served.map_err(|why| why.printed_by(|message| eprint!("{}", error_line(message)))),
+    }
+}
+
+fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
     let driver = match args.driver.clone().or_else(drivers::from_environment) {
         Some(text) => drivers::named(&text).map_err(Failure::new)?,
         None => drivers::find().ok_or_else(|| {
@@ -119,6 +147,12 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let usual = WorkerLimits::of_machine();
     let (pinned, parked) = (args.max_pinned.unwrap_or(usual.pinned), args.max_parked.unwrap_or(usual.parked));
     let memory = args.max_memory.unwrap_or(usual.memory);
+    let metrics = args.metrics.as_deref().map(metrics_address).transpose()?.map(|at| MetricsOptions {
+        at,
+        jobs: args.metrics_jobs,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("MRCUDA_COMMIT").to_owned(),
+    });
     let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned, parked, memory };
     rcuda_forwarder::serve(ServeOptions {
         listen,
@@ -141,7 +175,15 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         drain: (!args.drain.is_empty())
             .then(|| Drain { to: args.drain.clone(), timeout: Duration::from_millis(args.drain_timeout) }),
         accounting: args.accounting.clone(),
-        announce: |line| table::say(line),
+        metrics,
+        log_format: match args.log_format {
+            LogForm::Text => LogFormat::Text,
+            LogForm::Json => LogFormat::Json,
+        },
+        announce: match args.log_format {
+            LogForm::Text => |line| table::say(line),
+            LogForm::Json => |line| table::say_as_it_is(&info_line(line.trim_start_matches("mrcuda: "))),
+        },
     })
     .map_err(Failure::new)
 }
@@ -155,6 +197,14 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
     found.into_iter().next().ok_or_else(|| Failure::new(format!("cannot listen on `{text}`: the name has no address")))
 }
 
+/// Parses the address for metrics: a port alone is one of this machine only.
+fn metrics_address(text: &str) -> Result<SocketAddr, Failure> {
+    match text.parse() {
+        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        Err(_) => address(text),
+    }
+}
+
 /// Executes one client's calls; the daemon defines the arguments.
 pub(crate) fn worker(args: Vec<OsString>) -> i32 {
     rcuda_forwarder::worker_main(args)
@@ -163,6 +213,16 @@ pub(crate) fn worker(args: Vec<OsString>) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_are_for_this_machine_unless_an_address_is_given() {
+        for (text, address) in [("9878", "127.0.0.1:9878"), ("0.0.0.0:1", "0.0.0.0:1"), ("[::1]:1", "[::1]:1")] {
+            assert_eq!(metrics_address(text).unwrap().to_string(), address);
+        }
+        for bad in ["", "70000", "-1", "127.0.0.1", ":"] {
+            assert!(metrics_address(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_have_units() {

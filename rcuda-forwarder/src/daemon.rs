@@ -21,10 +21,11 @@ use crate::worker::raise_descriptors;
 use accounting::Accounting;
 use admission::{Budget, Door, Greeting, Source};
 use client::{Client, unix_ms};
-use diagnostics::Program;
+use counters::Wish;
+use diagnostics::{Format, Program};
 use faults::Point;
 use line::Lines;
-use log::RateLimitedLog;
+use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, Pool, Profile};
 use seats::Seats;
@@ -40,6 +41,7 @@ use std::time::{Duration, Instant};
 mod accounting;
 mod admission;
 mod client;
+mod counters;
 mod drain;
 mod ending;
 mod env;
@@ -48,15 +50,19 @@ mod inspect;
 mod leaving;
 mod line;
 mod log;
+mod metrics;
+mod metrics_options;
 mod pool;
 mod rate;
 mod seats;
 mod socket;
 mod turn;
+mod users;
 
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
+pub use metrics_options::MetricsOptions;
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -108,6 +114,10 @@ pub struct ServeOptions {
     pub drain: Option<Drain>,
     /// File to which a line of JSON is appended for each worker that has served a job.
     pub accounting: Option<PathBuf>,
+    /// Where metrics are served; `None`: nowhere.
+    pub metrics: Option<MetricsOptions>,
+    /// How the log is written.
+    pub log_format: Format,
     /// Called once with a text that says where the daemon listens.
     pub announce: fn(&str),
 }
@@ -141,7 +151,7 @@ struct State {
     stopping: AtomicBool,
     /// It takes no new jobs, and waits until those that it serves have left.
     draining: AtomicBool,
-    log: fn(&str),
+    log: Log,
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
 }
@@ -169,14 +179,27 @@ fn certificate(o: &ServeOptions) -> Result<Certificate, ServeError> {
     })
 }
 
-fn say(line: &str) {
-    tracing::info!(target: "serve", "{line}");
+/// How lines are written.
+fn log_in(format: Format) -> Log {
+    match format {
+        Format::Text => LogLine::write_text,
+        Format::Json => LogLine::write_fields,
+    }
+}
+
+/// Has a panic of a thread be a line of the log, too.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|what| tracing::error!(target: "serve", "{what}")));
 }
 
 /// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
 /// to, and a second signal ends them at once.
 pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
-    diagnostics::start(Program::Server);
+    diagnostics::start(Program::Server(o.log_format));
+    let log = log_in(o.log_format);
+    if o.log_format == Format::Json {
+        log_panics();
+    }
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -184,12 +207,14 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     raise_descriptors();
     if nix::unistd::geteuid().is_root() {
-        say("serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less");
+        let why =
+            "serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less";
+        log(&LogLine::warning(why));
     }
     let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()], ignores_sigterm: o.drain.is_some() };
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
-    let mut daemon = Daemon::start(&o, gpus, command, say)?;
+    let mut daemon = Daemon::start(&o, gpus, command, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, first) = (daemon.state.clone(), std::mem::take(&mut daemon.first));
@@ -232,18 +257,21 @@ fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, Assi
         Ok(worker) => worker.wait_ready(until).err().filter(|_| !worker.has_opened()).map(|why| why.to_string()),
         Err(why) => Some(why.to_string()),
     };
-    let failed: Vec<String> =
-        first.iter().enumerate().filter_map(|(gpu, w)| failure(w).map(|why| format!("GPU {gpu}: {why}"))).collect();
+    let failed: Vec<(u32, String)> =
+        (0..).zip(first).filter_map(|(gpu, w)| failure(w).map(|why| (gpu, format!("GPU {gpu}: {why}")))).collect();
     if failed.len() == first.len() {
-        return Err(ServeError::NoWorker(failed.join("; ")));
+        let reasons: Vec<String> = failed.into_iter().map(|(_, why)| why).collect();
+        return Err(ServeError::NoWorker(reasons.join("; ")));
     }
-    failed.iter().for_each(|why| (state.log)(&format!("cannot be used: {why}")));
+    for (gpu, why) in failed {
+        (state.log)(&LogLine::warning(format!("cannot be used: {why}")).at_gpu(gpu));
+    }
     Ok(())
 }
 
 impl Daemon {
     /// Listens, and starts one worker for each GPU.
-    pub(crate) fn start(o: &ServeOptions, gpus: Vec<u32>, command: Command, log: fn(&str)) -> Result<Daemon, ServeError> {
+    pub(crate) fn start(o: &ServeOptions, gpus: Vec<u32>, command: Command, log: Log) -> Result<Daemon, ServeError> {
         if o.listen.is_none() && o.unix.is_none() {
             return Err(ServeError::Nowhere);
         }
@@ -292,6 +320,9 @@ impl Daemon {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
             daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
+        }
+        if let Some(options) = &o.metrics {
+            daemon.serve_metrics(options, log)?;
         }
         let first = |gpu| {
             let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
@@ -361,7 +392,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
             Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
             Err(e) => {
                 if !state.stopping.load(Ordering::SeqCst) {
-                    state.refusals.say(&format!("cannot accept a connection: {e}"));
+                    state.refusals.say(&LogLine::warning(format!("cannot accept a connection: {e}")));
                     std::thread::sleep(BREATH);
                 }
                 continue;
@@ -371,11 +402,12 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
         let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
             if let Err(why) = welcome(&theirs, greeting, &conn, by) {
-                theirs.refusals.say(&why.to_string());
+                theirs.pool.counters().refuse(&why);
+                theirs.refusals.say(&why.line());
             }
         });
         if let Err(e) = started {
-            state.refusals.say(&format!("cannot greet a client: {e}"));
+            state.refusals.say(&LogLine::warning(format!("cannot greet a client: {e}")));
         }
     }
 }
@@ -417,7 +449,9 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         Err(error) => Err(WelcomeError::Client { peer, error }),
         Ok(Opening::Job { gpu, rdma, waits, hello }) => {
             let served = job(state, conn, (gpu, rdma, waits), &hello).inspect_err(answer);
-            served.map_err(|error| WelcomeError::Job { peer, error })
+            served.map_err(|error| WelcomeError::Job { peer, gpu, pid: hello.pid, error })?;
+            state.pool.counters().accept(Wish::Job);
+            Ok(())
         }
         Ok(question @ (Opening::Inspect | Opening::Trial)) => {
             let seat = state.questions.take(Source::of(conn), QUESTIONS).map_err(|_| AssignError::Questions);
@@ -427,12 +461,16 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
                 Opening::Trial => trial::serve(conn),
                 _ => state.report().send(conn),
             });
-            told.map_err(|e| WelcomeError::Client { peer, error: e.into() })
+            told.map_err(|e| WelcomeError::Client { peer, error: e.into() })?;
+            state.pool.counters().accept(Wish::Question);
+            Ok(())
         }
         // The worker answers when it has the connection.
         Ok(Opening::Bulk { name, rdma }) => {
             let served = state.bulk(&name, conn, rdma).inspect_err(answer);
-            served.map_err(|error| WelcomeError::Bulk { peer, error })
+            served.map_err(|error| WelcomeError::Bulk { peer, error })?;
+            state.pool.counters().accept(Wish::Copy);
+            Ok(())
         }
     }
 }
@@ -469,7 +507,10 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma, waits): (u32, bool, bool), h
         faults::at(Point::Handover);
         match worker.serve(&message, conn, &client, admitted, until) {
             Ok(()) => {
-                (state.log)(&format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place()));
+                let text = format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place());
+                let line = LogLine::info(text).of_worker(worker.pid(), gpu);
+                (state.log)(&client.on(line));
+                state.pool.counters().place(gpu).served.add(1);
                 if !is_store {
                     warm_later(state, profile);
                 }
@@ -498,7 +539,8 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
             // A client's text must not insert line breaks or terminal control codes.
             let why = why.replace(char::is_control, " ");
             if worker.note_stay(&why) {
-                state.refusals.say(&format!("worker {}: its job does not move away: {why}", worker.pid()));
+                let text = format!("worker {}: its job does not move away: {why}", worker.pid());
+                state.refusals.say(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
             }
         }
         (Some(state), Message::Forget(secret)) => {
@@ -529,7 +571,7 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
         }
     });
     if let Err(e) = started {
-        (state.log)(&format!("no worker is kept ready: {e}"));
+        (state.log)(&LogLine::warning(format!("no worker is kept ready: {e}")));
     }
 }
 
@@ -540,7 +582,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     match &started {
         Ok(worker) => state.pool.keep_warm(worker.clone()),
         Err(_) if state.is_ending() => {}
-        Err(why) => (state.log)(&format!("cannot start a worker for GPU {gpu}: {why}")),
+        Err(why) => (state.log)(&LogLine::warning(format!("cannot start a worker for GPU {gpu}: {why}")).at_gpu(gpu)),
     }
     started
 }
@@ -587,7 +629,8 @@ impl State {
             t.retain(|_, ticket| ticket.worker.strong_count() > 0);
             let of_worker = t.values().filter(|ticket| std::ptr::eq(ticket.worker.as_ptr(), Arc::as_ptr(worker))).count();
             if left == 0 || of_worker >= TICKETS || t.contains_key(&ticket_name(&secret)) {
-                (self.log)(&format!("worker {} asked for a ticket that it cannot have", worker.pid()));
+                let text = format!("worker {} asked for a ticket that it cannot have", worker.pid());
+                (self.log)(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
                 return;
             }
             t.insert(ticket_name(&secret), Ticket { secret, left, worker: Arc::downgrade(worker) });

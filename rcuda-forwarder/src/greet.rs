@@ -228,6 +228,31 @@ pub(crate) enum GreetError {
     Io(io::Error),
 }
 
+impl GreetError {
+    /// What [`GreetError::reason`] says of clients that a daemon refuses.
+    pub(crate) const REASONS: [&str; 9] =
+        ["wrong_token", "other_build", "garbage", "encryption", "unknown_ticket", "too_slow", "busy", "refused", "connection"];
+
+    /// In one word, for those who count.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            GreetError::Garbage => "garbage",
+            GreetError::OtherBuild => "other_build",
+            GreetError::WrongToken | GreetError::TokenRefused => "wrong_token",
+            GreetError::PlainRefused
+            | GreetError::RdmaRefused
+            | GreetError::NoTls
+            | GreetError::Tls(_)
+            | GreetError::Untrusted(_) => "encryption",
+            GreetError::UnknownTicket => "unknown_ticket",
+            GreetError::TooSlow => "too_slow",
+            GreetError::Busy => "busy",
+            GreetError::Refused(_) | GreetError::Waiting(_) => "refused",
+            GreetError::HungUp(_) | GreetError::Io(_) => "connection",
+        }
+    }
+}
+
 impl From<io::Error> for GreetError {
     fn from(e: io::Error) -> GreetError {
         if e.kind() == io::ErrorKind::TimedOut { GreetError::TooSlow } else { GreetError::Io(e) }

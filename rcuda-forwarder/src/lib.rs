@@ -38,6 +38,7 @@ mod known_servers;
 mod leave_request;
 mod limits;
 mod link;
+mod log_line;
 pub mod orphan;
 mod pipe;
 mod place;
@@ -62,7 +63,8 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{Drain, ServeError, ServeOptions, serve};
+pub use daemon::{Drain, MetricsOptions, ServeError, ServeOptions, serve};
+pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError};
 pub use executor::fork::NotInherited;
 pub use frame::MAX_BODY;
@@ -76,6 +78,7 @@ pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkError, Lost, Reply, TimeLimits, Transport,
     bulk_connect, read_registered,
 };
+pub use log_line::{error_line, info_line};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
 pub use server_state::{GpuFacts, GpuState, ServedJob, ServerState};
 pub use targets::{Target, TargetError};

@@ -12,8 +12,8 @@ use memsync::Verify;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
-    BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, Opens,
-    ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
+    BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, LogFormat,
+    Opens, ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -78,6 +78,8 @@ fn daemon(directory: &Path) -> ExitCode {
         of_worker: if is_small { small } else { usual },
         drain: None,
         accounting: None,
+        metrics: None,
+        log_format: LogFormat::Text,
         targets: Vec::new(),
         announce: |line| println!("{line}"),
     });

@@ -423,9 +423,12 @@ impl<'m, 'a> Mover<'m, 'a> {
     /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
     fn rest(&mut self) -> Result<(), MoveError> {
         let parked = self.parked.get().ok_or_else(|| MoveError::missing("parked job"))?;
-        self.task.hold(Duration::ZERO, device_move::downtime_limit(
-            self.device_moves.iter().flatten().map(|device_move| device_move.report.live_bytes).sum(),
-        ));
+        self.task.hold(
+            Duration::ZERO,
+            device_move::downtime_limit(
+                self.device_moves.iter().flatten().map(|device_move| device_move.report.live_bytes).sum(),
+            ),
+        );
         if !parked.gate.shut_side_door(|| self.task.check().is_ok()) {
             self.task.check()?;
         }

@@ -40,6 +40,7 @@
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `servers` | servers say who uses them, and have their jobs moved away before they end |
+//! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
 //! | `tutorials` | the commands of the tutorials run, and print what the pages show |
@@ -67,6 +68,7 @@ mod kill;
 mod large_copies;
 mod listing;
 mod lost;
+mod metrics;
 mod mix;
 mod moves;
 mod network;

@@ -3,7 +3,7 @@
 //! A thread of its own writes the lines. A disk that is full or slow delays no job; lines that cannot be written are counted in the log.
 
 use super::client::{Client, unix_ms};
-use super::log::RateLimitedLog;
+use super::log::{Log, LogLine, RateLimitedLog};
 use crate::account::Used;
 use crate::endpoint::Endpoint;
 use crate::server_state::GpuFacts;
@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -74,17 +75,26 @@ enum Item {
 pub(super) struct Accounting {
     lines: SyncSender<Item>,
     lost: Arc<RateLimitedLog>,
+    counts: Arc<Counts>,
+}
+
+/// Numbers of lines.
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    lost: AtomicU64,
 }
 
 impl Accounting {
     /// Opens the file; created, readable by its owner only, if it does not exist.
-    pub(super) fn open(path: &Path, log: fn(&str)) -> io::Result<Arc<Accounting>> {
+    pub(super) fn open(path: &Path, log: Log) -> io::Result<Arc<Accounting>> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let (lines, received) = sync_channel(WAITING);
         let lost = RateLimitedLog::new(log, "lines of accounting that are lost");
-        let (path, theirs) = (path.to_owned(), lost.clone());
-        threads::spawn("accounting", move || write_all(file, &received, &path, &theirs))?;
-        Ok(Arc::new(Accounting { lines, lost }))
+        let accounting = Arc::new(Accounting { lines, lost: lost.clone(), counts: Arc::default() });
+        let (path, counts) = (path.to_owned(), accounting.counts.clone());
+        threads::spawn("accounting", move || write_all(file, &received, &path, &counts, &lost))?;
+        Ok(accounting)
     }
 
     /// Writes the line of a worker that has served a client.
@@ -121,7 +131,17 @@ impl Accounting {
             let full = |_| io::Error::other("the disk is too slow");
             self.lines.try_send(Item::Line(text)).map_err(full)
         });
-        sent.unwrap_or_else(|why| self.lost.say(&format!("a line of accounting is lost: {why}")));
+        sent.unwrap_or_else(|why| self.lose(&why.to_string()));
+    }
+
+    fn lose(&self, why: &str) {
+        self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost.say(&LogLine::warning(format!("a line of accounting is lost: {why}")));
+    }
+
+    /// How many lines were written, and how many are lost.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.counts.written.load(Ordering::Relaxed), self.counts.lost.load(Ordering::Relaxed))
     }
 
     /// Waits until what was recorded is written, for a limited time.
@@ -134,17 +154,21 @@ impl Accounting {
     }
 }
 
-fn write_all(mut file: File, lines: &Receiver<Item>, path: &Path, lost: &Arc<RateLimitedLog>) {
+fn write_all(mut file: File, lines: &Receiver<Item>, path: &Path, counts: &Counts, lost: &Arc<RateLimitedLog>) {
     // The file may end in the middle of a line that did not fit on the disk.
     let mut is_torn = false;
     while let Ok(item) = lines.recv() {
         let Item::Line(line) = item else { continue };
         let start = if is_torn { "\n" } else { "" };
         match file.write_all(format!("{start}{line}\n").as_bytes()) {
-            Ok(()) => is_torn = false,
+            Ok(()) => {
+                is_torn = false;
+                counts.written.fetch_add(1, Ordering::Relaxed);
+            }
             Err(why) => {
                 is_torn = true;
-                lost.say(&format!("a line of accounting is lost: {}: {why}", path.display()));
+                counts.lost.fetch_add(1, Ordering::Relaxed);
+                lost.say(&LogLine::warning(format!("a line of accounting is lost: {}: {why}", path.display())));
             }
         }
     }
@@ -161,8 +185,8 @@ mod tests {
 
     static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    fn log(line: &str) {
-        lock(&LOG).push(line.to_owned());
+    fn log(line: &LogLine) {
+        lock(&LOG).push(line.words());
     }
 
     fn client() -> Client {
@@ -181,6 +205,7 @@ mod tests {
         accounting.record((11, 2), Some(&facts), &client(), &USED, End::Left);
         accounting.record((12, Endpoint::MEMORY), None, &client(), &Used::default(), End::ServerEnded);
         accounting.flush(Duration::from_secs(60));
+        assert_eq!(accounting.counts(), (2, 0));
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2);
@@ -207,6 +232,7 @@ mod tests {
             accounting.record((11, 2), None, &client(), &USED, End::Failed);
         }
         accounting.flush(Duration::from_secs(60));
+        assert_eq!(accounting.counts(), (0, 3));
         assert!(lock(&LOG).iter().any(|line| line.contains("a line of accounting is lost: /dev/full: No space left")));
     }
 }

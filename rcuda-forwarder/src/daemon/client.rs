@@ -1,10 +1,11 @@
 //! The client of a worker, as the daemon describes it in its log and to those who ask.
 
+use super::log::LogLine;
+use super::users;
 use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
 use nix::sys::socket::{getsockopt, sockopt};
-use nix::unistd::{Uid, User};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A job that a worker serves.
@@ -51,15 +52,19 @@ impl Client {
         format!("job {}{own_word} at {}", self.pid, self.peer)
     }
 
+    /// A line of the log that is about it.
+    pub(super) fn on(&self, line: LogLine) -> LogLine {
+        line.at_peer(&self.peer).of_job(self.pid).named(&self.name, self.uid)
+    }
+
     /// For those who ask.
     pub(super) fn served(&self, worker: u32, memory: Option<MemoryUse>) -> ServedJob {
-        let user = self.uid.and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok()?);
         ServedJob {
             worker,
             host: self.host.clone(),
             pid: self.pid,
             uid: self.uid,
-            user: user.map(|user| user.name),
+            user: self.uid.and_then(users::name),
             since_unix_ms: self.since_unix_ms,
             used_bytes: memory.map(|m| m.used_bytes),
         }

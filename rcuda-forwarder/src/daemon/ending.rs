@@ -2,6 +2,7 @@
 
 use super::drain::Drain;
 use super::error::ServeError;
+use super::log::LogLine;
 use super::pool::{Occupant, Worker};
 use super::{Daemon, State};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl State {
     fn report_abandoned(&self) -> usize {
         let jobs: Vec<String> = self.served().into_iter().map(|(_, words)| words).collect();
         if !jobs.is_empty() {
-            (self.log)(&format!("{}, whose GPU ends with this server: {}", workers(jobs.len()), named(&jobs)));
+            (self.log)(&LogLine::warning(format!("{}, whose GPU ends with this server: {}", workers(jobs.len()), named(&jobs))));
         }
         jobs.len()
     }
@@ -52,13 +53,13 @@ impl Daemon {
         state.pool.end_warm();
         let n = state.served().len();
         if n > 0 {
-            (state.log)(&format!(
+            (state.log)(&LogLine::info(format!(
                 "ending: {} and {} asked to move to {} within {} s; a second signal ends them at once",
                 workers(n),
                 if n == 1 { "is" } else { "are" },
                 drain.words(),
                 drain.timeout.as_secs_f64()
-            ));
+            )));
         }
         let failed_before = state.pool.failed();
         // A job that had been let in before may get its worker now.
@@ -80,13 +81,14 @@ impl Daemon {
         match state.pool.failed() - failed_before {
             0 if ended == 0 => {
                 if n > 0 {
-                    (state.log)("all jobs have left");
+                    (state.log)(&LogLine::info("all jobs have left"));
                 }
                 Ok(())
             }
             failed => {
                 if failed > 0 {
-                    (state.log)(&format!("while jobs were to move away, workers have failed that had one: {failed}"));
+                    let why = format!("while jobs were to move away, workers have failed that had one: {failed}");
+                    (state.log)(&LogLine::warning(why));
                 }
                 Err(ServeError::NotDrained { ended, failed })
             }

@@ -1,6 +1,7 @@
 //! Why the daemon cannot serve, or does not serve a client.
 
 use super::admission::Source;
+use super::log::LogLine;
 use crate::certificate::CertificateError;
 use crate::greet::GreetError;
 use crate::token::TokenError;
@@ -175,6 +176,52 @@ pub(super) enum AssignError {
 }
 
 impl AssignError {
+    /// What [`AssignError::reason`] says of jobs;
+    pub(super) const REASONS_OF_JOBS: [&str; 15] = [
+        "stopping",
+        "no_such_gpu",
+        "environment",
+        "client_workers",
+        "workers",
+        "gpu_full",
+        "client_rate",
+        "too_many_wait",
+        "gave_up",
+        "worker_start",
+        "gpu_opening",
+        "gpu_opening_ended",
+        "gpu_opening_timeout",
+        "worker_ended",
+        "connection",
+    ];
+    /// of questions;
+    pub(super) const REASONS_OF_QUESTIONS: [&str; 2] = ["too_many", "connection"];
+    /// and of connections for large copies.
+    pub(super) const REASONS_OF_COPIES: [&str; 3] = ["ticket_used", "worker_ended", "connection"];
+
+    /// In one word, for those who count.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            AssignError::Stopping => "stopping",
+            AssignError::Connection(_) => "connection",
+            AssignError::Gpu { .. } | AssignError::NoSuchGpu => "no_such_gpu",
+            AssignError::Environment => "environment",
+            AssignError::ClientWorkers { .. } => "client_workers",
+            AssignError::Workers(_) => "workers",
+            AssignError::GpuFull { .. } => "gpu_full",
+            AssignError::Rate { .. } => "client_rate",
+            AssignError::TooManyWait => "too_many_wait",
+            AssignError::GaveUp => "gave_up",
+            AssignError::Questions => "too_many",
+            AssignError::DriverPath | AssignError::Start(_) => "worker_start",
+            AssignError::Opening(_) => "gpu_opening",
+            AssignError::OpeningEnded => "gpu_opening_ended",
+            AssignError::OpeningTimeout(_) => "gpu_opening_timeout",
+            AssignError::WorkerEnded | AssignError::TicketWorkerEnded => "worker_ended",
+            AssignError::TicketUsed => "ticket_used",
+        }
+    }
+
     /// Whether the client may be served if it waits for others to leave.
     pub(super) fn may_pass(&self) -> bool {
         matches!(
@@ -207,6 +254,10 @@ pub(super) enum WelcomeError {
     Job {
         /// The client's address.
         peer: String,
+        /// The GPU that it wants.
+        gpu: u32,
+        /// Its process, by its own word.
+        pid: u32,
         /// Why.
         error: AssignError,
     },
@@ -226,4 +277,58 @@ pub(super) enum WelcomeError {
         /// Why.
         error: AssignError,
     },
+}
+
+impl WelcomeError {
+    /// The line of the log.
+    pub(super) fn line(&self) -> LogLine {
+        let line = LogLine::warning(self.to_string());
+        match self {
+            WelcomeError::Job { peer, gpu, pid, .. } => line.at_peer(peer).of_job(*pid).at_gpu(*gpu),
+            WelcomeError::Client { peer, .. } | WelcomeError::Question { peer, .. } | WelcomeError::Bulk { peer, .. } => {
+                line.at_peer(peer)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_for_a_refused_job_is_in_the_list() {
+        let here = Source::Here;
+        let all = [
+            AssignError::Stopping,
+            AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
+            AssignError::Gpu { gpu: 1, offered: 1 },
+            AssignError::Environment,
+            AssignError::ClientWorkers { client: here, workers: 1 },
+            AssignError::Workers(1),
+            AssignError::GpuFull { gpu: 0, jobs: 1 },
+            AssignError::Rate { client: here, per_minute: 1 },
+            AssignError::TooManyWait,
+            AssignError::GaveUp,
+            AssignError::NoSuchGpu,
+            AssignError::DriverPath,
+            AssignError::Start(io::ErrorKind::NotFound.into()),
+            AssignError::Opening(String::new()),
+            AssignError::OpeningEnded,
+            AssignError::OpeningTimeout(Duration::ZERO),
+            AssignError::WorkerEnded,
+        ];
+        assert!(all.iter().all(|why| AssignError::REASONS_OF_JOBS.contains(&why.reason())));
+        assert!(AssignError::REASONS_OF_JOBS.iter().all(|reason| all.iter().any(|why| why.reason() == *reason)));
+        let page = include_str!("../../../docs/servers.md");
+        let reasons = [
+            &AssignError::REASONS_OF_JOBS[..],
+            &AssignError::REASONS_OF_QUESTIONS,
+            &AssignError::REASONS_OF_COPIES,
+            &GreetError::REASONS,
+        ];
+        for reason in reasons.concat() {
+            assert!(page.contains(&format!("`{reason}`")), "docs/servers.md does not name `{reason}`");
+        }
+    }
 }

@@ -12,14 +12,22 @@ use std::time::{Duration, Instant};
 const MEASURING: Duration = Duration::from_secs(2);
 
 impl State {
-    /// The daemon's GPUs and jobs now.
-    pub(super) fn report(&self) -> ServerState {
+    /// The workers that are ready or serve a client, with what they say of memory if they have answered in time.
+    pub(super) fn survey(&self) -> Vec<(Arc<Worker>, Occupant, Option<MemoryUse>)> {
         let workers: Vec<(Arc<Worker>, Occupant)> = self.pool.occupants();
         let asked: Vec<u64> = workers.iter().map(|(worker, _)| worker.ask_memory()).collect();
         let until = Instant::now() + MEASURING;
-        let memory: Vec<Option<MemoryUse>> =
-            workers.iter().zip(asked).map(|((worker, _), before)| worker.memory_after(before, until)).collect();
-        let all = || workers.iter().zip(&memory).map(|((worker, occupant), memory)| (worker, occupant, *memory));
+        let answered = |((worker, occupant), before): ((Arc<Worker>, Occupant), u64)| {
+            let memory = worker.memory_after(before, until);
+            (worker, occupant, memory)
+        };
+        workers.into_iter().zip(asked).map(answered).collect()
+    }
+
+    /// The daemon's GPUs and jobs now.
+    pub(super) fn report(&self) -> ServerState {
+        let workers = self.survey();
+        let all = || workers.iter().map(|(worker, occupant, memory)| (worker, occupant, *memory));
         let jobs = |gpu: u32| {
             let served = all().filter(move |(worker, ..)| worker.gpu() == gpu);
             let mut jobs: Vec<ServedJob> = served

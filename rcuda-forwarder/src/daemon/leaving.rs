@@ -40,10 +40,20 @@ impl Leaving {
         self.state = State::Asked;
     }
 
+    /// Whether the job has been asked at least once;
+    pub(super) fn was_asked(&self) -> bool {
+        !matches!(self.state, State::NotAsked)
+    }
+
+    /// and whether it has not answered yet.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked)
+    }
+
     /// The job stays, for this reason. Returns whether it is another one than before.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> bool {
         // A refusal that nobody has asked for must not make the pause longer.
-        if matches!(self.state, State::Asked) {
+        if self.is_asked() {
             let pause = FIRST_PAUSE.saturating_mul(1 << self.refusals.min(8)).min(LONGEST_PAUSE);
             self.refusals = self.refusals.saturating_add(1);
             self.state = State::Refused(now + pause);

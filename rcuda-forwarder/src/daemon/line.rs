@@ -38,7 +38,6 @@ pub(super) struct Turn<'a> {
 
 impl Lines {
     /// Number of jobs that wait for a GPU.
-    #[cfg(test)]
     pub(super) fn waiting(&self, gpu: u32) -> usize {
         lock(&self.lines).1.get(&gpu).map_or(0, VecDeque::len)
     }

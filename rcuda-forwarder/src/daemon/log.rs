@@ -1,6 +1,8 @@
 //! The daemon's log. Lines that anyone can cause are rate-limited so that they cannot fill a disk; suppressed lines are
 //! counted.
 
+use super::users;
+use crate::endpoint::Endpoint;
 use crate::sync::lock;
 use crate::threads;
 use std::sync::{Arc, Mutex};
@@ -13,6 +15,86 @@ const ONE_MORE: Duration = Duration::from_millis(500);
 /// Delay between the first suppressed line and the line that reports their number.
 const SUMMARY: Duration = Duration::from_secs(10);
 
+/// A line of the log, and what it is about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogLine {
+    /// What comes before the text where the line is written for people.
+    heading: String,
+    text: String,
+    is_warning: bool,
+    worker: Option<u32>,
+    gpu: Option<u32>,
+    peer: Option<String>,
+    uid: Option<u32>,
+    job: Option<u32>,
+    name: Option<String>,
+}
+
+/// Writes a line.
+pub(crate) type Log = fn(&LogLine);
+
+impl LogLine {
+    pub(crate) fn info(text: impl Into<String>) -> LogLine {
+        LogLine { text: text.into(), ..LogLine::default() }
+    }
+
+    /// A line that tells of something that has failed or was refused.
+    pub(crate) fn warning(text: impl Into<String>) -> LogLine {
+        LogLine { is_warning: true, ..LogLine::info(text) }
+    }
+
+    /// A line that a worker has written.
+    pub(super) fn output(worker: u32, text: &str) -> LogLine {
+        LogLine { heading: format!("worker {worker}: "), worker: Some(worker), ..LogLine::info(text) }
+    }
+
+    /// It is about the worker with this process, at this GPU.
+    pub(super) fn of_worker(self, worker: u32, gpu: u32) -> LogLine {
+        LogLine { worker: Some(worker), ..self.at_gpu(gpu) }
+    }
+
+    /// It is about this GPU, or about the memory for parked jobs.
+    pub(super) fn at_gpu(self, gpu: u32) -> LogLine {
+        LogLine { gpu: Some(gpu).filter(|gpu| *gpu != Endpoint::MEMORY), ..self }
+    }
+
+    /// It is about the job with this process id.
+    pub(super) fn of_job(self, job: u32) -> LogLine {
+        LogLine { job: Some(job), ..self }
+    }
+
+    /// Its job has this name, by its own word, and this user, if the kernel says.
+    pub(super) fn named(self, name: &str, uid: Option<u32>) -> LogLine {
+        LogLine { name: Some(name.to_owned()).filter(|name| !name.is_empty()), uid, ..self }
+    }
+
+    /// It is about whoever is at the other end of a connection.
+    pub(super) fn at_peer(self, peer: &str) -> LogLine {
+        LogLine { peer: Some(peer.to_owned()), ..self }
+    }
+
+    /// The line for people.
+    pub(crate) fn words(&self) -> String {
+        format!("{}{}", self.heading, self.text)
+    }
+
+    /// Writes it for people.
+    pub(super) fn write_text(&self) {
+        tracing::info!(target: "serve", "{}", self.words());
+    }
+
+    /// Writes it with what it is about in fields of their own.
+    pub(super) fn write_fields(&self) {
+        let LogLine { text, worker, gpu, peer, uid, job, name, .. } = self;
+        let user = uid.and_then(users::name);
+        if self.is_warning {
+            tracing::warn!(target: "serve", worker, gpu, peer, uid, user, job, name, "{text}");
+        } else {
+            tracing::info!(target: "serve", worker, gpu, peer, uid, user, job, name, "{text}");
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Allowance {
     lines: u32,
@@ -23,20 +105,20 @@ struct Allowance {
 /// A rate limit for lines of one kind.
 #[derive(Debug)]
 pub(super) struct RateLimitedLog {
-    write: fn(&str),
+    write: Log,
     /// The name of what is counted, in the plural.
     what: &'static str,
     allowance: Mutex<Allowance>,
 }
 
 impl RateLimitedLog {
-    pub(super) fn new(write: fn(&str), what: &'static str) -> Arc<RateLimitedLog> {
+    pub(super) fn new(write: Log, what: &'static str) -> Arc<RateLimitedLog> {
         let allowance = Allowance { lines: AT_ONCE, since: Instant::now(), left_out: 0 };
         Arc::new(RateLimitedLog { write, what, allowance: Mutex::new(allowance) })
     }
 
     /// Writes a line, or counts it.
-    pub(super) fn say(self: &Arc<Self>, line: &str) {
+    pub(super) fn say(self: &Arc<Self>, line: &LogLine) {
         let mut a = lock(&self.allowance);
         let more = (a.since.elapsed().as_nanos() / ONE_MORE.as_nanos()).min(u128::from(AT_ONCE)) as u32;
         if more > 0 {
@@ -64,7 +146,7 @@ impl RateLimitedLog {
     fn sum_up(&self) {
         let n = std::mem::take(&mut lock(&self.allowance).left_out);
         if n > 0 {
-            (self.write)(&format!("{n} more {} were not written here", self.what));
+            (self.write)(&LogLine::warning(format!("{n} more {} were not written here", self.what)));
         }
     }
 }
@@ -77,10 +159,10 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_not_written() {
-        let log = RateLimitedLog::new(|line| lock(&LINES).push(line.to_owned()), "refusals");
+        let log = RateLimitedLog::new(|line| lock(&LINES).push(line.words()), "refusals");
         let began = Instant::now();
         for n in 0..10_000 {
-            log.say(&format!("line {n}"));
+            log.say(&LogLine::info(format!("line {n}")));
         }
         let most = AT_ONCE as usize + (began.elapsed().as_millis() / ONE_MORE.as_millis()) as usize + 1;
         let written = lock(&LINES).len();

@@ -3,10 +3,11 @@
 use super::accounting::{Accounting, End};
 use super::admission::{Budget, Source};
 use super::client::Client;
+use super::counters::{Counters, Settled};
 use super::env;
 use super::error::{AssignError, ServeError};
 use super::leaving::Leaving;
-use super::log::RateLimitedLog;
+use super::log::{Log, LogLine, RateLimitedLog};
 use super::rate::Rates;
 use super::seats::{Full, Seat, Seats};
 use crate::account::{ClientAccount, Entry, Used};
@@ -199,6 +200,9 @@ pub(crate) struct Worker {
     measured: Condvar,
     /// What its job was asked when the daemon began to end.
     leaving: Mutex<Leaving>,
+    counters: Arc<Counters>,
+    /// What of its use is in the counters.
+    settled: Settled,
 }
 
 impl Worker {
@@ -222,6 +226,12 @@ impl Worker {
             Phase::Serving => lock(&self.client).as_ref().map(|(client, _)| Occupant::Job(client.clone())),
             Phase::Opening | Phase::Refused(_) | Phase::Ended | Phase::Gone => None,
         }
+    }
+
+    /// Brings the counters up to date with its use.
+    pub(super) fn settle(&self) {
+        let used = lock(&self.client).as_ref().map(|(_, admitted)| admitted.entry.used());
+        used.iter().for_each(|used| self.settled.settle(used, self.counters.place(self.gpu())));
     }
 
     /// Asks it for its use of memory, unless it owes an answer already. Returns the number of its answers before.
@@ -248,6 +258,7 @@ impl Worker {
         // A worker that has ended has no job any more, and one that reads nothing is asked again.
         if leaving.is_due(Instant::now()) && self.channel.send_now(&Message::Leave(to.to_string(), ms)).is_ok() {
             leaving.asked();
+            self.counters.drain.asked.add(1);
         }
     }
 
@@ -259,7 +270,11 @@ impl Worker {
 
     /// Notes that its job stays. Returns whether the reason is another one than before.
     pub(super) fn note_stay(&self, why: &str) -> bool {
-        lock(&self.leaving).refused(why, Instant::now())
+        let mut leaving = lock(&self.leaving);
+        if leaving.is_asked() {
+            self.counters.drain.refused.add(1);
+        }
+        leaving.refused(why, Instant::now())
     }
 
     /// Its first answer after so many, if it comes in time.
@@ -363,6 +378,28 @@ impl Worker {
         self.channel.send(message, fd)
     }
 
+    /// Counts how it has ended: with `served`, a job's.
+    fn count_end(&self, served: bool, status: &io::Result<ExitStatus>, daemon_ends: bool) {
+        let place = self.counters.place(self.gpu());
+        let is_success = status.as_ref().is_ok_and(ExitStatus::success);
+        // One that was ended meanwhile, because it is not needed, has not failed.
+        let has_failed = !is_success || matches!(*lock(&self.phase), Phase::Refused(_));
+        if !self.has_opened() && has_failed && !daemon_ends {
+            place.not_started.add(1);
+        }
+        if !served {
+            return;
+        }
+        self.settle();
+        self.counters.note_left(self.gpu());
+        if !is_success && !daemon_ends {
+            place.failed.add(1);
+        }
+        if is_success && !daemon_ends && lock(&self.leaving).was_asked() {
+            self.counters.drain.left.add(1);
+        }
+    }
+
     /// Ends the worker by closing its channel.
     fn end(&self) {
         self.channel.close();
@@ -412,7 +449,8 @@ pub(super) struct Pool {
     /// Connections need not be encrypted.
     plain: bool,
     accounting: Option<Arc<Accounting>>,
-    log: fn(&str),
+    counters: Arc<Counters>,
+    log: Log,
 }
 
 impl Pool {
@@ -423,9 +461,10 @@ impl Pool {
         limits: Limits,
         (targets, plain): (Targets, bool),
         accounting: Option<Arc<Accounting>>,
-        log: fn(&str),
+        log: Log,
     ) -> Pool {
         Pool {
+            counters: Arc::new(Counters::new(gpus.len())),
             command,
             driver,
             facts: Arc::new(gpus.iter().map(|_| OnceLock::new()).collect()),
@@ -494,6 +533,16 @@ impl Pool {
         self.gpus.len() as u32
     }
 
+    /// What has happened so far.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many lines of accounting were written, and how many are lost.
+    pub(super) fn accounting_lines(&self) -> (u64, u64) {
+        self.accounting.as_ref().map_or((0, 0), |accounting| accounting.counts())
+    }
+
     /// What an offered GPU is, if a worker has opened it.
     pub(super) fn facts(&self, gpu: u32) -> Option<GpuFacts> {
         self.facts.get(gpu as usize)?.get().cloned()
@@ -511,6 +560,25 @@ impl Pool {
         profile: Profile,
         heard: impl Fn(&Arc<Worker>, Message) + Send + 'static,
     ) -> Result<Arc<Worker>, AssignError> {
+        let place = self.counters.place(profile.gpu);
+        place.started.add(1);
+        // What fails later is counted at its end.
+        let (worker, start) = self.start_process(profile, heard).inspect_err(|_| place.not_started.add(1))?;
+        match worker.send(&Message::Start(start), None).map_err(AssignError::Start) {
+            Ok(()) => Ok(worker),
+            Err(why) => {
+                worker.end();
+                Err(why)
+            }
+        }
+    }
+
+    /// Starts the process; it is then to be sent what this returns.
+    fn start_process(
+        &self,
+        profile: Profile,
+        heard: impl Fn(&Arc<Worker>, Message) + Send + 'static,
+    ) -> Result<(Arc<Worker>, Start), AssignError> {
         let failed = AssignError::Start;
         let store = (profile.gpu == Endpoint::MEMORY).then_some(StoreAt::Memory);
         let gpu = match &store {
@@ -544,7 +612,7 @@ impl Pool {
         let passed = move || {
             if let Ok(pid) = pid_receiver.recv() {
                 let limited = RateLimitedLog::new(log, "lines of a worker");
-                pass_on(output, &|line| limited.say(&format!("worker {pid}: {line}")));
+                pass_on(output, &|line| limited.say(&LogLine::output(pid, line)));
             }
         };
         threads::spawn("output", passed).map_err(failed)?;
@@ -563,6 +631,8 @@ impl Pool {
             memory: Mutex::default(),
             measured: Condvar::new(),
             leaving: Mutex::default(),
+            counters: self.counters.clone(),
+            settled: Settled::default(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -576,13 +646,7 @@ impl Pool {
             plain: self.plain,
             store,
         };
-        match worker.send(&Message::Start(start), None).map_err(failed) {
-            Ok(()) => Ok(worker),
-            Err(why) => {
-                worker.end();
-                Err(why)
-            }
-        }
+        Ok((worker, start))
     }
 
     /// Ends the workers that are kept for clients.
@@ -652,7 +716,7 @@ fn watch(
     worker: &Arc<Worker>,
     mut child: Child,
     (workers, ending, facts, failed): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>], &AtomicUsize),
-    log: fn(&str),
+    log: Log,
     heard: impl Fn(&Arc<Worker>, Message),
     account_for: impl Fn(&Worker, &Client, &Used, End),
 ) {
@@ -660,7 +724,8 @@ fn watch(
         match worker.channel.receive() {
             // A worker that has its client would no longer be found as one that serves: not asked to move it, and without accounting.
             Ok(Some((Message::Ready(_), None))) if !worker.is_opening() => {
-                log(&format!("worker {} said twice whether it is ready", worker.pid));
+                log(&LogLine::warning(format!("worker {} said twice whether it is ready", worker.pid))
+                    .of_worker(worker.pid, worker.gpu()));
                 break;
             }
             Ok(Some((Message::Ready(Ok(about)), None))) => {
@@ -678,7 +743,8 @@ fn watch(
             Ok(Some((message, None))) => heard(worker, message),
             Ok(None) => break,
             Ok(Some((_, Some(_)))) | Err(_) => {
-                log(&format!("worker {} sent a malformed message", worker.pid));
+                log(&LogLine::warning(format!("worker {} sent a malformed message", worker.pid))
+                    .of_worker(worker.pid, worker.gpu()));
                 break;
             }
         }
@@ -699,6 +765,7 @@ fn watch(
     if served && !status.as_ref().is_ok_and(ExitStatus::success) {
         failed.fetch_add(1, Ordering::SeqCst);
     }
+    worker.count_end(served, &status, ending.load(Ordering::SeqCst));
     // A client that it has not received is handed to another worker.
     let client = served.then(|| lock(&worker.client).take()).flatten();
     if let Some((client, admitted)) = &client {
@@ -711,11 +778,16 @@ fn watch(
     }
     // Then all that is to be written of it is on its way.
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
-    let client = client.map(|(client, _)| client.words());
+    let client = client.map(|(client, _)| client);
+    let about = |line: LogLine| {
+        let line = line.of_worker(worker.pid, worker.gpu());
+        client.iter().fold(line, |line, client| client.on(line))
+    };
     match status {
         Ok(status) if status.success() => {
-            if let Some(job) = client {
-                log(&format!("worker {}: {job} has left; it was {}", worker.pid, worker.profile.place()));
+            if let Some(job) = client.as_ref().map(Client::words) {
+                let text = format!("worker {}: {job} has left; it was {}", worker.pid, worker.profile.place());
+                log(&about(LogLine::info(text)));
             }
         }
         // A signal of a terminal or launcher is sent to the daemon, too; if the worker serves no client, nothing is
@@ -723,8 +795,9 @@ fn watch(
         Ok(status) if client.is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
         status => {
             let how = status.map_or_else(|e| format!("exit status unknown: {e}"), |s| s.to_string());
-            let whose = client.map(|job| format!(" (it served {job})")).unwrap_or_default();
-            log(&format!("worker {} {} ended: {how}{whose}", worker.pid, worker.profile.place()));
+            let whose = client.as_ref().map(|client| format!(" (it served {})", client.words())).unwrap_or_default();
+            let text = format!("worker {} {} ended: {how}{whose}", worker.pid, worker.profile.place());
+            log(&about(LogLine::warning(text)));
         }
     }
 }

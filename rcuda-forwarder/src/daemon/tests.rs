@@ -29,6 +29,7 @@ mod encryption;
 mod inspect;
 mod large;
 mod limits;
+mod metrics;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
@@ -41,9 +42,9 @@ fn worker_process() {
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn log(line: &str) {
-    eprintln!("{line}");
-    lock(&LOG).push(line.to_owned());
+fn log(line: &LogLine) {
+    eprintln!("{}", line.words());
+    lock(&LOG).push(line.words());
 }
 
 /// Waits until a line of the daemons' log satisfies `wanted`.
@@ -102,6 +103,8 @@ impl Scene {
             targets: Vec::new(),
             drain: None,
             accounting: None,
+            metrics: None,
+            log_format: Format::Text,
             announce: |_| {},
         };
         change(&mut options);

@@ -66,6 +66,7 @@ fn a_job_that_stays_says_why_and_is_ended_after_the_time_limit() {
 #[test]
 fn a_job_that_refuses_is_asked_again() {
     let s = Scene::lending(vec![0]);
+    let state = s.daemon.state.clone();
     let link = s.link(0);
     let requests = asked(&link);
     thread::scope(|scope| {
@@ -81,6 +82,8 @@ fn a_job_that_refuses_is_asked_again() {
     });
     let lines = lock(&LOG).iter().filter(|line| line.contains("its target is full at the moment")).count();
     assert_eq!(lines, 1, "the same reason is logged once");
+    let counted = &state.pool.counters().drain;
+    assert_eq!((counted.asked.get(), counted.refused.get(), counted.left.get()), (4, 3, 1));
 }
 
 #[test]

@@ -1,0 +1,360 @@
+//! Describes the daemon for Prometheus (docs/servers.md, "Metrics"): what is exported, and the text format 0.0.4.
+
+use super::client::Client;
+use super::counters::OfPlace;
+use super::error::ServeError;
+use super::log::Log;
+use super::metrics_options::MetricsOptions;
+use super::pool::{Occupant, Worker};
+use super::{Daemon, State};
+use crate::endpoint::Endpoint;
+use crate::server_state::ServedJob;
+use crate::sync::lock;
+use crate::threads;
+use cuda_api::hex::hex;
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub(super) mod http;
+
+/// For so long the same text is given to all who ask: it costs every worker a question.
+const FRESH: Duration = Duration::from_secs(1);
+/// Jobs of which each has series of its own; of further ones only the number is told.
+const MOST_JOBS: usize = 512;
+
+/// A metric: its name, its type, and what it says.
+type Family = (&'static str, &'static str, &'static str);
+
+const BUILD: Family = ("mrcuda_build_info", "gauge", "The program, by version and commit; always 1.");
+const START: Family = ("mrcuda_start_time_seconds", "gauge", "When the server started, in seconds since 1970.");
+const ENDING: Family = ("mrcuda_ending", "gauge", "1 if the server takes no new jobs because it is about to end, otherwise 0.");
+const GPU: Family =
+    ("mrcuda_gpu_info", "gauge", "A shared GPU that a worker has opened, by UUID, name and CUDA version; always 1.");
+const TOTAL: Family = ("mrcuda_gpu_memory_total_bytes", "gauge", "Memory of the GPU.");
+const FREE: Family = ("mrcuda_gpu_memory_free_bytes", "gauge", "Free memory of the GPU, as the driver reports it.");
+const USED: Family = (
+    "mrcuda_gpu_memory_used_bytes",
+    "gauge",
+    "GPU memory of the server's jobs, without what the driver needs for contexts and code.",
+);
+const JOBS: Family = ("mrcuda_gpu_jobs", "gauge", "Workers that have a job on the GPU.");
+const IDLE: Family = ("mrcuda_gpu_idle_workers", "gauge", "Workers that wait for a job, and hold a context on the GPU.");
+const UNUSED: Family =
+    ("mrcuda_gpu_unused_seconds", "gauge", "Time since a job was on the GPU, or since the server's start; 0 while one is.");
+const QUEUE: Family = ("mrcuda_queue_jobs", "gauge", "Jobs that wait for a turn on the GPU (mrcuda run --wait).");
+const PARKED: Family = ("mrcuda_parked_jobs", "gauge", "Jobs that are parked in the server's memory.");
+const PARKED_BYTES: Family =
+    ("mrcuda_parked_memory_bytes", "gauge", "Memory of the jobs that are parked in the server's memory.");
+const JOB_MEMORY: Family = ("mrcuda_job_memory_bytes", "gauge", "GPU memory of a job (mrcuda serve --metrics-jobs).");
+const JOB_START: Family = (
+    "mrcuda_job_start_time_seconds",
+    "gauge",
+    "Since when a worker serves a job, in seconds since 1970 (mrcuda serve --metrics-jobs).",
+);
+const OMITTED: Family = ("mrcuda_jobs_omitted", "gauge", "Jobs without series of their own, because there are too many.");
+const ACCEPTED: Family = (
+    "mrcuda_connections_accepted_total",
+    "counter",
+    "Connections that were handed to a worker or answered, by what they were for.",
+);
+const REFUSED: Family =
+    ("mrcuda_connections_refused_total", "counter", "Connections that were refused or lost, by what they were for and why.");
+const SERVED: Family = ("mrcuda_jobs_served_total", "counter", "Workers that were handed a job: one for each GPU of a job.");
+const STARTED: Family = ("mrcuda_workers_started_total", "counter", "Workers that were started, also those that wait for a job.");
+const NOT_STARTED: Family =
+    ("mrcuda_worker_starts_failed_total", "counter", "Workers that could not be started or have not opened their GPU.");
+const FAILED: Family = ("mrcuda_workers_failed_total", "counter", "Workers that have failed with a job, which has lost its GPU.");
+const MOVES: Family = ("mrcuda_moves_total", "counter", "Jobs whose state came here by a move (in), or has left by one (out).");
+const BYTES: Family =
+    ("mrcuda_traffic_bytes_total", "counter", "Bytes of calls, copies and moves that workers received (in) and sent (out).");
+const DRAIN_ASKED: Family = ("mrcuda_drain_asked_total", "counter", "Requests to jobs to move away because the server ends.");
+const DRAIN_REFUSED: Family =
+    ("mrcuda_drain_refused_total", "counter", "Such requests that a job has refused; it is asked again.");
+const DRAIN_LEFT: Family = ("mrcuda_drain_left_total", "counter", "Jobs that have left after they were asked.");
+const LINES: Family = ("mrcuda_accounting_lines_total", "counter", "Lines written by mrcuda serve --accounting.");
+const LINES_LOST: Family = ("mrcuda_accounting_lines_lost_total", "counter", "Lines of accounting that could not be written.");
+
+/// Serves the metrics of one daemon.
+#[derive(Debug)]
+struct Metrics {
+    jobs: bool,
+    version: String,
+    commit: String,
+    /// The last text and its time. Held while it is made, so that many who ask at the same time get the same.
+    last: Mutex<Option<(Instant, Arc<str>)>>,
+}
+
+impl Daemon {
+    /// Serves metrics until the daemon ends.
+    pub(super) fn serve_metrics(&mut self, options: &MetricsOptions, log: Log) -> Result<(), ServeError> {
+        let listener = Arc::new(http::listen(options.at, log)?);
+        self.listeners.push(listener.clone());
+        let (state, theirs, metrics) = (self.state.clone(), self.state.clone(), Metrics::new(options));
+        let text: http::Page = Arc::new(move || metrics.text(&theirs));
+        let serve = move || http::accept_all(&listener, &|| state.stopping.load(Ordering::SeqCst), &state.refusals, &text);
+        threads::spawn("accept-metrics", serve).map(drop).map_err(ServeError::Start)
+    }
+}
+
+impl Metrics {
+    fn new(options: &MetricsOptions) -> Metrics {
+        let MetricsOptions { jobs, version, commit, .. } = options.clone();
+        Metrics { jobs, version, commit, last: Mutex::default() }
+    }
+
+    /// The metrics now, or as they were up to a second ago.
+    fn text(&self, state: &State) -> Arc<str> {
+        let mut last = lock(&self.last);
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return text.clone();
+        }
+        let text: Arc<str> = self.describe(state).into();
+        // Its age counts from when it is complete: workers that do not answer must not make every question wait for them.
+        *last = Some((Instant::now(), text.clone()));
+        text
+    }
+
+    fn describe(&self, state: &State) -> String {
+        let (workers, counters, mut text) = (state.survey(), state.pool.counters(), Text::default());
+        workers.iter().for_each(|(worker, ..)| worker.settle());
+        text.family(BUILD).sample(&[("version", &self.version), ("commit", &self.commit)], 1);
+        text.family(START).sample(&[], state.since_unix_ms as f64 / 1e3);
+        text.family(ENDING).sample(&[], u8::from(state.is_ending()));
+        let gpus: Vec<u32> = (0..state.pool.gpus()).collect();
+        let at = |gpu: u32| workers.iter().filter(move |(worker, ..)| worker.gpu() == gpu);
+        let of_jobs = |gpu: u32| {
+            at(gpu).filter_map(|(worker, occupant, memory)| match occupant {
+                Occupant::Job(client) => Some((worker, client, memory.map(|memory| memory.used_bytes))),
+                Occupant::Nobody => None,
+            })
+        };
+        // Without a number if one is missing: a part of it would be misleading.
+        let used = |gpu: u32| of_jobs(gpu).map(|(.., used)| used).sum::<Option<u64>>();
+        text.family(GPU);
+        for (gpu, facts) in gpus.iter().filter_map(|gpu| Some((gpu, state.pool.facts(*gpu)?))) {
+            let cuda = format!("{}.{}", facts.driver_version / 1000, facts.driver_version % 1000 / 10);
+            text.sample(&[("gpu", &gpu.to_string()), ("uuid", &uuid(&facts.uuid)), ("name", &facts.name), ("cuda", &cuda)], 1);
+        }
+        text.by_gpu(TOTAL, &gpus, |gpu| Some(state.pool.facts(gpu)?.total_bytes));
+        text.by_gpu(FREE, &gpus, |gpu| at(gpu).find_map(|(.., memory)| (*memory)?.free_bytes));
+        text.by_gpu(USED, &gpus, used);
+        text.by_gpu(JOBS, &gpus, |gpu| Some(of_jobs(gpu).count()));
+        text.by_gpu(IDLE, &gpus, |gpu| Some(at(gpu).count() - of_jobs(gpu).count()));
+        let unused = |gpu| if of_jobs(gpu).next().is_some() { 0.0 } else { counters.unused_seconds(gpu) };
+        text.by_gpu(UNUSED, &gpus, |gpu| Some(unused(gpu)));
+        text.by_gpu(QUEUE, &gpus, |gpu| Some(state.lines.waiting(gpu)));
+        text.family(PARKED).sample(&[], of_jobs(Endpoint::MEMORY).count());
+        text.family(PARKED_BYTES);
+        used(Endpoint::MEMORY).iter().for_each(|used| text.sample(&[], used));
+        if self.jobs {
+            let served = |gpu: u32| {
+                let of_gpu = move |(worker, client, used): (&Arc<Worker>, &Client, Option<u64>)| Job {
+                    gpu: place_name(gpu),
+                    name: client.name().to_owned(),
+                    served: client.served(worker.pid(), None),
+                    used,
+                };
+                of_jobs(gpu).map(of_gpu)
+            };
+            let all: Vec<Job> = gpus.iter().copied().chain([Endpoint::MEMORY]).flat_map(served).take(MOST_JOBS).collect();
+            text.family(JOB_MEMORY);
+            all.iter().for_each(|job| job.used.iter().for_each(|used| job.sample(&mut text, used)));
+            text.family(JOB_START);
+            all.iter().for_each(|job| job.sample(&mut text, job.served.since_unix_ms as f64 / 1e3));
+            let jobs = workers.iter().filter(|(_, occupant, _)| matches!(occupant, Occupant::Job(_))).count();
+            text.family(OMITTED).sample(&[], jobs - all.len());
+        }
+        text.family(ACCEPTED);
+        counters.accepted().for_each(|(kind, n)| text.sample(&[("kind", kind)], n));
+        text.family(REFUSED);
+        counters.refused().for_each(|(kind, reason, n)| text.sample(&[("kind", kind), ("reason", reason)], n));
+        let places: Vec<u32> = gpus.iter().copied().chain([Endpoint::MEMORY]).collect();
+        let counted: [(Family, fn(&OfPlace) -> u64); 4] = [
+            (SERVED, |place| place.served.get()),
+            (STARTED, |place| place.started.get()),
+            (NOT_STARTED, |place| place.not_started.get()),
+            (FAILED, |place| place.failed.get()),
+        ];
+        counted.into_iter().for_each(|(family, get)| text.by_gpu(family, &places, |gpu| Some(get(counters.place(gpu)))));
+        let both: [(Family, fn(&OfPlace) -> [u64; 2]); 2] = [
+            (MOVES, |place| [place.moved_in.get(), place.moved_out.get()]),
+            (BYTES, |place| [place.bytes_in.get(), place.bytes_out.get()]),
+        ];
+        for (family, get) in both {
+            text.family(family);
+            for gpu in &places {
+                for (direction, n) in ["in", "out"].into_iter().zip(get(counters.place(*gpu))) {
+                    text.sample(&[("gpu", &place_name(*gpu)), ("direction", direction)], n);
+                }
+            }
+        }
+        text.family(DRAIN_ASKED).sample(&[], counters.drain.asked.get());
+        text.family(DRAIN_REFUSED).sample(&[], counters.drain.refused.get());
+        text.family(DRAIN_LEFT).sample(&[], counters.drain.left.get());
+        let (written, lost) = state.pool.accounting_lines();
+        text.family(LINES).sample(&[], written);
+        text.family(LINES_LOST).sample(&[], lost);
+        text.0
+    }
+}
+
+/// A GPU's UUID as `nvidia-smi` and other exporters write it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
+    format!("GPU-{}", parts.map(hex).join("-"))
+}
+
+/// The value of the label `gpu`.
+fn place_name(gpu: u32) -> String {
+    if gpu == Endpoint::MEMORY { "memory".to_owned() } else { gpu.to_string() }
+}
+
+/// A job that has series of its own.
+struct Job {
+    gpu: String,
+    name: String,
+    served: ServedJob,
+    used: Option<u64>,
+}
+
+impl Job {
+    /// A series of the job. A worker serves one job, so its process distinguishes jobs of the same name.
+    fn sample(&self, text: &mut Text, value: impl Display) {
+        let (worker, pid) = (self.served.worker.to_string(), self.served.pid.to_string());
+        let (user, host) = (self.served.user.as_deref().unwrap_or_default(), self.served.host.as_deref().unwrap_or_default());
+        let labels =
+            [("gpu", &*self.gpu), ("worker", &worker), ("pid", &pid), ("name", &self.name), ("user", user), ("host", host)];
+        text.sample(&labels, value);
+    }
+}
+
+/// Metrics in the text format.
+#[derive(Debug, Default)]
+struct Text(String, &'static str);
+
+impl Text {
+    /// Begins a metric.
+    fn family(&mut self, (name, kind, help): Family) -> &mut Text {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help, false));
+        self.1 = name;
+        self
+    }
+
+    /// A value of the metric that was begun last.
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value, true))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        // As above.
+        let _ = writeln!(self.0, "{}{labels} {value}", self.1);
+    }
+
+    /// A metric with a value for each of these GPUs that has one.
+    fn by_gpu<T: Display>(&mut self, family: Family, gpus: &[u32], value: impl Fn(u32) -> Option<T>) {
+        self.family(family);
+        for gpu in gpus {
+            value(*gpu).iter().for_each(|value| self.sample(&[("gpu", &place_name(*gpu))], value));
+        }
+    }
+}
+
+/// Text as the format wants it: in a label's value quotes are escaped, too.
+fn escaped(text: &str, is_label: bool) -> String {
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    if is_label { text.replace('"', "\\\"") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const ALL: [Family; 29] = [
+        BUILD,
+        START,
+        ENDING,
+        GPU,
+        TOTAL,
+        FREE,
+        USED,
+        JOBS,
+        IDLE,
+        UNUSED,
+        QUEUE,
+        PARKED,
+        PARKED_BYTES,
+        JOB_MEMORY,
+        JOB_START,
+        OMITTED,
+        ACCEPTED,
+        REFUSED,
+        SERVED,
+        STARTED,
+        NOT_STARTED,
+        FAILED,
+        MOVES,
+        BYTES,
+        DRAIN_ASKED,
+        DRAIN_REFUSED,
+        DRAIN_LEFT,
+        LINES,
+        LINES_LOST,
+    ];
+
+    #[test]
+    fn labels_and_help_are_escaped() {
+        let mut text = Text::default();
+        text.family(("a", "gauge", "one\\two\n\"three\"")).sample(&[("x", "\\ \" \n ü"), ("y", "")], 1.5);
+        let wanted = "# HELP a one\\\\two\\n\"three\"\n# TYPE a gauge\na{x=\"\\\\ \\\" \\n ü\",y=\"\"} 1.5\n";
+        assert_eq!(text.0, wanted);
+        assert_eq!(text.0.lines().count(), 3, "no value makes a line of its own");
+    }
+
+    #[test]
+    fn names_follow_the_conventions_and_are_documented() {
+        let page = include_str!("../../../docs/servers.md");
+        for (name, kind, help) in ALL {
+            assert!(name.starts_with("mrcuda_") && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+            assert!(help.ends_with('.') || help.ends_with(')'), "{name}: {help}");
+            assert!(page.contains(&format!("`{name}`")), "docs/servers.md does not describe `{name}`");
+        }
+        let words = page.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).filter(|word| word.starts_with("mrcuda_"));
+        for word in words {
+            assert!(ALL.iter().any(|(name, ..)| *name == word), "docs/servers.md names `{word}`, which is not exported");
+        }
+    }
+
+    /// The texts behind `expr` in a part of a dashboard.
+    fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => fields.iter().for_each(|(name, value)| match value.as_str() {
+                Some(text) if ["expr", "query", "definition"].contains(&name.as_str()) => found.push(text.to_owned()),
+                _ => expressions(value, found),
+            }),
+            serde_json::Value::Array(values) => values.iter().for_each(|value| expressions(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_what_is_exported() {
+        let dashboard: serde_json::Value = serde_json::from_str(include_str!("../../../docs/grafana/mrcuda.json")).unwrap();
+        let mut found = Vec::new();
+        expressions(&dashboard, &mut found);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let asked: BTreeSet<&str> =
+            found.iter().flat_map(|text| text.split(|c| !is_part(c))).filter(|word| word.starts_with("mrcuda_")).collect();
+        assert!(asked.len() >= 10, "{asked:?}");
+        for name in &asked {
+            assert!(ALL.iter().any(|(known, ..)| known == name), "the dashboard asks for {name}, which is not exported");
+        }
+        // Each panel has a place of its own, a source of data and a title.
+        let panels = dashboard["panels"].as_array().unwrap();
+        let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), panels.len());
+        assert!(panels.iter().all(|panel| !panel["title"].as_str().unwrap().is_empty() && panel["gridPos"].is_object()));
+    }
+}

@@ -1,0 +1,280 @@
+//! Serves metrics over HTTP/1.1.
+//!
+//! Written by hand: it answers one request of one kind on each connection and needs limits on everything that a client does or does not
+//! do, which libraries for servers leave to those who use them. Nobody has to prove anything here, so a client costs a thread and 4 KiB for
+//! at most some seconds. Those that have not sent their request are admitted as in the greeting: a newcomer is never refused, and the
+//! connection that is dropped for it is probably one of a client that sends slowly. The threads that serve jobs are others.
+
+use crate::conn::Conn;
+use crate::daemon::admission::{Budget, Door, Greeting, Source};
+use crate::daemon::error::ServeError;
+use crate::daemon::log::{Log, LogLine, RateLimitedLog};
+use crate::daemon::seats::Seats;
+use crate::threads;
+use nix::poll::PollFlags;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pause after a failed accept (for example too many open files).
+const BREATH: Duration = Duration::from_millis(100);
+/// Longest request, with its headers.
+const LONGEST: usize = 4 << 10;
+/// Time for a client to send its request,
+pub(in crate::daemon) const REQUEST: Duration = Duration::from_secs(5);
+/// to read the answer,
+const ANSWER: Duration = Duration::from_secs(10);
+/// and to close the connection then.
+const PARTING: Duration = Duration::from_secs(1);
+/// Connections that have not sent their request.
+pub(in crate::daemon) const ASKING: Budget = Budget { all: 32, of_one: 16 };
+/// Connections that are being answered.
+pub(in crate::daemon) const ANSWERING: Budget = Budget { all: 8, of_one: 4 };
+/// Connections at a time that have their answer, and whose end is waited for: without that the kernel may discard it.
+const PARTING_AT_ONCE: usize = 32;
+/// Bytes that are written at a time.
+const PIECE: usize = 16 << 10;
+/// The format of the metrics.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the first line of an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::daemon) enum Status {
+    Ok,
+    BadRequest,
+    NotFound,
+    MethodNotAllowed,
+    Timeout,
+    TooLong,
+    Busy,
+    Version,
+}
+
+impl Status {
+    fn words(self) -> &'static str {
+        match self {
+            Status::Ok => "200 OK",
+            Status::BadRequest => "400 Bad Request",
+            Status::NotFound => "404 Not Found",
+            Status::MethodNotAllowed => "405 Method Not Allowed",
+            Status::Timeout => "408 Request Timeout",
+            Status::TooLong => "431 Request Header Fields Too Large",
+            Status::Busy => "503 Service Unavailable",
+            Status::Version => "505 HTTP Version Not Supported",
+        }
+    }
+}
+
+/// Listens, and tells the log where.
+pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, ServeError> {
+    let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    let line = if at.ip().is_loopback() {
+        LogLine::info(format!("metrics are at http://{at}/metrics"))
+    } else {
+        LogLine::warning(format!("metrics are at http://{at}/metrics, for whoever can connect to it"))
+    };
+    log(&line);
+    Ok(listener.into())
+}
+
+/// Makes what is served.
+pub(in crate::daemon) type Page = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
+
+/// Serves this page until the listener is shut down because the daemon ends.
+pub(in crate::daemon) fn accept_all(
+    listener: &OwnedFd,
+    has_ended: &dyn Fn() -> bool,
+    refusals: &Arc<RateLimitedLog>,
+    page: &Page,
+) {
+    let (door, desk) = (Door::new(ASKING), Arc::new(Desk::default()));
+    while !has_ended() {
+        let fd = match nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC) {
+            // SAFETY: just made by accept4; nobody else owns it.
+            Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
+            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
+            Err(e) => {
+                if !has_ended() {
+                    refusals.say(&LogLine::warning(format!("cannot accept a connection for metrics: {e}")));
+                    std::thread::sleep(BREATH);
+                }
+                continue;
+            }
+        };
+        let conn = Arc::new(Conn::new(fd));
+        let greeting = door.admit(&conn);
+        let (desk, page) = (desk.clone(), page.clone());
+        // Without a thread the connection is closed: the client asks again. One that has gone wants no answer.
+        let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, || page()));
+    }
+}
+
+/// Where connections are answered.
+#[derive(Debug, Default)]
+struct Desk {
+    seats: Seats<Source>,
+    parting: AtomicUsize,
+}
+
+impl Desk {
+    /// Answers the request on a connection.
+    fn serve(&self, conn: &Conn, greeting: Greeting, text: impl FnOnce() -> Arc<str>) -> io::Result<()> {
+        conn.tune()?;
+        let head = read_head(conn, Instant::now() + REQUEST);
+        let asked = match head {
+            _ if greeting.was_dropped() => Err(Status::Busy),
+            // It has sent nothing, and closed.
+            Ok(head) if head.is_empty() => return Ok(()),
+            Ok(head) => wanted(&head),
+            Err(why) => Err(why),
+        };
+        drop(greeting);
+        let seat = asked.and_then(|()| self.seats.take(Source::of(conn), ANSWERING).map_err(|_| Status::Busy));
+        match &seat {
+            Ok(_) => answer(conn, Status::Ok, &text())?,
+            Err(why) => answer(conn, *why, &format!("{}\n", why.words()))?,
+        }
+        drop(seat);
+        if self.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
+            conn.part(Instant::now() + PARTING);
+        }
+        self.parting.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+/// Reads until the empty line behind the headers; nothing if the client closes at once.
+fn read_head(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Status> {
+    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    loop {
+        match conn.try_read(&mut piece) {
+            Ok(0) if head.is_empty() => return Ok(head),
+            Ok(0) => return Err(Status::BadRequest),
+            Ok(n) => {
+                head.extend(&piece[..n]);
+                if ends(&head) {
+                    return Ok(head);
+                }
+                if head.len() > LONGEST {
+                    return Err(Status::TooLong);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() || conn.ready(PollFlags::POLLIN, left).map_err(|_| Status::BadRequest)?.is_empty() {
+                    return Err(Status::Timeout);
+                }
+            }
+            Err(_) => return Err(Status::BadRequest),
+        }
+        // One that sends byte by byte has no more time than others.
+        if Instant::now() >= deadline {
+            return Err(Status::Timeout);
+        }
+    }
+}
+
+/// Whether it has an empty line. At most some KiB are searched again with each piece.
+fn ends(head: &[u8]) -> bool {
+    head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n")
+}
+
+/// Whether the request is one for the metrics.
+pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<(), Status> {
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| Status::BadRequest)?;
+    let mut words = line.strip_suffix('\r').unwrap_or(line).split(' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else {
+        return Err(Status::BadRequest);
+    };
+    if method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-') {
+        return Err(Status::BadRequest);
+    }
+    match version.strip_prefix("HTTP/") {
+        Some("1.1" | "1.0") => {}
+        Some(_) => return Err(Status::Version),
+        None => return Err(Status::BadRequest),
+    }
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    match (path, method) {
+        ("/metrics", "GET") => Ok(()),
+        ("/metrics", _) => Err(Status::MethodNotAllowed),
+        _ => Err(Status::NotFound),
+    }
+}
+
+/// Writes an answer, to which the client has a limited time to listen.
+fn answer(conn: &Conn, status: Status, text: &str) -> io::Result<()> {
+    let (deadline, kind) =
+        (Instant::now() + ANSWER, if status == Status::Ok { TEXT_FORMAT } else { "text/plain; charset=utf-8" });
+    let allow = if status == Status::MethodNotAllowed { "Allow: GET\r\n" } else { "" };
+    let head = format!(
+        "HTTP/1.1 {}\r\n{allow}Content-Type: {kind}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
+        status.words(),
+        text.len()
+    );
+    // A write that finds no room fails after this time, so the last one may end so much later.
+    conn.limit_unread(ANSWER)?;
+    for piece in head.as_bytes().chunks(PIECE).chain(text.as_bytes().chunks(PIECE)) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match (&mut &*conn).write(rest)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => rest = &rest[n..],
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_is_answered_and_others_are_told_why_not() {
+        let of = |line: &str| wanted(format!("{line}\r\nHost: x\r\n\r\n").as_bytes());
+        for good in ["GET /metrics HTTP/1.1", "GET /metrics HTTP/1.0", "GET /metrics?name[]=a HTTP/1.1"] {
+            assert_eq!(of(good), Ok(()), "{good}");
+        }
+        assert_eq!(wanted(b"GET /metrics HTTP/1.1\n\n"), Ok(()));
+        for (bad, why) in [
+            ("GET / HTTP/1.1", Status::NotFound),
+            ("POST /metricss HTTP/1.1", Status::NotFound),
+            ("GET //metrics HTTP/1.1", Status::NotFound),
+            ("GET /metrics/../../etc/passwd HTTP/1.1", Status::NotFound),
+            ("GET http://x/metrics HTTP/1.1", Status::NotFound),
+            ("HEAD /metrics HTTP/1.1", Status::MethodNotAllowed),
+            ("get /metrics HTTP/1.1", Status::MethodNotAllowed),
+            ("DELETE /metrics?x HTTP/1.1", Status::MethodNotAllowed),
+            ("PRI * HTTP/2.0", Status::Version),
+            ("GET /metrics HTTP/0.9", Status::Version),
+            ("GET /metrics", Status::BadRequest),
+            ("GET  /metrics HTTP/1.1", Status::BadRequest),
+            ("GET /metrics HTTP/1.1 x", Status::BadRequest),
+            ("GET /metrics SMTP/1.1", Status::BadRequest),
+            ("G\u{0}T /metrics HTTP/1.1", Status::BadRequest),
+            (" /metrics HTTP/1.1", Status::BadRequest),
+            ("", Status::BadRequest),
+        ] {
+            assert_eq!(of(bad), Err(why), "{bad}");
+        }
+        assert_eq!(wanted(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), Err(Status::BadRequest));
+        assert_eq!(wanted(b""), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn the_end_of_a_request_is_found_wherever_it_is_cut() {
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert!((0..request.len()).all(|n| !ends(&request[..n])) && ends(request));
+        assert!(ends(b"GET /metrics HTTP/1.1\n\n"));
+    }
+}
