@@ -159,7 +159,7 @@ fn a_server_names_what_is_wrong_with_its_client() {
         // The body of a data connection: its ticket, no RDMA.
         (greeting(2, 33, 33 + 32), "unknown ticket"),
         // A job's body: GPU, virtual device, process, no RDMA, no variables. The proof is wrong.
-        (greeting(1, 21, 21 + 32), "wrong token"),
+        (greeting(1, 30, 30 + 32), "wrong token"),
         (real[..30].to_vec(), "too slow"),
     ] {
         let mut stream = TcpStream::connect(server.address).unwrap();
