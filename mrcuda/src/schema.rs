@@ -94,6 +94,8 @@ struct LogLine {
     span: Option<String>,
     /// The text; for a worker's output, that line.
     message: String,
+    /// `worker`: the message is a worker's output, which may say anything.
+    source: Option<String>,
     /// The worker's process.
     worker: Option<u32>,
     /// The number of the GPU in places.

@@ -8,7 +8,7 @@ use rcuda_forwarder::{
     ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, ServeOptions, Target, Token, WorkerLimits, error_line, info_line,
 };
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -127,7 +127,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     match args.log_format {
         LogForm::Text => served,
         // The reason is a line of the log, too.
-        LogForm::Json => served.map_err(|why| why.printed_by(|message| eprint!("{}", error_line(message)))),
+        LogForm::Json => served.map_err(|why| why.printed_by(|message| _ = write!(io::stderr(), "{}", error_line(message)))),
     }
 }
 

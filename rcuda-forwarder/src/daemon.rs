@@ -310,6 +310,10 @@ impl Daemon {
             listeners: Vec::new(),
             first: Vec::new(),
         };
+        // First: if it cannot listen there, no job has been let in.
+        if let Some(options) = &o.metrics {
+            daemon.serve_metrics(options, log)?;
+        }
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
             let listener = TcpListener::bind(at).map_err(failed)?;
@@ -320,9 +324,6 @@ impl Daemon {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
             daemon.unix = Some((path.clone(), file));
             daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
-        }
-        if let Some(options) = &o.metrics {
-            daemon.serve_metrics(options, log)?;
         }
         let first = |gpu| {
             let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };

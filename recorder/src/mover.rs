@@ -267,7 +267,8 @@ fn carry_out(
 ) -> Result<(), Failure> {
     let parks = device_moves.iter().all(DeviceMove::parks);
     let parking = Parking { before: parked.get().is_some(), after: parks && !task.copies(), copies: task.copies() };
-    let mut protocol = Protocol::new(device_moves.len(), task.max_downtime(), task.patience().is_some(), parking);
+    let mut protocol =
+        Protocol::new(device_moves.len(), task.max_downtime(), task.patience().is_some(), parking).until(task.deadline());
     let mut mover = Mover::new(job, task, moving, device_moves, parked);
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|threads| {

@@ -312,6 +312,11 @@ impl Task {
         self.wanted.max_downtime_ms.map(Duration::from_millis)
     }
 
+    /// How long after the request the move may be committed, if the request limits that.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.wanted.deadline_ms.map(Duration::from_millis)
+    }
+
     /// For how long the mover goes on trying if the GPU does not become idle, if the request says so.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.wanted.patience_ms.map(Duration::from_millis)

@@ -22,6 +22,8 @@ pub(crate) struct LogLine {
     heading: String,
     text: String,
     is_warning: bool,
+    /// A worker has written the text, and it may say anything.
+    is_output: bool,
     worker: Option<u32>,
     gpu: Option<u32>,
     peer: Option<String>,
@@ -45,7 +47,7 @@ impl LogLine {
 
     /// A line that a worker has written.
     pub(super) fn output(worker: u32, text: &str) -> LogLine {
-        LogLine { heading: format!("worker {worker}: "), worker: Some(worker), ..LogLine::info(text) }
+        LogLine { heading: format!("worker {worker}: "), is_output: true, worker: Some(worker), ..LogLine::info(text) }
     }
 
     /// It is about the worker with this process, at this GPU.
@@ -87,10 +89,11 @@ impl LogLine {
     pub(super) fn write_fields(&self) {
         let LogLine { text, worker, gpu, peer, uid, job, name, .. } = self;
         let user = uid.and_then(users::name);
+        let source = self.is_output.then_some("worker");
         if self.is_warning {
-            tracing::warn!(target: "serve", worker, gpu, peer, uid, user, job, name, "{text}");
+            tracing::warn!(target: "serve", source, worker, gpu, peer, uid, user, job, name, "{text}");
         } else {
-            tracing::info!(target: "serve", worker, gpu, peer, uid, user, job, name, "{text}");
+            tracing::info!(target: "serve", source, worker, gpu, peer, uid, user, job, name, "{text}");
         }
     }
 }

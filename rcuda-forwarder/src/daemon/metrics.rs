@@ -131,7 +131,7 @@ impl Metrics {
             })
         };
         // Without a number if one is missing: a part of it would be misleading.
-        let used = |gpu: u32| of_jobs(gpu).map(|(.., used)| used).sum::<Option<u64>>();
+        let used = |gpu: u32| of_jobs(gpu).try_fold(0u64, |sum, (.., used)| Some(sum.saturating_add(used?)));
         text.family(GPU);
         for (gpu, facts) in gpus.iter().filter_map(|gpu| Some((gpu, state.pool.facts(*gpu)?))) {
             let cuda = format!("{}.{}", facts.driver_version / 1000, facts.driver_version % 1000 / 10);

@@ -752,6 +752,10 @@ fn watch(
     let served = matches!(*lock(&worker.phase), Phase::Serving);
     worker.end();
     worker.take_memory(None);
+    if served {
+        // Before the worker is no longer found: else its GPU would count as unused since its last job but one.
+        worker.counters.note_left(worker.gpu());
+    }
     // Set before the process has ended, so that this worker is no longer found.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Ended);

@@ -13,13 +13,15 @@ use std::time::Duration;
 const SMALL_ROUND: u64 = 64 << 20;
 /// ... or took no more than this: what changes meanwhile is copied as fast during the downtime...
 const SHORT_COPY: Duration = Duration::from_millis(10);
-/// ... or about as much as the one before, in percent of that: the job changes memory as fast as it is copied, and a further round would
-/// gain nothing. If it has copied more, the job has grown...
-const NO_GAIN: std::ops::RangeInclusive<u64> = 75..=125;
+/// ... or as much as the one before, in percent of that: the job changes memory as fast as it is copied, and a further round would gain
+/// nothing...
+const NO_GAIN: std::ops::RangeInclusive<u64> = 95..=105;
 /// ... or after this many rounds...
 const ROUNDS: u32 = 3;
-/// ... or this many while the last part would hold up calls for longer than is wanted.
+/// ... or this many while the last part would take longer than half of the wanted downtime, and each round copies at most
+/// [`MAX_PERCENT`] of the smallest one before: all further ones together then take less than three times as long as the third.
 const MAX_ROUNDS: u32 = 12;
+const MAX_PERCENT: u64 = 75;
 /// How often a target catches up with what the job has made meanwhile, before the gate is closed: a job that makes something all the
 /// time is not waited for.
 const CATCH_UPS: u32 = 8;
@@ -203,9 +205,12 @@ struct DeviceState {
     open: bool,
     /// Whether a failure may be due to this process as the target.
     unfit: bool,
-    /// Rounds of this pre-copy, and the bytes that the last one has copied.
+    /// Rounds of this pre-copy, and how long they have copied.
     rounds: u32,
+    precopy: Duration,
+    /// Bytes that the last round has copied, and the smallest one.
     copied: Option<u64>,
+    smallest: Option<u64>,
 }
 
 /// A move of several devices.
@@ -229,6 +234,8 @@ pub(super) struct Protocol<F> {
     closed: bool,
     /// The longest time that the program's calls may be blocked.
     max_downtime: Option<Duration>,
+    /// How long the move may take.
+    deadline: Option<Duration>,
     /// Whether attempts to quiesce go on until the mover ends them with an error.
     patient: bool,
     /// Whether the job is parked at the beginning, and is to be parked at the end.
@@ -268,6 +275,7 @@ impl<F> Protocol<F> {
             restarted: false,
             closed: false,
             max_downtime,
+            deadline: None,
             patient,
             parking,
             attempt: 0,
@@ -277,6 +285,11 @@ impl<F> Protocol<F> {
         };
         new.begin();
         new
+    }
+
+    /// Sets how long the move may take: a quarter of it at most is spent on further rounds.
+    pub(super) fn until(self, deadline: Option<Duration>) -> Protocol<F> {
+        Protocol { deadline, ..self }
     }
 
     /// The next thing to do. Without one, the next event is to be waited for.
@@ -338,11 +351,21 @@ impl<F> Protocol<F> {
             (Request::Device(device, Step::Copy), Report::Copied { bytes, took }) if self.stage == Stage::Precopy => {
                 let state = &mut self.devices[device];
                 state.rounds += 1;
-                let before = state.copied.replace(bytes);
-                let gains = before.is_none_or(|before| !NO_GAIN.contains(&(bytes.saturating_mul(100) / before.max(1))));
-                let is_wanted = took <= self.max_downtime.unwrap_or(TARGET_DOWNTIME);
-                let rounds = if is_wanted { ROUNDS } else { MAX_ROUNDS };
-                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || !gains || state.rounds >= rounds;
+                state.precopy += took;
+                let percent = |before: u64| bytes.saturating_mul(100) / before.max(1);
+                let gains = state.copied.is_none_or(|before| !NO_GAIN.contains(&percent(before)));
+                let shrinks = state.smallest.is_none_or(|smallest| percent(smallest) <= MAX_PERCENT);
+                state.copied = Some(bytes);
+                state.smallest = Some(state.smallest.map_or(bytes, |smallest| smallest.min(bytes)));
+                // Further rounds of one of several devices would leave the copies of the others behind, and calls of a job that is
+                // parked wait anyway.
+                let may_go_on = shrinks
+                    && self.devices.len() == 1
+                    && !self.parking.after
+                    && took > self.max_downtime.unwrap_or(TARGET_DOWNTIME) / 2
+                    && self.deadline.is_none_or(|deadline| self.devices[device].precopy < deadline / 4);
+                let rounds = if may_go_on { MAX_ROUNDS } else { ROUNDS };
+                let enough = bytes <= SMALL_ROUND || took <= SHORT_COPY || !gains || self.devices[device].rounds >= rounds;
                 // A device makes its rounds without waiting for the others.
                 if !enough && self.failure.is_none() {
                     self.run(request);
@@ -401,7 +424,9 @@ impl<F> Protocol<F> {
             Stage::Connect => self.each(Stage::Precopy, Step::Copy),
             Stage::AtRest => self.joint(Stage::SharingAtRest, Joint::Sharing),
             Stage::Precopy | Stage::CatchUp => {
-                self.devices.iter_mut().for_each(|device| (device.rounds, device.copied) = (0, None));
+                for device in &mut self.devices {
+                    *device = DeviceState { open: device.open, unfit: device.unfit, ..DeviceState::default() };
+                }
                 self.joint(Stage::Weigh, Joint::Weigh);
             }
             Stage::Weigh => {

@@ -103,6 +103,11 @@ impl Hold<'_> {
         }
     }
 
+    /// How long a call may still be held up.
+    fn left(&self) -> Duration {
+        self.most.map_or(Duration::MAX, |most| most.saturating_sub(gate::held_for().unwrap_or_default()))
+    }
+
     /// Begins to count once a call is held up. Returns false if one has been held up for too long.
     fn update(&mut self) -> bool {
         let held = gate::held_for();
@@ -110,6 +115,15 @@ impl Hold<'_> {
             self.begin();
         }
         self.most.is_none_or(|most| held.is_none_or(|held| held < most))
+    }
+}
+
+impl Drop for Hold<'_> {
+    /// An attempt that has failed counts, too, if it has held up a call.
+    fn drop(&mut self) {
+        if gate::held_for().is_some() {
+            self.begin();
+        }
     }
 }
 
@@ -150,7 +164,8 @@ fn idle(
         loop {
             hold.task.check()?;
             let left = until.saturating_duration_since(Instant::now());
-            let limit_ms = left.min(POLL_INTERVAL).as_millis() as u32;
+            // A call is held up no longer than it may be.
+            let limit_ms = left.min(POLL_INTERVAL).min(hold.left()).as_millis() as u32;
             let (idle, waits_for) = match source.control(&Control::Drain { limit_ms })? {
                 ControlReply::Drained { idle, was_busy, waits_for } => {
                     *busy |= was_busy;

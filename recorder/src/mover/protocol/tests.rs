@@ -72,16 +72,43 @@ fn pre_copy_ends_when_a_further_round_gains_nothing() {
     assert_eq!(rounds(SMALL_ROUND + 1, 50, 10, None), 1, "it was short");
     assert_eq!(rounds(SMALL_ROUND + 1, 50, 11, None), 2, "the second one is small");
     const LARGE: u64 = SMALL_ROUND << 10;
-    for percent in [75, 100, 125] {
+    for percent in [95, 100, 105] {
         assert_eq!(rounds(LARGE, percent, 1000, None), 2, "{percent}: memory changes as fast as it is copied");
     }
-    for percent in [50, 74, 126] {
-        assert_eq!(rounds(LARGE, percent, 300, None), 3, "{percent}: the downtime is as wanted");
+    for percent in [50, 76, 80, 126] {
+        assert_eq!(rounds(LARGE, percent, 150, None), 3, "{percent}: the downtime is as wanted");
     }
-    assert_eq!(rounds(LARGE, 50, 301, None), 11, "until little is left");
-    assert_eq!(rounds(LARGE, 70, 301, None), MAX_ROUNDS as usize);
+    assert_eq!(rounds(LARGE, 50, 151, None), 11, "until little is left");
+    assert_eq!(rounds(LARGE, 70, 151, None), MAX_ROUNDS as usize);
+    for percent in [76, 80, 126] {
+        assert_eq!(rounds(LARGE, percent, 1000, None), 3, "{percent}: further rounds help little");
+    }
     let limit = |ms| Some(Duration::from_millis(ms));
-    assert_eq!((rounds(LARGE, 50, 301, limit(1000)), rounds(LARGE, 50, 301, limit(100))), (3, 11));
+    assert_eq!((rounds(LARGE, 50, 151, limit(1000)), rounds(LARGE, 50, 151, limit(100))), (3, 11));
+}
+
+/// The rounds of the first device of a move whose rounds copy half as much each time, and a second each.
+fn halving(protocol: Protocol<u32>) -> usize {
+    let mut next = SMALL_ROUND << 10;
+    copies(&run_until(protocol, |request| match request {
+        Request::Device(0, Step::Copy) => {
+            let bytes = next;
+            next = bytes / 2;
+            Ok(Report::Copied { bytes, took: Duration::from_secs(1) })
+        }
+        other => good(other),
+    }))
+}
+
+#[test]
+fn further_rounds_are_for_moves_that_have_time_and_run_on() {
+    let one = || Protocol::new(1, None, false, Parking::default());
+    assert_eq!(halving(one()), 11);
+    assert_eq!(halving(one().until(Some(Duration::from_secs(20)))), 5, "a quarter of the deadline");
+    assert_eq!(halving(one().until(Some(Duration::from_secs(4)))), 3);
+    assert_eq!(halving(Protocol::new(2, None, false, Parking::default())), 3, "the other copies would be left behind");
+    let parks = Parking { after: true, ..Parking::default() };
+    assert_eq!(halving(Protocol::new(1, None, false, parks)), 3, "calls wait anyway");
 }
 
 /// Rounds and attempts to quiesce of a move whose tails are weighed as these, the last one again and again.
