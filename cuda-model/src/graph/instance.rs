@@ -1,12 +1,13 @@
 //! Instances: a frozen copy of each instantiated graph, and the changes that are allowed.
 
 use super::frozen::{Frozen, FrozenNode};
-use super::model::Node;
+use super::model::{Node, Store};
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::INSTANTIATE_UPLOAD;
-use cuda_api::work::{After, At, Copy3, Fill, Spec, Work};
+use cuda_api::work::{At, Copy3, Edge, Fill, Spec, Work};
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 const INVALID: Code = code::ERROR_INVALID_VALUE;
 
@@ -34,10 +35,22 @@ pub(super) struct Refusal {
     pub(super) code: Code,
     pub(super) result: u32,
     pub(super) node: u64,
+    /// The start of the edge to that node, if an edge is the reason.
+    pub(super) from: u64,
 }
 
 fn refuse(code: Code, result: u32, node: u64) -> Refusal {
-    Refusal { code, result, node }
+    Refusal { code, result, node, from: 0 }
+}
+
+/// As [`refuse`], of an update.
+fn differs(result: u32, node: u64) -> Refusal {
+    refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, result, node)
+}
+
+/// Something else has failed than what an update may change.
+fn lost(code: Code) -> Refusal {
+    refuse(code, OTHER, 0)
 }
 
 /// A node of an instance with its new work.
@@ -240,7 +253,8 @@ impl Graphs {
     pub(super) fn change_child(&mut self, instance: u64, node: u64, graph: u64) -> Result<Update, Code> {
         let (_, own) = self.node_of(instance, node)?;
         let Work::Child(inner) = own.work else { return Err(INVALID) };
-        self.plan(instance, inner, graph).map_err(|_| INVALID)
+        // docs/driver-facts.md, 7.12
+        self.plan(instance, inner, graph).map_err(|why| why.code)
     }
 
     /// What makes an instance equal to another graph. Must be followed by [`Graphs::updated`] or [`Graphs::not_updated`].
@@ -249,7 +263,6 @@ impl Graphs {
     }
 
     fn plan(&mut self, instance: u64, old: u32, graph: u64) -> Result<Update, Refusal> {
-        let lost = |rc| refuse(rc, OTHER, 0);
         let i = self.instance(instance).map_err(lost)?;
         self.store.graph(graph).map_err(lost)?;
         let mut update = Update::default();
@@ -273,32 +286,26 @@ impl Graphs {
         self.release_objects(update.references());
     }
 
-    /// Pairs the nodes of two graphs in creation order, which is the same for the same calls.
+    /// Notes what differs between the nodes of a graph of an instance and those of another graph that are paired with them. All nodes are
+    /// paired before any are compared; which of several differences a driver reports is not measured.
     fn compare(&self, frozen: &Frozen, old: u32, new: u64, update: &mut Update) -> Result<(), Refusal> {
-        let failed = |result, node| refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, result, node);
-        let lost = |rc| refuse(rc, OTHER, 0);
         let (a, b) = (frozen.nodes(old).map_err(lost)?, self.store.graph(new).map_err(lost)?);
-        if a.len() != b.nodes.len() {
-            // No node is named then (CUDA driver API reference, `cuGraphExecUpdate`).
-            return Err(failed(TOPOLOGY, 0));
-        }
+        let pairs = pairs(&self.store, a, &b.nodes)?;
         if frozen.held(old) != b.objects {
             update.objects.push((old, b.objects.clone()));
         }
-        for ((x, theirs), number) in a.iter().zip(&b.nodes).zip(0..) {
-            let y = self.store.node(*theirs).map_err(lost)?;
-            let mapped = y.after.iter().map(|(n, edge)| Ok((self.store.node(*n)?.number, *edge)));
-            if !are_same_edges(&x.after, &mapped.collect::<Result<_, Code>>().map_err(lost)?) {
-                return Err(failed(TOPOLOGY, *theirs));
-            }
+        for (x, number) in a.iter().zip(0..) {
+            let partner = pairs.as_ref().map_or(number, |of| of[number as usize]);
+            let theirs = b.nodes[partner as usize];
+            let y = self.store.node(theirs).map_err(lost)?;
             if x.work.node_type() != y.work.node_type() {
-                return Err(failed(TYPE, *theirs));
+                return Err(differs(TYPE, theirs));
             }
             match (&x.work, &y.work) {
                 (Work::Child(old), Work::Child(new)) => self.compare(frozen, *old, *new, update)?,
                 (Work::Conditional(c), Work::Conditional(d)) => {
                     if (c.handle, c.kind, c.bodies.len()) != (d.handle, d.kind, d.bodies.len()) {
-                        return Err(failed(PARAMETERS, *theirs));
+                        return Err(differs(PARAMETERS, theirs));
                     }
                     for (old, new) in c.bodies.iter().zip(&d.bodies) {
                         self.compare(frozen, *old, *new, update)?;
@@ -306,11 +313,11 @@ impl Graphs {
                 }
                 (old_work, new_work) => {
                     if x.context != y.context {
-                        return Err(failed(PARAMETERS, *theirs));
+                        return Err(differs(PARAMETERS, theirs));
                     }
-                    allowed(old_work, new_work).map_err(|result| failed(result, *theirs))?;
+                    allowed(old_work, new_work).map_err(|result| differs(result, theirs))?;
                     if !is_same(old_work, new_work) {
-                        update.changes.push(Change::new(At { graph: old, node: number }, old_work, new_work, *theirs));
+                        update.changes.push(Change::new(At { graph: old, node: number }, old_work, new_work, theirs));
                     }
                 }
             }
@@ -345,10 +352,96 @@ impl Graphs {
     }
 }
 
-/// Whether the predecessors of two nodes are the same, in any order.
-fn are_same_edges(a: &After<u32>, b: &After<u32>) -> bool {
-    // Nearly always they were named in the same order. No node is named twice.
-    a == b || a.len() == b.len() && a.iter().collect::<FxHashSet<_>>() == b.iter().collect()
+/// Positions of nodes in one of two graphs, by those of their partners in the other one: short for small graphs.
+type Partners = SmallVec<[u32; 32]>;
+
+/// No partner yet.
+const ALONE: u32 = u32::MAX;
+
+/// The nodes of a graph that are paired with those of an instance: nothing if each is paired with that of the same position.
+///
+/// Nodes are paired from those that nothing waits for backwards, along the edges of each node in the order of its list (docs/driver-facts.md,
+/// 7.11; CUDA driver API reference, `cuGraphExecUpdate`). Those that nothing waits for are taken in creation order; a driver may order
+/// them by the call that made them so, which is the same unless edges or nodes were removed or captures have several ends (not measured).
+fn pairs(store: &Store, old: &[FrozenNode], new: &[u64]) -> Result<Option<Partners>, Refusal> {
+    if old.len() != new.len() {
+        // No node is named then (docs/driver-facts.md, 7.12).
+        return Err(differs(TOPOLOGY, 0));
+    }
+    // Graphs that are made by the same calls have the same edges at the same positions, so each step of the walk below would pair equal
+    // positions.
+    let is_same = |((m, e), (n, f)): (&(u32, Edge), &(u64, Edge))| e == f && new.get(*m as usize) == Some(n);
+    for (x, y) in old.iter().zip(new) {
+        let after = &store.node(*y).map_err(lost)?.after;
+        if x.after.len() != after.len() || !x.after.iter().zip(after).all(is_same) {
+            return walk(store, old, new).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// The pairs so far.
+struct Pairs {
+    of_old: Partners,
+    of_new: Partners,
+    /// Those whose edges have not been followed.
+    open: SmallVec<[(u32, u32); 32]>,
+}
+
+impl Pairs {
+    /// Pairs two nodes; returns false if one of them has another partner.
+    fn join(&mut self, old: u32, new: u32) -> bool {
+        let (to, from) = (&mut self.of_old[old as usize], &mut self.of_new[new as usize]);
+        if *to == ALONE && *from == ALONE {
+            (*to, *from) = (new, old);
+            self.open.push((old, new));
+        }
+        (*to, *from) == (new, old)
+    }
+}
+
+/// As [`pairs`], for graphs whose edges are not at the same positions.
+fn walk(store: &Store, old: &[FrozenNode], new: &[u64]) -> Result<Partners, Refusal> {
+    let number = |node: u64| store.node(node).map(|n| n.number).map_err(lost);
+    let (mut old_inner, mut new_inner) = (Flags::from_elem(false, old.len()), Flags::from_elem(false, new.len()));
+    for (x, y) in old.iter().zip(new) {
+        x.after.iter().for_each(|(before, _)| old_inner[*before as usize] = true);
+        for (before, _) in &store.node(*y).map_err(lost)?.after {
+            new_inner[number(*before)? as usize] = true;
+        }
+    }
+    let (mut old_ends, mut new_ends) = (ends(&old_inner), ends(&new_inner));
+    let alone = Partners::from_elem(ALONE, old.len());
+    let mut pairs = Pairs { of_old: alone.clone(), of_new: alone, open: SmallVec::new() };
+    if new_ends.clone().count() > old_ends.clone().count() {
+        // docs/driver-facts.md, 7.12
+        return Err(differs(TOPOLOGY, new_ends.next().map_or(0, |n| new[n as usize])));
+    }
+    while let (Some(x), Some(y)) = (old_ends.next(), new_ends.next()) {
+        pairs.join(x, y);
+    }
+    while let Some((x, y)) = pairs.open.pop() {
+        let theirs = new[y as usize];
+        let (a, b) = (&old[x as usize].after, &store.node(theirs).map_err(lost)?.after);
+        if a.len() != b.len() {
+            return Err(differs(TOPOLOGY, theirs));
+        }
+        for ((m, e), (n, f)) in a.iter().zip(b) {
+            if e != f || !pairs.join(*m, number(*n)?) {
+                return Err(Refusal { from: *n, ..differs(TOPOLOGY, theirs) });
+            }
+        }
+    }
+    // A graph that has never been instantiated may be a circle.
+    if pairs.of_old.contains(&ALONE) { Err(differs(TOPOLOGY, 0)) } else { Ok(pairs.of_old) }
+}
+
+/// Whether anything waits for each node.
+type Flags = SmallVec<[bool; 32]>;
+
+/// The nodes that nothing waits for.
+fn ends(inner: &Flags) -> impl Iterator<Item = u32> + Clone {
+    inner.iter().zip(0..).filter(|(inner, _)| !**inner).map(|(_, number)| number)
 }
 
 /// Whether two nodes do the same; those that embed graphs are compared by their graphs.
@@ -371,8 +464,8 @@ fn is_same(old: &Work<u32>, new: &Work<u64>) -> bool {
 fn allowed(old: &Work<u32>, new: &Work<u64>) -> Result<(), u32> {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) if a.attributes != b.attributes => Err(ATTRIBUTES),
-        (Work::Copy(a), Work::Copy(b)) if a != b && !(flat(a) && flat(b) && ends(a) == ends(b)) => Err(PARAMETERS),
-        (Work::Fill(a), Work::Fill(b)) if a != b && !(flat_fill(a) && flat_fill(b)) => Err(PARAMETERS),
+        (Work::Copy(a), Work::Copy(b)) if a != b && !(flat(a) && flat(b) && kinds(a) == kinds(b)) => Err(PARAMETERS),
+        (Work::Fill(a), Work::Fill(b)) if !may_fill(a, b) => Err(PARAMETERS),
         (Work::MemAlloc(_), Work::MemAlloc(_)) | (Work::MemFree(_), Work::MemFree(_)) if !is_same(old, new) => Err(PARAMETERS),
         (Work::Child(_), Work::Child(_)) | (Work::Conditional(_), Work::Conditional(_)) => Err(PARAMETERS),
         _ if old.node_type() != new.node_type() => Err(TYPE),
@@ -380,7 +473,7 @@ fn allowed(old: &Work<u32>, new: &Work<u64>) -> Result<(), u32> {
     }
 }
 
-/// Only copies and fills of one row can be changed (CUDA driver API reference).
+/// Only copies of one row can be changed (CUDA driver API reference).
 fn flat(c: &Copy3) -> bool {
     c.rows <= 1 && c.depth <= 1
 }
@@ -389,8 +482,13 @@ fn flat_fill(f: &Fill) -> bool {
     f.rows <= 1
 }
 
+/// A fill of one row can become any other one of one row; of a larger one, address and value can change (docs/driver-facts.md, 7.10).
+fn may_fill(old: &Fill, new: &Fill) -> bool {
+    Fill { dst: old.dst, value: old.value, ..*new } == *old || flat_fill(old) && flat_fill(new)
+}
+
 /// Kinds of memory of both ends, which must not change.
-fn ends(c: &Copy3) -> (u32, u32, bool, bool) {
+fn kinds(c: &Copy3) -> (u32, u32, bool, bool) {
     (c.src.memory, c.dst.memory, c.src.array != 0, c.dst.array != 0)
 }
 
@@ -399,8 +497,8 @@ fn plain(old: &Work<u32>, new: &Work<u64>) -> bool {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
         (Work::Host(_), Work::Host(_)) => true,
-        // The same memory.
-        (Work::Fill(a), Work::Fill(b)) => Fill { value: a.value, ..*b } == *a && fits(b),
+        // The same memory. Older drivers may refuse every change of several rows.
+        (Work::Fill(a), Work::Fill(b)) => flat_fill(b) && Fill { value: a.value, ..*b } == *a && fits(b),
         _ => false,
     }
 }

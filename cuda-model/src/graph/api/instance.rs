@@ -32,7 +32,7 @@ fn instantiate<H: Host>(h: &mut H, graph: u64, flags: u64) -> Result<u64, Refusa
 }
 
 fn failed(code: Code) -> Refusal {
-    Refusal { code, result: 1, node: 0 }
+    Refusal { code, result: 1, node: 0, from: 0 }
 }
 
 /// As [`instantiate`], for functions that also answer when they fail; writes the instance, and returns it.
@@ -151,7 +151,7 @@ fn carry_out<H: Host>(h: &mut H, instance: u64, mut update: Update) -> Result<()
     let done = make_all(h, instance, std::mem::take(&mut update.changes));
     if let Err(why) = done {
         h.shared().with(|g| g.not_updated(update));
-        return Err(why);
+        return Err(if why.result == OTHER { why } else { Refusal { code: code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, ..why } });
     }
     let (held, context) = h.shared().with(|g| (g.updated(instance, update), g.instance(instance).map_or(0, |i| i.context)));
     release_later(h, context, held);
@@ -263,7 +263,6 @@ pub fn cuGraphNodeGetEnabled<H: Host>(h: &mut H, instance: u64, node: u64) -> Re
 fn update<H: Host>(h: &mut H, instance: CUgraphExec, graph: CUgraph) -> Result<(), Refusal> {
     let update = h.shared().with(|g| g.change_all(instance as u64, graph as u64))?;
     carry_out(h, instance as u64, update)
-        .map_err(|why| if why.result == OTHER { why } else { Refusal { code: code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, ..why } })
 }
 
 /// Updates an instance from a graph, in the form before CUDA 12.
@@ -302,7 +301,8 @@ pub fn cuGraphExecUpdate_v2<H: Host>(
         return Err(INVALID);
     }
     let why = update(h, instance, graph).err();
-    info.cast().write(ResultInfo { result: why.map_or(0, |w| w.result), node: why.map_or(0, |w| w.node), from: 0 })?;
+    let (result, node, from) = why.map_or((0, 0, 0), |w| (w.result, w.node, w.from));
+    info.cast().write(ResultInfo { result, node, from })?;
     why.map_or(Ok(()), |w| Err(w.code))
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::graph::model::Owner;
 use crate::graph::tables::Destructor;
-use cuda_api::work::{Edge, Kernel, MemAlloc, Params};
+use cuda_api::work::{After, Kernel, MemAlloc, Params};
 
 fn after(nodes: &[u64]) -> After<u64> {
     nodes.iter().map(|n| (*n, Edge::default())).collect()
@@ -124,31 +124,163 @@ fn embedded_graphs_change_apart() {
     assert_eq!(value(g.work_of(100, deep).unwrap()), 1);
 }
 
+/// A graph of nodes, each behind those of these numbers, which may be larger than its own.
+fn shape(g: &mut Graphs, nodes: &[(&[usize], Work<u64>)]) -> (u64, Vec<u64>) {
+    let graph = g.store.create(Owner::Program);
+    let made: Vec<u64> = nodes.iter().map(|(_, work)| g.store.add(graph, after(&[]), work.clone(), 1).unwrap()).collect();
+    for ((edges, _), node) in nodes.iter().zip(&made) {
+        let edges: Vec<_> = edges.iter().map(|before| (made[*before], *node, Edge::default())).collect();
+        g.store.connect(graph, &edges).unwrap();
+    }
+    (graph, made)
+}
+
+/// What each node of an instance would do after an update, by the numbers of its nodes.
+fn values_after(g: &mut Graphs, instance: u64, nodes: &[u64], graph: u64) -> Result<Vec<u8>, Refusal> {
+    let changes = g.change_all(instance, graph)?;
+    update(g, instance, changes);
+    Ok(nodes.iter().map(|n| value(g.work_of(instance, *n).unwrap())).collect())
+}
+
+/// docs/driver-facts.md, 7.11
 #[test]
-fn updates_compare_shapes() {
+fn nodes_are_paired_along_the_edges() {
+    let k = |n| kernel(n, false);
     let mut g = Graphs::new(0);
-    let make = |g: &mut Graphs, edges: [&[usize]; 3], works: [Work<u64>; 3]| {
+    let (graph, own) = shape(&mut g, &[(&[], k(1)), (&[], k(2)), (&[0, 1], k(3))]);
+    instantiate(&mut g, graph, 100);
+    let (as_it_was, theirs) = shape(&mut g, &[(&[], k(11)), (&[], k(12)), (&[0, 1], k(13))]);
+    assert_eq!(values_after(&mut g, 100, &own, as_it_was), Ok(vec![11, 12, 13]));
+    let (edges, _) = shape(&mut g, &[(&[], k(21)), (&[], k(22)), (&[1, 0], k(23))]);
+    assert_eq!(values_after(&mut g, 100, &own, edges), Ok(vec![22, 21, 23]));
+    let (nodes, _) = shape(&mut g, &[(&[], k(32)), (&[], k(31)), (&[1, 0], k(33))]);
+    assert_eq!(values_after(&mut g, 100, &own, nodes), Ok(vec![31, 32, 33]));
+    let (both, _) = shape(&mut g, &[(&[], k(42)), (&[], k(41)), (&[0, 1], k(43))]);
+    assert_eq!(values_after(&mut g, 100, &own, both), Ok(vec![42, 41, 43]));
+    let (backwards, _) = shape(&mut g, &[(&[2, 1], k(53)), (&[], k(52)), (&[], k(51))]);
+    assert_eq!(values_after(&mut g, 100, &own, backwards), Ok(vec![51, 52, 53]));
+    // The handles are those of the first graph.
+    assert!(theirs.iter().all(|n| g.work_of(100, *n).is_err()));
+    // Changes concern the partners, and name them.
+    let (bad, theirs) = shape(&mut g, &[(&[], k(62)), (&[], Work::Empty), (&[1, 0], k(63))]);
+    assert_eq!(g.change_all(100, bad).unwrap_err(), differs(TYPE, theirs[1]));
+    let change = g.change_all(100, edges).unwrap().changes.remove(0);
+    let of_node = g.store.graph(edges).unwrap().nodes[1];
+    assert_eq!((change.at, change.node), (At { graph: 0, node: 0 }, of_node));
+}
+
+#[test]
+fn a_node_that_is_reached_twice_is_paired_once() {
+    let k = |n| kernel(n, false);
+    let mut g = Graphs::new(0);
+    // Two ends, the first of which is behind both inner nodes.
+    let (graph, own) = shape(&mut g, &[(&[], k(1)), (&[0], k(2)), (&[0], k(3)), (&[1, 2], k(4)), (&[2], k(5))]);
+    instantiate(&mut g, graph, 100);
+    let (moved, _) = shape(&mut g, &[(&[2], k(13)), (&[2], k(12)), (&[], k(11)), (&[1, 0], k(14)), (&[0], k(15))]);
+    assert_eq!(values_after(&mut g, 100, &own, moved), Ok(vec![11, 12, 13, 14, 15]));
+    // The second end is behind the node that is the partner of another one.
+    let (others, theirs) = shape(&mut g, &[(&[2], k(13)), (&[2], k(12)), (&[], k(11)), (&[1, 0], k(14)), (&[1], k(15))]);
+    let why = g.change_all(100, others).unwrap_err();
+    assert_eq!((why.code, why.result), (code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, TOPOLOGY));
+    assert!([3, 4].map(|n| theirs[n]).contains(&why.node) && [0, 1].map(|n| theirs[n]).contains(&why.from));
+    // Two beginnings instead of one.
+    let (split, theirs) = shape(&mut g, &[(&[], k(1)), (&[], k(2)), (&[0], k(3)), (&[1, 2], k(4)), (&[2], k(5))]);
+    assert_eq!(g.change_all(100, split).unwrap_err(), differs(TOPOLOGY, theirs[1]));
+}
+
+#[test]
+fn deep_graphs_are_paired() {
+    const MANY: usize = 100_000;
+    let mut g = Graphs::new(0);
+    let mut chain = |is_backwards: bool| {
         let graph = g.store.create(Owner::Program);
-        let mut nodes: Vec<u64> = Vec::new();
-        for (edges, work) in edges.into_iter().zip(works) {
-            let before: Vec<u64> = edges.iter().map(|n| nodes[*n]).collect();
-            nodes.push(g.store.add(graph, after(&before), work, 1).unwrap());
+        let nodes: Vec<u64> = (0..MANY).map(|_| g.store.add(graph, after(&[]), Work::Empty, 1).unwrap()).collect();
+        for pair in nodes.windows(2) {
+            let (first, second) = if is_backwards { (pair[1], pair[0]) } else { (pair[0], pair[1]) };
+            g.store.node_mut(second).unwrap().after = after(&[first]);
         }
         (graph, nodes)
     };
-    let works = || [kernel(1, false), kernel(2, false), kernel(3, false)];
-    let (graph, _) = make(&mut g, [&[], &[], &[0, 1]], works());
+    let ((graph, _), (other, nodes)) = (chain(false), chain(true));
+    g.store.node_mut(nodes[0]).unwrap().work = Work::EventWait(1);
     instantiate(&mut g, graph, 100);
-    let (same, _) = make(&mut g, [&[], &[], &[1, 0]], works());
-    assert!(g.change_all(100, same).unwrap().changes.is_empty(), "the order of predecessors does not matter");
-    let (fewer, nodes) = make(&mut g, [&[], &[], &[0]], works());
-    assert_eq!(g.change_all(100, fewer).unwrap_err(), refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, nodes[2]));
-    let (others, nodes) = make(&mut g, [&[], &[0], &[0, 1]], works());
-    assert_eq!(g.change_all(100, others).unwrap_err(), refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, nodes[1]));
-    let (types, nodes) = make(&mut g, [&[], &[], &[0, 1]], [kernel(1, false), Work::Empty, kernel(3, false)]);
-    assert_eq!(g.change_all(100, types).unwrap_err(), refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 3, nodes[1]));
-    g.store.add(same, after(&[]), Work::Empty, 0).unwrap();
-    assert_eq!(g.change_all(100, same).unwrap_err(), refuse(code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, 0));
+    assert_eq!(g.change_all(100, other).unwrap_err(), differs(TYPE, nodes[0]));
+    g.store.node_mut(nodes[0]).unwrap().work = Work::Empty;
+    assert!(g.change_all(100, other).unwrap().changes.is_empty());
+}
+
+/// docs/driver-facts.md, 7.12
+#[test]
+fn refusals_name_nodes() {
+    let k = |n| kernel(n, false);
+    let mut g = Graphs::new(0);
+    let chain: [(&[usize], Work<u64>); 4] = [(&[], k(0)), (&[0], k(1)), (&[1], k(2)), (&[2], k(3))];
+    let (graph, _) = shape(&mut g, &chain[..3]);
+    instantiate(&mut g, graph, 100);
+    for n in [0, 2, 4] {
+        let (other, _) = shape(&mut g, &chain[..n]);
+        assert_eq!(g.change_all(100, other).unwrap_err(), differs(TOPOLOGY, 0));
+    }
+    let (types, nodes) = shape(&mut g, &[(&[], k(0)), (&[0], Work::Empty), (&[1], k(2))]);
+    assert_eq!(g.change_all(100, types).unwrap_err(), differs(TYPE, nodes[1]));
+    let (fewer, nodes) = shape(&mut g, &[(&[], k(0)), (&[0], k(1)), (&[], k(2))]);
+    assert_eq!(g.change_all(100, fewer).unwrap_err(), differs(TOPOLOGY, nodes[1]));
+    let (more, nodes) = shape(&mut g, &[(&[], k(0)), (&[0], k(1)), (&[0, 1], k(2))]);
+    assert_eq!(g.change_all(100, more).unwrap_err(), differs(TOPOLOGY, nodes[2]));
+    let (round, _) = shape(&mut g, &[(&[1], k(0)), (&[2], k(1)), (&[0], k(2))]);
+    assert_eq!(g.change_all(100, round).unwrap_err(), differs(TOPOLOGY, 0), "a circle");
+
+    // Fewer ends than the instance has.
+    let (wide, _) = shape(&mut g, &[(&[], k(0)), (&[0], k(1)), (&[0], k(2))]);
+    instantiate(&mut g, wide, 200);
+    let why = g.change_all(200, graph).unwrap_err();
+    assert_eq!((why.code, why.result), (code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, TOPOLOGY));
+
+    // Inside a graph.
+    let add = |g: &mut Graphs, inner: &[(&[usize], Work<u64>)]| {
+        let (outer, (inner, _)) = (g.store.create(Owner::Program), shape(g, inner));
+        (outer, g.store.add(outer, after(&[]), Work::Child(inner), 0).unwrap())
+    };
+    let ((outer, child), (other, _)) = (add(&mut g, &chain[..3]), add(&mut g, &chain));
+    instantiate(&mut g, outer, 300);
+    assert_eq!(g.change_all(300, other).unwrap_err(), differs(TOPOLOGY, 0));
+    let (more, _) = shape(&mut g, &chain);
+    assert_eq!(g.change_child(300, child, more).unwrap_err(), code::ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+}
+
+/// docs/driver-facts.md, 7.10
+#[test]
+fn what_may_change_of_a_fill() {
+    let fill = |dst, value, pitch, element, width, rows| Fill { dst, value, pitch, element, width, rows };
+    let several = fill(0x1000, 1, 64, 1, 32, 4);
+    let others = |f: Fill| {
+        [
+            f,
+            Fill { value: 2, ..f },
+            Fill { dst: 0x2000, ..f },
+            Fill { width: 16, ..f },
+            Fill { rows: f.rows + 1, ..f },
+            Fill { pitch: 128, ..f },
+            Fill { element: 2, width: 16, ..f },
+            Fill { rows: 1, ..f },
+        ]
+    };
+    for (first, accepted) in [
+        (several, [true, true, true, false, false, false, false, false]),
+        (Fill { rows: 1, ..several }, [true, true, true, true, false, true, true, true]),
+    ] {
+        let mut g = Graphs::new(0);
+        let (graph, own) = shape(&mut g, &[(&[], Work::Fill(first))]);
+        instantiate(&mut g, graph, 100);
+        for (other, is_accepted) in others(first).into_iter().zip(accepted) {
+            let (updated, theirs) = shape(&mut g, &[(&[], Work::Fill(other))]);
+            let update = g.change_all(100, updated).map(|u| u.changes.len());
+            let set = g.change_one(100, own[0], &Work::Fill(other), 1).map(|c| usize::from(c.is_some()));
+            let changes = usize::from(other != first);
+            assert_eq!(update, if is_accepted { Ok(changes) } else { Err(differs(PARAMETERS, theirs[0])) }, "{other:?}");
+            assert_eq!(set, if is_accepted { Ok(changes) } else { Err(INVALID) }, "{other:?}");
+        }
+    }
 }
 
 #[test]
