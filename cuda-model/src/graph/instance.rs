@@ -1,6 +1,6 @@
 //! Instances: a frozen copy of each instantiated graph, and the changes that are allowed.
 
-use super::frozen::{Frozen, FrozenNode};
+use super::frozen::FrozenNode;
 use super::model::{Node, Store};
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
@@ -266,7 +266,7 @@ impl Graphs {
         let i = self.instance(instance).map_err(lost)?;
         self.store.graph(graph).map_err(lost)?;
         let mut update = Update::default();
-        self.compare(&i.frozen, old, graph, &mut update)?;
+        self.compare(i, old, graph, &mut update)?;
         for (object, count) in update.objects.iter().flat_map(|(_, objects)| objects) {
             // It exists, because the graph holds it.
             let _ = self.retain_object(*object, *count);
@@ -288,7 +288,8 @@ impl Graphs {
 
     /// Notes what differs between the nodes of a graph of an instance and those of another graph that are paired with them. All nodes are
     /// paired before any are compared; which of several differences a driver reports is not measured.
-    fn compare(&self, frozen: &Frozen, old: u32, new: u64, update: &mut Update) -> Result<(), Refusal> {
+    fn compare(&self, instance: &Instance, old: u32, new: u64, update: &mut Update) -> Result<(), Refusal> {
+        let frozen = &instance.frozen;
         let (a, b) = (frozen.nodes(old).map_err(lost)?, self.store.graph(new).map_err(lost)?);
         let pairs = pairs(&self.store, a, &b.nodes)?;
         if frozen.held(old) != b.objects {
@@ -302,13 +303,18 @@ impl Graphs {
                 return Err(differs(TYPE, theirs));
             }
             match (&x.work, &y.work) {
-                (Work::Child(old), Work::Child(new)) => self.compare(frozen, *old, *new, update)?,
+                (Work::Child(old), Work::Child(new)) => self.compare(instance, *old, *new, update)?,
                 (Work::Conditional(c), Work::Conditional(d)) => {
                     if (c.handle, c.kind, c.bodies.len()) != (d.handle, d.kind, d.bodies.len()) {
                         return Err(differs(PARAMETERS, theirs));
                     }
+                    // A driver takes over the new default value (docs/driver-facts.md, 7.14), which places cannot set.
+                    let home = self.store.outermost(new).map_err(lost)?;
+                    if self.default_of(instance.source, c.handle) != self.default_of(home, d.handle) {
+                        return Err(differs(PARAMETERS, theirs));
+                    }
                     for (old, new) in c.bodies.iter().zip(&d.bodies) {
-                        self.compare(frozen, *old, *new, update)?;
+                        self.compare(instance, *old, *new, update)?;
                     }
                 }
                 (old_work, new_work) => {
@@ -323,6 +329,11 @@ impl Graphs {
             }
         }
         Ok(())
+    }
+
+    /// The default value and the flags of a condition of a graph.
+    fn default_of(&self, home: u64, condition: u64) -> Option<(u32, u32)> {
+        self.conditions.get(&home)?.defaults.get(&condition).copied()
     }
 
     /// Applies a change that the host has made; returns what reverses it.

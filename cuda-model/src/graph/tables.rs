@@ -116,6 +116,8 @@ pub(super) struct Object {
 pub(super) struct Conditions {
     pub(super) context: u64,
     pub(super) handles: Vec<u64>,
+    /// The default value and the flags that each was created with.
+    pub(super) defaults: FxHashMap<u64, (u32, u32)>,
 }
 
 /// The graphs of a process.

@@ -31,6 +31,7 @@ pub fn cuGraphConditionalHandleCreate<H: Host>(
         let own = g.conditions.entry(home).or_default();
         own.context = context;
         own.handles.push(handle);
+        own.defaults.insert(handle, (default, flags));
         g.store.graph_mut(graph).map(|g| g.conditions.push((handle, false)))
     })?;
     Ok(handle)

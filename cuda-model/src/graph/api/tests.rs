@@ -1,10 +1,12 @@
 //! The functions over a host that executes nothing.
 
 use super::build::add_child;
+use super::condition::add_conditional;
 use super::*;
 use crate::graph::{Shared, Stream};
+use cuda_api::graph::RawConditional;
 use cuda_api::lock::lock;
-use cuda_api::pointer::OutPtr;
+use cuda_api::pointer::{InOutPtr, OutPtr};
 use cuda_api::work::{At, Copy3, Fill, Kernel, MemAlloc, Spec};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -137,7 +139,7 @@ impl Host for Fake {
         0
     }
     fn condition(&mut self, _home: u64, _default: u32, _flags: u32) -> Result<(u64, u64), Code> {
-        Err(NONE)
+        Ok((1, 1))
     }
     fn end_conditions(&mut self, _context: u64, _home: u64, _conditions: &[u64]) -> Result<(), Code> {
         Ok(())
@@ -282,6 +284,28 @@ fn graphs_of_other_sizes_differ_at_no_node() {
     let (fewer, _) = h.graph(&[0x1000]);
     let failure = (code::ERROR_GRAPH_EXEC_UPDATE_FAILURE, 2, 0);
     assert_eq!([more, fewer].map(|other| h.update(instance, other)), [failure; 2]);
+}
+
+/// docs/driver-facts.md, 7.14: a driver accepts other default values too, but they cannot be brought to a place.
+#[test]
+fn conditions_keep_their_default_values() {
+    let mut h = Fake::new();
+    let mut conditional = |default, flags| {
+        let (graph, _) = h.graph(&[]);
+        let condition = cuGraphConditionalHandleCreate(&mut h, graph, 0, default, flags).unwrap();
+        let mut node = std::ptr::null_mut();
+        let mut p = RawConditional { handle: condition, kind: 0, size: 1, graphs: std::ptr::null(), context: 0 };
+        add_conditional(&mut h, OutPtr::of(&mut node), graph, After::new(), InOutPtr::of(&mut p)).unwrap();
+        (graph, node as u64)
+    };
+    let [(graph, _), (same, _), (other, node), (without, last)] =
+        [(0, 1), (0, 1), (1, 1), (0, 0)].map(|(value, flags)| conditional(value, flags));
+    let instance = cuGraphInstantiateWithFlags(&mut h, graph, 0).unwrap();
+    assert_eq!([graph, same].map(|g| h.update(instance, g)), [(0, 0, 0); 2]);
+    let failure = code::ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    assert_eq!([other, without].map(|g| h.update(instance, g)), [(failure, 5, node), (failure, 5, last)]);
+    cuGraphDestroy(&mut h, graph).unwrap();
+    assert_eq!(h.update(instance, same), (0, 0, 0));
 }
 
 #[test]
