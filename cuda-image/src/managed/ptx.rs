@@ -9,6 +9,8 @@ use super::variables::{Addresses, MAX_INITIAL, Managed, ManagedError, Variables}
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// Maximum number of bytes that lists skip before an element that is not zero.
+const MAX_SKIPPED: usize = 1 << 20;
 /// Maximum nesting of initializer lists; a deeper one is damaged.
 const MAX_DEPTH: usize = 16;
 
@@ -125,9 +127,9 @@ fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), ManagedEr
         if bytes > MAX_INITIAL {
             return Err(ManagedError::InitialTooLarge(name));
         }
-        initial = vec![0; bytes as usize];
-        at = values(all, at + 1, &dimensions, size as usize, kind, &mut initial)
-            .ok_or_else(|| ManagedError::InitialUnknown(name.clone()))?;
+        let mut list = Values { all, size: size as usize, kind, initial: Vec::new() };
+        at = list.read(at + 1, &dimensions, 0..bytes as usize).ok_or_else(|| ManagedError::InitialUnknown(name.clone()))?;
+        initial = list.initial;
     }
     match &all[at..] {
         [end] if end.is(b';') => Ok((name, Some(Managed::new(bytes, initial)?))),
@@ -135,29 +137,58 @@ fn declaration(all: &[Piece<'_>]) -> Result<(String, Option<Managed>), ManagedEr
     }
 }
 
-/// Reads a value, or a list of values in braces, into `to`; returns the end.
-fn values(all: &[Piece<'_>], mut at: usize, dimensions: &[u64], size: usize, kind: &[u8], to: &mut [u8]) -> Option<usize> {
-    if !all.get(at)?.is(b'{') {
-        let (bits, next) = value(all, at, kind)?;
-        to.get_mut(..size)?.copy_from_slice(bits.to_le_bytes().get(..size)?);
-        return Some(next);
-    }
-    let (_, inner) = dimensions.split_first().filter(|_| dimensions.len() <= MAX_DEPTH)?;
-    let step = inner.iter().try_fold(size, |n, d| n.checked_mul(usize::try_from(*d).ok()?))?;
-    at += 1;
-    let mut offset = 0usize;
-    while !all.get(at)?.is(b'}') {
-        let is_list = all[at].is(b'{');
-        let room = to.get_mut(offset..)?;
-        // A list is of the next dimension; single values fill consecutive elements.
-        let len = if is_list { step } else { size };
-        at = values(all, at, inner, size, kind, room.get_mut(..len)?)?;
-        offset += len;
-        if all.get(at)?.is(b',') {
-            at += 1;
+/// The initial value of a variable.
+struct Values<'a> {
+    all: &'a [Piece<'a>],
+    /// Size and type of an element.
+    size: usize,
+    kind: &'a [u8],
+    /// The bytes up to the last element that is not zero.
+    initial: Vec<u8>,
+}
+
+impl Values<'_> {
+    /// Reads a value, or a list of values in braces, for these bytes of the variable; returns the end.
+    fn read(&mut self, mut at: usize, dimensions: &[u64], to: Range<usize>) -> Option<usize> {
+        if !self.all.get(at)?.is(b'{') {
+            let (bits, next) = value(self.all, at, self.kind)?;
+            self.put(bits, to)?;
+            return Some(next);
         }
+        let (_, inner) = dimensions.split_first().filter(|_| dimensions.len() <= MAX_DEPTH)?;
+        let step = inner.iter().try_fold(self.size, |n, d| n.checked_mul(usize::try_from(*d).ok()?))?;
+        at += 1;
+        let mut from = to.start;
+        while !self.all.get(at)?.is(b'}') {
+            // A list is of the next dimension; single values fill consecutive elements.
+            let len = if self.all[at].is(b'{') { step } else { self.size };
+            let end = from.checked_add(len).filter(|end| *end <= to.end)?;
+            at = self.read(at, inner, from..end)?;
+            from = end;
+            if self.all.get(at)?.is(b',') {
+                at += 1;
+            }
+        }
+        Some(at + 1)
     }
-    Some(at + 1)
+
+    fn put(&mut self, bits: u128, to: Range<usize>) -> Option<()> {
+        let end = to.start + self.size;
+        if end > to.end {
+            return None;
+        }
+        if bits != 0 && end > self.initial.len() {
+            // Compilers write the elements before it, too: a short text is not to take much memory.
+            if end > MAX_SKIPPED + self.all.len() * self.size {
+                return None;
+            }
+            self.initial.resize(end, 0);
+        }
+        if let Some(element) = self.initial.get_mut(to.start..end) {
+            element.copy_from_slice(bits.to_le_bytes().get(..self.size)?);
+        }
+        Some(())
+    }
 }
 
 /// The bits of a number.

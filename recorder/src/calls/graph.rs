@@ -157,9 +157,10 @@ pub(crate) fn comes_late(device: &Device, record: &Record) -> bool {
     }
 }
 
-/// The journal's name for a condition, whose handle the driver chooses.
-fn journal_name(condition: u64) -> u64 {
-    0x5e << 56 | condition & ((1 << 56) - 1)
+/// The journal's name for a condition of a graph. The driver chooses its handle, and counts from 1 in each graph (docs/driver-facts.md,
+/// 7.4): so the name has all 42 bits by which handles of graphs differ, and the last 14 bits of the condition's.
+fn journal_name(home: u64, condition: u64) -> u64 {
+    0x5e << 56 | (home >> 6 & ((1 << 42) - 1)) << 14 | condition & ((1 << 14) - 1)
 }
 
 /// Notes that a node uses an event.
@@ -336,7 +337,7 @@ impl Host for CallContext {
         let handle = u64::get(&mut &reply[..]).map_err(|_| code::ERROR_UNKNOWN)?;
         // Kernels contain the handle: other places must not assign another one.
         let record = encode(&GraphCondition { wanted: handle, ..condition });
-        let edges = Edges { creates: [journal_name(handle)].into(), ..Edges::default() };
+        let edges = Edges { creates: [journal_name(home, handle)].into(), ..Edges::default() };
         ledger.append(ops::id::GRAPH_CONDITION, &record, &reply, &edges, Keep::PLAIN)?;
         Ok((handle, number(device)))
     }
@@ -348,7 +349,7 @@ impl Host for CallContext {
         let body = home.to_le_bytes();
         device.record_error(self.place(device).send(ops::id::GRAPH_CONDITIONS_END, &[&body]))?;
         for (n, handle) in conditions.iter().enumerate() {
-            let edges = Edges { ends: Some(journal_name(*handle)), ..Edges::default() };
+            let edges = Edges { ends: Some(journal_name(home, *handle)), ..Edges::default() };
             // The first record frees them all; the others only concern the journal.
             let (op, body) =
                 if n == 0 { (ops::id::GRAPH_CONDITIONS_END, body) } else { (ops::id::OVERTAKEN, handle.to_le_bytes()) };
@@ -370,7 +371,8 @@ impl Host for CallContext {
         let direct = host_function::copies_are_direct(self, self.place(device));
         let op = GraphMake { instance, flags, home, direct, spec };
         let works = || op.spec.graphs.iter().flatten().map(|n| &n.work);
-        let conditions = works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(c.handle)) } else { None });
+        let conditions =
+            works().filter_map(|w| if let Work::Conditional(c) = w { Some(journal_name(home, c.handle)) } else { None });
         let mut edges = Edges { creates: [instance].into(), ..Edges::default() };
         works().for_each(|w| add_needs(self, w, &mut edges.uses));
         conditions.for_each(|c| edges.uses.push(c));

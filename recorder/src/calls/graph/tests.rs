@@ -45,9 +45,20 @@ fn records_of_references_are_decoded() {
 }
 
 #[test]
-fn names_of_conditions_are_no_handles() {
-    for condition in [0, 1, u64::MAX, 1 << 56, 0x5c << 56] {
-        assert_eq!((journal_name(condition) >> 56, cuda_api::handle::kind(journal_name(condition))), (0x5e, None));
+fn names_of_conditions_are_no_handles_and_differ_between_graphs() {
+    const SLOT: u64 = 1 << 6;
+    let graphs = [0x5c08 << 48 | SLOT, 0x5c08 << 48 | 2 * SLOT, 0x5c08 << 48 | 1 << 30 | SLOT, 0x5c08 << 48 | ((1 << 48) - SLOT)];
+    let mut names = Vec::new();
+    for graph in graphs {
+        for condition in (0..100).chain([(1 << 14) - 1]) {
+            let name = journal_name(graph, condition);
+            assert_eq!((name >> 56, cuda_api::handle::kind(name)), (0x5e, None));
+            names.push(name);
+        }
+        assert_eq!(journal_name(graph, u64::MAX) >> 56, 0x5e);
     }
-    assert_eq!(journal_name(7), 0x5e00_0000_0000_0007);
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "no two have the same name");
 }
