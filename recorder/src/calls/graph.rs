@@ -160,7 +160,7 @@ pub(crate) fn comes_late(device: &Device, record: &Record) -> bool {
 /// The journal's name for a condition of a graph. The driver chooses its handle, and counts from 1 in each graph (docs/driver-facts.md,
 /// 7.4): so the name has all 42 bits by which handles of graphs differ, and the last 14 bits of the condition's.
 fn journal_name(home: u64, condition: u64) -> u64 {
-    0x5e << 56 | (home >> 6 & ((1 << 42) - 1)) << 14 | condition & ((1 << 14) - 1)
+    (0x5e << 56) | (((home >> 6) & ((1 << 42) - 1)) << 14) | (condition & ((1 << 14) - 1))
 }
 
 /// Notes that a node uses an event.

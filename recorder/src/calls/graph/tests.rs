@@ -47,7 +47,7 @@ fn records_of_references_are_decoded() {
 #[test]
 fn names_of_conditions_are_no_handles_and_differ_between_graphs() {
     const SLOT: u64 = 1 << 6;
-    let graphs = [0x5c08 << 48 | SLOT, 0x5c08 << 48 | 2 * SLOT, 0x5c08 << 48 | 1 << 30 | SLOT, 0x5c08 << 48 | ((1 << 48) - SLOT)];
+    let graphs = [SLOT, 2 * SLOT, (1 << 30) + SLOT, (1 << 48) - SLOT].map(|low| (0x5c08 << 48) | low);
     let mut names = Vec::new();
     for graph in graphs {
         for condition in (0..100).chain([(1 << 14) - 1]) {
