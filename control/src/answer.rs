@@ -208,7 +208,7 @@ pub struct Move {
     /// How long calls were blocked. If the GPU was not idle at the first attempt, this is the longest of the
     /// attempts.
     pub downtime_ms: f64,
-    /// The downtime that the move aimed at: its limit, or 300 ms. Without a limit a longer downtime is no failure.
+    /// The downtime that the move aimed at: its limit, or 300 ms. Without a limit a longer downtime is not a failure.
     pub target_downtime_ms: f64,
     /// What the last attempt that did not find the job idle was waiting for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ pub enum AskError {
     Failed(#[from] NoAnswer),
 }
 
-/// Why there is no usable answer of a job that is there.
+/// Why a running job gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// The job did not answer in time.

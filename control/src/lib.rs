@@ -28,6 +28,7 @@ pub use client::{AskError, Client, NoAnswer};
 pub use code::{ErrorCode, ReasonCode};
 pub use reason::without_numbers;
 pub use request::{Migrate, Park, Request, Verify};
+use std::time::Duration;
 pub use trace::{Trace, TraceEvent};
 
 /// Version of the protocol. It changes when something that a client may rely on is removed or changes its meaning. New
@@ -39,6 +40,9 @@ pub const LONGEST_REQUEST: usize = 64 << 10;
 
 /// Maximum length of an answer that a client reads. A job with many moves has long reports, but none longer than this.
 pub const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// The downtime that a move without a limit aims at. A longer one is reported, and the move does not fail because of it.
+pub const TARGET_DOWNTIME: Duration = Duration::from_millis(300);
 
 /// Maximum length of a move's id, and of a job's name.
 pub const LONGEST_ID: usize = 64;

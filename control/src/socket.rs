@@ -65,7 +65,7 @@ mod tests {
         });
         let failed = failed.recv_timeout(Duration::from_secs(60)).expect("no timeout");
         assert!(matches!(failed.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{failed}");
-        assert!(has_no_listener(&dir.join("nobody")) && !has_no_listener(&path));
+        assert!(has_no_listener(&dir.join("absent")) && !has_no_listener(&path));
         drop(listener);
         assert!(has_no_listener(&path));
         std::fs::remove_dir_all(dir).unwrap();

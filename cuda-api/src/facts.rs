@@ -40,9 +40,14 @@ wire_struct! {
 impl Gpu {
     /// The UUID as text, in the format of `CUDA_VISIBLE_DEVICES` and NVML.
     pub fn uuid_text(&self) -> String {
-        let hex = hex(&self.uuid);
-        format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        uuid_text(&self.uuid)
     }
+}
+
+/// A GPU's UUID as text, in the format of `CUDA_VISIBLE_DEVICES`, NVML and `nvidia-smi`.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex = hex(uuid);
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 wire_struct! {

@@ -115,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn fields_keep_their_types_and_nobody_can_imitate_a_line() {
+    fn fields_keep_their_types_and_no_text_imitates_a_line() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         tracing::subscriber::with_default(Kept(lines.clone()), || {
-            let (peer, nobody) = (Some("10.0.0.7:1"), None::<u32>);
-            tracing::warn!(target: "serve", worker = 7u32, peer, user = nobody, good = true, "one\ntwo\u{1b}[0m \"{}\"", 3);
+            let (peer, absent) = (Some("10.0.0.7:1"), None::<u32>);
+            tracing::warn!(target: "serve", worker = 7u32, peer, user = absent, good = true, "one\ntwo\u{1b}[0m \"{}\"", 3);
         });
         let lines = lines.lock().unwrap();
         let [text] = &lines[..] else { panic!("{lines:?}") };

@@ -91,7 +91,7 @@ pub(crate) struct ServeArgs {
     /// Append a line of JSON to this file for each worker that has served a job: who has used which GPU, since when, how much memory
     #[arg(long, value_name = "FILE")]
     accounting: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to whoever can connect; a port alone is one of 127.0.0.1 [default:
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to anyone who can connect; a port alone means 127.0.0.1 [default:
     /// nowhere]
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     metrics: Option<String>,

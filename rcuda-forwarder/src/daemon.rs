@@ -29,7 +29,7 @@ use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, Pool, Profile};
 use seats::Seats;
-use socket::{bind, identity, same_user};
+use socket::{accept_each, bind, identity, same_user};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -73,8 +73,6 @@ const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 const PARTING_AT_ONCE: usize = 64;
 /// Questions about the server, and trials of connections, that are answered at a time.
 const QUESTIONS: Budget = Budget { all: 32, of_one: 8 };
-/// Pause after a failed accept (for example too many open files).
-const BREATH: Duration = Duration::from_millis(100);
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -385,20 +383,8 @@ enum Entrance {
 }
 
 fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
-    while !state.stopping.load(Ordering::SeqCst) {
-        let accepted = nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC);
-        let fd = match accepted {
-            // SAFETY: just made by accept4; nobody else owns it.
-            Ok(fd) => unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) },
-            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
-            Err(e) => {
-                if !state.stopping.load(Ordering::SeqCst) {
-                    state.refusals.say(&LogLine::warning(format!("cannot accept a connection: {e}")));
-                    std::thread::sleep(BREATH);
-                }
-                continue;
-            }
-        };
+    let has_ended = || state.stopping.load(Ordering::SeqCst);
+    accept_each(listener, &has_ended, (&state.refusals, "a connection"), |fd| {
         let (theirs, conn) = (state.clone(), Arc::new(Conn::new(fd)));
         let greeting = door.admit(&conn);
         let started = threads::spawn("greeting", move || {
@@ -410,7 +396,7 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
         if let Err(e) = started {
             state.refusals.say(&LogLine::warning(format!("cannot greet a client: {e}")));
         }
-    }
+    });
 }
 
 /// Greets a client and hands it to a worker.

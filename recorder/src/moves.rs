@@ -10,7 +10,7 @@ use crate::gate;
 use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
-use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, Trace};
+use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, TARGET_DOWNTIME, Trace};
 use cuda_api::lock::{wait, wait_timeout};
 use rcuda_forwarder::PlaceSpec;
 use serde_json::json;
@@ -31,8 +31,6 @@ pub(crate) use trace::{Details, Track};
 const WAITING: usize = 16;
 /// Interval between two checks whether a move was abandoned, while waiting for something else.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The downtime that a move without a limit aims at. A longer one is reported, and no reason to fail.
-pub(crate) const TARGET_DOWNTIME: Duration = Duration::from_millis(300);
 
 /// Why a move is to be abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

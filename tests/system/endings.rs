@@ -1,8 +1,7 @@
 //! Calls at the end of threads and of the process are held at the gate, journalled and carried out as all others are; calls that a bug
 //! of ours ends leave an error that stays, and a job that does not move.
 
-use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, words_of_mrcuda};
-use std::process::Command;
+use crate::{LIMIT, LONG, assert_identical, native_orbit, process, remote_orbit, words_of_mrcuda};
 use tests::scene::wait_for;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
@@ -136,10 +135,7 @@ fn more_answers_wait_for_a_later_call_than_buffers_hold() {
 #[test]
 fn a_program_closes_the_library_and_opens_it_again() {
     let scene = Scene::new("unload");
-    let program = scene.path.join("unload");
-    let source = tests::install::root().join("tests/programs/process/unload.c");
-    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl", "-pthread"]).status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    let program = process::build(&scene, "unload");
     let server = Server::start(&scene, "one");
     for (name, place) in [("remote", server.place(0)), ("unix", server.unix_place(0)), ("inside", "local".into())] {
         let job = Job::start(&scene, name, &["--server", &place], &program, &[], &[]).wait(LIMIT);

@@ -1,13 +1,13 @@
 //! Jobs that are parked, in memory and in files, and go on.
 
-use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step, words_of_mrcuda};
+use crate::{LIMIT, LONG, assert_identical, native_orbit, process, remote_orbit, wait_for_step, words_of_mrcuda};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tests::kill::gpu_bytes;
 use tests::scene::wait_for;
 use tests::server::{helpers, signal};
-use tests::{Job, Random, Scene, Server, install};
+use tests::{Job, Random, Scene, Server};
 
 /// A field of its only device, or of the first one.
 fn text(job: &Job, field: &str) -> String {
@@ -108,10 +108,7 @@ fn figures(job: &Job) -> Option<(u32, u32)> {
 
 /// Starts the program that works and asks, until the file is there whose path is returned, and waits until it works.
 fn asking_job<'a>(scene: &'a Scene, server: &Server, args: &[&str]) -> (Job<'a>, PathBuf) {
-    let program = scene.path.join("parked");
-    let source = install::root().join("tests/programs/process/parked.c");
-    let compiler = std::process::Command::new("cc").arg("-o").arg(&program).arg(source).args(["-w", "-ldl", "-pthread"]).status();
-    assert!(compiler.as_ref().is_ok_and(std::process::ExitStatus::success), "{compiler:?}");
+    let program = process::build(scene, "parked");
     let end = scene.path.join("end");
     let until = end.display().to_string();
     let args = [&[until.as_str()], args].concat();

@@ -1,8 +1,7 @@
 //! What a move must carry of code that comes and goes, and journals that stay as small as what is alive.
 
-use crate::{LIMIT, assert_identical};
+use crate::{LIMIT, assert_identical, process};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Command;
 use tests::scene::wait_for;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
@@ -82,10 +81,7 @@ fn held(at: &UnixListener) -> Option<UnixStream> {
 #[test]
 fn code_that_comes_when_a_job_is_about_to_stand_still_is_loaded_while_it_works() {
     let scene = Scene::new("late-code");
-    let program = scene.path.join("latecode");
-    let source = tests::install::root().join("tests/programs/process/latecode.c");
-    let status = Command::new("cc").arg("-o").arg(&program).arg(source).args(["-std=gnu11", "-w", "-ldl"]).status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    let program = process::build(&scene, "latecode");
     let (quiesce, load) = (scene.runtime().join("quiesce"), scene.runtime().join("load"));
     let (at_quiesce, at_load) = (UnixListener::bind(&quiesce).unwrap(), UnixListener::bind(&load).unwrap());
     let one = Server::start(&scene, "one");

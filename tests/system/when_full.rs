@@ -1,8 +1,7 @@
 //! Jobs that move when a GPU has no memory for an allocation.
 
-use crate::{LIMIT, LONG, assert_identical};
-use std::path::PathBuf;
-use tests::{Job, Outcome, Report, Scene, Server, install};
+use crate::{LIMIT, LONG, assert_identical, process};
+use tests::{Job, Outcome, Report, Scene, Server};
 
 /// Memory of a GPU that is too small for the program's blocks, and of one that is a little larger.
 const SMALL: &str = "268435456";
@@ -10,20 +9,11 @@ const MEDIUM: &str = "402653184";
 /// Blocks of a thread, and the size of each in MiB.
 const BLOCKS: [&str; 2] = ["16", "20"];
 
-/// The program, compiled.
-fn program(scene: &Scene) -> PathBuf {
-    let program = scene.path.join("full");
-    let source = install::root().join("tests/programs/process/full.c");
-    let compiler = std::process::Command::new("cc").arg("-o").arg(&program).arg(source).args(["-w", "-ldl", "-pthread"]).status();
-    assert!(compiler.as_ref().is_ok_and(std::process::ExitStatus::success), "{compiler:?}");
-    program
-}
-
 /// Runs the program on a server until its end. Returns that, and the moves it has made.
 fn run(scene: &Scene, from: &Server, to: &str, args: &[&str]) -> (Outcome, Vec<Report>) {
     let name = format!("full-{}-{}", args[0], args[1]);
     let options = ["--server", &from.place(0), "--when-full", to, "--name", &name];
-    let outcome = Job::start(scene, &name, &options, &program(scene), args, &[]).wait(LIMIT);
+    let outcome = Job::start(scene, &name, &options, &process::build(scene, "full"), args, &[]).wait(LIMIT);
     let past = scene.mrcuda().args(["moves", "--json", "--program", &name]).output().unwrap();
     let moves: Vec<serde_json::Value> = serde_json::from_slice(&past.stdout).unwrap();
     let moves: Vec<Report> = moves.into_iter().map(Report).collect();
@@ -46,7 +36,7 @@ fn an_allocation_of_each_kind_that_does_not_fit_moves_the_job() {
     let (small, large) = (small(&scene), Server::start(&scene, "large"));
     for way in ["alloc", "pitch", "async", "pool", "create", "array", "graph"] {
         let args = [&[way, "1"][..], &BLOCKS].concat();
-        let native = Job::native(&scene, "native", &program(&scene), &args).wait(LIMIT);
+        let native = Job::native(&scene, "native", &process::build(&scene, "full"), &args).wait(LIMIT);
         assert_eq!(native.stdout, "16 blocks\nRESULT ok\n", "{native:?}");
         let (outcome, moves) = run(&scene, &small, &large.place(0), &args);
         assert_identical(&outcome, &native);
@@ -64,7 +54,7 @@ fn threads_that_find_no_memory_at_once_wait_for_one_move() {
     let (small, large) = (small(&scene), Server::start(&scene, "large"));
     for way in ["alloc", "async"] {
         let args = [way, "8", "4", "10"];
-        let native = Job::native(&scene, "native", &program(&scene), &args).wait(LIMIT);
+        let native = Job::native(&scene, "native", &process::build(&scene, "full"), &args).wait(LIMIT);
         assert_eq!(native.stdout, "32 blocks\nRESULT ok\n", "{native:?}");
         let (outcome, moves) = run(&scene, &small, &large.place(0), &args);
         assert_identical(&outcome, &native);

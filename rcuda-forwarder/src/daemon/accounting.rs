@@ -3,6 +3,7 @@
 //! A thread of its own writes the lines. A disk that is full or slow delays no job; lines that cannot be written are counted in the log.
 
 use super::client::{Client, unix_ms};
+use super::counters::Counter;
 use super::log::{Log, LogLine, RateLimitedLog};
 use crate::account::Used;
 use crate::endpoint::Endpoint;
@@ -15,7 +16,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -74,15 +74,23 @@ enum Item {
 #[derive(Debug)]
 pub(super) struct Accounting {
     lines: SyncSender<Item>,
-    lost: Arc<RateLimitedLog>,
-    counts: Arc<Counts>,
+    fate: Arc<Fate>,
 }
 
-/// Numbers of lines.
-#[derive(Debug, Default)]
-struct Counts {
-    written: AtomicU64,
-    lost: AtomicU64,
+/// What has become of lines.
+#[derive(Debug)]
+struct Fate {
+    written: Counter,
+    lost: Counter,
+    log: Arc<RateLimitedLog>,
+}
+
+impl Fate {
+    /// A line is lost.
+    fn lose(&self, why: &str) {
+        self.lost.add(1);
+        self.log.say(&LogLine::warning(format!("a line of accounting is lost: {why}")));
+    }
 }
 
 impl Accounting {
@@ -90,11 +98,11 @@ impl Accounting {
     pub(super) fn open(path: &Path, log: Log) -> io::Result<Arc<Accounting>> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let (lines, received) = sync_channel(WAITING);
-        let lost = RateLimitedLog::new(log, "lines of accounting that are lost");
-        let accounting = Arc::new(Accounting { lines, lost: lost.clone(), counts: Arc::default() });
-        let (path, counts) = (path.to_owned(), accounting.counts.clone());
-        threads::spawn("accounting", move || write_all(file, &received, &path, &counts, &lost))?;
-        Ok(accounting)
+        let log = RateLimitedLog::new(log, "lines of accounting that are lost");
+        let fate = Arc::new(Fate { written: Counter::default(), lost: Counter::default(), log });
+        let (path, theirs) = (path.to_owned(), fate.clone());
+        threads::spawn("accounting", move || write_all(file, &received, &path, &theirs))?;
+        Ok(Arc::new(Accounting { lines, fate }))
     }
 
     /// Writes the line of a worker that has served a client.
@@ -131,17 +139,12 @@ impl Accounting {
             let full = |_| io::Error::other("the disk is too slow");
             self.lines.try_send(Item::Line(text)).map_err(full)
         });
-        sent.unwrap_or_else(|why| self.lose(&why.to_string()));
-    }
-
-    fn lose(&self, why: &str) {
-        self.counts.lost.fetch_add(1, Ordering::Relaxed);
-        self.lost.say(&LogLine::warning(format!("a line of accounting is lost: {why}")));
+        sent.unwrap_or_else(|why| self.fate.lose(&why.to_string()));
     }
 
     /// How many lines were written, and how many are lost.
     pub(super) fn counts(&self) -> (u64, u64) {
-        (self.counts.written.load(Ordering::Relaxed), self.counts.lost.load(Ordering::Relaxed))
+        (self.fate.written.get(), self.fate.lost.get())
     }
 
     /// Waits until what was recorded is written, for a limited time.
@@ -154,7 +157,7 @@ impl Accounting {
     }
 }
 
-fn write_all(mut file: File, lines: &Receiver<Item>, path: &Path, counts: &Counts, lost: &Arc<RateLimitedLog>) {
+fn write_all(mut file: File, lines: &Receiver<Item>, path: &Path, fate: &Fate) {
     // The file may end in the middle of a line that did not fit on the disk.
     let mut is_torn = false;
     while let Ok(item) = lines.recv() {
@@ -163,12 +166,11 @@ fn write_all(mut file: File, lines: &Receiver<Item>, path: &Path, counts: &Count
         match file.write_all(format!("{start}{line}\n").as_bytes()) {
             Ok(()) => {
                 is_torn = false;
-                counts.written.fetch_add(1, Ordering::Relaxed);
+                fate.written.add(1);
             }
             Err(why) => {
                 is_torn = true;
-                counts.lost.fetch_add(1, Ordering::Relaxed);
-                lost.say(&LogLine::warning(format!("a line of accounting is lost: {}: {why}", path.display())));
+                fate.lose(&format!("{}: {why}", path.display()));
             }
         }
     }

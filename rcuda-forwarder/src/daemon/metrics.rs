@@ -11,7 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::server_state::ServedJob;
 use crate::sync::lock;
 use crate::threads;
-use cuda_api::hex::hex;
+use cuda_api::facts::uuid_text;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -135,7 +135,10 @@ impl Metrics {
         text.family(GPU);
         for (gpu, facts) in gpus.iter().filter_map(|gpu| Some((gpu, state.pool.facts(*gpu)?))) {
             let cuda = format!("{}.{}", facts.driver_version / 1000, facts.driver_version % 1000 / 10);
-            text.sample(&[("gpu", &gpu.to_string()), ("uuid", &uuid(&facts.uuid)), ("name", &facts.name), ("cuda", &cuda)], 1);
+            text.sample(
+                &[("gpu", &gpu.to_string()), ("uuid", &uuid_text(&facts.uuid)), ("name", &facts.name), ("cuda", &cuda)],
+                1,
+            );
         }
         text.by_gpu(TOTAL, &gpus, |gpu| Some(state.pool.facts(gpu)?.total_bytes));
         text.by_gpu(FREE, &gpus, |gpu| at(gpu).find_map(|(.., memory)| (*memory)?.free_bytes));
@@ -198,12 +201,6 @@ impl Metrics {
         text.family(LINES_LOST).sample(&[], lost);
         text.0
     }
-}
-
-/// A GPU's UUID as `nvidia-smi` and other exporters write it.
-fn uuid(bytes: &[u8; 16]) -> String {
-    let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
-    format!("GPU-{}", parts.map(hex).join("-"))
 }
 
 /// The value of the label `gpu`.

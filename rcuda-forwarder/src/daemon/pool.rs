@@ -391,7 +391,6 @@ impl Worker {
             return;
         }
         self.settle();
-        self.counters.note_left(self.gpu());
         if !is_success && !daemon_ends {
             place.failed.add(1);
         }

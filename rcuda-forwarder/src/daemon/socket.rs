@@ -1,14 +1,43 @@
-//! The Unix socket of a daemon: its file and its access check.
+//! The sockets of a daemon: the loop that accepts connections; the file of its Unix socket, and its access check.
 
+use super::log::{LogLine, RateLimitedLog};
 use crate::conn::Conn;
 use crate::greet::GreetError;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause after a failed accept (for example too many open files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Passes on each connection of a listener until the listener is shut down because the daemon ends. `what` it cannot accept is for the log.
+pub(super) fn accept_each(
+    listener: &OwnedFd,
+    has_ended: &dyn Fn() -> bool,
+    (refusals, what): (&Arc<RateLimitedLog>, &str),
+    mut each: impl FnMut(OwnedFd),
+) {
+    while !has_ended() {
+        match nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC) {
+            // SAFETY: just made by accept4; nothing else owns it.
+            Ok(fd) => each(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => {}
+            Err(e) => {
+                if !has_ended() {
+                    refusals.say(&LogLine::warning(format!("cannot accept {what}: {e}")));
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+}
 
 /// Binds a Unix socket; one that a dead daemon has left is replaced. Any other existing file is left alone.
 pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {

@@ -5,7 +5,7 @@
 //! has a ticket and is answered once; an answer with another ticket changes nothing.
 
 use crate::ledger::tail::Weight;
-use crate::moves::TARGET_DOWNTIME;
+use ::control::TARGET_DOWNTIME;
 use std::collections::VecDeque;
 use std::time::Duration;
 

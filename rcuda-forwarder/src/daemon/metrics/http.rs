@@ -10,17 +10,16 @@ use crate::daemon::admission::{Budget, Door, Greeting, Source};
 use crate::daemon::error::ServeError;
 use crate::daemon::log::{Log, LogLine, RateLimitedLog};
 use crate::daemon::seats::Seats;
+use crate::daemon::socket::accept_each;
 use crate::threads;
 use nix::poll::PollFlags;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pause after a failed accept (for example too many open files).
-const BREATH: Duration = Duration::from_millis(100);
 /// Longest request, with its headers.
 const LONGEST: usize = 4 << 10;
 /// Time for a client to send its request,
@@ -76,7 +75,7 @@ pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, Ser
     let line = if at.ip().is_loopback() {
         LogLine::info(format!("metrics are at http://{at}/metrics"))
     } else {
-        LogLine::warning(format!("metrics are at http://{at}/metrics, for whoever can connect to it"))
+        LogLine::warning(format!("metrics are at http://{at}/metrics, for anyone who can connect to it"))
     };
     log(&line);
     Ok(listener.into())
@@ -93,25 +92,13 @@ pub(in crate::daemon) fn accept_all(
     page: &Page,
 ) {
     let (door, desk) = (Door::new(ASKING), Arc::new(Desk::default()));
-    while !has_ended() {
-        let fd = match nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC) {
-            // SAFETY: just made by accept4; nobody else owns it.
-            Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
-            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => continue,
-            Err(e) => {
-                if !has_ended() {
-                    refusals.say(&LogLine::warning(format!("cannot accept a connection for metrics: {e}")));
-                    std::thread::sleep(BREATH);
-                }
-                continue;
-            }
-        };
+    accept_each(listener, has_ended, (refusals, "a connection for metrics"), |fd| {
         let conn = Arc::new(Conn::new(fd));
         let greeting = door.admit(&conn);
         let (desk, page) = (desk.clone(), page.clone());
         // Without a thread the connection is closed: the client asks again. One that has gone wants no answer.
         let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, || page()));
-    }
+    });
 }
 
 /// Where connections are answered.
