@@ -1,7 +1,28 @@
 //! Locks, and waiting under a lock, even if a holder has panicked: for data that is valid between any two statements.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What waking a sleeping thread costs, about (measured on an H100 machine: 10 to 50 us): whoever waits for something that mostly comes
+/// sooner spins so long before it sleeps.
+pub const WAKE_UP: Duration = Duration::from_micros(50);
+/// After this part of it others get the processor between two checks.
+const POLITE: Duration = Duration::from_micros(5);
+
+/// Spins until a condition holds, for at most [`WAKE_UP`]; returns whether it holds.
+pub fn spin_until(mut condition: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        match began.elapsed() {
+            spun if spun >= WAKE_UP => return false,
+            spun if spun >= POLITE => std::thread::yield_now(),
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
 
 /// Locks a mutex.
 #[inline]

@@ -1,5 +1,6 @@
 //! The work of graph nodes as plain values: stored in a graph, and sent to the place that executes it.
 
+use crate::array::DEVICE;
 use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
@@ -372,6 +373,23 @@ impl Spec {
         self.graphs.iter().zip(0..).flat_map(|(nodes, graph)| {
             nodes.iter().zip(0..).filter(|(n, _)| n.work.calls()).map(move |(n, node)| (At { graph, node }, &n.work))
         })
+    }
+
+    /// Whether it is one graph of at most `limit` nodes, all of them kernels without attributes, copies and fills of one row, and empty ones,
+    /// with plain edges.
+    pub fn is_simple(&self, limit: usize) -> bool {
+        let in_memory = |end: &CopyEnd| matches!(end.memory, HOST | DEVICE);
+        let one = |node: &SpecNode| {
+            let work = match &node.work {
+                Work::Kernel(k) => k.attributes.is_empty(),
+                Work::Copy(c) => c.rows == 1 && c.depth == 1 && in_memory(&c.src) && in_memory(&c.dst),
+                Work::Fill(f) => f.rows == 1,
+                Work::Empty => true,
+                _ => false,
+            };
+            work && node.after.iter().all(|(_, edge)| *edge == Edge::default())
+        };
+        matches!(&self.graphs[..], [nodes] if (1..=limit).contains(&nodes.len()) && nodes.iter().all(one))
     }
 
     /// Whether only a few copies and fills precede a node of the outermost graph, so that nothing delays it.

@@ -25,6 +25,7 @@ mod pinned;
 mod rebuild;
 mod references;
 mod rows;
+mod spare_instances;
 mod staged;
 mod state;
 mod streams;
@@ -126,6 +127,10 @@ pub struct Executor {
     printers: [Cells<AtomicU64>; 2],
     /// Sizes of the parameters of functions and kernels in bytes, by slot.
     params: [Cells<AtomicU64>; 2],
+    /// The streams of the last launches of graph instances, by slot.
+    last_streams: Cells<AtomicU64>,
+    /// How often code or settings may have changed, so that no instance of a graph made before becomes another one.
+    code_changes: AtomicU64,
     /// Offsets and sizes of the parameters of functions and kernels that are nodes of graphs.
     layouts: Mutex<FxHashMap<u64, Arc<[(u32, u32)]>>>,
     hosts: Arc<Hosts>,
@@ -255,6 +260,8 @@ impl Executor {
             reads_pageable,
             printers: [Cells::new(), Cells::new()],
             params: [Cells::new(), Cells::new()],
+            last_streams: Cells::new(),
+            code_changes: AtomicU64::new(0),
             layouts: Mutex::default(),
             hosts: Arc::default(),
             holds: Holds::default(),

@@ -29,7 +29,7 @@ use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use line::Line;
 use line::{LINE, WORDS, of_word};
 pub use written::UnseenWriter;
-use written::Written;
+use written::{DeviceAccess, Written};
 
 /// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time. In tests
 /// it is longer than a busy machine keeps a thread waiting.
@@ -229,10 +229,11 @@ impl MirroredMemory {
     fn scan_once(&mut self, active: &BTreeSet<u64>) -> Vec<Change> {
         let mut found = Vec::new();
         let mut whole = Vec::new();
+        let mut devices = None;
         for (start, part) in &mut self.parts {
             self.pages.clear();
             let ours = part.agreed.words();
-            if part.written.as_mut().is_some_and(|w| w.take(&mut self.pages)) {
+            if part.written.as_mut().is_some_and(|w| w.take(devices.get_or_insert_with(DeviceAccess::query), &mut self.pages)) {
                 for number in &self.pages {
                     let first = number * PAGE as usize;
                     let page = start + first as u64;
@@ -397,8 +398,9 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
         let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
         pages.for_each(|(page, ours)| compare(page, ours, found));
     };
-    // A thread is only worth its cost for several pieces.
-    let threads = threads.min(pieces.len() / 2);
+    // A thread costs about as much as two of these.
+    let bytes: usize = pieces.iter().map(|(_, ours)| size_of_val(*ours)).sum();
+    let threads = threads.min(bytes / (2 * PIECE));
     if threads < 2 {
         return pieces.into_iter().for_each(|piece| each(piece, found));
     }

@@ -60,17 +60,10 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Error> {
         let seed = sample.seed();
         println!("seed {seed}: {} of {} system tests have no turn (tests/README.md)", left_out.len(), names.len());
     }
-    let mut tally = Tally::default();
-    for (what, packages, skipped) in [
-        ("tests of each crate", ["--workspace", "--exclude", "tests"].as_slice(), [].as_slice()),
-        ("tests of the whole system", &["--package", "tests"], &skipped),
-    ] {
-        step(what);
-        let run = |args: &[&str]| cargo_test(&install, packages, args, sample.seed());
-        let mut part = run(&[&filter, skipped].concat())?;
-        part.run_again(|name| Ok(run(&[name, "--exact"])?.has_passed(name)))?;
-        tally.add(part);
-    }
+    step("tests");
+    let run = |args: &[&str]| cargo_test(&install, args, sample.seed());
+    let mut tally = run(&[filter, skipped].concat())?;
+    tally.run_again(|name| Ok(run(&[name, "--exact"])?.has_passed(name)))?;
     if tally.broken {
         eprintln!("cargo test failed beyond the tests that are counted");
     }
@@ -111,10 +104,8 @@ fn build() -> Result<Install, Error> {
 /// Names of the tests of the program `system`.
 fn system_tests(install: &Install) -> Result<Vec<String>, Error> {
     let mut cargo = install::cargo();
-    cargo
-        .args(["test", "--profile", install::PROFILE, "--quiet", "--package", "tests", "--test", "system", "--target-dir"])
-        .arg(&install.target);
-    let out = cargo.args(["--", "--list"]).output().map_err(Error::start("cargo"))?;
+    cargo.args(["test", "--profile", install::PROFILE, "--quiet", "--workspace", "--test", "system", "--target-dir"]);
+    let out = cargo.arg(&install.target).args(["--", "--list"]).output().map_err(Error::start("cargo"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let names: Vec<String> = text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect();
     if names.is_empty() {
@@ -132,15 +123,15 @@ pub(crate) fn programs() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `cargo test` with these arguments for the test programs, and counts what it reports.
-fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) -> Result<Tally, Error> {
+/// Runs `cargo test` with these arguments for the test programs, and counts what they report.
+fn cargo_test(install: &Install, args: &[&str], seed: u64) -> Result<Tally, Error> {
     // Many tests wait for processes most of the time.
     let threads = THREADS * std::thread::available_parallelism().map_or(1, usize::from);
     let mut child = install::cargo()
         // The same profile: what was built for the programs under test is used again.
-        .args(["test", "--profile", install::PROFILE, "--no-fail-fast", "--target-dir"])
+        // The whole workspace, as it was built: cargo gives a part of it dependencies with other features, and would compile them again.
+        .args(["test", "--profile", install::PROFILE, "--no-fail-fast", "--workspace", "--target-dir"])
         .arg(&install.target)
-        .args(packages)
         // No crate has examples in its documentation that run; each would get a test program for them.
         .args(["--tests", "--"])
         .args(args)
@@ -165,14 +156,6 @@ fn cargo_test(install: &Install, packages: &[&str], args: &[&str], seed: u64) ->
 }
 
 impl Tally {
-    /// Adds the results of a part that has been run again where that was needed.
-    fn add(&mut self, other: Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.unsteady.extend(other.unsteady);
-        self.broken |= other.broken;
-    }
-
     /// Whether this test ran and passed, and nothing failed.
     fn has_passed(&self, name: &str) -> bool {
         self.ok.contains(name) && self.failed == 0 && !self.broken

@@ -168,6 +168,7 @@ impl Executor {
     /// As [`Executor::carry_out`].
     pub fn launch_instance(&self, instance: u64, stream: u64) -> Result<(), Code> {
         self.make_current()?;
+        self.note_instance_launch(instance, stream);
         self.gpu.launch_graph(self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?)
     }
 

@@ -20,7 +20,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl Executor {
-    fn node_params<'w>(&self, work: &'w Work<u32>) -> Result<NodeParams<'w>, Code> {
+    pub(super) fn node_params<'w>(&self, work: &'w Work<u32>) -> Result<NodeParams<'w>, Code> {
         let context = self.graph_context();
         Ok(match work {
             Work::Kernel(k) => {
@@ -247,13 +247,22 @@ impl Executor {
                 return Err(code::ERROR_NOT_SUPPORTED);
             }
         }
+        let shape = self.shape_of(&op);
+        self.note_instance_launch(op.instance, 0);
+        if let Some(shape) = &shape
+            && let Some((live, built)) = self.reuse_instance(shape, &op.spec, &calls)
+        {
+            self.bindings.bind(op.instance, live);
+            lock(&self.graphs).built.insert(op.instance, built);
+            return Ok(());
+        }
         let mut built = if op.home == 0 {
             self.build_graph(&op.spec, 0, &calls, &FxHashSet::default())
         } else {
             self.build_home(op.home, &op.spec, &calls)
         }?;
         // A separate call uploads.
-        match self.gpu.instantiate(built.graph, op.flags & !INSTANTIATE_UPLOAD) {
+        match self.with_room(|| self.gpu.instantiate(built.graph, op.flags & !INSTANTIATE_UPLOAD)) {
             Ok(live) => {
                 let instance = op.instance;
                 self.bindings.bind(instance, live);
@@ -263,6 +272,7 @@ impl Executor {
                     built.source = Some(Box::new(Source { spec, flags }));
                     self.note_registrations(&mut built);
                 }
+                built.shape = shape;
                 lock(&self.graphs).built.insert(instance, built);
                 Ok(())
             }
@@ -368,6 +378,11 @@ impl Executor {
             }
             (_, work) => self.gpu.change_node(instance, node, &mut self.node_params(work)?)?,
         }
+        if let Some(built) = lock(&self.graphs).built.get_mut(&op.instance)
+            && !built.shape.as_ref().is_some_and(|shape| shape.remains(op.at, &op.work))
+        {
+            built.shape = None;
+        }
         self.change_source(op.instance, op.at, op.work, false);
         Ok(())
     }
@@ -382,6 +397,8 @@ impl Executor {
         let live = self.bindings.live(Kind::GraphExec, op.instance)?;
         let mut graphs = lock(&self.graphs);
         let built = graphs.built.get_mut(&op.instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        // Nodes of a spare instance are on.
+        built.shape = None;
         // A node that could not be made is built when it is needed.
         if !built.missing.contains(&op.at) {
             self.switch_node(live, built, op.at, op.on)?;
@@ -418,18 +435,22 @@ impl Executor {
         if !upload && is_calling {
             return self.launch_calling(life, instance, stream, body);
         }
+        self.note_instance_launch(instance, stream);
         let (instance, stream) = (self.bindings.live(Kind::GraphExec, instance)?, stage_stream(stream, &self.bindings)?);
         if upload { self.gpu.upload_graph(instance, stream) } else { self.gpu.launch_graph(instance, stream) }
     }
 
     pub(super) fn end_graph(&self, instance: u64) -> Result<(), Code> {
-        self.gpu.destroy_instance(self.bindings.live(Kind::GraphExec, instance)?)?;
-        self.bindings.unbind(instance);
+        let live = self.bindings.live(Kind::GraphExec, instance)?;
         let built = lock(&self.graphs).built.remove(&instance).ok_or(code::ERROR_INVALID_HANDLE)?;
+        self.bindings.unbind(instance);
         self.keep_until_over(built.calls.last().map(|last| (last, built.calls.clone())));
         self.keep_until_over(lock(&built.calls.before).take());
+        if self.spare_instance(instance, live, &built) {
+            return Ok(());
+        }
         self.drop_built(&built);
-        Ok(())
+        self.gpu.destroy_instance(live)
     }
 
     /// Keeps what launches of an instance that has ended use, until the last of them is over.
@@ -447,6 +468,11 @@ impl Executor {
         let others: Vec<u64> = graphs.built.drain().map(|(_, b)| b.graph).filter(|g| !homes.contains(g)).collect();
         for graph in homes.into_iter().chain(others) {
             // Fails only if the driver has already destroyed it.
+            let _ = self.gpu.destroy_graph(graph);
+        }
+        // Their instances were, too, and their graphs are dropped with the others.
+        let spares: Vec<u64> = graphs.spares.drain(..).map(|spare| spare.graph()).collect();
+        for graph in spares {
             let _ = self.gpu.destroy_graph(graph);
         }
         graphs.ended.clear();

@@ -98,6 +98,7 @@ impl Executor {
         if kind(op.handle) != Some(wanted) {
             return Err(code::ERROR_INVALID_HANDLE);
         }
+        self.end_spare_instances();
         let mut modules = lock(&self.modules);
         let had_heap = modules.has_heap();
         let loaded = self.load_unit(life, &mut modules, &op, reply);
@@ -209,6 +210,7 @@ impl Executor {
 
     /// Makes the context create its heap, whatever is loaded.
     pub(super) fn make_heap(&self, life: &ContextState) -> Result<(), Code> {
+        self.end_spare_instances();
         let mut modules = lock(&self.modules);
         self.hold_heap(&mut modules)?;
         self.prepare_heap(life, &mut modules);
@@ -218,6 +220,7 @@ impl Executor {
     /// Makes the context provide this amount of local memory.
     pub(super) fn provide_local(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let bytes = u32::get(&mut body).map_err(short)?;
+        self.end_spare_instances();
         self.need_local(life, &mut lock(&self.modules), bytes);
         Ok(())
     }
@@ -434,6 +437,7 @@ impl Executor {
     }
 
     pub(super) fn function_info(&self, life: &ContextState, handle: u64) -> Result<FunctionInfo, Code> {
+        self.end_spare_instances();
         let _placing = Placing::enter(self.virtual_device);
         let live = self.callable(handle)?;
         let function = if kind(handle) == Some(Kind::Kernel) { self.gpu.kernel_function(live)? } else { live };

@@ -48,6 +48,10 @@ impl Executor {
             return C::run(&self.gpu.0, sent, &self.bindings);
         }
         let ends = edges.ends.and_then(kind);
+        let harmless = |h: &u64| matches!(kind(*h), Some(Kind::Stream | Kind::Event | Kind::Function | Kind::Kernel));
+        if !edges.ends.iter().chain(&edges.creates).any(harmless) {
+            self.end_spare_instances();
+        }
         if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends) {
             let _held = life.is_none().then(|| self.life());
             self.end_stream(stream)?;

@@ -25,7 +25,10 @@ use std::time::{Duration, Instant};
 use cuda_api::lock::lock;
 
 /// Minimum size of memory whose writes are tracked: less is compared as fast as its tracking is queried.
-const MIN_TRACKED_BYTES: u64 = 256 << 10;
+const MIN_TRACKED_BYTES: u64 = 32 << 10;
+/// From this number of ranges on only large ones are tracked: each is a mapping of its own for the system, whose number is limited.
+const MANY_RANGES: usize = 1024;
+const LARGE_BYTES: u64 = 256 << 10;
 /// A written page may change for at least this time,
 const SOON: Duration = Duration::from_millis(100);
 /// and for this time after a device has read for this process.
@@ -200,6 +203,46 @@ impl Notes {
     }
 }
 
+/// What devices do with the memory of this process, as the system counted it before a scan. One query serves all ranges.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeviceAccess {
+    now: Instant,
+    /// How often the count of device reads was found to have changed.
+    reads: u64,
+    /// Whether devices have access to memory. Memory that they get access to counts as written at that moment.
+    permanent: bool,
+}
+
+/// The state behind [`DeviceAccess`].
+struct DeviceCounts {
+    /// The system's count at the last query, and how often it had changed.
+    bytes: Option<u64>,
+    reads: u64,
+    permanent: bool,
+    ask: Instant,
+}
+
+impl DeviceAccess {
+    /// Asks the system. What begins after this is noticed by the next query, long before the pages found meanwhile stop being reported.
+    pub(super) fn query() -> DeviceAccess {
+        static COUNTS: Mutex<Option<DeviceCounts>> = Mutex::new(None);
+        let now = Instant::now();
+        let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true } };
+        let mut known = lock(&COUNTS);
+        let bytes = notes.device_reads();
+        let counts = known.get_or_insert(DeviceCounts { bytes, reads: 0, permanent: false, ask: now });
+        if bytes.is_none() || bytes != counts.bytes {
+            counts.bytes = bytes;
+            counts.reads += 1;
+        }
+        if now >= counts.ask {
+            counts.permanent = notes.devices_have_memory();
+            counts.ask = now + SOON / 4;
+        }
+        DeviceAccess { now, reads: counts.reads, permanent: counts.permanent }
+    }
+}
+
 /// The number behind a name in a file of the kernel.
 fn count(file: &File, name: &str) -> Option<u64> {
     let mut text = [0; 4096];
@@ -244,12 +287,9 @@ struct State {
     lately: Pages,
     before: Pages,
     turn: Instant,
-    device_reads: Option<u64>,
+    /// [`DeviceAccess::reads`] when this range was last read, and until when pages may change because it had risen.
+    reads: u64,
     late_until: Instant,
-    /// Whether devices have access to memory, and when to check this next. Memory that they get access to counts as written at that
-    /// moment.
-    devices: bool,
-    ask: Instant,
 }
 
 impl Drop for Range {
@@ -275,7 +315,7 @@ impl Range {
         if let Some(known) = ranges.get(&at).and_then(Weak::upgrade) {
             return (known.len == len).then_some(known);
         }
-        if !(HOST..HOST_END).contains(&at) && !is_private(at, len) {
+        if len < LARGE_BYTES && ranges.len() >= MANY_RANGES || !(HOST..HOST_END).contains(&at) && !is_private(at, len) {
             return None;
         }
         let mut register = Register([at, len, WRITE_PROTECT, 0]);
@@ -284,45 +324,35 @@ impl Range {
             return None;
         }
         let none = Pages::none((len / PAGE) as usize);
-        let now = Instant::now();
-        let state = State {
-            unreported: BTreeMap::new(),
-            lately: none.clone(),
-            before: none,
-            turn: now + SOON,
-            device_reads: notes.device_reads(),
-            late_until: now,
-            devices: false,
-            ask: now,
-        };
+        let DeviceAccess { now, reads, .. } = DeviceAccess::query();
+        let unreported = BTreeMap::new();
+        let state = State { unreported, lately: none.clone(), before: none, turn: now + SOON, reads, late_until: now };
         let range = Arc::new(Range { at, len, state: Mutex::new(state) });
         ranges.insert(at, Arc::downgrade(&range));
         Some(range)
     }
 
     /// Reads the kernel's tracking; returns false if there is none.
-    fn read(&self, state: &mut State) -> bool {
+    fn read(&self, state: &mut State, devices: &DeviceAccess) -> bool {
         let Some(notes) = notes() else { return false };
         let mut found = Pages::none(self.pages());
         let whole = notes.take(self.at, self.len, &mut found);
         state.unreported.values_mut().for_each(|u| u.join(&found));
-        let (now, reads) = (Instant::now(), notes.device_reads());
-        if reads.is_none() || reads != state.device_reads {
-            state.device_reads = reads;
-            state.late_until = now + LATE;
-        }
-        if now >= state.ask {
-            state.devices = notes.devices_have_memory();
-            state.ask = now + SOON / 4;
-        }
         state.lately.join(&found);
-        if now >= state.turn && now >= state.late_until {
+        if devices.reads > state.reads {
+            state.reads = devices.reads;
+            state.late_until = state.late_until.max(devices.now + LATE);
+            // What was found just before this range is read again belongs to these reads, too.
+            let State { lately, before, .. } = state;
+            lately.join(before);
+        }
+        if devices.now >= state.turn && devices.now >= state.late_until {
             std::mem::swap(&mut state.lately, &mut state.before);
             state.lately.clear();
             state.lately.join(&found);
-            state.turn = now + SOON;
+            state.turn = devices.now + SOON;
         }
-        whole && !state.devices
+        whole && !devices.permanent
     }
 }
 
@@ -346,7 +376,7 @@ impl Written {
     }
 
     /// Stores the numbers of the pages that may have changed since the last call in `to`. Returns false if all may have changed.
-    pub(super) fn take(&mut self, to: &mut Vec<usize>) -> bool {
+    pub(super) fn take(&mut self, devices: &DeviceAccess, to: &mut Vec<usize>) -> bool {
         let in_arena = (HOST..HOST_END).contains(&self.range.at);
         let unseen = (TO_ALL.load(Ordering::SeqCst), if in_arena { TO_ARENA.load(Ordering::SeqCst) } else { 0 });
         if (unseen.0 | unseen.1) % ONCE != 0 {
@@ -354,7 +384,7 @@ impl Written {
             return false;
         }
         let mut state = lock(&self.range.state);
-        if !self.range.read(&mut state) {
+        if !self.range.read(&mut state, devices) {
             self.trusted = None;
             return false;
         }
@@ -419,7 +449,7 @@ mod tests {
 
     fn taken(w: &mut Written) -> Option<Vec<usize>> {
         let mut pages = Vec::new();
-        w.take(&mut pages).then_some(pages)
+        w.take(&DeviceAccess::query(), &mut pages).then_some(pages)
     }
 
     /// Waits until no page counts as recently written.

@@ -19,10 +19,10 @@ use cuda_api::calls::module::cuKernelGetFunction;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::handle::Kind;
-use cuda_api::ops::{self, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
+use cuda_api::ops::{self, FunctionInfo, GraphChange, GraphCondition, GraphMake, GraphSwitch, StreamWaitEvent};
 use cuda_api::sys;
 use cuda_api::wire::Wire;
-use cuda_api::work::{At, Copy3, Fill, HOST, Kernel, Spec, Work};
+use cuda_api::work::{At, Copy3, CopyEnd, Fill, HOST, Kernel, Spec, Work};
 use cuda_model::graph::{Host, Shared, Stream, api};
 use journal::Record;
 use std::ffi::c_uint;
@@ -197,12 +197,36 @@ fn check_call(known: Option<&GraphNode>, work: &Work<u32>) -> Result<(), Code> {
     if fits { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
 }
 
+/// Maximum number of nodes of a [simple](cuda_api::work::Spec::is_simple) graph whose instantiation is not waited for,
+const MAX_UNANSWERED_NODES: usize = 64;
+/// and of bytes of its copies from and to host memory, for each of which a place in another process needs memory.
+const MAX_UNANSWERED_BYTES: u64 = 64 << 10;
+
 /// Which ends of a copy are host memory.
 fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
     if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
 }
 
 impl CallContext {
+    /// Whether a driver that has memory builds an instance of this graph. Its nodes were checked when they were added; what they name may
+    /// have ended since.
+    fn needs_no_answer(&mut self, device: &Device, spec: &Spec) -> bool {
+        let memory = |address, bytes| !regions::comes_late(device, address) && device.check_range(address, bytes) == Ok(true);
+        let end = |end: &CopyEnd, bytes: u64| match end.memory {
+            HOST => bytes <= MAX_UNANSWERED_BYTES,
+            _ => memory(end.device, bytes),
+        };
+        // Its references and clusters are for the place to check.
+        let plain = |info: &FunctionInfo| !info.references && !info.clusters;
+        let mut node = |work: &Work<u32>| match work {
+            Work::Kernel(k) => self.check_kernel(k).is_ok() && launch::info(self, k.function).is_ok_and(plain),
+            Work::Copy(c) => end(&c.src, c.width) && end(&c.dst, c.width),
+            Work::Fill(f) => f.width.checked_mul(f.element.into()).is_some_and(|bytes| memory(f.dst, bytes)),
+            _ => true,
+        };
+        spec.is_simple(MAX_UNANSWERED_NODES) && spec.graphs.iter().flatten().all(|n| node(&n.work))
+    }
+
     fn of(&self, context: u64) -> Result<&'static Device, Code> {
         let index = context.checked_sub(1).ok_or(code::ERROR_INVALID_CONTEXT)? as usize;
         self.job.devices.get(index).ok_or(code::ERROR_INVALID_CONTEXT)
@@ -376,12 +400,18 @@ impl Host for CallContext {
         let mut edges = Edges { creates: [instance].into(), ..Edges::default() };
         works().for_each(|w| add_needs(self, w, &mut edges.uses));
         conditions.for_each(|c| edges.uses.push(c));
+        let elsewhere = self.place(device).in_process().is_none();
+        let unanswered = elsewhere && home == 0 && flags == 0 && self.needs_no_answer(device, &op.spec);
         encoded(&op, |body| {
-            let Some(exec) = self.place(device).in_process() else {
-                return self.build(device, ops::id::GRAPH_MAKE, body, &edges, Keep::PLAIN).map(drop);
-            };
             let mut ledger = lock(&device.ledger);
-            device.record_error(exec.make_instance(&op))?;
+            match self.place(device).in_process() {
+                Some(exec) => device.record_error(exec.make_instance(&op))?,
+                // Only a driver without memory refuses it, which a later call reports.
+                None if unanswered => {
+                    device.record_error(self.place(device).send(ops::id::GRAPH_MAKE, &[body]))?;
+                }
+                None => drop(self.ask(device, ops::id::GRAPH_MAKE, &[body])?),
+            }
             ledger.append(ops::id::GRAPH_MAKE, body, &[], &edges, Keep::PLAIN)
         })?;
         works().for_each(|w| note_event(self, w));

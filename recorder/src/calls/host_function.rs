@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The action when a stream gets there.
@@ -254,12 +254,22 @@ fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> 
     let name = if functions { "mrcuda-host" } else { "mrcuda-copies" };
     let start = || {
         let (sender, arrivals) = channel();
-        crate::base::spawn::spawn(name, move || arrivals.into_iter().for_each(perform)).map(|()| sender)
+        crate::base::spawn::spawn(name, move || std::iter::from_fn(|| next(&arrivals)).for_each(perform)).map(|()| sender)
     };
     let sender = THREADS[usize::from(functions)][device.index as usize].get_or_init(|| {
         start().inspect_err(|e| tracing::warn!(target: "job", "cannot start a thread for host functions: {e}")).ok()
     });
     sender.as_ref()
+}
+
+/// The next function that a stream has reached. A program that has used one mostly has others that follow soon.
+fn next(arrivals: &Receiver<Arrival>) -> Option<Arrival> {
+    let mut found = None;
+    cuda_api::lock::spin_until(|| {
+        found = arrivals.try_recv().ok();
+        found.is_some()
+    });
+    found.or_else(|| arrivals.recv().ok())
 }
 
 /// Evaluates the place's answer to a call: the status for callbacks, or the error why the stream will not get there. Bytes for this

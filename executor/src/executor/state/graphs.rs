@@ -2,6 +2,7 @@
 
 use super::copy_nodes::CopyNode;
 use super::host_calls::Call;
+use crate::executor::spare_instances::{Shape, Spare};
 use crate::gpu::graphs::NodeParams;
 use crate::pools::Recorded;
 use cuda_api::code;
@@ -132,6 +133,8 @@ pub(crate) struct Built {
     pub(crate) registrations: FxHashMap<At, Option<u64>>,
     /// [`PinnedMemory::ended`](super::pinned::PinnedMemory::ended) when these were the present ones.
     pub(crate) ended: u64,
+    /// If it can become another instance when the job destroys it: which ones.
+    pub(crate) shape: Option<Shape>,
 }
 
 impl Built {
@@ -149,6 +152,7 @@ impl Built {
             for_call: false,
             registrations: FxHashMap::default(),
             ended: 0,
+            shape: None,
         }
     }
 }
@@ -184,6 +188,8 @@ pub(crate) enum Made {
 pub(crate) struct Graphs {
     pub(crate) homes: FxHashMap<u64, Home>,
     pub(crate) built: FxHashMap<u64, Built>,
+    /// Instances that the job has destroyed, the oldest first.
+    pub(crate) spares: VecDeque<Spare>,
     /// Resources of destroyed instances, kept until their last launches are complete.
     pub(crate) ended: Vec<(Arc<Recorded>, Arc<Calls>)>,
 }

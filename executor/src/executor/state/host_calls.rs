@@ -4,7 +4,7 @@ use super::copy_nodes::CopyCall;
 use crate::gpu::Gpu;
 use crate::pools::Recorded;
 use cuda_api::code::{self, Code};
-use cuda_api::lock::{lock, wait_while};
+use cuda_api::lock::{lock, spin_until, wait_while};
 use cuda_api::wire::Wire;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,8 +58,10 @@ impl Call {
         match self.owner.runner.get() {
             Some(run) => run(self.token, status),
             None => {
-                let done = lock(&self.done);
-                drop(wait_while(&self.said, done, |done| !*done));
+                // Most functions return soon.
+                if !spin_until(|| *lock(&self.done)) {
+                    drop(wait_while(&self.said, lock(&self.done), |done| !*done));
+                }
             }
         }
         self.owner.over(self.token);
