@@ -6,14 +6,16 @@
 //! are not part of a model pass through all of this unchanged.
 
 mod choices;
+mod processor;
 
-pub use choices::{Choices, every_choice, random_choices};
+pub use choices::{Choices, bound, every_choice, random_choices};
 
+use processor::OneProcessor;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{self as real, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 
@@ -93,6 +95,8 @@ struct Shared {
     state: Mutex<State>,
     /// The threads, to wake the one whose turn it is.
     threads: Vec<Thread>,
+    /// Number of threads whose bodies have not ended.
+    left: real::AtomicUsize,
 }
 
 thread_local! {
@@ -231,17 +235,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread whose turn it is, if it is another one than this; all, if the model has failed.
-    fn wake_next(&self, who: usize, state: &State) {
-        if state.failed.is_some() {
+    /// Wakes the thread whose turn it is, all if the model has failed. The lock is given back first: they take it at once.
+    fn wake_next(&self, state: MutexGuard<'_, State>) {
+        let (failed, running) = (state.failed.is_some(), state.running);
+        drop(state);
+        if failed {
             self.threads.iter().for_each(Thread::unpark);
-        } else if state.running != who {
-            self.threads[state.running].unpark();
+        } else {
+            self.threads[running].unpark();
         }
     }
 
     /// Waits for this thread's turn.
-    fn wait_for_turn<'a>(&'a self, who: usize, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait_for_turn(&self, who: usize) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
         while state.failed.is_none() && state.running != who {
             drop(state);
             std::thread::park();
@@ -261,15 +268,18 @@ impl Shared {
         state.standing[who] = standing;
         state.next[who] = at;
         state.pass_on();
-        self.wake_next(who, &state);
-        self.wait_for_turn(who, state)
+        if state.failed.is_none() && state.running == who {
+            return state;
+        }
+        self.wake_next(state);
+        self.wait_for_turn(who)
     }
 
     /// Runs a thread from its first turn to its end.
     fn run(self: Arc<Shared>, who: usize, body: Body) {
         ME.with(|me| *me.borrow_mut() = Some((self.clone(), who)));
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            drop(self.wait_for_turn(who, self.lock()));
+            drop(self.wait_for_turn(who));
             body();
             self.step(who, Standing::Ready, NOWHERE).show_all(who);
         }));
@@ -287,54 +297,75 @@ impl Shared {
         if state.failed.is_none() {
             state.pass_on();
         }
-        self.wake_next(who, &state);
+        self.wake_next(state);
     }
 }
 
+/// What a thread of a model runs next.
+type Slot = Arc<Mutex<Option<(Arc<Shared>, Body)>>>;
+
 /// The threads of a model. They run one order of steps after the other, because making new ones would take most of the time: what a body leaves in
-/// thread-local storage is still there in the next order.
+/// thread-local storage is still there in the next order. What takes time then is that threads sleep and are woken. So each is woken
+/// only when its turn comes, and the thread that explores only when all bodies have ended. All of them run on one processor, because
+/// only one runs at a time, and to wake a thread on another processor takes several times as long.
 struct ThreadPool {
-    threads: Vec<(Thread, Sender<(Arc<Shared>, Body)>)>,
-    /// A message for each thread whose body has ended.
+    threads: Vec<Thread>,
+    slots: Vec<Slot>,
+    /// A message for each order whose bodies have all ended.
     ended: Receiver<()>,
 }
 
 impl ThreadPool {
     fn new(n: usize) -> ThreadPool {
         let (tell, ended) = channel();
-        let start = |who| {
-            let ((orders, next), tell) = (channel::<(Arc<Shared>, Body)>(), tell.clone());
-            let thread = std::thread::spawn(move || {
-                for (shared, body) in next {
-                    shared.run(who, body);
-                    if tell.send(()).is_err() {
+        let slots: Vec<Slot> = (0..n).map(|_| Slot::default()).collect();
+        let start = |(who, slot): (usize, &Slot)| {
+            let (slot, tell) = (Arc::downgrade(slot), tell.clone());
+            let run = move || {
+                // Without slots there is no pool any more.
+                while let Some(slot) = slot.upgrade() {
+                    let next = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    drop(slot);
+                    let Some((shared, body)) = next else {
+                        std::thread::park();
+                        continue;
+                    };
+                    shared.clone().run(who, body);
+                    if shared.left.fetch_sub(1, Ordering::AcqRel) == 1 && tell.send(()).is_err() {
                         return;
                     }
                 }
-            });
-            (thread.thread().clone(), orders)
+            };
+            std::thread::spawn(run).thread().clone()
         };
-        ThreadPool { threads: (0..n).map(start).collect(), ended }
+        ThreadPool { threads: slots.iter().enumerate().map(start).collect(), slots, ended }
     }
 
     /// Runs one order.
-    fn run(&self, state: State, bodies: Vec<Body>) -> Result<Arc<Shared>, &'static str> {
-        let threads = self.threads.iter().map(|(thread, _)| thread.clone()).collect();
-        let shared = Arc::new(Shared { state: Mutex::new(state), threads });
-        {
-            // Who begins is a choice, too.
-            shared.lock().pass_on();
+    fn run(&self, mut state: State, bodies: Vec<Body>) -> Result<Arc<Shared>, &'static str> {
+        // Who begins is a choice, too.
+        state.pass_on();
+        let left = real::AtomicUsize::new(bodies.len());
+        let shared = Arc::new(Shared { state: Mutex::new(state), threads: self.threads.clone(), left });
+        for (slot, body) in self.slots.iter().zip(bodies) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some((shared.clone(), body));
         }
-        let started = self.threads.iter().zip(bodies).all(|((_, orders), body)| orders.send((shared.clone(), body)).is_ok());
-        let over = started && self.threads.iter().all(|_| self.ended.recv().is_ok());
-        if over { Ok(shared) } else { Err("a thread of the model has ended by itself") }
+        shared.wake_next(shared.lock());
+        if self.ended.recv().is_ok() { Ok(shared) } else { Err("the threads of the model have ended by themselves") }
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.slots.clear();
+        self.threads.iter().for_each(Thread::unpark);
     }
 }
 
 /// Runs what `bodies` makes, once for each order of its steps with at most so many preemptions; gives the number of orders, or what went
 /// wrong in the first one where something did.
 pub fn explore(most_preemptions: usize, barrier: Barrier, bodies: impl Fn() -> Vec<Body>) -> Result<usize, String> {
-    let (mut path, mut pool) = (Vec::new(), None);
+    let (mut path, mut pool, _one) = (Vec::new(), None, OneProcessor::begin());
     for orders in 1.. {
         if orders > MAX_ORDERS {
             return Err(format!("more than {MAX_ORDERS} orders"));
