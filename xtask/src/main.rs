@@ -7,7 +7,7 @@
 //! | `lint` | checks format, clippy, rustdoc, the links and the contents of the documentation, the circles and layers of modules, spelling, and the licences of what we use |
 //! | `docs` | makes a book of the documentation, and the documentation of the crates |
 //! | `modules` | writes `docs/modules.md` and its pictures: which files of each crate use which, in layers |
-//! | `verify` | feeds every parser of untrusted input with mutated inputs, for as long as requested |
+//! | `verify` | feeds every parser of untrusted input with mutated inputs; with `--long` for minutes, and runs the models' large bounds |
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
 //! | `rdma` | runs jobs over RDMA between two hosts of a virtual machine |

@@ -1,4 +1,5 @@
-//! `cargo xtask verify`: every parser of what others wrote, fed with inputs that are almost right (crate `fuzz`).
+//! `cargo xtask verify`: every parser of what others wrote, fed with inputs that are almost right (crate `fuzz`); with `--long` for
+//! some minutes each, and the models (crate `interleave`) with their large bounds.
 
 use crate::error::Error;
 use crate::step::step;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Arguments of `cargo xtask verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// Run each target for some minutes, looking for inputs that reach new code
+    /// Run the models with their large bounds, and each target for some minutes, looking for inputs that reach new code
     #[arg(long)]
     long: bool,
     /// How long each target runs, in minutes; as many run at a time as there are processors
@@ -20,6 +21,8 @@ pub(crate) struct VerifyArgs {
     minutes: u32,
 }
 
+/// The crate whose models have large bounds.
+const MODELS: &str = "recorder";
 /// The crates that have targets.
 const CRATES: [&str; 6] = ["control", "cuda-api", "cuda-image", "journal", "memsync", "rcuda-forwarder"];
 /// What makes the compiler count how often each branch is taken (LLVM's SanitizerCoverage). It needs no other toolchain.
@@ -37,6 +40,12 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<(), Error> {
         } else {
             Err(Error::Found("verify: a target has failed; the input is in target/fuzz/failed".to_owned()))
         };
+    }
+    step("the models, with their large bounds");
+    let mut models = install::cargo();
+    models.args(["test", "--profile", install::PROFILE, "--lib", "--package", MODELS]).env("LARGE_MODELS", "1");
+    if !models.status().map_err(Error::start("cargo"))?.success() {
+        return Err(Error::Found("verify: a model has failed".to_owned()));
     }
     step("building the targets, with counters");
     let targets = names(&root)?;

@@ -25,7 +25,7 @@ fn nobody_is_inside_a_closed_gate() {
             })
         })
         .collect();
-    for _ in 0..300 {
+    for _ in 0..interleave::bound(60, 300) {
         let closed = close(Duration::from_secs(60), || true).expect("threads come out");
         for _ in 0..100 {
             assert_eq!(INSIDE.load(Ordering::SeqCst), 0);

@@ -2,7 +2,7 @@
 //! The world here stands for the job and its places; it checks each action when it carries it out.
 
 use super::*;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Why {
@@ -334,9 +334,9 @@ impl World {
     /// An answer to a request that is not outstanding: of a target that was abandoned, or a second one.
     fn check_late_answers(&self, mistake: Mistake) {
         let is_late = |ticket: &Ticket| !self.running.iter().any(|(running, _)| running == ticket);
+        let mut protocol = self.protocol.clone();
         for ticket in (0..=self.protocol.next).rev().map(Ticket).filter(is_late).take(3) {
             for result in [Ok(Report::Done), Err(Failed { why: Why::Step, unfit: true })] {
-                let mut protocol = self.protocol.clone();
                 let ticket = match (mistake, &protocol.running[..]) {
                     (Mistake::BelievesLateAnswers, [(running, _), ..]) => *running,
                     _ => ticket,
@@ -349,7 +349,7 @@ impl World {
 }
 
 /// Explores everything that can follow a state.
-fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Longest>>) -> Longest {
+fn explore(world: &World, mistake: Mistake, seen: &mut FxHashMap<World, Option<Longest>>) -> Longest {
     if world.over.is_some() {
         let mut protocol = world.protocol.clone();
         protocol.handle(Event::Stop(Why::Stopped));
@@ -393,7 +393,7 @@ fn explore(world: &World, mistake: Mistake, seen: &mut HashMap<World, Option<Lon
 fn run(devices: usize, patient: bool, parking: Parking, mistake: Mistake) -> Result<(usize, Longest), String> {
     // One frame for each answer of a run.
     let explored = std::thread::Builder::new().stack_size(256 << 20).spawn(move || {
-        let (mut seen, mut world) = (HashMap::new(), World::new(devices, patient, parking));
+        let (mut seen, mut world) = (FxHashMap::default(), World::new(devices, patient, parking));
         world.go_on(mistake);
         let longest = explore(&world, mistake, &mut seen);
         (seen.len(), longest)
