@@ -7,7 +7,7 @@
 //! | `MRCUDA_FAULT_CORRUPT_BYTE=N` | flips one byte of the N-th page sent in each verifying round of a move, where the source has the variable, and of the N-th page that the target copies by itself, where the target has it |
 //! | `MRCUDA_FAULT_ROUND_LIMIT_MS=N` | instead of 30 s, a round of a job's moves may take N ms while the job works, besides the time for its bytes, and a move may hold up calls for twice as long |
 //! | `MRCUDA_FAULT_REFUSE_THREAD=NAME` | the first thread with this name that a process would start cannot be started |
-//! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes places over TCP for other machines, also those of its own: all bytes of a move travel |
+//! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes servers at TCP addresses for other machines, also those of its own: it reaches them over TCP, and all bytes of a move travel |
 //! | `MRCUDA_FAULT_SMALL_COPIES=1` | copies of 4 KiB already pass through staging areas, which are small ones; both the job and the server must have the variable |
 //!
 //! The process at the point writes one line, `POINT PID`, and continues when it receives a byte or the end of the

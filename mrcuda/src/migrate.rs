@@ -22,7 +22,7 @@ struct Aim {
     /// Process id of the job, or of the script or shell that started it
     #[arg(value_parser = pid)]
     pid: u32,
-    /// Target: HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
+    /// Target: HOST:PORT[/GPU], tls://HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU], or a list with one place for each GPU that moves; memory, HOST:PORT/memory or file:DIR: see mrcuda suspend
     #[arg(long, value_name = "PLACE", value_parser = places::places)]
     to: String,
     /// GPU to move, by its number as the program sees it, or all

@@ -1,4 +1,4 @@
-//! Place specifications: `local[:GPU]`, `helper[:GPU]`, `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
+//! Place specifications: `local[:GPU]`, `helper[:GPU]`, `HOST:PORT[/GPU]`, `tls://HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`,
 //! `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`; and those where a job is parked: `memory`, `file:DIR`.
 
 use cuda_api::address_map::DEVICES;
@@ -7,8 +7,7 @@ use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
 use std::io;
 
 /// The places where calls are executed.
-const EXECUTING: &str =
-    "HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
+const EXECUTING: &str = "HOST:PORT[/GPU], tls://HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU] or helper[:GPU]";
 
 /// Why a list of places cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,8 @@ use std::process::Command;
 /// Arguments of `mrcuda run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Place of each GPU that the program sees: HOST:PORT[/GPU], plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU]
-    /// (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas [default: local]
+    /// Place of each GPU that the program sees: HOST:PORT[/GPU] (encrypted; shared memory on this machine), tls://HOST:PORT[/GPU]
+    /// (encrypted), plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU] (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas [default: local]
     #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::gpus)]
     server: Option<String>,
     /// Place to which the signal moves the job, or a list with one place for each of its GPUs

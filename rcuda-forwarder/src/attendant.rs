@@ -154,7 +154,7 @@ impl<P: Place> Attendant<P> {
     /// nothing about the network: it gets the same error after the same time, whatever is at the target. The log has
     /// the reason.
     fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
-        let endpoint = &Endpoint { rdma: endpoint.rdma && self.may_be_plain(), ..endpoint.clone() };
+        let endpoint = &if self.may_be_plain() { endpoint.clone() } else { endpoint.clone().without_rdma() };
         let Reach::Daemon(_, targets, sender @ Sender::At(_), _) = &self.reach else {
             let connected = link::bulk_connect_within(endpoint, ticket, stripes, self.place.budget());
             return connected.map_err(|e| Refused::Unreachable(e.to_string()));

@@ -3,6 +3,7 @@
 //! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket, with the
 //! keys of its TLS connection. The server's private key never leaves this process.
 
+use crate::carried::Carried;
 use crate::certificate::Certificate;
 use crate::channel::{Message, OPENING};
 use crate::config_file;
@@ -12,6 +13,7 @@ use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticke
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
+use crate::near::Near;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
@@ -136,6 +138,8 @@ struct State {
     token: Option<Token>,
     tls: Option<ServerTls>,
     allow_plain: bool,
+    /// How jobs on this machine that come over TCP reach it more directly.
+    near: Option<Near>,
     pool: Pool,
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
@@ -284,11 +288,19 @@ impl Daemon {
         let open =
             |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
         let accounting = o.accounting.as_ref().map(open).transpose()?;
+        let near = token.as_ref().and_then(|token| {
+            // Without it jobs on this machine use TCP.
+            Near::listen(&token.0)
+                .map_err(|e| log(&LogLine::warning(format!("jobs on this machine use TCP if they name an address: {e}"))))
+                .ok()
+        });
+        let (near, near_listener) = near.unzip();
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             token,
             tls,
             allow_plain: o.allow_plain,
+            near,
             pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), accounting, log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
@@ -317,6 +329,10 @@ impl Daemon {
             let listener = TcpListener::bind(at).map_err(failed)?;
             daemon.address = Some(listener.local_addr().map_err(failed)?);
             daemon.accept("accept-tcp", listener.into(), AT_TCP, Entrance::Tcp)?;
+        }
+        if let Some(listener) = near_listener {
+            // As many as over TCP: every process of this machine can connect to either.
+            daemon.accept("accept-near", listener.into(), AT_TCP, Entrance::Near)?;
         }
         if let Some(path) = &o.unix {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
@@ -380,6 +396,8 @@ impl Drop for Daemon {
 enum Entrance {
     Tcp,
     Unix,
+    /// The socket that jobs of this machine are shown over TCP.
+    Near,
 }
 
 fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
@@ -407,13 +425,15 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         // It may have disconnected, so errors are ignored.
         let _ = greet::introduce(conn, state.offer(by));
     });
+    // Memory is shared only with those who may use the Unix socket. A data connection proves its ticket.
+    let is_trusted_here = || if by == Entrance::Near { same_user(conn) } else { Ok(()) };
     let heard = trusted.and_then(|secret| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
             Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
                 GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
             ),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Ok(secret),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => is_trusted_here().map(|()| secret),
             Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
@@ -432,9 +452,16 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     drop(greeting);
     // It may have disconnected, so errors are ignored.
     let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
+    // Only a connection that nobody else reads may carry the secret.
+    if let Ok(Opening::Job { machine, .. }) = &heard
+        && conn.carried() == Carried::TLS
+        && let Some(near) = state.near_to(*machine, by)
+    {
+        return greet::show_near(conn, &near.secret).map_err(|e| WelcomeError::Client { peer, error: e.into() });
+    }
     match heard {
         Err(error) => Err(WelcomeError::Client { peer, error }),
-        Ok(Opening::Job { gpu, rdma, waits, hello }) => {
+        Ok(Opening::Job { gpu, rdma, waits, hello, .. }) => {
             let served = job(state, conn, (gpu, rdma, waits), &hello).inspect_err(answer);
             served.map_err(|error| WelcomeError::Job { peer, gpu, pid: hello.pid, error })?;
             state.pool.counters().accept(Wish::Job);
@@ -589,6 +616,8 @@ impl State {
             }
             // The kernel identifies the peer, which is sufficient proof.
             Entrance::Unix => same_user(conn).map(|()| [0; 32]),
+            // Those who have met this server over TLS have the secret.
+            Entrance::Near => self.near.as_ref().map(|near| near.secret).ok_or(GreetError::WrongToken),
         }
     }
 
@@ -601,8 +630,13 @@ impl State {
     fn offer(&self, by: Entrance) -> Offer<'_> {
         match by {
             Entrance::Tcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
-            Entrance::Unix => Offer::LOCAL,
+            Entrance::Unix | Entrance::Near => Offer::LOCAL,
         }
+    }
+
+    /// The socket for a job that has come over TCP, if it is on this machine.
+    fn near_to(&self, machine: Option<[u8; 32]>, by: Entrance) -> Option<&Near> {
+        self.near.as_ref().filter(|near| by == Entrance::Tcp && near.is_here(machine))
     }
 
     /// Whether jobs must have a certificate.

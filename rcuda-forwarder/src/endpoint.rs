@@ -4,7 +4,7 @@ use cuda_api::address_map::DEVICES;
 use std::fmt;
 use std::str::FromStr;
 
-/// A GPU of a server: `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an
+/// A GPU of a server: `HOST:PORT[/GPU]`, `tls://HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]` or `unix:PATH[/GPU]`; an
 /// IPv6 address is in brackets. Without a GPU it is number 0. With `/memory` instead of a GPU, it is host memory of the server, in which
 /// a parked device is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,10 +15,31 @@ pub struct Endpoint {
     pub port: u16,
     /// Number of the GPU at that server, or [`Endpoint::MEMORY`].
     pub gpu: u32,
-    /// Over TCP: not encrypted.
-    pub plain: bool,
-    /// Calls are carried by RDMA, not encrypted; everything else by encrypted TCP connections.
-    pub rdma: bool,
+    /// How it is to be reached over a network.
+    pub scheme: Scheme,
+}
+
+/// How a server on a network is to be reached: what the user has written before its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Nothing: encrypted TCP connections, or shared memory if the server is on the job's machine.
+    Best,
+    /// `tls://`: encrypted TCP connections.
+    Tls,
+    /// `plain://`: TCP connections that are not encrypted.
+    Plain,
+    /// `rdma://`: calls are carried by RDMA, not encrypted; everything else by encrypted TCP connections.
+    Rdma,
+}
+
+impl Scheme {
+    /// All that have a prefix.
+    const NAMED: [(Scheme, &'static str); 3] = [(Scheme::Tls, "tls://"), (Scheme::Plain, "plain://"), (Scheme::Rdma, "rdma://")];
+
+    /// What is written before the address.
+    fn prefix(self) -> &'static str {
+        Scheme::NAMED.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, prefix)| prefix)
+    }
 }
 
 /// Why a text is not an endpoint.
@@ -41,9 +62,6 @@ pub enum EndpointError {
 /// Maximum number of GPUs of a server: as many as a job can have devices.
 pub(crate) const GPUS: u32 = DEVICES;
 const UNIX: &str = "unix:";
-const TLS: &str = "tls://";
-const PLAIN: &str = "plain://";
-const RDMA: &str = "rdma://";
 /// Instead of a GPU's number.
 const IN_MEMORY: &str = "memory";
 
@@ -69,11 +87,10 @@ impl FromStr for Endpoint {
             if path.is_empty() {
                 return Err(EndpointError::Shape);
             }
-            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu, plain: false, rdma: false });
+            return Ok(Endpoint { host: format!("{UNIX}{path}"), port: 0, gpu, scheme: Scheme::Best });
         }
-        let of = |scheme| text.strip_prefix(scheme);
-        let (plain, rdma) = (of(PLAIN).is_some(), of(RDMA).is_some());
-        let text = of(PLAIN).or(of(RDMA)).or(of(TLS)).unwrap_or(text);
+        let named = Scheme::NAMED.iter().find_map(|(scheme, prefix)| Some((*scheme, text.strip_prefix(prefix)?)));
+        let (scheme, text) = named.unwrap_or((Scheme::Best, text));
         if let Some((scheme, _)) = text.split_once("://") {
             return Err(EndpointError::Scheme(format!("{scheme}://")));
         }
@@ -88,17 +105,13 @@ impl FromStr for Endpoint {
             return Err(EndpointError::Shape);
         }
         let port = port.parse().ok().filter(|p| *p != 0).ok_or_else(|| EndpointError::Port(port.to_owned()))?;
-        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu, plain, rdma })
+        Ok(Endpoint { host: bare.unwrap_or(host).to_owned(), port, gpu, scheme })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (self.plain, self.rdma) {
-            (true, _) => PLAIN,
-            (_, true) => RDMA,
-            _ => "",
-        };
+        let scheme = self.scheme.prefix();
         let server = self.server();
         match self.gpu {
             Endpoint::MEMORY => write!(f, "{scheme}{server}/{IN_MEMORY}"),
@@ -118,7 +131,28 @@ impl Endpoint {
 
     /// Whether TCP connections to it are encrypted.
     pub fn is_tls(&self) -> bool {
-        self.unix_path().is_none() && !self.plain
+        self.unix_path().is_none() && !self.is_plain()
+    }
+
+    /// Whether TCP connections to it are not encrypted because its user has said so.
+    pub fn is_plain(&self) -> bool {
+        self.scheme == Scheme::Plain
+    }
+
+    /// Whether RDMA is to carry the calls.
+    pub fn is_rdma(&self) -> bool {
+        self.scheme == Scheme::Rdma
+    }
+
+    /// Whether calls may reach it through shared memory, if it is on the same machine.
+    pub(crate) fn may_be_near(&self) -> bool {
+        self.unix_path().is_none() && self.scheme == Scheme::Best
+    }
+
+    /// The same without RDMA.
+    pub fn without_rdma(self) -> Endpoint {
+        let scheme = if self.is_rdma() { Scheme::Best } else { self.scheme };
+        Endpoint { scheme, ..self }
     }
 
     /// The address without the GPU: `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`.
@@ -157,8 +191,9 @@ mod tests {
             let e: Endpoint = text.parse().unwrap();
             assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
             assert_eq!(e.to_string().parse::<Endpoint>().unwrap(), e);
-            assert_eq!(e.rdma, text.starts_with("rdma"));
-            assert_eq!((e.plain, e.is_tls()), (text.starts_with("plain"), !text.starts_with("plain") && e.port != 0));
+            assert_eq!((e.is_rdma(), e.is_plain()), (text.starts_with("rdma"), text.starts_with("plain")));
+            assert_eq!((e.is_tls(), e.may_be_near()), (!e.is_plain() && e.port != 0, e.port != 0 && !text.contains("//")));
+            assert_eq!(e.clone().without_rdma().is_tls(), e.is_tls());
         }
     }
 

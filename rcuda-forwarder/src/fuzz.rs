@@ -36,6 +36,7 @@ fn greetings_of_clients() {
         gpu: 1,
         rdma: true,
         waits: false,
+        machine: Some([4; 32]),
         hello: JobHello { virtual_device: 3, pid: 7, env, name: String::new() },
     };
     let said = |opening: &Opening| {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 15;
+pub(crate) const PROTOCOL: u32 = 16;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -79,6 +79,8 @@ pub(crate) enum Opening {
         rdma: bool,
         /// The job waits if the server is full.
         waits: bool,
+        /// The job's machine, if the job would rather use a socket of the server there (see [`crate::near`]).
+        machine: Option<[u8; 32]>,
         /// The job.
         hello: JobHello,
     },
@@ -108,9 +110,10 @@ impl Opening {
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Opening::Job { gpu, rdma, waits, hello } => {
+            Opening::Job { gpu, rdma, waits, machine, hello } => {
                 gpu.put(&mut out);
                 (*rdma, *waits).put(&mut out);
+                machine.put(&mut out);
                 hello.put(&mut out);
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
@@ -124,7 +127,7 @@ impl Opening {
         let opening = match role {
             1 => {
                 let (gpu, rdma, waits) = (Wire::get(src)?, Wire::get(src)?, Wire::get(src)?);
-                Opening::Job { gpu, rdma, waits, hello: Wire::get(src)? }
+                Opening::Job { gpu, rdma, waits, machine: Wire::get(src)?, hello: Wire::get(src)? }
             }
             2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             3 => Opening::Inspect,
@@ -223,6 +226,9 @@ pub(crate) enum GreetError {
     /// The server is full, and answers later.
     #[error("it has no room: {0}")]
     Waiting(String),
+    /// The server is on this machine, and has a socket there that is found and entered by this secret.
+    #[error("the server expects this job at a socket of this machine")]
+    Near([u8; 32]),
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(io::Error),
@@ -247,7 +253,7 @@ impl GreetError {
             GreetError::UnknownTicket => "unknown_ticket",
             GreetError::TooSlow => "too_slow",
             GreetError::Busy => "busy",
-            GreetError::Refused(_) | GreetError::Waiting(_) => "refused",
+            GreetError::Refused(_) | GreetError::Waiting(_) | GreetError::Near(_) => "refused",
             GreetError::HungUp(_) | GreetError::Io(_) => "connection",
         }
     }
@@ -312,6 +318,7 @@ const REFUSED: u8 = 1;
 const BUSY: u8 = 2;
 const WRONG_TOKEN: u8 = 3;
 const WAITING: u8 = 4;
+const NEAR: u8 = 5;
 
 /// Sends an answer: bytes, or the text of a refusal.
 pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
@@ -324,6 +331,13 @@ pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()>
 /// Tells a job that it has to wait, and why; an answer follows later.
 pub(crate) fn keep_waiting(conn: &Conn, why: &str) -> io::Result<()> {
     say(conn, WAITING, why.as_bytes())
+}
+
+/// Tells a job that is on the server's machine how to find the server's socket there, and ends the connection.
+pub(crate) fn show_near(conn: &Conn, secret: &[u8; 32]) -> io::Result<()> {
+    say(conn, NEAR, secret)?;
+    conn.part(Instant::now() + PARTING);
+    Ok(())
 }
 
 fn say(conn: &Conn, status: u8, body: &[u8]) -> io::Result<()> {
@@ -344,7 +358,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
 /// Reads the rest of an answer.
 fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > WAITING {
+    if len > BODY || head[0] > NEAR {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];
@@ -353,6 +367,7 @@ fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, G
         ACCEPTED => Ok(body),
         BUSY => Err(GreetError::Busy),
         WRONG_TOKEN => Err(GreetError::TokenRefused),
+        NEAR => Err(body.try_into().map_or(GreetError::Garbage, GreetError::Near)),
         other => {
             let text = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect();
             Err(if other == WAITING { GreetError::Waiting(text) } else { GreetError::Refused(text) })
@@ -621,7 +636,7 @@ mod tests {
     fn job(pid: u32) -> Opening {
         let hello =
             JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())], name: String::new() };
-        Opening::Job { gpu: 1, rdma: false, waits: false, hello }
+        Opening::Job { gpu: 1, rdma: false, waits: false, machine: Some([6; 32]), hello }
     }
 
     /// Runs both ends; returns the result of each.
@@ -812,12 +827,13 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        let Opening::Job { gpu, rdma, waits, hello } = job(1) else { unreachable!() };
-        let far = Opening::Job { gpu, rdma, waits, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let Opening::Job { gpu, rdma, waits, machine, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, rdma, waits, machine, hello: JobHello { virtual_device: 32, ..hello.clone() } };
         let many = Opening::Job {
             gpu,
             rdma,
             waits,
+            machine,
             hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello },
         };
         for bad in [far, many] {

@@ -14,6 +14,7 @@ use crate::greet::{self, GreetError, JobHello, Limits, NotGreeted, Opening, Prot
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::leave_request::LeaveRequest;
+use crate::near;
 use crate::pipe::Closed;
 use crate::rdma::setup::{self, NoRdma, Rings};
 use crate::rdma::{CALL_RING, DATA_RING};
@@ -29,6 +30,7 @@ use cuda_api::wire::Wire;
 use executor::fork::NotInherited;
 use executor::host_mirror::Line;
 use executor::{Budget, DeviceInfo};
+use faults::Faults;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
@@ -257,7 +259,7 @@ pub(crate) fn greeted(
 ) -> Result<Conn, LinkError> {
     let secret = match (to.unix_path(), credentials) {
         (Some(_), _) => (&[0; 32], Protection::Plain),
-        (None, Some(c)) if to.plain => (&c.token.0, Protection::Plain),
+        (None, Some(c)) if to.is_plain() => (&c.token.0, Protection::Plain),
         (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
         (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
     };
@@ -312,18 +314,42 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
         limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
-        let opening = Opening::Job { gpu: to.gpu, rdma: to.rdma, waits: !limits.queue.is_zero(), hello: hello.clone() };
-        let conn = greeted(to, credentials, &opening, &limits)?;
-        let about = wait_for_worker(&conn, to, &limits).map_err(|why| refused(to, &why))?;
+        let opening = |machine| Opening::Job {
+            gpu: to.gpu,
+            rdma: to.is_rdma(),
+            waits: !limits.queue.is_zero(),
+            machine,
+            hello: hello.clone(),
+        };
+        let machine = credentials.filter(|_| to.may_be_near() && !Faults::from_env().tcp_is_other_machine);
+        let machine = machine.and_then(|c| near::machine(&c.token.0));
+        let mut conn = greeted(to, credentials, &opening(machine), &limits)?;
+        let mut reached = to.clone();
+        let about = match wait_for_worker(&conn, to, &limits) {
+            Err(GreetError::Near(secret)) if machine.is_some() => {
+                let socket = near::endpoint(&secret, to.gpu);
+                let met = open(&socket, &opening(None), (&secret, Protection::Plain), &Opened::of(&limits), &|_| true);
+                match met {
+                    Ok(met) => (conn, reached) = (met, socket),
+                    Err(why) => {
+                        tracing::debug!(target: "connect", "{to} is on this machine, but TCP is used: {why}");
+                        conn = greeted(to, credentials, &opening(None), &limits)?;
+                    }
+                }
+                wait_for_worker(&conn, to, &limits)
+            }
+            answer => answer,
+        };
+        let about = about.map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
-        if to.rdma {
+        if to.is_rdma() {
             let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };
             let set_up = setup::connect(&conn, rings, Instant::now() + limits.greeting);
             set_up.map_err(|why| refused(to, &why.into()))?;
         }
-        let transport = Transport::of(to);
+        let transport = Transport::of(&reached);
         let failed = |source| LinkError::Setup { to: to.clone(), source };
-        Link::start(conn, Peer::Server(to.clone()), device, limits, transport, pinned).map_err(failed)
+        Link::start(conn, Peer::Server(reached), device, limits, transport, pinned).map_err(failed)
     }
 
     /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
@@ -371,6 +397,14 @@ impl Link {
         let _ = threads::spawn("mrcuda-warm", move || warm.common.ring.warm());
         threads::spawn("mrcuda-receive", move || shared.transport.receive_all(&shared.common))?;
         Ok(link)
+    }
+
+    /// The address by which the server is reached, which may be a socket of this machine although a TCP port was named.
+    pub fn server(&self) -> Option<&Endpoint> {
+        match &self.peer {
+            Peer::Server(at) => Some(at),
+            Peer::Helper(_) => None,
+        }
     }
 
     /// The transport to its worker.
@@ -755,7 +789,7 @@ pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, te
     let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });
     let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
     // After the first one that cannot have it, no other one tries.
-    let mut rdma = to.rdma;
+    let mut rdma = to.is_rdma();
     let stripe = |_| {
         let conn = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, terms.allowed)?;
         if rdma {

@@ -11,7 +11,7 @@ pub enum PlaceSpec {
     Local(Option<u32>),
     /// `helper[:GPU]`: in a separate process on this machine.
     Helper(Option<u32>),
-    /// `[tls://]HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server; with `/memory`
+    /// `HOST:PORT[/GPU]`, `tls://HOST:PORT[/GPU]`, `plain://HOST:PORT[/GPU]`, `rdma://HOST:PORT[/GPU]`, `unix:PATH[/GPU]`: a worker of a server; with `/memory`
     /// instead of a GPU, it holds memory and executes nothing.
     Remote(Endpoint),
     /// `memory`: in host memory of this machine, where nothing is executed.
@@ -25,7 +25,7 @@ pub enum PlaceSpec {
 pub enum PlaceSpecError {
     /// It has none of the valid forms.
     #[error(
-        "invalid place `{0}`: expected HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR"
+        "invalid place `{0}`: expected HOST:PORT[/GPU], tls://HOST:PORT[/GPU], plain://HOST:PORT[/GPU], rdma://HOST:PORT[/GPU], unix:PATH[/GPU], local[:GPU], helper[:GPU], memory, HOST:PORT/memory or file:DIR"
     )]
     Shape(String),
     /// The server is invalid.

@@ -2,6 +2,7 @@
 
 use crate::byte_stream::ByteStream;
 use crate::endpoint::Endpoint;
+use crate::near::NO_FILE;
 use executor::fork::NotInherited;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -130,11 +131,14 @@ fn connect(host: &str, port: u16, deadline: Instant, allowed: &dyn Fn(Address<'_
     Err(last)
 }
 
-/// Connects to a Unix socket. If the listener's queue is full, the kernel would wait without a limit.
+/// Connects to a Unix socket, by its file, or by `@` and its name. If the listener's queue is full, the kernel would wait without a limit.
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    let to = UnixAddr::new(path)?;
+    let to = match path.to_str().and_then(|path| path.strip_prefix(NO_FILE)) {
+        Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
+        None => UnixAddr::new(path)?,
+    };
     loop {
         match socket::connect(fd.as_raw_fd(), &to) {
             Ok(()) => break,

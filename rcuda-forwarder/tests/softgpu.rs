@@ -133,7 +133,7 @@ impl Server {
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
-        format!("{}/{gpu}", self.at).parse().expect("endpoint")
+        format!("tls://{}/{gpu}", self.at).parse().expect("endpoint")
     }
 
     fn job(&self, gpu: u32) -> Job {

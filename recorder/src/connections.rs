@@ -20,10 +20,10 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
     let (listens, connects) = ends[0];
     listens.control(&expect)?;
-    match listens.address() {
+    match listens.address_for(connects) {
         Some(at) => {
-            let rdma = at.rdma && connects.address().is_none_or(may_use_rdma);
-            let to = Endpoint { rdma, ..at.clone() }.to_string();
+            let may_use_rdma = connects.address().is_none_or(may_use_rdma);
+            let to = if may_use_rdma { at } else { at.without_rdma() }.to_string();
             drop(connects.control(&Control::Connect { to, ticket, stripes })?);
         }
         None => {
@@ -45,7 +45,7 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
 
 /// Whether the data of this place may travel over RDMA, which is not encrypted: the user has said so, or it is on the job's machine.
 fn may_use_rdma(place: &Endpoint) -> bool {
-    place.rdma || place.unix_path().is_some()
+    place.is_rdma() || place.unix_path().is_some()
 }
 
 #[cfg(test)]

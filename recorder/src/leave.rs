@@ -238,8 +238,8 @@ fn move_away(job: &'static Job, concerned: &[(&'static Device, &Asked)], until: 
 fn allowed(at: &PlaceSpec, to: &PlaceSpec) -> Result<(), StayError> {
     // Calls over RDMA are not encrypted, but its greeting is, and checks the certificate; without encryption nothing is checked.
     let protection = |server: &Endpoint| match server.unix_path() {
-        None if server.plain => 0,
-        None if server.rdma => 1,
+        None if server.is_plain() => 0,
+        None if server.is_rdma() => 1,
         _ => 2,
     };
     let is_allowed = match (at, to) {

@@ -352,10 +352,11 @@ impl Place {
                     Some(_) => None,
                     None => Some(Credentials { token: token()?, trust: config.trust.clone() }),
                 };
-                let file = blocks::file().filter(|_| endpoint.unix_path().is_some() && !endpoint.is_store());
+                let file = blocks::file().filter(|_| !endpoint.is_store());
                 let link =
                     Link::connect_with(endpoint, credentials.as_ref(), &hello(), file, limits).map_err(OpenError::Server)?;
-                Ok(Place::remote(link, spec, file.is_some(), None))
+                let shares = file.is_some() && !link.transport().is_network();
+                Ok(Place::remote(link, spec, shares, None))
             }
             PlaceSpec::Memory => Place::open_store(spec, Opens::Store(StoreAt::Memory, most), None, &hello()),
             PlaceSpec::File(directory) => {
@@ -468,6 +469,14 @@ impl Place {
         match self {
             Place::Remote { spec: PlaceSpec::Remote(endpoint), .. } => Some(endpoint),
             _ => None,
+        }
+    }
+
+    /// The address by which another place reaches it, if it has one: for places of the job's machine that by which the job does.
+    pub(crate) fn address_for(&self, other: &Place) -> Option<Endpoint> {
+        match self {
+            Place::Remote { link, spec: PlaceSpec::Remote(_), .. } if !other.is_over_network() => link.server().cloned(),
+            _ => self.address().cloned(),
         }
     }
 

@@ -87,8 +87,13 @@ impl Server {
         panic!("server {name} does not serve: {heard}{errors}");
     }
 
-    /// A GPU of this server as a place.
+    /// A GPU of this server as a place that is reached over TCP, encrypted.
     pub fn place(&self, gpu: u32) -> String {
+        format!("tls://{}/{gpu}", self.address)
+    }
+
+    /// The same GPU, reached in the best way that there is.
+    pub fn nearest(&self, gpu: u32) -> String {
         format!("{}/{gpu}", self.address)
     }
 

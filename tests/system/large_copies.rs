@@ -203,7 +203,7 @@ fn memory_that_goes_while_it_is_copied_fails_the_copy_alone() {
     let server = Server::start_with(&scene, "one", &["--allow-plain"], &[SMALL]);
     let program = Programs::get().path(Linkage::Static, "regions");
     for way in ["in", "out", "in-protected", "out-protected"] {
-        for place in ["helper".to_owned(), server.unix_place(0), server.place(0), format!("plain://{}", server.place(0))] {
+        for place in ["helper".to_owned(), server.unix_place(0), server.place(0), server.plain(0)] {
             let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &[SMALL]).wait(LIMIT);
             assert!(outcome.ok() && outcome.stdout == "the copy ends with 1\nRESULT ok\n", "{way} {place}: {outcome:?}");
         }
@@ -279,7 +279,7 @@ fn memory_that_cannot_be_accessed_faults_on_the_calling_thread() {
     for way in ["in", "out", "async-in", "async-out"] {
         let native = Job::native(&scene, "native", &program, &[way]).wait(LIMIT);
         assert!(native.stdout.starts_with("a fault of "), "{way}: {native:?}");
-        for place in [server.place(0), format!("plain://{}", server.place(0)), server.unix_place(0)] {
+        for place in [server.place(0), server.plain(0), server.unix_place(0)] {
             for connections in ["0", "2"] {
                 let env = [("MRCUDA_BULK_CONNECTIONS", connections)];
                 let outcome = Job::start(&scene, "job", &["--server", &place], &program, &[way], &env).wait(LIMIT);

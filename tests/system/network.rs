@@ -30,7 +30,7 @@ impl Network {
         let trouble = |number| Trouble { seed: seed + number, delay: Duration::from_millis(3), stall: STALL, cut };
         let proxies = [0, 1].map(|n| Proxy::troubled(servers[n].address, trouble(n as u64)).unwrap());
         let place = |p: &Proxy| match way {
-            Way::Tls => format!("{}/0", p.address),
+            Way::Tls => format!("tls://{}/0", p.address),
             Way::Plain => format!("plain://{}/0", p.address),
         };
         let places = proxies.iter().map(place).collect();

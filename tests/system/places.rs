@@ -77,6 +77,39 @@ fn graphs_copy_pinned_memory_in_every_kind_of_place() {
     }
 }
 
+/// An address without a prefix is reached in the best way; with one, or from another machine, in the way that was named.
+#[test]
+fn places_of_servers_on_this_machine_share_memory_unless_told_otherwise() {
+    let scene = Scene::new("nearest");
+    let native = native_orbit(&scene, &LONG);
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &["--allow-plain"], &[]));
+    let [one, two] = &servers;
+    let mut job = remote_orbit(&scene, "moved", &one.nearest(0), &LONG, &[]);
+    let transport = |job: &Job| job.status().and_then(|s| Some(s["devices"][0]["transport"].as_str()?.to_owned()));
+    assert_eq!((place(&job, 0), transport(&job)), (Some(one.nearest(0)), Some("shm".to_owned())));
+    let way = [
+        (two.nearest(0), "shm", "unix"),
+        (one.place(0), "tls", "tls"),
+        (one.nearest(0), "shm", "tls"),
+        (two.plain(0), "tcp", "tcp"),
+        (two.nearest(0), "shm", "tls"),
+        ("local:0".to_owned(), "in-process", "unix"),
+        (one.nearest(0), "shm", "unix"),
+        (one.unix_place(0), "shm", "unix"),
+    ];
+    for (number, (to, via, data)) in way.into_iter().enumerate() {
+        wait_for_step(&mut job, 50 + 100 * number as u32);
+        let report = job.migrate(&to).unwrap();
+        assert!(report.ok(), "to {to}: {}", report.reason());
+        assert_eq!((report.transport(), report.0["legs"][0]["data"].as_str()), (via, Some(data)), "{}", report.0);
+        assert_eq!((place(&job, 0), transport(&job).as_deref()), (Some(to), Some(via)));
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+    let far = remote_orbit(&scene, "far", &one.nearest(0), &LONG, &[("MRCUDA_FAULT_TCP_IS_FAR", "1")]);
+    assert_eq!(transport(&far).as_deref(), Some("tls"));
+    assert_identical(&far.wait(LIMIT), &native);
+}
+
 #[test]
 fn a_process_in_which_addresses_differ_gets_a_helper() {
     let scene = Scene::new("differs");

@@ -304,7 +304,7 @@ fn a_server_that_ends_keeps_parked_jobs_parked() {
     let native = native_orbit(&scene, &PACED);
     let two = Server::start(&scene, "two");
     let mut one = Server::start_with(&scene, "one", &["--drain", &two.place(0), "--drain-timeout", "2m"], &[]);
-    let (here, there) = (format!("{}/memory", one.address), format!("{}/memory", two.address));
+    let (here, there) = (format!("tls://{}/memory", one.address), format!("tls://{}/memory", two.address));
     let mut job = remote_orbit(&scene, "job", &one.place(0), &PACED, &[]);
     wait_for_step(&mut job, 100);
     let parked = job.ask("suspend", &["--to", &here]).unwrap();

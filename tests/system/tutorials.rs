@@ -159,7 +159,12 @@ impl Machine {
         let path = [tools, &scene.install.bin, nvcc.parent().unwrap()].map(|p| p.display().to_string()).join(":");
         let before = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:{before}")).env("HOME", &home).env("XDG_RUNTIME_DIR", &runtime);
-        command.env("SOFTGPU_SEED_ID", name).env("MRCUDA_DRIVER", "soft").env("PYTHONDONTWRITEBYTECODE", "1");
+        // The servers are those of other machines.
+        command
+            .env("MRCUDA_FAULT_TCP_IS_FAR", "1")
+            .env("SOFTGPU_SEED_ID", name)
+            .env("MRCUDA_DRIVER", "soft")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
         command.args(["--noprofile", "--norc"]).current_dir(&home).process_group(0);
         let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let input = shell.stdin.take().unwrap();

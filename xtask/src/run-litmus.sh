@@ -32,5 +32,5 @@ for place in helper "unix:$directory/socket/0"; do
     attempt "${place%%:*}, no registered memory" bin/mrcuda run --server "$place" -- "$litmus" "${options[@]}" --unregistered
     attempt "${place%%:*}" bin/mrcuda run --server "$place" -- "$litmus" "${options[@]}" --except sb/
 done
-attempt tcp bin/mrcuda run --server "127.0.0.1:$port/0" -- "$litmus" "${options[@]}" --except sb/
+attempt tcp bin/mrcuda run --server "tls://127.0.0.1:$port/0" -- "$litmus" "${options[@]}" --except sb/
 exit "$failed"

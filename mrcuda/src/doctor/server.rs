@@ -103,7 +103,7 @@ fn advice(why: &LinkError) -> &'static str {
 
 fn greeting(at: &Endpoint, state: &ServerState) -> Finding {
     const SUBJECT: &str = "server";
-    let how = match (at.unix_path(), at.plain) {
+    let how = match (at.unix_path(), at.is_plain()) {
         (Some(_), _) => "this user is accepted",
         (None, true) => "the token is accepted; WITHOUT encryption",
         (None, false) => "the token and the certificate are accepted, the connection is encrypted",

@@ -34,7 +34,7 @@ impl Drain {
             return Some(to);
         }
         Some(match to {
-            PlaceSpec::Remote(server) => PlaceSpec::Remote(Endpoint { gpu: Endpoint::MEMORY, rdma: false, ..server }),
+            PlaceSpec::Remote(server) => PlaceSpec::Remote(Endpoint { gpu: Endpoint::MEMORY, ..server.without_rdma() }),
             _ => PlaceSpec::Memory,
         })
     }

@@ -23,8 +23,8 @@ impl Transport {
     pub(super) fn of(server: &Endpoint) -> Transport {
         match server.unix_path() {
             Some(_) => Transport::Shm,
-            None if server.rdma => Transport::Rdma,
-            None if server.plain => Transport::Tcp,
+            None if server.is_rdma() => Transport::Rdma,
+            None if server.is_plain() => Transport::Tcp,
             None => Transport::Tls,
         }
     }

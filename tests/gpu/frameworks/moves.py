@@ -62,7 +62,7 @@ class Servers:
             tcp, unix = f"127.0.0.1:{free_port()}", f"{directory}/s{n}"
             log = open(f"{directory}/server{n}.log", "w")
             self.running.append(subprocess.Popen([mrcuda, "serve", "--listen", tcp, "--unix", unix], stdout=log, stderr=log))
-            self.names["tcp"].append(tcp)
+            self.names["tcp"].append(f"tls://{tcp}")
             self.names["shm"].append(f"unix:{unix}")
         time.sleep(4)
 

@@ -18,6 +18,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PORT = "127.0.0.1:7941"
+PLACE = f"tls://{PORT}"
 
 
 def free_mib():
@@ -36,13 +37,13 @@ def park(args, mode, rng, directory):
     env = dict(os.environ, OMP_NUM_THREADS="2")
     native = subprocess.run(command, env=env, capture_output=True, text=True).stdout
     with open(f"{directory}/out", "w") as out, open(f"{directory}/err", "w") as err:
-        job = subprocess.Popen([args.mrcuda, "run", "--server", PORT, "--", *command], stdout=out, stderr=err, env=env)
+        job = subprocess.Popen([args.mrcuda, "run", "--server", PLACE, "--", *command], stdout=out, stderr=err, env=env)
     while "step" not in open(f"{directory}/err").read() and job.poll() is None:
         time.sleep(0.1)
     pid = str(job.pid)
     for number in range(args.parks):
         time.sleep(rng.uniform(0, 1))
-        place = ["memory", f"file:{directory}", f"{PORT}/memory"][number % 3]
+        place = ["memory", f"file:{directory}", f"{PLACE}/memory"][number % 3]
         before = free_mib()
         away = ask(args.mrcuda, "suspend", pid, "--to", place)
         if not away.get("ok"):
@@ -50,10 +51,10 @@ def park(args, mode, rng, directory):
             continue
         time.sleep(1.5)
         freed = free_mib() - before
-        back = ask(args.mrcuda, "resume", pid, "--to", rng.choice([PORT, "local"]))
+        back = ask(args.mrcuda, "resume", pid, "--to", rng.choice([PLACE, "local"]))
         times = [f"{it.get('total_ms', 0):.0f} ({it.get('downtime_ms', 0):.0f})" for it in (away, back)]
         size = away.get("bytes", 0) / (1 << 30)
-        where = "server" if place.startswith(PORT) else place.split(":")[0]
+        where = "server" if place.startswith(PLACE) else place.split(":")[0]
         print(f"| {mode} | {where} | {times[0]} | {times[1]} | {size:.2f} | {freed} | {back.get('reason') or 'ok'} |", flush=True)
     job.wait()
     same = open(f"{directory}/out").read() == native and native != ""

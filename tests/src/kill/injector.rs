@@ -71,7 +71,7 @@ impl Host {
         if spot == Spot::Unix {
             return self.unix.clone();
         }
-        format!("{}/0", self.door.as_ref().map_or(self.address, |d| d.address))
+        format!("tls://{}/0", self.door.as_ref().map_or(self.address, |d| d.address))
     }
 
     /// Workers that it has given to the job, whether they live or not.

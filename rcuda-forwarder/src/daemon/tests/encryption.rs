@@ -71,7 +71,7 @@ fn both_ends_must_say_that_they_do_without_encryption() {
     assert!(logged(|l| l.contains("was refused: this server accepts encrypted connections only")));
     let said = connect(&strict, &endpoint("rdma://", strict.daemon.address.unwrap())).unwrap_err().to_string();
     assert!(said.contains("RDMA is not encrypted"), "{said}");
-    for (scheme, transport) in [("plain://", Transport::Tcp), ("", Transport::Tls), ("tls://", Transport::Tls)] {
+    for (scheme, transport) in [("plain://", Transport::Tcp), ("", Transport::Shm), ("tls://", Transport::Tls)] {
         let link = connect(&free, &endpoint(scheme, free.daemon.address.unwrap())).unwrap();
         assert_eq!(link.transport(), transport);
         put(&link, 0, b"text");
@@ -87,7 +87,7 @@ fn without_a_device_a_place_over_rdma_is_refused_with_the_reason() {
     assert!(said.contains("cannot be used: RDMA at the server: "), "{said}");
     // The loopback interface has no such device, if there are any.
     assert!(said.contains("built without RDMA") || said.contains("RDMA devices"), "{said}");
-    assert_eq!(connect(&s, &endpoint("", s.daemon.address.unwrap())).unwrap().transport(), Transport::Tls);
+    assert_eq!(connect(&s, &endpoint("tls://", s.daemon.address.unwrap())).unwrap().transport(), Transport::Tls);
 }
 
 /// Calls: the place is refused. Data: they travel in another way.
@@ -99,7 +99,7 @@ fn rdma_beyond_the_limit_of_pinned_memory_is_refused_with_the_reason() {
     let said = connect(&s, &to).unwrap_err().to_string();
     let why = "RDMA at the server: 2 MiB more would be more pinned memory than the 1 MiB for a job (mrcuda serve --max-pinned)";
     assert!(said.contains(why), "{said}");
-    let link = connect(&s, &endpoint("", s.daemon.address.unwrap())).unwrap();
+    let link = connect(&s, &endpoint("tls://", s.daemon.address.unwrap())).unwrap();
     let ticket = [0x5e; 32];
     link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
     assert_eq!(bulk_connect(&to, &ticket, 1).unwrap()[0].carried(), Carried::TLS);
@@ -122,11 +122,11 @@ fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
         between(server, meddle)
     };
     for (name, scheme, up, to, wanted) in [
-        ("the offer is taken away", "", false, PLAIN, "offers no encryption"),
-        ("the offer is another one", "", false, TLS, "wrong token"),
+        ("the offer is taken away", "tls://", false, PLAIN, "offers no encryption"),
+        ("the offer is another one", "tls://", false, TLS, "wrong token"),
         ("the same, without encryption", "plain://", false, PLAIN, "wrong token"),
-        ("the choice is another one", "", true, PLAIN, "does not speak the mrcuda protocol"),
-        ("nothing is changed", "", false, BOTH, ""),
+        ("the choice is another one", "tls://", true, PLAIN, "does not speak the mrcuda protocol"),
+        ("nothing is changed", "tls://", false, BOTH, ""),
     ] {
         let said = connect(&s, &endpoint(scheme, change(up, to))).map_or_else(|e| e.to_string(), |_| String::new());
         assert!(said.contains(wanted) && said.is_empty() == wanted.is_empty(), "{name}: {said}");
@@ -158,7 +158,7 @@ fn nobody_can_be_the_other_end_of_both() {
             while pass(&client, &there, 1) {}
         });
     });
-    let said = connect(&s, &endpoint("", at)).unwrap_err().to_string();
+    let said = connect(&s, &endpoint("tls://", at)).unwrap_err().to_string();
     assert!(said.contains("wrong token"), "{said}");
     assert!(logged(|l| l.ends_with("was refused: wrong token")));
     assert_eq!(known_servers(&s), "", "and its certificate is not recorded");
@@ -185,7 +185,7 @@ fn a_changed_bit_or_a_foreign_frame_loses_the_connection_and_changes_nothing() {
                 }
             }
         });
-        let link = connect(&s, &endpoint("", at)).unwrap();
+        let link = connect(&s, &endpoint("tls://", at)).unwrap();
         put(&link, 0, &data);
         let mut host = vec![0x55u8; data.len()];
         let landing = Landing { ptr: host.as_mut_ptr(), pitch: 0, width: data.len(), rows: 1, is_registered: false };
@@ -217,7 +217,7 @@ fn a_listener_learns_nothing_and_can_take_no_connection() {
     };
     let (to_source, to_target) = (tap(0, s.daemon.address.unwrap()), tap(2, t.daemon.address.unwrap()));
     let known = JobHello { env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())], ..hello() };
-    let source = Link::connect(&endpoint("", to_source), Some(&s.credentials), &known, None).unwrap();
+    let source = Link::connect(&endpoint("tls://", to_source), Some(&s.credentials), &known, None).unwrap();
     let target = t.link(0);
     let secret = b"a secret of the program";
     put(&source, 0, secret);
@@ -225,7 +225,7 @@ fn a_listener_learns_nothing_and_can_take_no_connection() {
     let ticket = [0xc3; 32];
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     // One of two connections: the other one is what the listener tries to take.
-    let to = endpoint("", to_target).to_string();
+    let to = endpoint("tls://", to_target).to_string();
     assert!(source.control(&Control::Connect { to, ticket, stripes: 1 }).is_ok());
     let all = lock(&heard).clone();
     for said in &all {
@@ -281,11 +281,11 @@ fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket(
         let credentials = Credentials { trust: trust(certificate), ..s.credentials.clone() };
         Link::connect(&endpoint(scheme, s.daemon.address.unwrap()), Some(&credentials), &hello(), None)
     };
-    for scheme in ["", "plain://"] {
+    for scheme in ["tls://", "plain://"] {
         let said = connect(scheme, None).unwrap_err().to_string();
         assert!(said.contains("requires a certificate from its clients"), "{said}");
     }
-    let link = connect("", Some(of_client)).unwrap();
+    let link = connect("tls://", Some(of_client)).unwrap();
     assert_eq!(known_servers(&s), "", "an authority knows it");
     let ticket = [0x77; 32];
     link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();

@@ -222,7 +222,8 @@ fn memory_that_cannot_be_accessed_is_reported() {
     let s = Scene::with(vec![0], |o| o.allow_plain = true);
     // Over an encrypted connection a thread of the link meets a bad address itself, unless the memory was registered.
     let connect = |at: &Endpoint| Link::connect(at, Some(&s.credentials), &hello(), None).unwrap();
-    let links = [(connect(&s.at(0)), true), (connect(&format!("plain://{}", s.at(0)).parse().unwrap()), false)];
+    let links =
+        [(connect(&s.at(0)), true), (connect(&format!("plain://{}/0", s.daemon.address.unwrap()).parse().unwrap()), false)];
     for (link, is_registered) in &links {
         open(link);
         for to_device in [true, false] {
