@@ -35,7 +35,14 @@ wire_struct! {
         pub priorities: [i32; 2],
         /// Path of the driver's file, with links resolved: a real driver's file name contains its version.
         pub driver_path: String,
+        /// Number of processors that the place's process can use.
+        pub processors: u32,
     }
+}
+
+/// Number of processors that this process can use.
+pub fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 
 impl DeviceInfo {
@@ -62,6 +69,7 @@ impl DeviceInfo {
             ],
             priorities: gpu.priorities()?,
             driver_path: path.display().to_string(),
+            processors: processors(),
             attributes,
         })
     }

@@ -32,7 +32,7 @@ pub mod staging;
 pub mod steer;
 mod turns;
 
-pub use device::DeviceInfo;
+pub use device::{DeviceInfo, processors};
 pub use executor::{
     Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError, Span,
     Theirs, compare_globals, joined,

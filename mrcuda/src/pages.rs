@@ -90,12 +90,13 @@ fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The environment variables of the commands and of jobs.
-const ENVIRONMENT: [(&str, &str); 15] = [
+const ENVIRONMENT: [(&str, &str); 16] = [
     ("MRCUDA_LOG", "1, or levels such as debug,migrate=trace: what a job logs to stderr; a path with a slash: to this file"),
     ("MRCUDA_LOG_CALLS", "set to any value: a line of the log for each call"),
     ("MRCUDA_KEEP_JOURNAL", "a directory in which jobs keep their journals"),
     ("MRCUDA_COPY_THREADS", "how many threads make large copies of pageable memory in-process"),
     ("MRCUDA_BULK_CONNECTIONS", "how many connections in each direction carry large copies"),
+    ("MRCUDA_MOVE_CONNECTIONS", "how many connections carry memory between two places"),
     ("MRCUDA_NAME", "the name of the job, as --name of run"),
     ("MRCUDA_TOKEN_FILE", "the token file [default: ~/.config/mrcuda/token]"),
     ("MRCUDA_CA", "certificates of the authorities whose servers are accepted"),

@@ -332,7 +332,7 @@ impl Link {
                 match met {
                     Ok(met) => (conn, reached) = (met, socket),
                     Err(why) => {
-                        tracing::debug!(target: "connect", "{to} is on this machine, but TCP is used: {why}");
+                        tracing::debug!(target: "place", "{to} is on this machine, but TCP is used: {why}");
                         conn = greeted(to, credentials, &opening(None), &limits)?;
                     }
                 }
@@ -488,9 +488,10 @@ impl Link {
     }
 
     /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
-    /// if they cannot be made, or if `connections` is 0.
-    pub fn has_bulk(&self, to_device: bool, connections: u32) -> bool {
+    /// if they cannot be made, or if `connections` says 0.
+    pub fn has_bulk(&self, to_device: bool, connections: impl FnOnce() -> u32) -> bool {
         let known = self.bulk[usize::from(to_device)].get_or_init(|| {
+            let connections = connections();
             if connections == 0 {
                 return None;
             }

@@ -549,11 +549,11 @@ fn a_helper_has_connections_for_large_copies() {
     let carried = || [id::BULK_IN, id::BULK_OUT].map(|id| traffic().get(&id).map_or((0, 0), |t| (t.carried, t.mapped)));
     let job = helper();
     let (memory, _) = job.build();
-    assert!(!helper().link.has_bulk(true, 0), "none were wanted");
+    assert!(!helper().link.has_bulk(true, || 0), "none were wanted");
     let mut out: Vec<u8> = (0..BYTES).map(|i| ((i * i) >> 7) as u8).collect();
     let mut back = vec![0; BYTES];
     for (number, (host, to_device)) in (1..).zip([(&mut out, true), (&mut back, false)]) {
-        assert!(job.link.has_bulk(to_device, 3));
+        assert!(job.link.has_bulk(to_device, || 3));
         let (host, bytes) = (host.as_mut_ptr(), BYTES as u64);
         let copy = BulkMemory {
             host,

@@ -1,24 +1,41 @@
-//! Connections between two places, which carry bytes past the job: for a move, and for copies between the job's GPUs.
+//! Connections between two places, which carry bytes past the job: for a move, and for copies between the job's GPUs. And how many connections
+//! a place has for what.
 
-use crate::base::config::half_of_processors;
+use crate::base::config;
 use crate::move_error::MoveError;
 use crate::place::Place;
+use executor::processors;
 use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint};
 use std::os::unix::net::UnixStream;
 
-/// Number of connections between two places, whose machines are likely to have as many processors as the job's.
-fn stripes() -> u32 {
-    half_of_processors().clamp(4, 8)
+/// How many connections carry memory between two places, by the processors of both: a connection that is busy takes one at each end. More than
+/// 16 have not been measured. RDMA takes none for each byte, but registers memory for each connection.
+fn between(processors: [u32; 2], by_rdma: bool) -> u32 {
+    processors[0].min(processors[1]).clamp(4, if by_rdma { 8 } else { 16 })
+}
+
+/// How many connections carry large copies in each direction between the job and a place: half as many as there are processors, because copies
+/// in both directions can be under way.
+fn of_large_copies(processors: [u32; 2]) -> u32 {
+    (processors[0].min(processors[1]) / 2).clamp(2, 8)
+}
+
+/// How many connections a place has for large copies in each direction; 0: none.
+pub(crate) fn for_large_copies(place: &Place) -> u32 {
+    let set = config::get().ok().and_then(|config| config.bulk_connections);
+    set.unwrap_or_else(|| of_large_copies([processors(), place.device().processors]))
 }
 
 /// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.
 pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, MoveError> {
-    let stripes = stripes();
-    let expect = Control::Expect { ticket, stripes };
     // The place that can be reached listens; a Unix socket can be reached from its own machine only.
     let mut ends = [(places[1], places[0]), (places[0], places[1])];
     ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
     let (listens, connects) = ends[0];
+    let set = config::get().ok().and_then(|config| config.move_connections);
+    let by_rdma = listens.address().is_some_and(Endpoint::is_rdma);
+    let stripes = set.unwrap_or_else(|| between(places.map(|place| place.device().processors), by_rdma));
+    let expect = Control::Expect { ticket, stripes };
     listens.control(&expect)?;
     match listens.address_for(connects) {
         Some(at) => {
@@ -38,7 +55,10 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
         }
     }
     match listens.control(&Control::Accept { ticket })? {
-        ControlReply::Connected(carried) => Ok(carried),
+        ControlReply::Connected(carried) => {
+            tracing::debug!(target: "place", "{stripes} connections by {carried} between {} and {}", connects.spec(), listens.spec());
+            Ok(carried)
+        }
         odd => Err(MoveError::unexpected(&odd)),
     }
 }
@@ -51,6 +71,15 @@ fn may_use_rdma(place: &Endpoint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_are_as_many_as_both_ends_have_processors_for() {
+        let numbers = |by_rdma| [[1, 64], [6, 8], [64, 8], [16, 16], [200, 64]].map(|ends| between(ends, by_rdma));
+        assert_eq!((numbers(false), numbers(true)), ([4, 6, 8, 16, 16], [4, 6, 8, 8, 8]));
+        // A place may say anything.
+        assert_eq!([between([0, u32::MAX], false), between([u32::MAX; 2], false)], [4, 16]);
+        assert_eq!([[1, 64], [64, 8], [16, 16], [0, 0], [u32::MAX; 2]].map(of_large_copies), [2, 4, 8, 2, 8]);
+    }
 
     #[test]
     fn data_of_an_encrypted_place_stays_encrypted() {

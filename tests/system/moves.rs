@@ -55,6 +55,27 @@ fn shared_memory_carries_a_job_whose_server_is_on_its_machine() {
 }
 
 #[test]
+fn a_move_has_as_many_connections_as_the_setting_says() {
+    let scene = Scene::new("stripes");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    for setting in ["3", "20"] {
+        let log = scene.path.join(format!("job-{setting}.log"));
+        let env = [("MRCUDA_MOVE_CONNECTIONS", setting), ("MRCUDA_LOG", &log.display().to_string())];
+        let mut job = remote_orbit(&scene, "moved", &servers[0].place(0), &LONG, &env);
+        wait_for_step(&mut job, 200);
+        let report = job.migrate(&servers[1].place(0)).unwrap();
+        assert!(report.ok(), "{}", report.reason());
+        assert_identical(&job.wait(LIMIT), &native);
+        let (log, wanted) = (std::fs::read_to_string(&log).unwrap(), format!(" {setting} connections by tls between tls://"));
+        assert!(log.contains(&wanted), "{log}");
+    }
+    let env = [("MRCUDA_MOVE_CONNECTIONS", "0")];
+    let refused = Job::orbit(&scene, "refused", &["--server", &servers[0].place(0)], &LONG, &env).wait(LIMIT);
+    assert!(!refused.ok() && refused.stderr.contains("MRCUDA_MOVE_CONNECTIONS: 0 is not a number from 1 to 64"), "{refused:?}");
+}
+
+#[test]
 fn a_job_that_starts_in_its_own_process_moves_away_and_back() {
     let scene = Scene::new("local");
     let native = native_orbit(&scene, &LONG);

@@ -91,6 +91,7 @@ impl Fake {
                 attributes: vec![(1, 1024)],
                 priorities: [0, -5],
                 driver_path: start.driver.clone(),
+                processors: 4,
             },
             memory: Arc::new(Mutex::new(vec![0; MEMORY])),
             streams: Mutex::default(),

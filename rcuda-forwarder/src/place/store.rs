@@ -7,7 +7,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::{Sizes, Staging};
-use executor::{Budget, DeviceInfo};
+use executor::{Budget, DeviceInfo, processors};
 use memsync::{Faults, Kind, Part, Store, Stream, Verify};
 use std::convert::Infallible;
 use std::io;
@@ -45,7 +45,7 @@ impl Place for Parked {
 
     fn device(&self) -> DeviceInfo {
         // No GPU: nothing of this is shown to the program, and nothing is compared with it.
-        DeviceInfo { name: "parked".to_owned(), ..DeviceInfo::default() }
+        DeviceInfo { name: "parked".to_owned(), processors: processors(), ..DeviceInfo::default() }
     }
 
     fn apply(&self, _: u16, _: &[u8], _: &mut Vec<u8>) -> Outcome<Infallible> {

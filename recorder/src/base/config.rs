@@ -10,15 +10,8 @@ use std::time::Duration;
 
 /// More threads do not copy faster (docs/measurements.md).
 const MAX_COPY_THREADS: usize = 64;
-/// A place takes no more connections at a time.
-const MAX_BULK_CONNECTIONS: u32 = 64;
-/// The most connections in each direction unless it is said.
-const BULK_CONNECTIONS: u32 = 8;
-
-/// Half of the processors of this machine: a connection that is busy takes one at each end.
-pub(crate) fn half_of_processors() -> u32 {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32 / 2
-}
+/// A place takes no more connections of one kind.
+const MAX_CONNECTIONS: u32 = 64;
 
 /// The settings that `mrcuda run` passes to the recorder.
 #[derive(Debug)]
@@ -47,7 +40,9 @@ pub(crate) struct Config {
     pub(crate) copy_threads: Option<usize>,
     /// `MRCUDA_BULK_CONNECTIONS`: how many connections in each direction carry the bytes of large copies at a place outside of this
     /// process; 0: the connection of the calls carries them.
-    pub(crate) bulk_connections: u32,
+    pub(crate) bulk_connections: Option<u32>,
+    /// `MRCUDA_MOVE_CONNECTIONS`: how many connections carry memory between two places.
+    pub(crate) move_connections: Option<u32>,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
@@ -88,8 +83,15 @@ pub(crate) enum ConfigError {
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MAX_COPY_THREADS}")]
     CopyThreads(String),
     /// The number of connections is invalid.
-    #[error("MRCUDA_BULK_CONNECTIONS: {0} is not a number from 0 to {MAX_BULK_CONNECTIONS}")]
-    BulkConnections(String),
+    #[error("{name}: {value} is not a number from {least} to {MAX_CONNECTIONS}")]
+    Connections {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The lowest valid number.
+        least: u32,
+    },
 }
 
 fn read() -> Result<Config, ConfigError> {
@@ -130,9 +132,12 @@ fn read() -> Result<Config, ConfigError> {
         None => None,
         Some(n) => Some(n.parse().ok().filter(|n| *n <= MAX_COPY_THREADS).ok_or_else(|| ConfigError::CopyThreads(n.clone()))?),
     };
-    let bulk_connections = match var("MRCUDA_BULK_CONNECTIONS") {
-        None => half_of_processors().clamp(2, BULK_CONNECTIONS),
-        Some(n) => n.parse().ok().filter(|n| *n <= MAX_BULK_CONNECTIONS).ok_or(ConfigError::BulkConnections(n))?,
+    let connections = |name, least| {
+        let number = |value: String| match value.parse().ok().filter(|n| (least..=MAX_CONNECTIONS).contains(n)) {
+            Some(n) => Ok(n),
+            None => Err(ConfigError::Connections { name, value, least }),
+        };
+        var(name).map(number).transpose()
     };
     Ok(Config {
         servers,
@@ -145,7 +150,8 @@ fn read() -> Result<Config, ConfigError> {
         token_file: rcuda_forwarder::Token::default_path(),
         trust: rcuda_forwarder::Trust::from_environment(),
         copy_threads,
-        bulk_connections,
+        bulk_connections: connections("MRCUDA_BULK_CONNECTIONS", 0)?,
+        move_connections: connections("MRCUDA_MOVE_CONNECTIONS", 1)?,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
         // Unit tests leave nothing in the user's history.

@@ -18,6 +18,7 @@ pub(crate) fn info() -> DeviceInfo {
         attributes: vec![],
         priorities: [0, -5],
         driver_path: String::new(),
+        processors: 4,
     }
 }
 

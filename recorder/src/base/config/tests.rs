@@ -56,5 +56,7 @@ fn errors_name_the_variable_and_the_value() {
     assert_eq!(ConfigError::Places(33).to_string(), "MRCUDA_SERVERS: 33 places: a job can have at most 32");
     assert_eq!(ConfigError::Signal("X".into()).to_string(), "MRCUDA_SIGNAL: no signal is called X");
     assert!(ConfigError::Name("a b".into()).to_string().starts_with("MRCUDA_NAME: `a b` is not a name: it has 1 to 64 letters"));
+    let connections = ConfigError::Connections { name: "MRCUDA_MOVE_CONNECTIONS", value: "0".into(), least: 1 };
+    assert_eq!(connections.to_string(), "MRCUDA_MOVE_CONNECTIONS: 0 is not a number from 1 to 64");
     assert_eq!(ConfigError::CopyThreads("65".into()).to_string(), "MRCUDA_COPY_THREADS: 65 is not a number from 0 to 64");
 }

@@ -5,6 +5,7 @@ use crate::base::config;
 use crate::calls::copy::rect::{Rect, Until};
 use crate::calls::copy::transfer::{copy_in, copy_out};
 use crate::calls::host_function::changes_later;
+use crate::connections;
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
@@ -95,9 +96,9 @@ fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, late:
 
 /// The link of a place outside of this process that has connections for this direction.
 fn reach(cx: &CallContext, device: &'static Device, to_device: bool) -> Option<Arc<Link>> {
-    let Place::Remote { link, .. } = cx.place(device) else { return None };
-    let connections = config::get().ok()?.bulk_connections;
-    link.has_bulk(to_device, connections).then(|| link.clone())
+    let place = cx.place(device);
+    let Place::Remote { link, .. } = place else { return None };
+    link.has_bulk(to_device, || connections::for_large_copies(place)).then(|| link.clone())
 }
 
 /// Rows without gaps are one row.
