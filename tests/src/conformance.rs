@@ -1,6 +1,6 @@
 //! Transcripts of the program `conformance`, and their comparison.
 
-use crate::{Job, Outcome, Scene, Server};
+use crate::{Job, Outcome, Scene, Server, Transport};
 use cuda_api::Class;
 use cuda_api::calls::{self, Row};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,6 +16,8 @@ const SOFTGPU: &str = include_str!("../programs/conformance/softgpu.txt");
 
 /// Where the program's GPU is.
 pub const MODES: [&str; 5] = ["remote", "unix", "moved", "inside", "helper"];
+/// Those that begin at the server, reached as the plan says.
+pub const REMOTE_MODES: [&str; 2] = ["remote", "moved"];
 
 /// What is run.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +28,8 @@ pub struct Plan<'a> {
     pub jobs: u32,
     /// How long a whole run may take.
     pub limit: Duration,
+    /// How the server of remote modes is reached.
+    pub transport: Transport,
 }
 
 impl Plan<'_> {
@@ -57,7 +61,7 @@ pub fn native(scene: &Scene, plan: Plan<'_>) -> Result<String, TranscriptError> 
 
 /// The transcript under mrcuda; `server` is on the same machine.
 pub fn under_mrcuda(scene: &Scene, server: &Server, mode: &str, plan: Plan<'_>) -> Result<String, TranscriptError> {
-    let (place, unix) = (server.place(0), server.unix_place(0));
+    let (place, unix) = (server.by(plan.transport, 0), server.unix_place(0));
     let options: &[&str] = match mode {
         "inside" => &[],
         "helper" => &["--server", "helper"],

@@ -18,6 +18,7 @@ pub use run::{CellError, End};
 use run::{native, run};
 
 use crate::random::Random;
+use crate::transport::Transport;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -35,7 +36,7 @@ pub fn shuffle(cells: &mut [Cell], seed: u64) {
     }
 }
 
-/// Tries cells, some at a time: most of them mostly wait. `tell` is called with the outcome of each.
+/// Tries cells, some at a time: most of them mostly wait. `transport`: how servers are reached where a cell says TCP. `tell` is called with the outcome of each.
 ///
 /// # Errors
 /// The program of the cells fails natively.
@@ -43,6 +44,7 @@ pub fn sweep(
     cells: &[Cell],
     seed: u64,
     at_once: usize,
+    transport: Transport,
     directory: &Path,
     tell: impl Fn(&Cell, &Result<End, CellError>, Duration) + Sync,
 ) -> Result<Ends, CellError> {
@@ -55,7 +57,7 @@ pub fn sweep(
             s.spawn(|| {
                 while let Some(cell) = next() {
                     let since = Instant::now();
-                    let end = run(*cell, seed, &native, directory);
+                    let end = run(*cell, seed, transport, &native, directory);
                     tell(cell, &end, since.elapsed());
                     lock(&ends).insert(*cell, end);
                 }

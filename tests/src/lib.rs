@@ -3,7 +3,7 @@
 //!
 //! * [`install`]: locates `mrcuda` and its libraries; builds them if necessary.
 //! * [`scene`]: a scratch directory with a separate runtime directory and token, which isolates tests from each other.
-//! * [`server`], [`job`]: processes under test.
+//! * [`server`], [`job`]: processes under test; [`transport`]: how a server is reached.
 //! * [`json`]: reads their JSON output.
 //! * [`report`]: the report of a move.
 //! * [`programs`], [`toolchain`]: the programs in `programs/cuda/` and `programs/apps/`, and the compiler for them.
@@ -28,6 +28,7 @@ pub mod report;
 pub mod scene;
 pub mod server;
 pub mod toolchain;
+pub mod transport;
 
 pub use clock::Clock;
 pub use install::Install;
@@ -37,3 +38,4 @@ pub use random::Random;
 pub use report::Report;
 pub use scene::Scene;
 pub use server::Server;
+pub use transport::Transport;

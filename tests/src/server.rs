@@ -2,8 +2,9 @@
 
 use crate::clock;
 use crate::scene::{Scene, wait_for};
+use crate::transport::Transport;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
@@ -44,15 +45,25 @@ impl Server {
         Server::start_as(scene, name, &scene.install.file("mrcuda"), options, env)
     }
 
+    /// The same for jobs that reach it in this way.
+    pub fn start_for(by: Transport, scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
+        let options = [by.options(), options].concat();
+        Server::launch(scene, name, &scene.install.file("mrcuda"), by.listens_at(), &options, env)
+    }
+
     /// The same with this program.
-    pub fn start_as(scene: &Scene, name: &str, program: &std::path::Path, options: &[&str], env: &[(&str, &str)]) -> Server {
+    pub fn start_as(scene: &Scene, name: &str, program: &Path, options: &[&str], env: &[(&str, &str)]) -> Server {
+        Server::launch(scene, name, program, Ipv4Addr::LOCALHOST.into(), options, env)
+    }
+
+    fn launch(scene: &Scene, name: &str, program: &Path, listens_at: IpAddr, options: &[&str], env: &[(&str, &str)]) -> Server {
         let log = scene.path.join(format!("server-{name}.log"));
         let file = std::fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
         let socket = scene.socket(name);
         let mut command = std::process::Command::new(program);
         scene.dress(&mut command);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--token-file"])
+            .args(["serve", "--listen", &SocketAddr::new(listens_at, 0).to_string(), "--token-file"])
             .arg(scene.token())
             .arg("--unix")
             .arg(&socket)
@@ -100,6 +111,16 @@ impl Server {
     /// The same GPU over TCP without encryption.
     pub fn plain(&self, gpu: u32) -> String {
         format!("plain://{}/{gpu}", self.address)
+    }
+
+    /// The same GPU, reached in this way.
+    pub fn by(&self, transport: Transport, gpu: u32) -> String {
+        match transport {
+            Transport::Tls => self.place(gpu),
+            Transport::Plain => self.plain(gpu),
+            Transport::Shm => self.unix_place(gpu),
+            Transport::Rdma => format!("rdma://{}/{gpu}", self.address),
+        }
     }
 
     /// The same GPU over shared memory.

@@ -3,10 +3,10 @@
 
 use crate::LIMIT;
 use tests::conformance::{self, MODES, Plan};
-use tests::{Scene, Server};
+use tests::{Scene, Server, Transport};
 
 /// Two sections at a time: a case waits at most for itself, and other tests run beside this one.
-const PLAN: Plan<'static> = Plan { only: None, jobs: 2, limit: LIMIT };
+const PLAN: Plan<'static> = Plan { only: None, jobs: 2, limit: LIMIT, transport: Transport::Tls };
 
 #[test]
 fn conformance_of_the_cpu_driver_with_an_h200() {

@@ -1,7 +1,7 @@
 //! A part of the kill matrix: cells that have failed once, and others for each seed. `cargo xtask kill-matrix` tries all of it.
 
 use tests::kill::{self, Cell};
-use tests::random;
+use tests::{Transport, random};
 
 /// Cells of a sample: less than a minute.
 const SAMPLE: usize = 12;
@@ -20,7 +20,7 @@ fn a_sample_of_the_kill_matrix() {
     assert!(cells[..FAILED_ONCE.len()].iter().all(has_failed), "no such cell");
     cells.truncate(FAILED_ONCE.len() + SAMPLE);
     let directory = std::env::temp_dir().join(format!("mrt-{}-kill", std::process::id()));
-    let ends = kill::sweep(&cells, seed, AT_ONCE, &directory, |_, _, _| ()).unwrap_or_else(|why| panic!("{why}"));
+    let ends = kill::sweep(&cells, seed, AT_ONCE, Transport::Tls, &directory, |_, _, _| ()).unwrap_or_else(|why| panic!("{why}"));
     let failed: Vec<String> = ends.iter().filter_map(|(c, e)| Some(format!("{c}: {}", e.as_ref().err()?))).collect();
     assert!(
         failed.is_empty(),

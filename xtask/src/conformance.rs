@@ -1,9 +1,9 @@
 //! `cargo xtask conformance`: every driver function, natively and under mrcuda, compared.
 
 use crate::error::Error;
-use ::tests::conformance::{self, MODES, Plan, TranscriptError};
+use ::tests::conformance::{self, MODES, Plan, REMOTE_MODES, TranscriptError};
 use ::tests::scene::Hardware;
-use ::tests::{Scene, Server};
+use ::tests::{Scene, Server, Transport};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +20,9 @@ pub(crate) struct ConformanceArgs {
     /// How many sections at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// Only the modes at a server, which is reached in this way: tls, plain, shm or rdma [default: all modes, by TLS]
+    #[arg(long)]
+    transport: Option<Transport>,
     /// How many seconds one transcript may take
     #[arg(long, default_value_t = 600)]
     limit: u64,
@@ -32,14 +35,18 @@ pub(crate) struct ConformanceArgs {
 pub(crate) fn run(args: &ConformanceArgs) -> Result<(), Error> {
     let hardware = if args.driver == "real" { Hardware::Real } else { Hardware::Soft };
     let scene = Scene::on("conformance", hardware);
-    let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(args.limit) };
+    let transport = args.transport.unwrap_or(Transport::Tls);
+    transport.check()?;
+    let modes = if args.transport.is_some() { &REMOTE_MODES[..] } else { &MODES };
+    let plan = Plan { only: args.only.as_deref(), jobs: args.jobs, limit: Duration::from_secs(args.limit), transport };
     // All places but two have a worker there for each section that runs; one of them has two while it moves.
-    let workers = (args.jobs * 4 * MODES.len() as u32).to_string();
-    let server = Server::start_with(&scene, "local", &["--max-workers", &workers, "--max-client-workers", &workers], &[]);
+    let workers = (args.jobs * 4 * modes.len() as u32).to_string();
+    let options = ["--max-workers", &workers, "--max-client-workers", &workers];
+    let server = Server::start_for(transport, &scene, "local", &options, &[]);
     let (native, others) = std::thread::scope(|s| {
         let native = s.spawn(|| conformance::native(&scene, plan));
         let others: Vec<_> =
-            MODES.iter().map(|mode| (*mode, s.spawn(|| conformance::under_mrcuda(&scene, &server, mode, plan)))).collect();
+            modes.iter().map(|mode| (*mode, s.spawn(|| conformance::under_mrcuda(&scene, &server, mode, plan)))).collect();
         let joined = |handle: std::thread::ScopedJoinHandle<'_, Result<String, TranscriptError>>| match handle.join() {
             Ok(transcript) => transcript.map_err(Error::from),
             Err(_) => Err(Error::Found("the runner failed".to_owned())),

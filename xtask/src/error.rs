@@ -8,6 +8,7 @@ use tests::JobError;
 use tests::conformance::TranscriptError;
 use tests::install::BuildError;
 use tests::kill::CellError;
+use tests::transport::TransportError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,9 @@ pub(crate) enum Error {
     /// The program `conformance` failed.
     #[error(transparent)]
     Transcript(#[from] TranscriptError),
+    /// The transport cannot be tried.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
     /// What the command has found to be wrong.
     #[error("{0}")]
     Found(String),

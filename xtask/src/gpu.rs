@@ -32,7 +32,7 @@ pub(crate) fn gpu(args: &GpuArgs) -> Result<(), Error> {
     let failures = AtomicU32::new(0);
     println!("program              native   remote    moved  moves  counted  output");
     let directory = std::env::temp_dir().join(format!("mrcuda-gpu-{}", std::process::id()));
-    let references = References::new(directory.join("native"), hardware, args.seconds, true, false);
+    let references = References::new(directory.join("native"), hardware, args.seconds, true, false, None);
     let subjects = Mutex::new(subjects(args.only.as_deref()).into_iter());
     std::thread::scope(|s| {
         for _ in 0..args.jobs {

@@ -9,7 +9,7 @@ mod summary;
 use crate::error::Error;
 use crate::step::step;
 use ::tests::scene::Hardware;
-use ::tests::{Install, Linkage, Programs, Random, programs};
+use ::tests::{Install, Linkage, Programs, Random, Transport, programs};
 use cuda_api::lock::lock;
 use run::{Direction, Plan, Subject};
 use std::sync::Mutex;
@@ -32,6 +32,9 @@ pub(crate) struct SoakArgs {
     /// Direction of the first move of each run
     #[arg(long, value_enum, default_value_t = Direction::Any)]
     direction: Direction,
+    /// Runs are only at two servers that are reached in this way: tls, plain, shm or rdma [default: at places of all kinds]
+    #[arg(long)]
+    transport: Option<Transport>,
     /// About how long a run should work, in seconds
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=7200))]
     seconds: u32,
@@ -57,6 +60,12 @@ pub(crate) struct SoakArgs {
 const WANTED_SHARE: f64 = 0.9;
 /// Runs the soak; the last line says how it went.
 pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
+    if let Some(transport) = args.transport {
+        transport.check()?;
+        if !matches!(args.direction, Direction::Any | Direction::RemoteRemote) {
+            return Err(Error::Found("with --transport runs are at servers only".to_owned()));
+        }
+    }
     step("building what runs");
     let install = Install::get();
     let subjects = subjects(&args.program)?;
@@ -64,7 +73,8 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
     let directory = install.target.join("soak");
     // On a GPU the pace says how long a run takes, wherever it is.
     let stoppable = args.moves_at_least.is_some();
-    let references = run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, stoppable);
+    let references =
+        run::References::new(directory.join("native"), hardware, args.seconds, !args.hardware, stoppable, args.transport);
     let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let (summary, failed) = (Mutex::new(Summary::default()), Mutex::new(Vec::new()));
     step(&format!("{} runs with seed {}", args.runs, args.seed));
@@ -81,7 +91,7 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
                 return lock(&failed).push(format!("run {number}: {why}"));
             }
         };
-        let plan = Plan::new(&mut random, args.direction, args.moves_at_least, args.gpus).until(end);
+        let plan = Plan::new(&mut random, (args.direction, args.transport), args.moves_at_least, args.gpus).until(end);
         let outcome = run::run(&directory.join(format!("{number:04}")), hardware, &subject, &reference, &plan);
         println!("{number:4} {:<18} {}", subject.to_string(), outcome);
         references.learn(&subject, outcome.wall);

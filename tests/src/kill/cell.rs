@@ -1,6 +1,7 @@
 //! The cells of the matrix, and the allowed outcome of each.
 
 use crate::proxy::{Aim, Harm, Lane, Toward};
+use crate::transport::Transport;
 use faults::Point;
 use std::fmt;
 
@@ -251,6 +252,13 @@ impl Cell {
             }
         }
         all
+    }
+
+    /// Whether a server takes part that is reached in this way, and what happens to it can be done there.
+    pub fn is_over(&self, transport: Transport) -> bool {
+        let spot = if transport == Transport::Shm { Spot::Unix } else { Spot::Tcp };
+        let takes_part = self.way.from() == spot || self.way.to() == Some(spot);
+        takes_part && (transport.has_proxies() || self.action.harm().is_none())
     }
 
     /// Whether its point is passed only where bytes are copied, which adoption would save.

@@ -5,6 +5,7 @@ use super::left;
 use crate::proxy::Proxy;
 use crate::scene::wait_for;
 use crate::server::{self, Server, children, helpers, signal};
+use crate::transport::Transport;
 use cuda_api::lock::lock;
 use faults::Point;
 use std::io::{self, BufRead, BufReader, Write};
@@ -56,14 +57,15 @@ pub(super) struct Host {
     log: PathBuf,
     pub(super) address: SocketAddr,
     unix: String,
+    by: Transport,
     /// Before it, where messages are to be harmed.
     door: Option<Proxy>,
 }
 
 impl Host {
-    pub(super) fn new(server: &Server, harmed: bool) -> io::Result<Host> {
+    pub(super) fn new(server: &Server, by: Transport, harmed: bool) -> io::Result<Host> {
         let door = harmed.then(|| Proxy::start(server.address)).transpose()?;
-        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, unix: server.unix_place(0), door })
+        Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, unix: server.unix_place(0), by, door })
     }
 
     /// Its GPU as a place.
@@ -71,7 +73,7 @@ impl Host {
         if spot == Spot::Unix {
             return self.unix.clone();
         }
-        format!("tls://{}/0", self.door.as_ref().map_or(self.address, |d| d.address))
+        format!("{}://{}/0", self.by, self.door.as_ref().map_or(self.address, |d| d.address))
     }
 
     /// Workers that it has given to the job, whether they live or not.

@@ -9,6 +9,7 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::scene::{Hardware, MACHINE, Scene, wait_for};
 use crate::server::{Server, helpers};
+use crate::transport::Transport;
 use faults::Point;
 use std::io;
 use std::net::TcpStream;
@@ -129,10 +130,10 @@ pub(super) fn native(directory: &Path) -> Result<String, CellError> {
 ///
 /// # Errors
 /// The job or what is left of it is not as it must be.
-pub(super) fn run(cell: Cell, seed: u64, native: &str, directory: &Path) -> Result<End, CellError> {
+pub(super) fn run(cell: Cell, seed: u64, by: Transport, native: &str, directory: &Path) -> Result<End, CellError> {
     for n in 0..TRIES {
         let mut scene = Scene::at(&directory.join(cell.to_string()), Hardware::Soft);
-        match play(cell, seed.wrapping_add(2 * n), native, &scene) {
+        match play(cell, seed.wrapping_add(2 * n), by, native, &scene) {
             Ok(Some(end)) => return Ok(end),
             Ok(None) => {}
             Err(error) => {
@@ -145,7 +146,7 @@ pub(super) fn run(cell: Cell, seed: u64, native: &str, directory: &Path) -> Resu
 }
 
 /// Plays a cell; none if the point was not passed.
-fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End>, CellError> {
+fn play(cell: Cell, seed: u64, by: Transport, native: &str, scene: &Scene) -> Result<Option<End>, CellError> {
     let injector = Injector::start(cell, seed, scene.runtime())?;
     let (fault, number, until) = (injector.variable(), seed.to_string(), scene.path.join("end").display().to_string());
     let mut env = vec![("MRCUDA_FAULT", fault.as_str()), ("SOFTGPU_SEED", number.as_str())];
@@ -155,7 +156,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
             // Where memory is shared it is the job's machine, with its GPUs; the others are machines of their own.
             let machine = if spot == Spot::Unix { MACHINE } else { name };
             let env: Vec<_> = env.iter().copied().chain([("SOFTGPU_SEED_ID", machine)]).collect();
-            Server::start_with(scene, name, &[], &env)
+            Server::start_for(by, scene, name, &[], &env)
         })
     };
     let mut servers = [server(Some(from), "source"), server(to, "target")];
@@ -168,7 +169,7 @@ fn play(cell: Cell, seed: u64, native: &str, scene: &Scene) -> Result<Option<End
     if cell.copies() {
         env.push(("MRCUDA_FAULT_NO_ADOPTION", "1"));
     }
-    let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, harmed)).transpose();
+    let host = |server: &Option<Server>| server.as_ref().map(|s| Host::new(s, by, harmed)).transpose();
     let hosts = injector.hosts([host(&servers[0])?, host(&servers[1])?]);
     if cell.point == Point::Open {
         // A warm worker would do: one with another environment will not. Those that are opened now do not count.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use ::tests::scene::{Hardware, MACHINE, Scene};
-use ::tests::{Job, Outcome, Random, Report, Server};
+use ::tests::{Job, Outcome, Random, Report, Server, Transport};
 use cuda_api::lock::lock;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -131,14 +131,23 @@ pub(crate) struct References {
     seconds: u32,
     still: bool,
     stoppable: bool,
+    transport: Option<Transport>,
     known: Mutex<HashMap<String, Arc<Mutex<Option<Reference>>>>>,
 }
 
 impl References {
     /// `still`: whether the remote runs are made; without them a run is expected to take what the native one did, or its seconds
     /// where programs rest. `stoppable`: whether programs that can be told when it is enough work until then.
-    pub(crate) fn new(directory: PathBuf, hardware: Hardware, seconds: u32, still: bool, stoppable: bool) -> References {
-        References { directory, hardware, seconds, still, stoppable, known: Mutex::default() }
+    /// `transport`: how the server of the remote runs is reached.
+    pub(crate) fn new(
+        directory: PathBuf,
+        hardware: Hardware,
+        seconds: u32,
+        still: bool,
+        stoppable: bool,
+        transport: Option<Transport>,
+    ) -> References {
+        References { directory, hardware, seconds, still, stoppable, transport, known: Mutex::default() }
     }
 
     fn cell(&self, subject: &Subject) -> Arc<Mutex<Option<Reference>>> {
@@ -187,7 +196,7 @@ impl References {
         let mut reference = Reference { args, stoppable, stdout: outcome.stdout, limit, native, expected };
         if self.still && !stoppable {
             // A remote run takes another time than a native one: its kernels and the host share less.
-            let still = run(&directory.join("still"), self.hardware, subject, &reference, &Plan::still());
+            let still = run(&directory.join("still"), self.hardware, subject, &reference, &Plan::still(self.transport));
             reference.expected = still.wall;
             if let Some(why) = still.verdict.why() {
                 scene.keep();
@@ -266,7 +275,7 @@ enum Place {
     /// In a helper process; two names, so that a job can go from one to the next.
     Helper,
     OtherHelper,
-    /// At a server, over TCP.
+    /// At a server, over TCP, or as a run says.
     First,
     Second,
     /// At the same servers, over shared memory.
@@ -278,6 +287,8 @@ enum Place {
 }
 
 impl Place {
+    /// Servers only.
+    const SERVERS: [Place; 2] = [Place::First, Place::Second];
     const ALL: [Place; 9] = [
         Place::Local,
         Place::Helper,
@@ -290,20 +301,25 @@ impl Place {
         Place::File,
     ];
 
-    fn other(self, random: &mut Random) -> Place {
-        let others: Vec<Place> = Place::ALL.into_iter().filter(|p| *p != self).collect();
+    /// All that a run has whose servers are reached in one way only, or in any.
+    fn all(transport: Option<Transport>) -> &'static [Place] {
+        if transport.is_some() { &Place::SERVERS } else { &Place::ALL }
+    }
+
+    fn other(self, transport: Option<Transport>, random: &mut Random) -> Place {
+        let others: Vec<Place> = Place::all(transport).iter().copied().filter(|p| *p != self).collect();
         *random.pick(&others)
     }
 
     /// How `mrcuda` calls it on a machine with so many GPUs: the second of each kind is on the last of them.
-    fn name(self, servers: &[Server; 2], gpus: u32, directory: &Path) -> String {
-        let last = gpus - 1;
+    fn name(self, servers: &[Server; 2], plan: &Plan, directory: &Path) -> String {
+        let (last, by) = (plan.gpus - 1, plan.transport.unwrap_or(Transport::Tls));
         match self {
             Place::Local => "local".to_owned(),
             Place::Helper => "helper:0".to_owned(),
             Place::OtherHelper => format!("helper:{last}"),
-            Place::First => servers[0].place(0),
-            Place::Second => servers[1].place(last),
+            Place::First => servers[0].by(by, 0),
+            Place::Second => servers[1].by(by, last),
             Place::UnixFirst => servers[0].unix_place(0),
             Place::UnixSecond => servers[1].unix_place(last),
             Place::Memory => "memory".to_owned(),
@@ -316,6 +332,8 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Plan {
     start: Place,
+    /// How servers are reached, if it is at these only.
+    transport: Option<Transport>,
     /// When, as a part of the expected time, and where to.
     moves: Vec<(f64, Place)>,
     /// So many moves must succeed: others follow those above until they have.
@@ -330,22 +348,28 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// A random plan whose first move has the given direction, with as many moves as must succeed.
-    pub(crate) fn new(random: &mut Random, direction: Direction, at_least: Option<usize>, gpus: u32) -> Plan {
+    pub(crate) fn new(
+        random: &mut Random,
+        (direction, transport): (Direction, Option<Transport>),
+        at_least: Option<usize>,
+        gpus: u32,
+    ) -> Plan {
+        let all = Place::all(transport);
         let (start, first) = match direction {
             Direction::RemoteLocal => (Place::First, Some(Place::Local)),
             Direction::LocalRemote => (Place::Local, Some(Place::First)),
             Direction::RemoteRemote => (Place::First, Some(Place::Second)),
-            Direction::Any => (*random.pick(&Place::ALL[..EXECUTE]), None),
+            Direction::Any => (*random.pick(&all[..all.len().min(EXECUTE)]), None),
         };
         let mut moments: Vec<f64> = (0..at_least.unwrap_or(MOVES)).map(|_| 0.03 + 0.72 * random.unit()).collect();
         moments.sort_by(f64::total_cmp);
         let mut at = start;
         let mut moves = Vec::new();
         for (number, moment) in moments.into_iter().enumerate() {
-            at = first.filter(|_| number == 0).unwrap_or_else(|| at.other(random));
+            at = first.filter(|_| number == 0).unwrap_or_else(|| at.other(transport, random));
             moves.push((moment, at));
         }
-        Plan { start, moves, at_least: at_least.unwrap_or(0), gpus, seed: 1 + random.below(1 << 40), end: None }
+        Plan { start, transport, moves, at_least: at_least.unwrap_or(0), gpus, seed: 1 + random.below(1 << 40), end: None }
     }
 
     /// The same, with no move begun after this.
@@ -354,8 +378,8 @@ impl Plan {
     }
 
     /// Remote, without a move.
-    pub(crate) fn still() -> Plan {
-        Plan { start: Place::First, moves: Vec::new(), at_least: 0, gpus: 1, seed: 1, end: None }
+    pub(crate) fn still(transport: Option<Transport>) -> Plan {
+        Plan { start: Place::First, transport, moves: Vec::new(), at_least: 0, gpus: 1, seed: 1, end: None }
     }
 
     fn is_over(&self) -> bool {
@@ -370,7 +394,7 @@ impl Plan {
     /// Remote, into the process, to the second server, and back; early, since programs side by side take different times.
     pub(crate) fn tour() -> Plan {
         let moves = vec![(0.1, Place::Local), (0.25, Place::Second), (0.4, Place::First)];
-        Plan { start: Place::First, moves, at_least: 0, gpus: 1, seed: 1, end: None }
+        Plan { start: Place::First, transport: None, moves, at_least: 0, gpus: 1, seed: 1, end: None }
     }
 }
 
@@ -445,8 +469,9 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
     let soft = [("SOFTGPU_SEED", seed.as_str()), ("SOFTGPU_DEVICES", devices.as_str())];
     // On the CPU driver one server has the job's own GPUs in half of the runs.
     let beside = [soft[0], soft[1], ("SOFTGPU_SEED_ID", if plan.seed % 4 < 2 { MACHINE } else { "one" })];
-    let servers = [Server::start_with(&scene, "one", &[], &beside), Server::start_with(&scene, "two", &[], &soft)];
-    let start = plan.start.name(&servers, plan.gpus, &scene.path);
+    let server = |name, env: &[(&str, &str)]| Server::start_for(plan.transport.unwrap_or(Transport::Tls), &scene, name, &[], env);
+    let servers = [server("one", &beside), server("two", &soft)];
+    let start = plan.start.name(&servers, plan, &scene.path);
     let options = ["--server", &start];
     let journal = scene.path.join("journal");
     // Where it cannot be made the recorder says so in its log.
@@ -471,7 +496,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
         let (due, place) = match planned.next() {
             Some((moment, place)) => (reference.expected.mul_f64(*moment), *place),
             None if succeeded(&moves) < plan.at_least => {
-                (job.age() + Duration::from_millis(random.below(GAP_MS)), at.other(&mut random))
+                (job.age() + Duration::from_millis(random.below(GAP_MS)), at.other(plan.transport, &mut random))
             }
             None => break,
         };
@@ -484,7 +509,7 @@ pub(crate) fn run(directory: &Path, hardware: Hardware, subject: &Subject, refer
             break;
         }
         let asked = job.age();
-        match job.migrate(&place.name(&servers, plan.gpus, &scene.path)) {
+        match job.migrate(&place.name(&servers, plan, &scene.path)) {
             Ok(report) => {
                 if report.code() == "not-identical" {
                     trouble.get_or_insert(format!("a move found a difference: {}", report.reason()));
@@ -563,8 +588,8 @@ mod tests {
     fn plans_repeat_and_every_move_goes_somewhere_else() {
         for seed in 0..200 {
             for direction in [Direction::Any, Direction::LocalRemote, Direction::RemoteLocal, Direction::RemoteRemote] {
-                let plan = Plan::new(&mut Random::new(seed), direction, None, 1);
-                let again = Plan::new(&mut Random::new(seed), direction, None, 1);
+                let plan = Plan::new(&mut Random::new(seed), (direction, None), None, 1);
+                let again = Plan::new(&mut Random::new(seed), (direction, None), None, 1);
                 assert_eq!((plan.start, &plan.moves, plan.seed), (again.start, &again.moves, again.seed));
                 let mut at = plan.start;
                 for (moment, to) in &plan.moves {
@@ -579,6 +604,16 @@ mod tests {
                     Direction::Any => {}
                 }
             }
+        }
+    }
+
+    #[test]
+    fn with_a_transport_plans_are_at_servers() {
+        for (seed, transport) in (0..50).flat_map(|seed| [(seed, Transport::Plain), (seed, Transport::Shm)]) {
+            let plan = Plan::new(&mut Random::new(seed), (Direction::Any, Some(transport)), Some(5), 1);
+            let places: Vec<Place> = std::iter::once(plan.start).chain(plan.moves.iter().map(|(_, to)| *to)).collect();
+            assert!(places.iter().all(|place| Place::SERVERS.contains(place)), "{places:?}");
+            assert!(places.windows(2).all(|pair| pair[0] != pair[1]), "{places:?}");
         }
     }
 
