@@ -58,8 +58,8 @@ fn a_chain_through_every_kind_of_place() {
 fn graphs_copy_pinned_memory_in_every_kind_of_place() {
     let scene = Scene::new("graphpinned");
     let program = Programs::get().path(Linkage::Static, "graphpinned");
-    let args = ["--steps", "96", "--pace", "40000"];
-    let native = Job::native(&scene, "native", &program, &["--steps", "96"]).wait(LIMIT);
+    let args = ["--steps", "160", "--pace", "40000"];
+    let native = Job::native(&scene, "native", &program, &["--steps", "160"]).wait(LIMIT);
     assert!(native.ok(), "{native:?}");
     let server = Server::start(&scene, "one");
     for first in ["helper", &server.unix_place(0)] {
