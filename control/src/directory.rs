@@ -131,22 +131,58 @@ pub fn pids_of_processes() -> io::Result<Vec<u32>> {
     Ok(pids.filter(is_job).collect())
 }
 
-/// Removes the socket of a job that has ended: no process has its id, or the process that reuses the id does not
-/// listen.
+/// Removes the socket of a job that has ended: nobody listens, and no process has its id, or one that has started later. (A job that is
+/// about to listen has its id.)
 pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));
     let socket = path().join(pid.to_string());
-    if gone && has_no_listener(&socket) {
+    if (gone || is_older(&socket, pid)) && has_no_listener(&socket) {
         // A failure to clean up is not a failure of the request.
         let _ = std::fs::remove_file(socket);
     }
+}
+
+/// Whether a file was made before the process with this id started, with room for changes of the clock.
+fn is_older(file: &Path, pid: u32) -> bool {
+    const ROOM: f64 = 1.0;
+    let made = std::fs::symlink_metadata(file).and_then(|meta| meta.modified()?.elapsed().map_err(io::Error::other));
+    made.is_ok_and(|age| seconds_since_start(pid).is_some_and(|running| running + ROOM < age.as_secs_f64()))
+}
+
+/// How long a process has been running.
+fn seconds_since_start(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The 22nd field, counted from the number; the second one can contain blanks.
+    let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let each = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    let uptime: f64 = std::fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
+    Some(uptime - ticks / each as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_is_older_than_a_process_that_started_later() {
+        let file = std::env::temp_dir().join(format!("mrcuda-control-{}-older", std::process::id()));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        assert!(seconds_since_start(pid).is_some_and(|s| (-1.0..600.0).contains(&s)), "{:?}", seconds_since_start(pid));
+        let made = |ago: u64| {
+            let time = std::time::SystemTime::now() - std::time::Duration::from_secs(ago);
+            std::fs::File::create(&file).unwrap().set_modified(time).unwrap();
+            is_older(&file, pid)
+        };
+        assert!(!made(0), "made by the process itself, perhaps");
+        assert!(made(3600));
+        std::fs::remove_file(&file).unwrap();
+        assert!(!is_older(&file, pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn directories_that_others_can_reach_are_refused() {

@@ -398,9 +398,9 @@ fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threa
         let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
         pages.for_each(|(page, ours)| compare(page, ours, found));
     };
-    // A thread costs about as much as two of these.
+    // A thread costs about as much as comparing a quarter of this.
     let bytes: usize = pieces.iter().map(|(_, ours)| size_of_val(*ours)).sum();
-    let threads = threads.min(bytes / (2 * PIECE));
+    let threads = threads.min(bytes / PIECE);
     if threads < 2 {
         return pieces.into_iter().for_each(|piece| each(piece, found));
     }

@@ -6,7 +6,8 @@
 Each build has two servers. A job (`microbench live`, the one beside the first PATH) keeps so much memory in so many
 allocations and changes so many percent of its pages all the time. It is moved there and back N times between the first GPU and the second:
 over shared memory (`gpu`), and as between two machines (`tcp`). With `--gpus 1` both places are of one GPU. The job checks every word at its end. A line has medians in milliseconds: the pause, its worst, its phases, and from the trace of
-its last round the time for hashing and copying at the target; the MiB that were copied in the pause; and how the memory got there.
+its last round the time for hashing and copying at the target; the MiB that were copied in the pause; the time of the whole move; the rate
+of the copy before the pause, its first round if pages change; and how the memory got there.
 After S seconds no load is begun any more. The exit status is 1 if a move failed or a word was wrong.
 """
 
@@ -89,6 +90,8 @@ def line(build, way, load, done):
     cells += [middle([report["legs"][0]["phases"].get(phase, 0) for report in reports]) for phase in PHASES]
     cells += [middle([round[name] for round in rounds]) for name in ["hashing at the target (ms)", "copying (ms)"]]
     cells.append(middle([report["delta_bytes"] / (1 << 20) for report in reports]))
+    cells.append(middle([report["total_ms"] for report in reports]))
+    cells.append(middle([load[0] * (1 << 30) / 1e6 / report["legs"][0]["phases"].get("precopy", float("nan")) for report in reports]))
     by_gpu = all(report["bytes_by_descriptor"] > 0 for report in reports)
     cells.append("GPU" if by_gpu else reports[0]["legs"][0].get("by_socket") or reports[0]["legs"][0]["data"])
     return f"| {' | '.join(cells)} |"
@@ -108,8 +111,8 @@ def main():
     args = parser.parse_args()
     program = os.path.abspath(args.job or os.path.join(os.path.dirname(args.mrcuda[0]), "microbench"))
     since, failed = time.monotonic(), False
-    print(f"| build | way | GiB | allocations | dirty % | pause | worst | {' | '.join(PHASES)} | hashing | copying | MiB | by |")
-    print("|" + "---|" * 14)
+    print(f"| build | way | GiB | allocations | dirty % | pause | worst | {' | '.join(PHASES)} | hashing | copying | MiB | total | GB/s | by |")
+    print("|" + "---|" * 16)
     with tempfile.TemporaryDirectory(prefix="mrp-") as directory:
         builds = [Build(os.path.abspath(mrcuda), directory, number) for number, mrcuda in enumerate(args.mrcuda)]
         try:
