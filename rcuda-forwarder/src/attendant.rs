@@ -5,7 +5,7 @@ use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::link::{self, Terms};
-use crate::place::{Outcome, Place};
+use crate::place::Place;
 use crate::socket::Address;
 use crate::stripes::Stripes;
 use crate::targets::{self, Sender, Targets};
@@ -199,26 +199,17 @@ impl<P: Place> Attendant<P> {
     fn drain(&self, limit: Duration) -> Result<ControlReply, code::Code> {
         let began = Instant::now();
         let mut was_busy = false;
-        let rc = match self.place.drain() {
-            Outcome::Done(rc) => rc,
-            Outcome::Pending(mut p) => loop {
-                if let Some(rc) = self.place.poll(&mut p, &mut Vec::new()) {
-                    break rc;
-                }
-                let waited = began.elapsed();
-                was_busy |= waited >= AT_ONCE;
-                if waited >= limit {
-                    return self.place.busy().map(not_idle);
-                }
-                if was_busy {
-                    std::thread::sleep(POLL_INTERVAL);
-                }
-            },
-        };
-        match rc {
-            code::SUCCESS => Ok(ControlReply::Drained { idle: true, was_busy, waits_for: String::new() }),
-            rc => Err(rc),
+        while !self.place.is_idle()? {
+            let waited = began.elapsed();
+            was_busy |= waited >= AT_ONCE;
+            if waited >= limit {
+                return self.place.busy().map(not_idle);
+            }
+            if was_busy {
+                std::thread::sleep(POLL_INTERVAL);
+            }
         }
+        Ok(ControlReply::Drained { idle: true, was_busy, waits_for: String::new() })
     }
 }
 

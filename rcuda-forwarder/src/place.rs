@@ -80,8 +80,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn budget(&self) -> &Arc<Budget>;
     /// Describes what each busy stream is doing.
     fn busy(&self) -> Result<String, Code>;
-    /// Starts waiting until the GPU is idle.
-    fn drain(&self) -> Outcome<Self::Pending>;
+    /// Whether no stream of the job has work; adds none.
+    fn is_idle(&self) -> Result<bool, Code>;
     /// Takes the file of the job's pinned memory, which must be sealed against shrinking.
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether there is mirrored host memory.

@@ -3,7 +3,7 @@
 use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use cuda_api::code::Code;
-use cuda_api::ops::{self, Offer};
+use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::Staging;
 use executor::{Applied, Budget, DeviceInfo, Executor, Pending, Shown};
@@ -74,8 +74,8 @@ impl Place for Executor {
         Executor::busy(self)
     }
 
-    fn drain(&self) -> Outcome<Pending> {
-        Executor::apply(self, ops::id::CONTEXT_SYNC, &[], &mut Vec::new()).into()
+    fn is_idle(&self) -> Result<bool, Code> {
+        Executor::is_idle(self)
     }
 
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {

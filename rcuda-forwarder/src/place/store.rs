@@ -88,8 +88,8 @@ impl Place for Parked {
         Ok(String::new())
     }
 
-    fn drain(&self) -> Outcome<Infallible> {
-        Outcome::Done(code::SUCCESS)
+    fn is_idle(&self) -> Result<bool, Code> {
+        Ok(true)
     }
 
     fn set_pinned_file(&self, _: OwnedFd) -> io::Result<()> {
