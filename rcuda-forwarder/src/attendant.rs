@@ -81,7 +81,7 @@ impl<P: Place> Attendant<P> {
                 known.map(|()| ControlReply::Ok)
             }
             Control::Connect { to, ticket, stripes } => {
-                let endpoint = to.parse().map_err(|e| Refused::Other(format!("{to}: {e}")))?;
+                let endpoint = Endpoint::of_place(&to).map_err(|e| Refused::Other(format!("{to}: {e}")))?;
                 self.stripes.add(ticket, stripes)?;
                 let connected = self.connect(&endpoint, &to, &ticket, stripes);
                 match connected {

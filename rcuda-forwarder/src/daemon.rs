@@ -9,11 +9,11 @@ use crate::channel::{Message, OPENING};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, JobHello, Offer, Opening, ticket_key, ticket_name};
+use crate::greet::{self, GreetError, JobHello, Locality, Offer, Opening, ticket_key, ticket_name};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
-use crate::near::Near;
+use crate::local_socket::LocalSocket;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
@@ -138,8 +138,8 @@ struct State {
     token: Option<Token>,
     tls: Option<ServerTls>,
     allow_plain: bool,
-    /// How jobs on this machine that come over TCP reach it more directly.
-    near: Option<Near>,
+    /// Where jobs on this machine that come over TCP are invited to.
+    local_socket: Option<LocalSocket>,
     pool: Pool,
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
@@ -288,19 +288,19 @@ impl Daemon {
         let open =
             |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
         let accounting = o.accounting.as_ref().map(open).transpose()?;
-        let near = token.as_ref().and_then(|token| {
+        let local_socket = token.as_ref().and_then(|token| {
             // Without it jobs on this machine use TCP.
-            Near::listen(&token.0)
+            LocalSocket::listen(&token.0)
                 .map_err(|e| log(&LogLine::warning(format!("jobs on this machine use TCP if they name an address: {e}"))))
                 .ok()
         });
-        let (near, near_listener) = near.unzip();
+        let (local_socket, local_listener) = local_socket.unzip();
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             token,
             tls,
             allow_plain: o.allow_plain,
-            near,
+            local_socket,
             pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), accounting, log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
@@ -330,9 +330,9 @@ impl Daemon {
             daemon.address = Some(listener.local_addr().map_err(failed)?);
             daemon.accept("accept-tcp", listener.into(), AT_TCP, Entrance::Tcp)?;
         }
-        if let Some(listener) = near_listener {
+        if let Some(listener) = local_listener {
             // As many as over TCP: every process of this machine can connect to either.
-            daemon.accept("accept-near", listener.into(), AT_TCP, Entrance::Near)?;
+            daemon.accept("accept-local", listener.into(), AT_TCP, Entrance::LocalSocket)?;
         }
         if let Some(path) = &o.unix {
             let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
@@ -396,8 +396,8 @@ impl Drop for Daemon {
 enum Entrance {
     Tcp,
     Unix,
-    /// The socket that jobs of this machine are shown over TCP.
-    Near,
+    /// The socket to which jobs of this machine are invited over TCP.
+    LocalSocket,
 }
 
 fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
@@ -425,15 +425,15 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         // It may have disconnected, so errors are ignored.
         let _ = greet::introduce(conn, state.offer(by));
     });
-    // Memory is shared only with those who may use the Unix socket. A data connection proves its ticket.
-    let is_trusted_here = || if by == Entrance::Near { same_user(conn) } else { Ok(()) };
     let heard = trusted.and_then(|secret| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
             Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
                 GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
             ),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => is_trusted_here().map(|()| secret),
+            Opening::Job { locality, .. } if by == Entrance::LocalSocket => state.invited(*locality, conn),
+            Opening::Inspect | Opening::Trial if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Ok(secret),
             Opening::Bulk { name, .. } => state.ticket_key(name),
         })
     });
@@ -452,14 +452,15 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     drop(greeting);
     // It may have disconnected, so errors are ignored.
     let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
-    // Only a connection that nobody else reads may carry the secret.
-    if let Ok(Opening::Job { machine, .. }) = &heard
+    // Only a connection that nobody else reads may carry a secret.
+    if let Ok((Opening::Job { locality: Locality::Machine(machine), .. }, binding)) = &heard
         && conn.carried() == Carried::TLS
-        && let Some(near) = state.near_to(*machine, by)
+        && let Some(socket) = state.local_socket.as_ref().filter(|socket| socket.is_here(machine))
     {
-        return greet::show_near(conn, &near.secret).map_err(|e| WelcomeError::Client { peer, error: e.into() });
+        let invited = socket.invite(binding).and_then(|invitation| greet::invite(conn, &invitation));
+        return invited.map_err(|e| WelcomeError::Client { peer, error: e.into() });
     }
-    match heard {
+    match heard.map(|(opening, _)| opening) {
         Err(error) => Err(WelcomeError::Client { peer, error }),
         Ok(Opening::Job { gpu, rdma, waits, hello, .. }) => {
             let served = job(state, conn, (gpu, rdma, waits), &hello).inspect_err(answer);
@@ -616,8 +617,8 @@ impl State {
             }
             // The kernel identifies the peer, which is sufficient proof.
             Entrance::Unix => same_user(conn).map(|()| [0; 32]),
-            // Those who have met this server over TLS have the secret.
-            Entrance::Near => self.near.as_ref().map(|near| near.secret).ok_or(GreetError::WrongToken),
+            // Every opening there has a key of its own.
+            Entrance::LocalSocket => Ok([0; 32]),
         }
     }
 
@@ -630,13 +631,15 @@ impl State {
     fn offer(&self, by: Entrance) -> Offer<'_> {
         match by {
             Entrance::Tcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
-            Entrance::Unix | Entrance::Near => Offer::LOCAL,
+            Entrance::Unix | Entrance::LocalSocket => Offer::LOCAL,
         }
     }
 
-    /// The socket for a job that has come over TCP, if it is on this machine.
-    fn near_to(&self, machine: Option<[u8; 32]>, by: Entrance) -> Option<&Near> {
-        self.near.as_ref().filter(|near| by == Entrance::Tcp && near.is_here(machine))
+    /// The key of a job's invitation. Memory is shared only with those who may use the Unix socket.
+    fn invited(&self, locality: Locality, conn: &Conn) -> Result<[u8; 32], GreetError> {
+        same_user(conn)?;
+        let Locality::Invited(name) = locality else { return Err(GreetError::UnknownTicket) };
+        self.local_socket.as_ref().and_then(|socket| socket.take(&name)).ok_or(GreetError::UnknownTicket)
     }
 
     /// Whether jobs must have a certificate.

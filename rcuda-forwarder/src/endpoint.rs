@@ -1,5 +1,6 @@
 //! Parses the addresses of servers.
 
+use crate::local_socket::{self, NO_FILE};
 use cuda_api::address_map::DEVICES;
 use std::fmt;
 use std::str::FromStr;
@@ -57,6 +58,9 @@ pub enum EndpointError {
     /// The GPU number is invalid.
     #[error("invalid GPU number `{0}`: expected 0 to {last}, or memory", last = GPUS - 1)]
     Gpu(String),
+    /// A socket without a file, which only mrcuda itself names.
+    #[error("`unix:{0}` is not a path: for a file of that name write unix:./{0}; a socket without a file cannot be named")]
+    NoFile(String),
 }
 
 /// Maximum number of GPUs of a server: as many as a job can have devices.
@@ -77,6 +81,25 @@ fn gpu(text: &str) -> Result<u32, EndpointError> {
 impl FromStr for Endpoint {
     type Err = EndpointError;
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        let endpoint = Endpoint::read(text)?;
+        match endpoint.unix_path().filter(|path| path.starts_with(NO_FILE)) {
+            Some(path) => Err(EndpointError::NoFile(path.to_owned())),
+            None => Ok(endpoint),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Reads what a job says that a place is to connect to: an address as its user writes it, or a server's socket without a file, whose name
+    /// the job knows from the server. Other sockets without a file are none of ours.
+    pub(crate) fn of_place(text: &str) -> Result<Endpoint, EndpointError> {
+        match Endpoint::read(text)? {
+            endpoint if endpoint.is_local_socket() => Ok(endpoint),
+            _ => text.parse(),
+        }
+    }
+
+    fn read(text: &str) -> Result<Endpoint, EndpointError> {
         if let Some(rest) = text.strip_prefix(UNIX) {
             // A last path component of digits is the GPU: for a socket with such a name, the GPU must be given
             // explicitly.
@@ -145,7 +168,7 @@ impl Endpoint {
     }
 
     /// Whether calls may reach it through shared memory, if it is on the same machine.
-    pub(crate) fn may_be_near(&self) -> bool {
+    pub(crate) fn may_share_memory(&self) -> bool {
         self.unix_path().is_none() && self.scheme == Scheme::Best
     }
 
@@ -162,6 +185,11 @@ impl Endpoint {
             (None, true) => format!("[{}]:{}", self.host, self.port),
             (None, false) => format!("{}:{}", self.host, self.port),
         }
+    }
+
+    /// Whether it is the socket without a file of a server on this machine, which no user names.
+    pub fn is_local_socket(&self) -> bool {
+        self.unix_path().is_some_and(local_socket::is_name)
     }
 
     /// The path of a Unix socket.
@@ -192,7 +220,7 @@ mod tests {
             assert_eq!((e.host.as_str(), e.port, e.gpu), (host, port, gpu));
             assert_eq!(e.to_string().parse::<Endpoint>().unwrap(), e);
             assert_eq!((e.is_rdma(), e.is_plain()), (text.starts_with("rdma"), text.starts_with("plain")));
-            assert_eq!((e.is_tls(), e.may_be_near()), (!e.is_plain() && e.port != 0, e.port != 0 && !text.contains("//")));
+            assert_eq!((e.is_tls(), e.may_share_memory()), (!e.is_plain() && e.port != 0, e.port != 0 && !text.contains("//")));
             assert_eq!(e.clone().without_rdma().is_tls(), e.is_tls());
         }
     }
@@ -217,6 +245,8 @@ mod tests {
             "[]:1",
             "unix:",
             "unix:/3",
+            "unix:@x",
+            "unix:@mrcuda-00000000000000000000000000000000/0",
             "a:65536",
             "tls://",
             "plain://a",
@@ -228,5 +258,8 @@ mod tests {
         ] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
+        let said = "unix:@x/0".parse::<Endpoint>().unwrap_err().to_string();
+        assert!(said.contains("unix:./@x"), "{said}");
+        assert!(Endpoint::of_place("unix:@x").is_err());
     }
 }

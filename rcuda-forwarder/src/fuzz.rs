@@ -5,7 +5,7 @@ use crate::certificate::Certificate;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
 use crate::frame::{CONTROL, HEAD, Head, filled};
-use crate::greet::{JobHello, Limits, Offer, Opening, Protection, greet, preamble, read_answer, receive};
+use crate::greet::{JobHello, Limits, Locality, Offer, Opening, Protection, greet, preamble, read_answer, receive};
 use crate::handshake::{self, ServerTls};
 use crate::inbox::Inbox;
 use crate::records::{Records, Session, Traffic};
@@ -36,7 +36,7 @@ fn greetings_of_clients() {
         gpu: 1,
         rdma: true,
         waits: false,
-        machine: Some([4; 32]),
+        locality: Locality::Machine([4; 32]),
         hello: JobHello { virtual_device: 3, pid: 7, env, name: String::new() },
     };
     let said = |opening: &Opening| {

@@ -10,6 +10,7 @@ use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
 use crate::known_servers;
+use crate::local_socket::Invitation;
 use crate::token::random;
 use cuda_api::wire::{Short, Wire, take};
 use cuda_api::{calls, ops, wire_struct};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 16;
+pub(crate) const PROTOCOL: u32 = 17;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -68,6 +69,36 @@ wire_struct! {
     }
 }
 
+/// What a job says about a socket of the server on its machine (see [`crate::local_socket`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locality {
+    /// Nothing: it stays on this connection.
+    None,
+    /// Over TCP: it would rather use that socket, if the server is on this machine.
+    Machine([u8; 32]),
+    /// At the socket: it has an invitation of this name.
+    Invited([u8; 32]),
+}
+
+impl Wire for Locality {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Locality::None => 0u8.put(out),
+            Locality::Machine(machine) => (1u8, *machine).put(out),
+            Locality::Invited(name) => (2u8, *name).put(out),
+        }
+    }
+
+    fn get(src: &mut &[u8]) -> Result<Locality, Short> {
+        match u8::get(src)? {
+            0 => Ok(Locality::None),
+            1 => Ok(Locality::Machine(Wire::get(src)?)),
+            2 => Ok(Locality::Invited(Wire::get(src)?)),
+            _ => Err(Short),
+        }
+    }
+}
+
 /// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Opening {
@@ -79,8 +110,8 @@ pub(crate) enum Opening {
         rdma: bool,
         /// The job waits if the server is full.
         waits: bool,
-        /// The job's machine, if the job would rather use a socket of the server there (see [`crate::near`]).
-        machine: Option<[u8; 32]>,
+        /// What it says about a socket of the server on its machine.
+        locality: Locality,
         /// The job.
         hello: JobHello,
     },
@@ -110,10 +141,10 @@ impl Opening {
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Opening::Job { gpu, rdma, waits, machine, hello } => {
+            Opening::Job { gpu, rdma, waits, locality, hello } => {
                 gpu.put(&mut out);
                 (*rdma, *waits).put(&mut out);
-                machine.put(&mut out);
+                locality.put(&mut out);
                 hello.put(&mut out);
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
@@ -127,7 +158,7 @@ impl Opening {
         let opening = match role {
             1 => {
                 let (gpu, rdma, waits) = (Wire::get(src)?, Wire::get(src)?, Wire::get(src)?);
-                Opening::Job { gpu, rdma, waits, machine: Wire::get(src)?, hello: Wire::get(src)? }
+                Opening::Job { gpu, rdma, waits, locality: Wire::get(src)?, hello: Wire::get(src)? }
             }
             2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             3 => Opening::Inspect,
@@ -226,9 +257,9 @@ pub(crate) enum GreetError {
     /// The server is full, and answers later.
     #[error("it has no room: {0}")]
     Waiting(String),
-    /// The server is on this machine, and has a socket there that is found and entered by this secret.
+    /// The server is on this machine, and expects the job at its socket there.
     #[error("the server expects this job at a socket of this machine")]
-    Near([u8; 32]),
+    Invited(Invitation),
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(io::Error),
@@ -253,7 +284,7 @@ impl GreetError {
             GreetError::UnknownTicket => "unknown_ticket",
             GreetError::TooSlow => "too_slow",
             GreetError::Busy => "busy",
-            GreetError::Refused(_) | GreetError::Waiting(_) | GreetError::Near(_) => "refused",
+            GreetError::Refused(_) | GreetError::Waiting(_) | GreetError::Invited(_) => "refused",
             GreetError::HungUp(_) | GreetError::Io(_) => "connection",
         }
     }
@@ -318,7 +349,7 @@ const REFUSED: u8 = 1;
 const BUSY: u8 = 2;
 const WRONG_TOKEN: u8 = 3;
 const WAITING: u8 = 4;
-const NEAR: u8 = 5;
+const INVITED: u8 = 5;
 
 /// Sends an answer: bytes, or the text of a refusal.
 pub(crate) fn answer(conn: &Conn, answer: Result<&[u8], &str>) -> io::Result<()> {
@@ -333,9 +364,9 @@ pub(crate) fn keep_waiting(conn: &Conn, why: &str) -> io::Result<()> {
     say(conn, WAITING, why.as_bytes())
 }
 
-/// Tells a job that is on the server's machine how to find the server's socket there, and ends the connection.
-pub(crate) fn show_near(conn: &Conn, secret: &[u8; 32]) -> io::Result<()> {
-    say(conn, NEAR, secret)?;
+/// Invites a job that is on the server's machine to the server's socket there, and ends the connection.
+pub(crate) fn invite(conn: &Conn, invitation: &Invitation) -> io::Result<()> {
+    say(conn, INVITED, &invitation.bytes())?;
     conn.part(Instant::now() + PARTING);
     Ok(())
 }
@@ -358,7 +389,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
 /// Reads the rest of an answer.
 fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > NEAR {
+    if len > BODY || head[0] > INVITED {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];
@@ -367,7 +398,7 @@ fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, G
         ACCEPTED => Ok(body),
         BUSY => Err(GreetError::Busy),
         WRONG_TOKEN => Err(GreetError::TokenRefused),
-        NEAR => Err(body.try_into().map_or(GreetError::Garbage, GreetError::Near)),
+        INVITED => Err(Invitation::read(&body).map_or(GreetError::Garbage, GreetError::Invited)),
         other => {
             let text = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).collect();
             Err(if other == WAITING { GreetError::Waiting(text) } else { GreetError::Refused(text) })
@@ -401,14 +432,15 @@ pub(crate) enum Protection<'a> {
     Server(&'a Endpoint, &'a Trust),
 }
 
-/// The client's part. Returns when the server has accepted; the messages that follow depend on the opening.
+/// The client's part. Returns the binding of the TLS connection, or zeros, when the server has accepted; the messages that follow depend on
+/// the opening.
 pub(crate) fn greet(
     conn: &Conn,
     opening: &Opening,
     key: &[u8; 32],
     protection: Protection<'_>,
     limits: Limits,
-) -> Result<(), GreetError> {
+) -> Result<[u8; 32], GreetError> {
     let choice = if matches!(protection, Protection::Plain) { PLAIN } else { TLS };
     let meet = || {
         preambles(conn, choice, limits)?;
@@ -446,7 +478,7 @@ fn prove(
     key: &[u8; 32],
     (protection, choice): (Protection<'_>, u8),
     limits: Limits,
-) -> Result<(), GreetError> {
+) -> Result<[u8; 32], GreetError> {
     let (mut offer, mut theirs) = ([0], [0; 32]);
     conn.read_exact_by(&mut offer, limits.next())?;
     conn.read_exact_by(&mut theirs, limits.next())?;
@@ -482,7 +514,7 @@ fn prove(
         let file = trust.known_servers.display();
         tracing::warn!(target: "connect", "the certificate of {to} cannot be recorded in {file}: {e}");
     }
-    Ok(())
+    Ok(binding)
 }
 
 /// The client's handshake, and its check of the server's certificate.
@@ -544,13 +576,14 @@ impl Offer<'_> {
 }
 
 /// The server's part: `key_of` returns the secret for an opening, and learns whether the client has a certificate of an
-/// authority. On an error the client has not been told yet: see [`refuse`].
+/// authority. Returns the opening with the binding of the TLS connection, or zeros. On an error the client has not been told yet: see
+/// [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
     offer: Offer<'_>,
     key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
-) -> Result<Opening, GreetError> {
+) -> Result<(Opening, [u8; 32]), GreetError> {
     hear(conn, Instant::now() + limit, offer, key_of)
 }
 
@@ -576,7 +609,7 @@ fn hear(
     deadline: Instant,
     offer: Offer<'_>,
     key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
-) -> Result<Opening, GreetError> {
+) -> Result<(Opening, [u8; 32]), GreetError> {
     let ours = random()?;
     conn.write_all(&[&preamble()[..], &[offer.bits()], &ours].concat())?;
     let mut said = [0; PREAMBLE];
@@ -618,7 +651,7 @@ fn hear(
         return Err(GreetError::WrongToken);
     }
     answer(conn, Ok(transcript.proof(&key, "server").as_bytes()))?;
-    Ok(opening)
+    Ok((opening, binding))
 }
 
 #[cfg(test)]
@@ -636,7 +669,7 @@ mod tests {
     fn job(pid: u32) -> Opening {
         let hello =
             JobHello { virtual_device: 3, pid, env: vec![("CUDA_LAUNCH_BLOCKING".into(), "1".into())], name: String::new() };
-        Opening::Job { gpu: 1, rdma: false, waits: false, machine: Some([6; 32]), hello }
+        Opening::Job { gpu: 1, rdma: false, waits: false, locality: Locality::Machine([6; 32]), hello }
     }
 
     /// Runs both ends; returns the result of each.
@@ -644,7 +677,7 @@ mod tests {
         let (a, b) = pair();
         let there = thread::spawn(move || receive(&b, LIMIT, Offer::LOCAL, |_, _| Ok(server)).inspect_err(|why| refuse(&b, why)));
         let here = greet(&a, &opening, &client, Protection::Plain, within(LIMIT));
-        (here, there.join().unwrap())
+        (here.map(drop), there.join().unwrap().map(|(opening, _)| opening))
     }
 
     /// Runs a client that sends `bytes`; returns the server's error, and what the server sends after its preamble.
@@ -827,13 +860,13 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        let Opening::Job { gpu, rdma, waits, machine, hello } = job(1) else { unreachable!() };
-        let far = Opening::Job { gpu, rdma, waits, machine, hello: JobHello { virtual_device: 32, ..hello.clone() } };
+        let Opening::Job { gpu, rdma, waits, locality, hello } = job(1) else { unreachable!() };
+        let far = Opening::Job { gpu, rdma, waits, locality, hello: JobHello { virtual_device: 32, ..hello.clone() } };
         let many = Opening::Job {
             gpu,
             rdma,
             waits,
-            machine,
+            locality,
             hello: JobHello { env: vec![(String::new(), String::new()); VARIABLES + 1], ..hello },
         };
         for bad in [far, many] {

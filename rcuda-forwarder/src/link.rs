@@ -10,11 +10,11 @@ use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Limits, NotGreeted, Opening, Protection};
+use crate::greet::{self, GreetError, JobHello, Limits, Locality, NotGreeted, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::leave_request::LeaveRequest;
-use crate::near;
+use crate::local_socket::{self, Invitation};
 use crate::pipe::Closed;
 use crate::rdma::setup::{self, NoRdma, Rings};
 use crate::rdma::{CALL_RING, DATA_RING};
@@ -129,6 +129,19 @@ pub enum LinkError {
     Lost(#[from] Lost),
 }
 
+impl LinkError {
+    /// The same error with the address that the user knows.
+    fn at(self, named: &Endpoint) -> LinkError {
+        let to = named.clone();
+        match self {
+            LinkError::Connect { source, .. } => LinkError::Connect { to, source },
+            LinkError::Greeting { why, .. } => LinkError::Greeting { to, why },
+            LinkError::Setup { source, .. } => LinkError::Setup { to, source },
+            other => other,
+        }
+    }
+}
+
 /// A hint for the user if no server listens.
 fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
@@ -140,8 +153,13 @@ fn hint(source: &io::Error) -> &'static str {
 /// Whose worker is at the other end.
 #[derive(Debug)]
 enum Peer {
-    /// A server's, at this address.
-    Server(Endpoint),
+    /// A server's.
+    Server {
+        /// Its address as the user has named it.
+        named: Endpoint,
+        /// That by which it is reached, which may be a socket of this machine.
+        reached: Endpoint,
+    },
     /// The job's own: a helper that it has started, with the channel to it.
     Helper(Channel),
 }
@@ -150,7 +168,7 @@ impl Peer {
     /// A failure of this machine.
     fn failed(&self, source: io::Error) -> LinkError {
         match self {
-            Peer::Server(to) => LinkError::Setup { to: to.clone(), source },
+            Peer::Server { named, .. } => LinkError::Setup { to: named.clone(), source },
             Peer::Helper(_) => LinkError::Helper(source),
         }
     }
@@ -158,7 +176,7 @@ impl Peer {
     /// Makes connections to a worker that expects their ticket.
     fn connect(&self, ticket: &[u8; 32], connections: u32) -> Result<Vec<Conn>, LinkError> {
         match self {
-            Peer::Server(to) => bulk_connect(to, ticket, connections),
+            Peer::Server { named, reached } => bulk_connect(reached, ticket, connections).map_err(|why| why.at(named)),
             Peer::Helper(channel) => {
                 let connect = |_| helper::connect(channel, ticket);
                 (0..connections).map(connect).collect::<io::Result<_>>().map_err(LinkError::Helper)
@@ -192,6 +210,9 @@ const HANG_UPS: u32 = 24;
 /// a server to connect somewhere gets the result after this time, whatever is at the target.
 const BULK: Duration = Duration::from_secs(5);
 
+/// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it uses TCP.
+const LOCAL: Duration = Duration::from_secs(2);
+
 /// Additional time limit for RDMA to carry a data connection: longer than the probes of both ends.
 pub(crate) const RDMA: Duration = Duration::from_secs(10);
 
@@ -212,26 +233,26 @@ impl Opened {
     }
 }
 
-/// Connects and greets; retries within the time limit if the server is busy. What the server sends next depends on the
-/// opening.
+/// Connects and greets; retries within the time limit if the server is busy. Returns the connection with the binding of TLS, or zeros. What
+/// the server sends next depends on the opening.
 fn open(
     to: &Endpoint,
     opening: &Opening,
     (key, protection): (&[u8; 32], Protection<'_>),
     limit: &Opened,
-    allowed: &dyn Fn(Address<'_>) -> bool,
-) -> Result<Conn, LinkError> {
+    connect: &dyn Fn(Instant) -> io::Result<Conn>,
+) -> Result<(Conn, [u8; 32]), LinkError> {
     let (began, mut pause, mut hang_ups, mut before) = (Instant::now(), PAUSES[0], 0, None);
     let (end, deadline) = (began + limit.all, began + limit.greeting);
     loop {
         let connected = end.min(Instant::now() + limit.connection);
-        let conn = match Conn::open_if(to, connected, allowed) {
+        let conn = match connect(connected) {
             Ok(conn) => conn,
             // The earlier error says more.
             Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
         };
         match greet::greet(&conn, opening, key, protection, Limits { silence: limit.greeting, end }) {
-            Ok(()) => return Ok(conn),
+            Ok(binding) => return Ok((conn, binding)),
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
                 let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
@@ -250,13 +271,13 @@ fn open(
     }
 }
 
-/// Connects to a server for anything that needs the token, and greets.
+/// Connects to a server for anything that needs the token, and greets. Returns what [`open`] does.
 pub(crate) fn greeted(
     to: &Endpoint,
     credentials: Option<&Credentials>,
     opening: &Opening,
     limits: &TimeLimits,
-) -> Result<Conn, LinkError> {
+) -> Result<(Conn, [u8; 32]), LinkError> {
     let secret = match (to.unix_path(), credentials) {
         (Some(_), _) => (&[0; 32], Protection::Plain),
         (None, Some(c)) if to.is_plain() => (&c.token.0, Protection::Plain),
@@ -264,7 +285,7 @@ pub(crate) fn greeted(
         (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
     };
     faults::at(faults::Point::Connect);
-    open(to, opening, secret, &Opened::of(limits), &|_| true)
+    open(to, opening, secret, &Opened::of(limits), &|until| Conn::open_if(to, until, &|_| true))
 }
 
 /// Waits for the worker's first answer. A server that is full says again and again that the job has to wait.
@@ -294,6 +315,14 @@ pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
     LinkError::Greeting { to: to.clone(), why }
 }
 
+/// Why a job does not share memory with a server on its machine.
+enum NotLocal {
+    /// The server does not take the job, and would not over TCP.
+    Refused(GreetError),
+    /// Only this way cannot be used.
+    Unusable(String),
+}
+
 impl Link {
     /// Connects to a GPU of a server and waits until its worker is ready. A worker on this machine gets `pinned`, the
     /// file of the job's pinned memory, if there is one.
@@ -314,31 +343,30 @@ impl Link {
         pinned: Option<BorrowedFd<'_>>,
         limits: TimeLimits,
     ) -> Result<Arc<Link>, LinkError> {
-        let opening = |machine| Opening::Job {
+        let opening = |locality| Opening::Job {
             gpu: to.gpu,
             rdma: to.is_rdma(),
             waits: !limits.queue.is_zero(),
-            machine,
+            locality,
             hello: hello.clone(),
         };
-        let machine = credentials.filter(|_| to.may_be_near() && !Faults::from_env().tcp_is_other_machine);
-        let machine = machine.and_then(|c| near::machine(&c.token.0));
-        let mut conn = greeted(to, credentials, &opening(machine), &limits)?;
-        let mut reached = to.clone();
+        let asking = credentials.filter(|_| to.may_share_memory() && !Faults::from_env().tcp_is_other_machine);
+        let machine = asking.and_then(|c| local_socket::machine(&c.token.0));
+        let (mut conn, binding) = greeted(to, credentials, &opening(machine.map_or(Locality::None, Locality::Machine)), &limits)?;
         let about = match wait_for_worker(&conn, to, &limits) {
-            Err(GreetError::Near(secret)) if machine.is_some() => {
-                let socket = near::endpoint(&secret, to.gpu);
-                let met = open(&socket, &opening(None), (&secret, Protection::Plain), &Opened::of(&limits), &|_| true);
-                match met {
-                    Ok(met) => (conn, reached) = (met, socket),
-                    Err(why) => {
+            Err(GreetError::Invited(invitation)) if machine.is_some() => {
+                let opening_there = opening(Locality::Invited(invitation.name()));
+                match Link::at_local_socket(to, (&invitation, &invitation.key(&binding)), &opening_there, pinned, limits) {
+                    Ok(link) => return Ok(link),
+                    Err(NotLocal::Refused(why)) => return Err(refused(to, &why)),
+                    Err(NotLocal::Unusable(why)) => {
                         tracing::debug!(target: "place", "{to} is on this machine, but TCP is used: {why}");
-                        conn = greeted(to, credentials, &opening(None), &limits)?;
+                        conn = greeted(to, credentials, &opening(Locality::None), &limits)?.0;
+                        wait_for_worker(&conn, to, &limits)
                     }
                 }
-                wait_for_worker(&conn, to, &limits)
             }
-            answer => answer,
+            about => about,
         };
         let about = about.map_err(|why| refused(to, &why))?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
@@ -347,9 +375,27 @@ impl Link {
             let set_up = setup::connect(&conn, rings, Instant::now() + limits.greeting);
             set_up.map_err(|why| refused(to, &why.into()))?;
         }
-        let transport = Transport::of(&reached);
         let failed = |source| LinkError::Setup { to: to.clone(), source };
-        Link::start(conn, Peer::Server(reached), device, limits, transport, pinned).map_err(failed)
+        let peer = Peer::Server { named: to.clone(), reached: to.clone() };
+        Link::start(conn, peer, device, limits, Transport::of(to), pinned).map_err(failed)
+    }
+
+    /// Connects to a server on this machine at the socket to which it has invited this job.
+    fn at_local_socket(
+        to: &Endpoint,
+        (invitation, key): (&Invitation, &[u8; 32]),
+        opening: &Opening,
+        pinned: Option<BorrowedFd<'_>>,
+        limits: TimeLimits,
+    ) -> Result<Arc<Link>, NotLocal> {
+        let reached = invitation.endpoint(to.gpu);
+        let limit = Opened { connection: LOCAL, greeting: LOCAL, all: LOCAL };
+        let opened = open(&reached, opening, (key, Protection::Plain), &limit, &|until| invitation.connect(until));
+        let (conn, _) = opened.map_err(|why| NotLocal::Unusable(why.to_string()))?;
+        let about = wait_for_worker(&conn, to, &limits).map_err(NotLocal::Refused)?;
+        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| NotLocal::Refused(GreetError::Garbage))?;
+        let (transport, peer) = (Transport::of(&reached), Peer::Server { named: to.clone(), reached });
+        Link::start(conn, peer, device, limits, transport, pinned).map_err(|why| NotLocal::Unusable(why.to_string()))
     }
 
     /// Starts a helper and waits until it is ready. It ends with this process, or when the link is closed.
@@ -381,7 +427,7 @@ impl Link {
         let (ring, carrier, other): (Ring, Box<dyn CallTransport>, _) = if transport.is_network() {
             (Ring::new(ring::CAPACITY)?, Box::new(Socket::new(conn.clone(), limits.silence)), "mrcuda-send")
         } else {
-            let (memory, closed) = (answers::share(&conn, pinned)?, Closed::default());
+            let (memory, closed) = (answers::share(&conn, pinned, limits.greeting)?, Closed::default());
             let answers = Answers::new(memory.clone(), closed.clone());
             (Ring::shared(memory, closed), Box::new(answers), "mrcuda-watch")
         };
@@ -402,7 +448,7 @@ impl Link {
     /// The address by which the server is reached, which may be a socket of this machine although a TCP port was named.
     pub fn server(&self) -> Option<&Endpoint> {
         match &self.peer {
-            Peer::Server(at) => Some(at),
+            Peer::Server { reached, .. } => Some(reached),
             Peer::Helper(_) => None,
         }
     }
@@ -792,7 +838,8 @@ pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, te
     // After the first one that cannot have it, no other one tries.
     let mut rdma = to.is_rdma();
     let stripe = |_| {
-        let conn = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, terms.allowed)?;
+        let connect = |until| Conn::open_if(to, until, terms.allowed);
+        let (conn, _) = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, &connect)?;
         if rdma {
             match setup::connect(&conn, Rings { bytes: DATA_RING, budget: terms.budget, others: 0 }, Instant::now() + RDMA) {
                 Ok(()) => {}

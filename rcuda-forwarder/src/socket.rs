@@ -2,7 +2,7 @@
 
 use crate::byte_stream::ByteStream;
 use crate::endpoint::Endpoint;
-use crate::near::NO_FILE;
+use crate::local_socket::NO_FILE;
 use executor::fork::NotInherited;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

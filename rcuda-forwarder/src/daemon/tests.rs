@@ -29,8 +29,8 @@ mod encryption;
 mod inspect;
 mod large;
 mod limits;
+mod local_socket;
 mod metrics;
-mod near;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
@@ -590,7 +590,7 @@ fn memory_goes_from_worker_to_worker() {
 /// A client that has greeted like any other, and the worker's pid.
 fn raw(s: &Scene) -> (Conn, i32) {
     let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
-    let opening = Opening::Job { gpu: 0, rdma: false, waits: false, machine: None, hello: hello() };
+    let opening = Opening::Job { gpu: 0, rdma: false, waits: false, locality: greet::Locality::None, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);
     greet::greet(&conn, &opening, &s.credentials.token.0, protection, limits).unwrap();

@@ -7,6 +7,7 @@ use super::replies::Waiter;
 use super::time_limits::Silence;
 use super::transport::CallTransport;
 use crate::conn::Conn;
+use crate::greet;
 use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
@@ -193,9 +194,11 @@ impl CallTransport for Answers {
 #[cfg(test)]
 mod model;
 
-/// Creates the memory of a connection and sends the worker its descriptor, and that of the job's pinned memory.
-pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>) -> io::Result<Arc<Memory>> {
+/// Creates the memory of a connection and sends the worker its descriptor, and that of the job's pinned memory. Waits until the worker has
+/// mapped them.
+pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>, limit: Duration) -> io::Result<Arc<Memory>> {
     let (memory, fd) = Memory::shared()?;
     conn.send_descriptors(fd.as_fd(), pinned)?;
+    greet::read_answer(conn, Instant::now() + limit).map_err(|why| io::Error::other(why.to_string()))?;
     Ok(Arc::new(memory))
 }

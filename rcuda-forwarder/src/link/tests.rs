@@ -20,7 +20,8 @@ pub(super) fn info() -> DeviceInfo {
 
 /// The address of a link that makes no other connections.
 pub(super) fn server() -> Peer {
-    Peer::Server("127.0.0.1:1".parse().unwrap())
+    let at: Endpoint = "127.0.0.1:1".parse().unwrap();
+    Peer::Server { named: at.clone(), reached: at }
 }
 
 pub(super) fn linked(silence: Duration) -> (Arc<Link>, Conn) {
@@ -302,6 +303,8 @@ fn a_dropped_link_hangs_up() {
 /// A link over shared memory, and its worker's side.
 fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
     let (ours, theirs) = pair();
+    // It has mapped the memory that comes.
+    greet::answer(&theirs, Ok(&[])).unwrap();
     let link =
         Link::start(ours, server(), info(), TimeLimits { silence, ..TimeLimits::default() }, Transport::Shm, None).unwrap();
     let fd = theirs.receive_descriptors(Instant::now() + LONG).unwrap().0;

@@ -334,8 +334,11 @@ impl Place for Fake {
         Ok(lock(&self.streams).values().all(|at| *at <= Instant::now()))
     }
 
-    fn set_pinned_file(&self, _file: OwnedFd) -> io::Result<()> {
-        Ok(())
+    fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()> {
+        match std::fs::File::from(file).metadata()?.len() {
+            0 => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty")),
+            _ => Ok(()),
+        }
     }
 
     fn has_apart(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::conn::{Ahead, Conn, Eager};
 use crate::frame::ANSWER_HEAD;
+use crate::greet;
 use crate::pipe::{Closed, Writer};
 use crate::place::Place;
 use crate::ring::Calls;
@@ -50,14 +51,24 @@ pub(super) fn open(conn: &Arc<Conn>, place: &impl Place, deadline: Instant) -> i
     if conn.is_tcp() {
         return Ok((Box::new(Eager::new(conn.clone())), Box::new(conn.clone())));
     }
-    let (fd, pinned) = conn.receive_descriptors(deadline)?;
-    let memory = Arc::new(Memory::received(fd.as_fd())?);
+    let mapped = map(conn, place, deadline);
+    // A client that cannot share memory may use the network instead.
+    let why = mapped.as_ref().map(|_| ()).map_err(ToString::to_string);
+    greet::answer(conn, why.as_ref().map(|()| &[][..]).map_err(|why| &**why))?;
+    let memory = mapped?;
     let warm = memory.clone();
     // On failure the first calls are only slower.
     let _ = crate::threads::spawn("mrcuda-warm", move || warm.warm());
-    pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
     // It is never set: when the client ends, so does this process.
     let closed = Closed::default();
     let answers = Writer::new(memory.clone(), Which::Answers, closed.clone());
     Ok((Box::new(Calls::new(memory, closed)), Box::new(answers)))
+}
+
+/// Maps the memory of a client.
+fn map(conn: &Conn, place: &impl Place, deadline: Instant) -> io::Result<Arc<Memory>> {
+    let (fd, pinned) = conn.receive_descriptors(deadline)?;
+    let memory = Memory::received(fd.as_fd())?;
+    pinned.map_or(Ok(()), |file| place.set_pinned_file(file))?;
+    Ok(Arc::new(memory))
 }

@@ -1,0 +1,236 @@
+//! How a job and a server that are on the same machine find that out, and meet at a Unix socket of the server instead of its TCP port.
+//!
+//! The job asks over its TLS connection, when the server has proved itself. A server that sees the same kernel and network, and the same user
+//! or root, answers with an [`Invitation`]: what the socket's name is derived from, and a secret. At the socket the job first makes sure that
+//! it is one of its own user or of root, since it is about to share memory with that process. Then both prove that they are the ends of the
+//! TLS connection: the key of that greeting is derived from the secret and from that connection, and is used once.
+
+use crate::conn::Conn;
+use crate::endpoint::{Endpoint, Scheme};
+use crate::sync::lock;
+use crate::token::random;
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::geteuid;
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Precedes the name of a socket that has no file.
+pub(crate) const NO_FILE: char = '@';
+/// The names of servers' sockets begin so.
+const PREFIX: &str = "mrcuda-";
+/// So many hexadecimal digits follow.
+const DIGITS: usize = 32;
+/// The user that the kernel reports for those who do not exist in this process' user namespace.
+const UNKNOWN_USER: u32 = 65534;
+/// How long an invitation is valid. A job gives up the socket earlier.
+const VALID: Duration = Duration::from_secs(10);
+/// Number of valid invitations that a server keeps. If there are more, the oldest is forgotten, and its job uses TCP.
+const KEPT: usize = 256;
+
+/// Identifies this machine, and a user on it, to those who have the token: the kernel since the last boot, and the network in which sockets
+/// without a file are found, which containers may have for themselves. Tells others nothing. `None` if the system does not say.
+fn machine_of(token: &[u8; 32], user: u32) -> Option<[u8; 32]> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let network = fs::metadata("/proc/self/ns/net").ok()?;
+    let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("mrcuda 2026 machine", token));
+    hasher.update(boot.trim().as_bytes()).update(&network.dev().to_le_bytes()).update(&network.ino().to_le_bytes());
+    Some(*hasher.update(&user.to_le_bytes()).finalize().as_bytes())
+}
+
+/// This machine and this process' user, see [`machine_of`].
+pub(crate) fn machine(token: &[u8; 32]) -> Option<[u8; 32]> {
+    machine_of(token, geteuid().as_raw())
+}
+
+/// The name of the socket of the server with this id, behind [`NO_FILE`].
+fn name(id: &[u8; 32]) -> String {
+    let digest = blake3::Hash::from_bytes(blake3::derive_key("mrcuda 2026 local socket", id));
+    format!("{PREFIX}{}", &digest.to_hex()[..DIGITS])
+}
+
+/// Whether a path of a Unix socket is the name of such a socket.
+pub(crate) fn is_name(path: &str) -> bool {
+    let digits = path.strip_prefix(NO_FILE).and_then(|name| name.strip_prefix(PREFIX));
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+}
+
+/// Whether a job may share its memory with a process of the user `listener`, who could read that memory in any case.
+fn may_listen(listener: u32, own: u32) -> bool {
+    // To a process in a user namespace all users outside of it are the unknown one.
+    own != UNKNOWN_USER && (listener == own || listener == 0)
+}
+
+/// What a server tells a job that is on its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Invitation {
+    /// The server's id, from which the socket's name is derived: a server cannot send a job to another program's socket.
+    pub(crate) socket: [u8; 32],
+    /// By which both prove there that they have met over TLS.
+    pub(crate) secret: [u8; 32],
+}
+
+impl Invitation {
+    pub(crate) fn bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&self.socket);
+        bytes[32..].copy_from_slice(&self.secret);
+        bytes
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Option<Invitation> {
+        let (socket, secret) = bytes.split_at_checked(32)?;
+        Some(Invitation { socket: socket.try_into().ok()?, secret: secret.try_into().ok()? })
+    }
+
+    /// Its public name, which does not reveal the secret.
+    pub(crate) fn name(&self) -> [u8; 32] {
+        blake3::derive_key("mrcuda 2026 invitation name", &self.secret)
+    }
+
+    /// The key of the greeting at the socket. `binding`: of the TLS connection on which the job was invited.
+    pub(crate) fn key(&self, binding: &[u8; 32]) -> [u8; 32] {
+        *blake3::keyed_hash(&blake3::derive_key("mrcuda 2026 invitation key", &self.secret), binding).as_bytes()
+    }
+
+    /// The socket, for a GPU of the server.
+    pub(crate) fn endpoint(&self, gpu: u32) -> Endpoint {
+        Endpoint { host: format!("unix:{NO_FILE}{}", name(&self.socket)), port: 0, gpu, scheme: Scheme::Best }
+    }
+
+    /// Connects to the socket if it is one of this user or of root; nothing has been sent then.
+    pub(crate) fn connect(&self, deadline: Instant) -> io::Result<Conn> {
+        let conn = Conn::open_if(&self.endpoint(0), deadline, &|_| true)?;
+        // Of the process that listens there.
+        let listener = getsockopt(&conn.socket()?, sockopt::PeerCredentials)?.uid();
+        match may_listen(listener, geteuid().as_raw()) {
+            true => Ok(conn),
+            false => Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("uid {listener} listens there"))),
+        }
+    }
+}
+
+/// An invitation that is valid.
+#[derive(Debug)]
+struct Open {
+    name: [u8; 32],
+    key: [u8; 32],
+    since: Instant,
+}
+
+/// What a server needs to meet jobs on its machine.
+#[derive(Debug)]
+pub(crate) struct LocalSocket {
+    /// This machine with its own user, and with root: no others may share memory with its workers.
+    machines: [[u8; 32]; 2],
+    id: [u8; 32],
+    /// The oldest first.
+    open: Mutex<VecDeque<Open>>,
+}
+
+impl LocalSocket {
+    /// Binds the socket.
+    pub(crate) fn listen(token: &[u8; 32]) -> io::Result<(LocalSocket, UnixListener)> {
+        let of = |user| machine_of(token, user).ok_or(io::ErrorKind::Unsupported);
+        let machines = [of(geteuid().as_raw())?, of(0)?];
+        let socket = LocalSocket { machines, id: random()?, open: Mutex::default() };
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(&socket.id))?)?;
+        Ok((socket, listener))
+    }
+
+    /// Whether a job is on this machine, and of a user who may share memory with workers.
+    pub(crate) fn is_here(&self, machine: &[u8; 32]) -> bool {
+        self.machines.contains(machine)
+    }
+
+    /// Invites a job that has come over the TLS connection with this binding.
+    pub(crate) fn invite(&self, binding: &[u8; 32]) -> io::Result<Invitation> {
+        let invitation = Invitation { socket: self.id, secret: random()? };
+        let mut open = lock(&self.open);
+        open.retain(|open| open.since.elapsed() < VALID);
+        if open.len() >= KEPT {
+            open.pop_front();
+        }
+        open.push_back(Open { name: invitation.name(), key: invitation.key(binding), since: Instant::now() });
+        Ok(invitation)
+    }
+
+    /// The key of an invitation that is valid, which it is no longer then.
+    pub(crate) fn take(&self, name: &[u8; 32]) -> Option<[u8; 32]> {
+        let mut open = lock(&self.open);
+        let at = open.iter().position(|open| open.name == *name && open.since.elapsed() < VALID)?;
+        open.remove(at).map(|open| open.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BINDING: [u8; 32] = [3; 32];
+
+    #[test]
+    fn a_machine_and_a_user_are_recognized_by_those_who_have_the_token() {
+        let here = machine(&[1; 32]).unwrap();
+        assert_eq!(Some(here), machine(&[1; 32]));
+        let (socket, _listener) = LocalSocket::listen(&[1; 32]).unwrap();
+        assert!(socket.is_here(&here) && socket.is_here(&machine_of(&[1; 32], 0).unwrap()));
+        let another = geteuid().as_raw() + 1;
+        assert!(!socket.is_here(&machine(&[2; 32]).unwrap()) && !socket.is_here(&machine_of(&[1; 32], another).unwrap()));
+    }
+
+    #[test]
+    fn memory_is_shared_with_the_own_user_and_root_only() {
+        assert!(may_listen(7, 7) && may_listen(0, 7) && may_listen(0, 0));
+        assert!(!may_listen(8, 7) && !may_listen(7, 0) && !may_listen(UNKNOWN_USER, UNKNOWN_USER));
+    }
+
+    #[test]
+    fn an_invitation_is_for_one_connection_and_one_use() {
+        let (socket, _listener) = LocalSocket::listen(&[1; 32]).unwrap();
+        let [first, second] = [(); 2].map(|()| socket.invite(&BINDING).unwrap());
+        assert!(first.socket == second.socket && first.secret != second.secret);
+        assert_eq!(socket.take(&second.name()), Some(second.key(&BINDING)));
+        assert_eq!((socket.take(&second.name()), socket.take(&[0; 32])), (None, None));
+        assert_ne!(first.key(&BINDING), first.key(&[4; 32]));
+        // Another server, or the same one after a restart.
+        assert_eq!(LocalSocket::listen(&[1; 32]).unwrap().0.take(&first.name()), None);
+        for _ in 0..KEPT {
+            socket.invite(&BINDING).unwrap();
+        }
+        assert_eq!(socket.take(&first.name()), None);
+        assert_eq!(lock(&socket.open).len(), KEPT);
+        let old = socket.invite(&BINDING).unwrap();
+        lock(&socket.open).back_mut().unwrap().since -= VALID;
+        assert_eq!(socket.take(&old.name()), None);
+    }
+
+    #[test]
+    fn invitations_and_names_are_written_and_read_back() {
+        let invitation = Invitation { socket: [7; 32], secret: [8; 32] };
+        assert_eq!(Invitation::read(&invitation.bytes()), Some(invitation));
+        for bytes in [0, 31, 32, 63, 65] {
+            assert_eq!(Invitation::read(&[1; 65][..bytes]), None, "{bytes}");
+        }
+        let to = invitation.endpoint(3);
+        assert_eq!(Endpoint::of_place(&to.to_string()).unwrap(), to);
+        assert!(to.is_local_socket() && !to.may_share_memory());
+        assert!(to.to_string().parse::<Endpoint>().is_err(), "users do not name it");
+        let digits = "0".repeat(DIGITS);
+        for other in [
+            "mrcuda-",
+            &format!("mrcuda-{digits}"),
+            &format!("@mrcuda-{digits}0"),
+            "@mrcuda-",
+            "@x",
+            &format!("@mrcuda-{}A", &digits[1..]),
+        ] {
+            assert!(!is_name(other), "{other}");
+        }
+    }
+}
