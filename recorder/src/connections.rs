@@ -5,7 +5,7 @@ use crate::base::config;
 use crate::move_error::MoveError;
 use crate::place::Place;
 use executor::processors;
-use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint};
+use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint, LinkError, PlaceSpec, Refused};
 use std::os::unix::net::UnixStream;
 
 /// How many connections carry memory between two places, by the processors of both: a connection that is busy takes one at each end. More than
@@ -40,8 +40,9 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     match listens.address_for(connects) {
         Some(at) => {
             let may_use_rdma = connects.address().is_none_or(may_use_rdma);
-            let to = if may_use_rdma { at } else { at.without_rdma() }.to_string();
-            drop(connects.control(&Control::Connect { to, ticket, stripes })?);
+            let at = if may_use_rdma { at } else { at.without_rdma() };
+            let asked = connects.control(&Control::Connect { to: at.to_string(), ticket, stripes });
+            drop(asked.map_err(|why| named(why, &at, listens.spec()))?);
         }
         None => {
             // Both places are on this machine and belong to this job, which creates the connections for them.
@@ -63,6 +64,16 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     }
 }
 
+/// An error of a place that could not connect, with the other place as its user knows it instead of a socket that only this machine knows.
+fn named(why: LinkError, at: &Endpoint, place: PlaceSpec) -> LinkError {
+    match why {
+        LinkError::Refused(Refused::Unreachable(why)) if at.is_local_socket() => {
+            LinkError::Refused(Refused::Unreachable(why.replace(&at.to_string(), &place.to_string())))
+        }
+        why => why,
+    }
+}
+
 /// Whether the data of this place may travel over RDMA, which is not encrypted: the user has said so, or it is on the job's machine.
 fn may_use_rdma(place: &Endpoint) -> bool {
     place.is_rdma() || place.unix_path().is_some()
@@ -71,6 +82,7 @@ fn may_use_rdma(place: &Endpoint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rcuda_forwarder::Scheme;
 
     #[test]
     fn connections_are_as_many_as_both_ends_have_processors_for() {
@@ -79,6 +91,16 @@ mod tests {
         // A place may say anything.
         assert_eq!([between([0, u32::MAX], false), between([u32::MAX; 2], false)], [4, 16]);
         assert_eq!([[1, 64], [64, 8], [16, 16], [0, 0], [u32::MAX; 2]].map(of_large_copies), [2, 4, 8, 2, 8]);
+    }
+
+    #[test]
+    fn an_error_names_the_place() {
+        let socket = Endpoint { host: format!("unix:@mrcuda-{:032}", 7), port: 0, gpu: 1, scheme: Scheme::Best };
+        let [place, path] = ["gpubox:7/1", "unix:/run/a/1"].map(|text| text.parse::<PlaceSpec>().unwrap());
+        let refused = |at: &Endpoint| LinkError::Refused(Refused::Unreachable(format!("cannot connect to {at}: no such file")));
+        let said = |at: &Endpoint, place: &PlaceSpec| named(refused(at), at, place.clone()).to_string();
+        assert_eq!(said(&socket, &place), "cannot connect to gpubox:7/1: no such file");
+        assert_eq!(said(&"unix:/run/a/1".parse().unwrap(), &path), "cannot connect to unix:/run/a/1: no such file");
     }
 
     #[test]
