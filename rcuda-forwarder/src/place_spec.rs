@@ -111,6 +111,16 @@ impl PlaceSpec {
         }
     }
 
+    /// Whether both are one place, however it is reached: with `tls://` and without a prefix it is the same. Without encryption it is another
+    /// place, because nobody else may choose that for the user.
+    pub fn is_same_as(&self, other: &PlaceSpec) -> bool {
+        let of = |at: &'_ Endpoint| (at.server(), at.gpu, at.is_plain(), at.is_rdma());
+        match (self, other) {
+            (PlaceSpec::Remote(one), PlaceSpec::Remote(two)) => of(one) == of(two),
+            (one, two) => one == two,
+        }
+    }
+
     /// Whether nothing is executed there: a device that moves there is parked.
     pub fn is_store(&self) -> bool {
         match self {
@@ -205,5 +215,20 @@ mod tests {
             (number("local:3"), number("helper:4"), number("local"), number("a:1/5"), number("unix:/x/6")),
             (Some(3), Some(4), None, None, None)
         );
+    }
+
+    #[test]
+    fn a_place_is_the_same_with_and_without_tls_in_its_name() {
+        let same = |one: &str, two: &str| {
+            let [one, two] = [one, two].map(|text| text.parse::<PlaceSpec>().unwrap());
+            assert_eq!(one.is_same_as(&two), two.is_same_as(&one));
+            one.is_same_as(&two)
+        };
+        assert!(same("a:1", "tls://a:1/0") && same("tls://a:1/memory", "a:1/memory") && same("local:1", "local:1"));
+        for (one, two) in [("a:1", "b:1"), ("a:1", "a:2"), ("a:1", "a:1/1"), ("a:1", "plain://a:1"), ("tls://a:1", "rdma://a:1")]
+        {
+            assert!(!same(one, two), "{one} {two}");
+        }
+        assert!(!same("a:1", "unix:/a") && !same("local", "helper") && !same("memory", "a:1/memory"));
     }
 }

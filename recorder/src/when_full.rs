@@ -88,7 +88,7 @@ pub(crate) fn make_room(shortage: Shortage, tries: usize) -> bool {
 /// Whether a device is at a place already; a process has one place for a GPU of its machine.
 fn is_at(device: &Device, place: &PlaceSpec) -> bool {
     let at = device.whereabouts().place.parse();
-    at.is_ok_and(|at: PlaceSpec| at == *place || matches!((&at, place), (PlaceSpec::Local(_), PlaceSpec::Local(_))))
+    at.is_ok_and(|at: PlaceSpec| at.is_same_as(place) || matches!((&at, place), (PlaceSpec::Local(_), PlaceSpec::Local(_))))
 }
 
 /// Has a device move, and waits for the end. Other moves come first; then there is a report only if the device is still where it was.

@@ -671,7 +671,7 @@ fn blockers_at_source(device: &Device) -> Vec<MoveError> {
 
 /// Returns whether a device is in this process already, where no second place of this kind exists, or parked at this place.
 pub(super) fn is_there(source: &Place, to: &PlaceSpec) -> bool {
-    (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec() == *to
+    (matches!(source, Place::Local { .. }) || to.is_store()) && source.spec().is_same_as(to)
 }
 
 /// Brings the job's copy of mirrored host memory up to date: an idle place sends its changes before an answer that shows progress.

@@ -37,7 +37,7 @@ pub(crate) fn end() {
 
 /// Whether copies are kept at this place.
 pub(crate) fn is_at(place: &PlaceSpec) -> bool {
-    lock(&COPIES).values().any(|copy| copy.to == *place)
+    lock(&COPIES).values().any(|copy| copy.to.is_same_as(place))
 }
 
 /// The program ends: a helper that is lost cannot remove its file.
@@ -48,7 +48,7 @@ pub(crate) fn remove_files() {
 /// The store with the copy of a device at this place, if there is one. If its process is lost, its file is opened again, for so many bytes:
 /// it has the last complete state.
 pub(super) fn take(device: u32, to: &PlaceSpec, most: u64) -> Option<Place> {
-    let store = lock(&COPIES).get_mut(&device).filter(|copy| copy.to == *to)?.store.take()?;
+    let store = lock(&COPIES).get_mut(&device).filter(|copy| copy.to.is_same_as(to))?.store.take()?;
     if store.answers() {
         return Some(store);
     }
@@ -58,7 +58,7 @@ pub(super) fn take(device: u32, to: &PlaceSpec, most: u64) -> Option<Place> {
 
 /// Keeps a store that a move does not need any more, if it is the one of the copy; returns any other place.
 pub(super) fn keep(device: u32, place: Place) -> Option<Place> {
-    match lock(&COPIES).get_mut(&device).filter(|copy| copy.to == place.spec() && copy.store.is_none()) {
+    match lock(&COPIES).get_mut(&device).filter(|copy| copy.to.is_same_as(&place.spec()) && copy.store.is_none()) {
         Some(copy) => {
             copy.store = Some(place);
             None
@@ -76,6 +76,7 @@ mod tests {
         let place = |text: &str| text.parse::<PlaceSpec>().expect("a place");
         begin([(0, place("a:1/memory")), (1, place("b:1/memory"))].into_iter());
         assert!(is_at(&place("a:1/memory")) && is_at(&place("b:1/memory")));
+        assert!(is_at(&place("tls://a:1/memory")) && !is_at(&place("plain://a:1/memory")));
         assert!(!is_at(&place("a:1/0")) && !is_at(&place("c:1/memory")));
         end();
         assert!(!is_at(&place("a:1/memory")));
