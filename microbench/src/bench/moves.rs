@@ -250,6 +250,11 @@ fn job(
             Ok(report) => {
                 // The job may have been taken elsewhere than where it was asked to go.
                 let [from, there] = ["from", "to"].map(|end| report["legs"][0][end].as_str().unwrap_or_default());
+                if let (wanted @ ("tls" | "tcp"), by) = (form::transport(there), report["transport"].as_str())
+                    && by != Some(wanted)
+                {
+                    return Err(format!("{there} is reached by {}, not by {wanted}", by.unwrap_or("nothing")).into());
+                }
                 if memory == Memory::Copied || report["bytes_adopted"].as_u64() > Some(0) {
                     moved.push(Moved { load, way: form::way(from, there), to: form::transport(there), report });
                 }

@@ -103,7 +103,8 @@ impl Stage {
         let said = process.line()?;
         let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;
         Ok(Server {
-            tls: format!("{address}/0"),
+            // Without a prefix the job would share memory with it.
+            tls: format!("tls://{address}/0"),
             tcp: format!("plain://{address}/0"),
             unix: format!("unix:{}/0", socket.display()),
             process,

@@ -99,10 +99,12 @@ pub(super) fn run(
     out: &path::Path,
     figures: &mut Figures,
 ) -> Result<(), Error> {
-    let Some((address, gpu)) = place.map(|p| p.rsplit_once('/').unwrap_or((p, "0"))) else {
+    let Some(place) = place else {
         figures.miss("wan", "no place is reached over TCP");
         return Ok(());
     };
+    let (scheme, server) = place.split_once("://").unwrap_or(("tls", place));
+    let (address, gpu) = server.split_once('/').unwrap_or((server, "0"));
     let words = |e: std::io::Error| format!("{address}: {e}");
     let to = address.to_socket_addrs().map_err(words)?.next().ok_or_else(|| format!("{address}: the name has no address"))?;
     let counts = if ask.quick { [4, 10] } else { [20, 60] };
@@ -112,7 +114,7 @@ pub(super) fn run(
         let shape = Shape { delay, rate: links.rate };
         let proxy = Proxy::start(to, shape).map_err(words)?;
         let peer = Proxy::start(controls.address(), shape).map_err(words)?;
-        let place = format!("{}/{gpu}", proxy.address);
+        let place = format!("{scheme}://{}/{gpu}", proxy.address);
         eprint!("\rwan: a round trip of {delay:?} ");
         let [few, many] = [run_once(stage, &place, counts[0])?, run_once(stage, &place, counts[1])?];
         let steps = f64::from(counts[1] - counts[0]);

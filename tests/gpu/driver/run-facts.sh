@@ -311,7 +311,7 @@ part_overhead() {
 }
 # Runs the words behind it as a job in a place: natively, in the job's process, at a server on this machine over shared memory or TCP.
 at_place() {
-    local place=$1 at=127.0.0.1:21399 server code
+    local place=$1 at=tls://127.0.0.1:21399 server code
     shift
     case $place in
         natively) timeout 60 "$@"; return ;;
