@@ -120,6 +120,7 @@ impl Server {
             Transport::Plain => self.plain(gpu),
             Transport::Shm => self.unix_place(gpu),
             Transport::Rdma => format!("rdma://{}/{gpu}", self.address),
+            Transport::Nearest => self.nearest(gpu),
         }
     }
 

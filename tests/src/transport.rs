@@ -16,13 +16,15 @@ pub enum Transport {
     Shm,
     /// RDMA, not encrypted.
     Rdma,
+    /// What mrcuda chooses for an address without a prefix: shared memory, because the servers of a suite are on its machine.
+    Nearest,
 }
 
 /// A transport that cannot be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// There is none of this name.
-    #[error("there is no transport {0}: expected tls, plain, shm or rdma")]
+    #[error("there is no transport {0}: expected tls, plain, shm, rdma or nearest")]
     Unknown(String),
     /// The machine has no device for RDMA.
     #[error(
@@ -33,7 +35,7 @@ pub enum TransportError {
 }
 
 impl Transport {
-    const ALL: [Transport; 4] = [Transport::Tls, Transport::Plain, Transport::Shm, Transport::Rdma];
+    const ALL: [Transport; 5] = [Transport::Tls, Transport::Plain, Transport::Shm, Transport::Rdma, Transport::Nearest];
 
     fn name(self) -> &'static str {
         match self {
@@ -41,6 +43,7 @@ impl Transport {
             Transport::Plain => "plain",
             Transport::Shm => "shm",
             Transport::Rdma => "rdma",
+            Transport::Nearest => "nearest",
         }
     }
 
@@ -69,7 +72,7 @@ impl Transport {
     /// Options of the server.
     pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
-            Transport::Tls | Transport::Shm => &[],
+            Transport::Tls | Transport::Shm | Transport::Nearest => &[],
             Transport::Plain | Transport::Rdma => &["--allow-plain"],
         }
     }
@@ -108,7 +111,7 @@ mod tests {
         for transport in Transport::ALL {
             assert_eq!(transport.to_string().parse::<Transport>().unwrap(), transport);
         }
-        assert!("TLS".parse::<Transport>().unwrap_err().to_string().contains("expected tls, plain, shm or rdma"));
+        assert!("TLS".parse::<Transport>().unwrap_err().to_string().contains("expected tls, plain, shm, rdma or nearest"));
     }
 
     #[test]

@@ -395,7 +395,9 @@ fn a_job_is_parked_in_the_memory_of_a_server() {
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 50);
     assert_eq!(job.ask("suspend", &["--to", &memory(&small)]).unwrap().code(), "no-memory");
-    for (to, transport) in [(memory(&server), "tls"), (in_memory(server.unix_place(0)), "shm")] {
+    for (to, transport) in
+        [(memory(&server), "tls"), (in_memory(server.unix_place(0)), "shm"), (in_memory(server.nearest(0)), "shm")]
+    {
         suspend(&job, &["--to", &to]);
         assert_eq!((text(&job, "place"), text(&job, "transport")), (to, transport.to_owned()));
         assert_eq!(gpu_bytes(server.worker_of(job.pid())), 0, "it uses no GPU");

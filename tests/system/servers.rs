@@ -277,12 +277,12 @@ fn a_server_that_ends_has_its_jobs_moved_first() {
     let native = native_orbit(&scene, &PACED);
     let two = Server::start(&scene, "two");
     let mut one = Server::start_with(&scene, "one", &["--drain", &two.place(0), "--drain-timeout", "2m"], &[]);
-    let places = [one.place(0), one.unix_place(0)];
+    let places = [one.place(0), one.unix_place(0), one.nearest(0)];
     let mut jobs = places.map(|at| remote_orbit(&scene, "job", &at, &PACED, &[]));
     jobs.iter_mut().for_each(|job| wait_for_step(job, 100));
     let status = one.end_within(LIMIT).expect("it ends");
     assert!(status.success(), "{status}: {}", one.errors());
-    assert!(one.errors().contains("2 workers have jobs and are asked to move to"), "{}", one.errors());
+    assert!(one.errors().contains("3 workers have jobs and are asked to move to"), "{}", one.errors());
     assert!(one.errors().contains("all jobs have left"), "{}", one.errors());
     for job in &jobs {
         assert_eq!(place(job), Some(two.place(0)));

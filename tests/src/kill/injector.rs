@@ -73,7 +73,8 @@ impl Host {
         if spot == Spot::Unix {
             return self.unix.clone();
         }
-        format!("{}://{}/0", self.by, self.door.as_ref().map_or(self.address, |d| d.address))
+        let address = self.door.as_ref().map_or(self.address, |d| d.address);
+        if self.by == Transport::Nearest { format!("{address}/0") } else { format!("{}://{address}/0", self.by) }
     }
 
     /// Workers that it has given to the job, whether they live or not.
