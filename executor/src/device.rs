@@ -40,9 +40,25 @@ wire_struct! {
     }
 }
 
-/// Number of processors that this process can use.
+/// Number of processors that this process can use: as many as its main thread, because a program may bind other threads to few of them. A
+/// limit of CPU time counts if it is less than the calling thread may use.
 pub fn processors() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
+    let allowed = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+    let main_thread = std::process::id() as libc::pid_t;
+    match [main_thread, 0].map(processors_of) {
+        [Some(main), Some(calling)] if allowed == calling => main,
+        _ => allowed,
+    }
+}
+
+/// Number of processors to which a thread is bound; 0: the calling thread.
+fn processors_of(thread: libc::pid_t) -> Option<u32> {
+    // SAFETY: a set of bits; zeros are an empty one.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set has the size that is given.
+    let rc = unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    // SAFETY: the set is valid.
+    (rc == 0).then(|| unsafe { libc::CPU_COUNT(&set) } as u32)
 }
 
 impl DeviceInfo {
@@ -83,5 +99,31 @@ impl DeviceInfo {
     /// Value of an attribute (`CUdevice_attribute`), if the driver knows it.
     pub fn attribute(&self, attribute: i32) -> Option<i32> {
         self.attributes.iter().find(|(id, _)| *id == attribute).map(|(_, v)| *v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_bound_to_a_processor_does_not_speak_for_its_process() {
+        let all = processors();
+        let bound = std::thread::spawn(|| {
+            // SAFETY: a set of bits; zeros are an empty one.
+            let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+            let first = (0..libc::CPU_SETSIZE as usize).find(|processor| {
+                // SAFETY: the set is valid, and the number within it.
+                unsafe {
+                    libc::CPU_ZERO(&mut set);
+                    libc::CPU_SET(*processor, &mut set);
+                }
+                // SAFETY: the set has the size that is given.
+                unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0 }
+            });
+            assert!(first.is_some());
+            (processors_of(0), processors())
+        });
+        assert_eq!(bound.join().unwrap(), (Some(1), all));
     }
 }
