@@ -86,8 +86,9 @@ impl<P: Place> Attendant<P> {
                 let connected = self.connect(&endpoint, &to, &ticket, stripes);
                 match connected {
                     Ok(streams) => {
+                        let made = streams.len() as u32;
                         self.stripes.made(&ticket, streams);
-                        Ok(ControlReply::Ok)
+                        Ok(ControlReply::Made(made))
                     }
                     Err(why) => {
                         self.stripes.remove(&ticket);
@@ -95,7 +96,12 @@ impl<P: Place> Attendant<P> {
                     }
                 }
             }
-            Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(ControlReply::Connected),
+            Control::Accept { ticket, stripes } => {
+                if self.stripes.expect_only(&ticket, stripes)? {
+                    self.forget_at_server(ticket);
+                }
+                self.stripes.wait_here(&ticket).map(ControlReply::Connected)
+            }
             Control::RoundSource { ticket, send_regions } => {
                 self.stripes.with(&ticket, |s| self.place.round_source(s, send_regions)).map(ControlReply::Round)
             }
@@ -144,6 +150,11 @@ impl<P: Place> Attendant<P> {
     /// Forgets a ticket.
     fn forget(&self, ticket: [u8; 32]) {
         self.stripes.remove(&ticket);
+        self.forget_at_server(ticket);
+    }
+
+    /// Has the server accept no more connections with a ticket.
+    fn forget_at_server(&self, ticket: [u8; 32]) {
         if let Reach::Daemon(channel, ..) = &self.reach {
             // If the server has ended, the ticket is gone as well.
             let _ = channel.send(&Message::Forget(ticket), None);

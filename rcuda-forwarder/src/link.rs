@@ -565,7 +565,7 @@ impl Link {
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
             let opened = self.peer.connect(&ticket, connections)?;
-            self.control(&Control::Accept { ticket })?;
+            self.control(&Control::Accept { ticket, stripes: opened.len() as u32 })?;
             if let (Some(file), Some(first)) = (&file, opened.first()) {
                 first.send_descriptors(file.as_fd(), None).map_err(failed)?;
             }
@@ -803,8 +803,11 @@ fn operation(memory: &BulkMemory, token: u64) -> (u16, Vec<u8>) {
 /// no such limit, because its worker may be busy with one call for long, and sends heartbeats meanwhile.
 pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
+/// If connections take longer than that to make, this many are enough: a move does not wait for the others.
+const ENOUGH: (usize, Duration) = (4, Duration::from_secs(2));
+
 /// Opens `stripes` connections to the place that expects `ticket`, one after the other: both ends number them in this
-/// order.
+/// order. If that takes long, there are [fewer](ENOUGH).
 pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
     bulk_connect_within(to, ticket, stripes, &Budget::new(u64::MAX))
 }
@@ -854,7 +857,9 @@ pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, te
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok(conn)
     };
-    (0..stripes).map(stripe).collect()
+    let began = Instant::now();
+    let is_next = |n: &u32| (*n as usize) < ENOUGH.0 || began.elapsed() < ENOUGH.1;
+    (0..stripes).take_while(is_next).map(stripe).collect()
 }
 
 #[cfg(test)]

@@ -122,7 +122,19 @@ impl Stripes {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             conns.iter().for_each(|conn| drop(conn.limit_silence(SILENT)));
             b.conns = conns.into_iter().map(Arc::new).collect();
+            b.expected = b.conns.len();
         }
+    }
+
+    /// Lowers the number of connections of a ticket to so many, which have arrived or are about to. Returns whether it was higher.
+    pub(crate) fn expect_only(&self, ticket: &[u8; 32], stripes: u32) -> Result<bool, Refused> {
+        let mut t = lock(&self.table);
+        let b = t.get_mut(ticket).ok_or(Refused::UnknownTicket)?;
+        let stripes = stripes as usize;
+        if stripes == 0 || !(b.conns.len()..=b.expected).contains(&stripes) {
+            return Err(Refused::Other(format!("{stripes} of {} expected connections", b.expected)));
+        }
+        Ok(std::mem::replace(&mut b.expected, stripes) > stripes)
     }
 
     /// Waits until the daemon knows a ticket.
@@ -232,6 +244,24 @@ mod tests {
         assert_eq!(s.with(&t, |_| Err::<(), _>(Refused::Other("broken".into()))), Err(Refused::Other("broken".into())));
         assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
         assert!(s.wait_here(&t).is_err());
+    }
+
+    #[test]
+    fn fewer_connections_than_expected_may_be_enough() {
+        let (s, t) = (Stripes::default(), [4; 32]);
+        s.add(t, 4).unwrap();
+        let ends = [pair(), pair()];
+        let _others = ends.map(|(ours, theirs)| {
+            s.arrived(&t, ours);
+            theirs
+        });
+        for wrong in [0, 1, 5] {
+            assert!(s.expect_only(&t, wrong).is_err(), "{wrong}");
+        }
+        assert!(s.expect_only(&[5; 32], 2).is_err());
+        assert_eq!([4, 2, 2].map(|n| s.expect_only(&t, n)), [Ok(false), Ok(true), Ok(false)]);
+        assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
+        assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
     }
 
     #[test]

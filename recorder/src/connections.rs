@@ -9,9 +9,10 @@ use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint, LinkError, Place
 use std::os::unix::net::UnixStream;
 
 /// How many connections carry memory between two places, by the processors of both: a connection that is busy takes one at each end. More than
-/// 16 have not been measured. RDMA takes none for each byte, but registers memory for each connection.
-fn between(processors: [u32; 2], by_rdma: bool) -> u32 {
-    processors[0].min(processors[1]).clamp(4, if by_rdma { 8 } else { 16 })
+/// 16 have not been measured. `costly`: over RDMA, which takes none for each byte, but registers memory for each connection; and if an end is
+/// the job's process, whose descriptors the program needs.
+fn between(processors: [u32; 2], costly: bool) -> u32 {
+    processors[0].min(processors[1]).clamp(4, if costly { 8 } else { 16 })
 }
 
 /// How many connections carry large copies in each direction between the job and a place: half as many as there are processors, because copies
@@ -33,8 +34,8 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     ends.sort_by_key(|(listens, _)| listens.address().map_or(2, |a| u8::from(a.unix_path().is_some())));
     let (listens, connects) = ends[0];
     let set = config::get().ok().and_then(|config| config.move_connections);
-    let by_rdma = listens.address().is_some_and(Endpoint::is_rdma);
-    let stripes = set.unwrap_or_else(|| between(places.map(|place| place.device().processors), by_rdma));
+    let costly = listens.address().is_some_and(Endpoint::is_rdma) || places.iter().any(|place| place.in_process().is_some());
+    let mut stripes = set.unwrap_or_else(|| between(places.map(|place| place.device().processors), costly));
     let expect = Control::Expect { ticket, stripes };
     listens.control(&expect)?;
     match listens.address_for(connects) {
@@ -42,7 +43,10 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
             let may_use_rdma = connects.address().is_none_or(may_use_rdma);
             let at = if may_use_rdma { at } else { at.without_rdma() };
             let asked = connects.control(&Control::Connect { to: at.to_string(), ticket, stripes });
-            drop(asked.map_err(|why| named(why, &at, listens.spec()))?);
+            match asked.map_err(|why| named(why, &at, listens.spec()))? {
+                ControlReply::Made(made) => stripes = made,
+                odd => return Err(MoveError::unexpected(&odd)),
+            }
         }
         None => {
             // Both places are on this machine and belong to this job, which creates the connections for them.
@@ -52,10 +56,10 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
                 listens.hand_over(&ticket, a)?;
                 connects.hand_over(&ticket, b)?;
             }
-            connects.control(&Control::Accept { ticket })?;
+            connects.control(&Control::Accept { ticket, stripes })?;
         }
     }
-    match listens.control(&Control::Accept { ticket })? {
+    match listens.control(&Control::Accept { ticket, stripes })? {
         ControlReply::Connected(carried) => {
             tracing::debug!(target: "place", "{stripes} connections by {carried} between {} and {}", connects.spec(), listens.spec());
             Ok(carried)
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn connections_are_as_many_as_both_ends_have_processors_for() {
-        let numbers = |by_rdma| [[1, 64], [6, 8], [64, 8], [16, 16], [200, 64]].map(|ends| between(ends, by_rdma));
+        let numbers = |costly| [[1, 64], [6, 8], [64, 8], [16, 16], [200, 64]].map(|ends| between(ends, costly));
         assert_eq!((numbers(false), numbers(true)), ([4, 6, 8, 16, 16], [4, 6, 8, 8, 8]));
         // A place may say anything.
         assert_eq!([between([0, u32::MAX], false), between([u32::MAX; 2], false)], [4, 16]);
