@@ -38,7 +38,7 @@ pub struct Setup {
 /// Two servers on this machine.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Over TCP, without the numbers of GPUs: `HOST:PORT`.
+    /// Over TCP, without the numbers of GPUs: `tls://HOST:PORT`. Without the prefix they would be over shared memory.
     pub tcp: [String; 2],
     /// Over shared memory, likewise: `unix:PATH`.
     pub unix: [String; 2],

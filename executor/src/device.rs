@@ -40,8 +40,8 @@ wire_struct! {
     }
 }
 
-/// Number of processors that this process can use: as many as its main thread, because a program may bind other threads to few of them. A
-/// limit of CPU time counts if it is less than the calling thread may use.
+/// Number of processors that this process can use: as many as its main thread, because a program may bind other threads to few
+/// of them. A limit of CPU time counts if it is less than the calling thread may use.
 pub fn processors() -> u32 {
     let allowed = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
     let main_thread = std::process::id() as libc::pid_t;

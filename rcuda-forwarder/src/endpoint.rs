@@ -1,6 +1,5 @@
 //! Parses the addresses of servers.
 
-use crate::local_socket::{self, NO_FILE};
 use cuda_api::address_map::DEVICES;
 use std::fmt;
 use std::str::FromStr;
@@ -59,13 +58,19 @@ pub enum EndpointError {
     #[error("invalid GPU number `{0}`: expected 0 to {last}, or memory", last = GPUS - 1)]
     Gpu(String),
     /// A socket without a file, which only mrcuda itself names.
-    #[error("`unix:{0}` is not a path: for a file of that name write unix:./{0}; a socket without a file cannot be named")]
+    #[error("`unix:{NO_FILE}{0}` is not the path of a socket: for a file of that name write unix:./{NO_FILE}{0}")]
     NoFile(String),
 }
 
 /// Maximum number of GPUs of a server: as many as a job can have devices.
 pub(crate) const GPUS: u32 = DEVICES;
 const UNIX: &str = "unix:";
+/// Precedes the name of a Unix socket that has no file.
+const NO_FILE: char = '@';
+/// The names of servers' sockets without a file begin so.
+const LOCAL_SOCKET: &str = "mrcuda-";
+/// So many hexadecimal digits follow.
+const DIGITS: usize = 32;
 /// Instead of a GPU's number.
 const IN_MEMORY: &str = "memory";
 
@@ -82,16 +87,16 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
         let endpoint = Endpoint::read(text)?;
-        match endpoint.unix_path().filter(|path| path.starts_with(NO_FILE)) {
-            Some(path) => Err(EndpointError::NoFile(path.to_owned())),
+        match endpoint.name_without_file() {
+            Some(name) => Err(EndpointError::NoFile(name.to_owned())),
             None => Ok(endpoint),
         }
     }
 }
 
 impl Endpoint {
-    /// Reads what a job says that a place is to connect to: an address as its user writes it, or a server's socket without a file, whose name
-    /// the job knows from the server. Other sockets without a file are none of ours.
+    /// Reads what a job says that a place is to connect to: an address as its user writes it, or a server's socket without a
+    /// file, whose name the job knows from the server. Other sockets without a file are none of ours.
     pub(crate) fn of_place(text: &str) -> Result<Endpoint, EndpointError> {
         match Endpoint::read(text)? {
             endpoint if endpoint.is_local_socket() => Ok(endpoint),
@@ -187,9 +192,21 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is the socket without a file of a server on this machine, which no user names.
+    /// The socket without a file of a server on this machine, whose name these bytes determine.
+    pub(crate) fn local_socket(digest: &[u8; 32], gpu: u32) -> Endpoint {
+        let digits = &blake3::Hash::from_bytes(*digest).to_hex()[..DIGITS];
+        Endpoint { host: format!("{UNIX}{NO_FILE}{LOCAL_SOCKET}{digits}"), port: 0, gpu, scheme: Scheme::Best }
+    }
+
+    /// Whether it is such a socket, which no user names.
     pub fn is_local_socket(&self) -> bool {
-        self.unix_path().is_some_and(local_socket::is_name)
+        let digits = self.name_without_file().and_then(|name| name.strip_prefix(LOCAL_SOCKET));
+        digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    }
+
+    /// The name of a Unix socket without a file.
+    pub(crate) fn name_without_file(&self) -> Option<&str> {
+        self.unix_path()?.strip_prefix(NO_FILE)
     }
 
     /// The path of a Unix socket.
@@ -260,6 +277,12 @@ mod tests {
         }
         let said = "unix:@x/0".parse::<Endpoint>().unwrap_err().to_string();
         assert!(said.contains("unix:./@x"), "{said}");
-        assert!(Endpoint::of_place("unix:@x").is_err());
+        let digits = "0".repeat(DIGITS);
+        let name = |name: &str| Endpoint::of_place(&format!("unix:@{name}/1")).is_ok_and(|at| at.is_local_socket());
+        assert!(name(&format!("mrcuda-{digits}")));
+        for other in ["x", "mrcuda-", &digits, &format!("mrcuda-{digits}0"), &format!("mrcuda-{}A", &digits[1..])] {
+            assert!(!name(other), "{other}");
+        }
+        assert!(!format!("unix:mrcuda-{digits}/1").parse::<Endpoint>().unwrap().is_local_socket(), "it has a file");
     }
 }

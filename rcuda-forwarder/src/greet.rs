@@ -432,8 +432,8 @@ pub(crate) enum Protection<'a> {
     Server(&'a Endpoint, &'a Trust),
 }
 
-/// The client's part. Returns the binding of the TLS connection, or zeros, when the server has accepted; the messages that follow depend on
-/// the opening.
+/// The client's part. Returns the binding of the TLS connection, or zeros, when the server has accepted; the messages that
+/// follow depend on the opening.
 pub(crate) fn greet(
     conn: &Conn,
     opening: &Opening,
@@ -576,8 +576,8 @@ impl Offer<'_> {
 }
 
 /// The server's part: `key_of` returns the secret for an opening, and learns whether the client has a certificate of an
-/// authority. Returns the opening with the binding of the TLS connection, or zeros. On an error the client has not been told yet: see
-/// [`refuse`].
+/// authority. Returns the opening with the binding of the TLS connection, or zeros. On an error the client has not been told
+/// yet: see [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,

@@ -210,7 +210,8 @@ const HANG_UPS: u32 = 24;
 /// a server to connect somewhere gets the result after this time, whatever is at the target.
 const BULK: Duration = Duration::from_secs(5);
 
-/// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it uses TCP.
+/// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it
+/// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
 
 /// Additional time limit for RDMA to carry a data connection: longer than the probes of both ends.
@@ -233,8 +234,8 @@ impl Opened {
     }
 }
 
-/// Connects and greets; retries within the time limit if the server is busy. Returns the connection with the binding of TLS, or zeros. What
-/// the server sends next depends on the opening.
+/// Connects and greets; retries within the time limit if the server is busy. Returns the connection with the binding of TLS, or
+/// zeros. What the server sends next depends on the opening.
 fn open(
     to: &Endpoint,
     opening: &Opening,

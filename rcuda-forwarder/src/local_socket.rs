@@ -1,12 +1,14 @@
-//! How a job and a server that are on the same machine find that out, and meet at a Unix socket of the server instead of its TCP port.
+//! How a job and a server that are on the same machine find that out, and meet at a Unix socket of the server instead of its
+//! TCP port.
 //!
-//! The job asks over its TLS connection, when the server has proved itself. A server that sees the same kernel and network, and the same user
-//! or root, answers with an [`Invitation`]: what the socket's name is derived from, and a secret. At the socket the job first makes sure that
-//! it is one of its own user or of root, since it is about to share memory with that process. Then both prove that they are the ends of the
-//! TLS connection: the key of that greeting is derived from the secret and from that connection, and is used once.
+//! The job asks over its TLS connection, when the server has proved itself. A server that sees the same kernel and network, and
+//! the same user or root, answers with an [`Invitation`]: what the socket's name is derived from, and a secret. At the socket
+//! the job first makes sure that it is one of its own user or of root, since it is about to share memory with that process.
+//! Then both prove that they are the ends of the TLS connection: the key of that greeting is derived from the secret and from
+//! that connection, and is used once.
 
 use crate::conn::Conn;
-use crate::endpoint::{Endpoint, Scheme};
+use crate::endpoint::Endpoint;
 use crate::sync::lock;
 use crate::token::random;
 use nix::sys::socket::{getsockopt, sockopt};
@@ -20,12 +22,6 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Precedes the name of a socket that has no file.
-pub(crate) const NO_FILE: char = '@';
-/// The names of servers' sockets begin so.
-const PREFIX: &str = "mrcuda-";
-/// So many hexadecimal digits follow.
-const DIGITS: usize = 32;
 /// The user that the kernel reports for those who do not exist in this process' user namespace.
 const UNKNOWN_USER: u32 = 65534;
 /// How long an invitation is valid. A job gives up the socket earlier.
@@ -33,8 +29,9 @@ const VALID: Duration = Duration::from_secs(10);
 /// Number of valid invitations that a server keeps. If there are more, the oldest is forgotten, and its job uses TCP.
 const KEPT: usize = 256;
 
-/// Identifies this machine, and a user on it, to those who have the token: the kernel since the last boot, and the network in which sockets
-/// without a file are found, which containers may have for themselves. Tells others nothing. `None` if the system does not say.
+/// Identifies this machine, and a user on it, to those who have the token: the kernel since the last boot, and the network in
+/// which sockets without a file are found, which containers may have for themselves. Tells others nothing. `None` if the system
+/// does not say.
 fn machine_of(token: &[u8; 32], user: u32) -> Option<[u8; 32]> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let network = fs::metadata("/proc/self/ns/net").ok()?;
@@ -48,16 +45,9 @@ pub(crate) fn machine(token: &[u8; 32]) -> Option<[u8; 32]> {
     machine_of(token, geteuid().as_raw())
 }
 
-/// The name of the socket of the server with this id, behind [`NO_FILE`].
-fn name(id: &[u8; 32]) -> String {
-    let digest = blake3::Hash::from_bytes(blake3::derive_key("mrcuda 2026 local socket", id));
-    format!("{PREFIX}{}", &digest.to_hex()[..DIGITS])
-}
-
-/// Whether a path of a Unix socket is the name of such a socket.
-pub(crate) fn is_name(path: &str) -> bool {
-    let digits = path.strip_prefix(NO_FILE).and_then(|name| name.strip_prefix(PREFIX));
-    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+/// The socket of the server with this id.
+fn endpoint(id: &[u8; 32], gpu: u32) -> Endpoint {
+    Endpoint::local_socket(&blake3::derive_key("mrcuda 2026 local socket", id), gpu)
 }
 
 /// Whether a job may share its memory with a process of the user `listener`, who could read that memory in any case.
@@ -100,7 +90,7 @@ impl Invitation {
 
     /// The socket, for a GPU of the server.
     pub(crate) fn endpoint(&self, gpu: u32) -> Endpoint {
-        Endpoint { host: format!("unix:{NO_FILE}{}", name(&self.socket)), port: 0, gpu, scheme: Scheme::Best }
+        endpoint(&self.socket, gpu)
     }
 
     /// Connects to the socket if it is one of this user or of root; nothing has been sent then.
@@ -139,7 +129,8 @@ impl LocalSocket {
         let of = |user| machine_of(token, user).ok_or(io::ErrorKind::Unsupported);
         let machines = [of(geteuid().as_raw())?, of(0)?];
         let socket = LocalSocket { machines, id: random()?, open: Mutex::default() };
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(&socket.id))?)?;
+        let at = endpoint(&socket.id, 0);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(at.name_without_file().unwrap_or_default())?)?;
         Ok((socket, listener))
     }
 
@@ -221,16 +212,5 @@ mod tests {
         assert_eq!(Endpoint::of_place(&to.to_string()).unwrap(), to);
         assert!(to.is_local_socket() && !to.may_share_memory());
         assert!(to.to_string().parse::<Endpoint>().is_err(), "users do not name it");
-        let digits = "0".repeat(DIGITS);
-        for other in [
-            "mrcuda-",
-            &format!("mrcuda-{digits}"),
-            &format!("@mrcuda-{digits}0"),
-            "@mrcuda-",
-            "@x",
-            &format!("@mrcuda-{}A", &digits[1..]),
-        ] {
-            assert!(!is_name(other), "{other}");
-        }
     }
 }

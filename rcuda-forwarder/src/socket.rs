@@ -2,7 +2,6 @@
 
 use crate::byte_stream::ByteStream;
 use crate::endpoint::Endpoint;
-use crate::local_socket::NO_FILE;
 use executor::fork::NotInherited;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -44,7 +43,10 @@ impl Socket {
     pub(crate) fn connect(to: &Endpoint, deadline: Instant, allowed: &dyn Fn(Address<'_>) -> bool) -> io::Result<Socket> {
         let fd = match to.unix_path() {
             Some(path) if !allowed(Address::Unix(Path::new(path))) => return Err(io::ErrorKind::PermissionDenied.into()),
-            Some(path) => connect_unix(Path::new(path), deadline)?,
+            Some(path) => {
+                let by_name = to.name_without_file().map(|name| UnixAddr::new_abstract(name.as_bytes()));
+                connect_unix(&by_name.unwrap_or_else(|| UnixAddr::new(path))?, deadline)?
+            }
             None => connect(&to.host, to.port, deadline, allowed)?,
         };
         Ok(Socket::apart(fd))
@@ -131,16 +133,12 @@ fn connect(host: &str, port: u16, deadline: Instant, allowed: &dyn Fn(Address<'_
     Err(last)
 }
 
-/// Connects to a Unix socket, by its file, or by `@` and its name. If the listener's queue is full, the kernel would wait without a limit.
-fn connect_unix(path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
+/// Connects to a Unix socket. If the listener's queue is full, the kernel would wait without a limit.
+fn connect_unix(to: &UnixAddr, deadline: Instant) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    let to = match path.to_str().and_then(|path| path.strip_prefix(NO_FILE)) {
-        Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
-        None => UnixAddr::new(path)?,
-    };
     loop {
-        match socket::connect(fd.as_raw_fd(), &to) {
+        match socket::connect(fd.as_raw_fd(), to) {
             Ok(()) => break,
             Err(nix::Error::EAGAIN) => std::thread::sleep(left(deadline)?.min(QUEUE)),
             Err(nix::Error::EINTR) => {}

@@ -1,6 +1,5 @@
 //! The targets to which a worker may connect when its job moves, as decided by the server.
 
-use crate::local_socket::NO_FILE;
 use crate::socket::Address;
 use std::fmt;
 use std::net::IpAddr;
@@ -35,7 +34,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, TargetError> {
         match text.strip_prefix("unix:") {
             // A socket without a file is not a target.
-            Some(path) if path.is_empty() || path.starts_with(NO_FILE) => return Err(TargetError),
+            Some(path) if path.is_empty() || path.starts_with('@') => return Err(TargetError),
             Some(path) => return Ok(Target::Unix(path.into())),
             None => {}
         }

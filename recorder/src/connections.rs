@@ -8,9 +8,9 @@ use executor::processors;
 use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint, LinkError, PlaceSpec, Refused};
 use std::os::unix::net::UnixStream;
 
-/// How many connections carry memory between two places, by the processors of both: a connection that is busy takes one at each end. More than
-/// 16 have not been measured. `costly`: over RDMA, which takes none for each byte, but registers memory for each connection; and if an end is
-/// the job's process, whose descriptors the program needs.
+/// How many connections carry memory between two places, by the processors of both: a connection that is busy takes one at each
+/// end. More than 16 have not been measured. `costly`: over RDMA, which takes none for each byte, but registers memory for each
+/// connection; and if an end is the job's process, whose descriptors the program needs.
 fn between(processors: [u32; 2], costly: bool) -> u32 {
     processors[0].min(processors[1]).clamp(4, if costly { 8 } else { 16 })
 }
@@ -68,7 +68,8 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     }
 }
 
-/// An error of a place that could not connect, with the other place as its user knows it instead of a socket that only this machine knows.
+/// An error of a place that could not connect, with the other place as its user knows it instead of a socket that only this
+/// machine knows.
 fn named(why: LinkError, at: &Endpoint, place: PlaceSpec) -> LinkError {
     match why {
         LinkError::Refused(Refused::Unreachable(why)) if at.is_local_socket() => {

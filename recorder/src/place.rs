@@ -472,8 +472,8 @@ impl Place {
         }
     }
 
-    /// The address by which another place reaches it, if it has one: for places that find the same sockets as the job, that by which the
-    /// job does.
+    /// The address by which another place reaches it, if it has one: for places that find the same sockets as the job, that by
+    /// which the job does.
     pub(crate) fn address_for(&self, other: &Place) -> Option<Endpoint> {
         match self {
             Place::Remote { link, spec: PlaceSpec::Remote(_), .. } if other.is_in_network_of_job() => link.server().cloned(),
@@ -481,8 +481,9 @@ impl Place {
         }
     }
 
-    /// Whether the place is known to find the sockets without a file that the job finds: this process, a child of it, or a worker that was
-    /// reached by such a socket. A worker that was reached by the file of a socket may be in a container with a network of its own.
+    /// Whether the place is known to find the sockets without a file that the job finds: this process, a child of it, or a
+    /// worker that was reached by such a socket. A worker that was reached by the file of a socket may be in a container with a
+    /// network of its own.
     fn is_in_network_of_job(&self) -> bool {
         match self {
             Place::Local { .. } => true,

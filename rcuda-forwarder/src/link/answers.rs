@@ -194,8 +194,8 @@ impl CallTransport for Answers {
 #[cfg(test)]
 mod model;
 
-/// Creates the memory of a connection and sends the worker its descriptor, and that of the job's pinned memory. Waits until the worker has
-/// mapped them.
+/// Creates the memory of a connection and sends the worker its descriptor, and that of the job's pinned memory. Waits until the
+/// worker has mapped them.
 pub(super) fn share(conn: &Conn, pinned: Option<BorrowedFd<'_>>, limit: Duration) -> io::Result<Arc<Memory>> {
     let (memory, fd) = Memory::shared()?;
     conn.send_descriptors(fd.as_fd(), pinned)?;

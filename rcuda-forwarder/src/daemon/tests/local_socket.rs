@@ -158,7 +158,7 @@ fn a_job_tells_a_listener_of_another_user_nothing() {
     }
     let s = Scene::lending(vec![0]);
     let invitation = Invitation { socket: crate::token::random().unwrap(), secret: [5; 32] };
-    let name = invitation.endpoint(0).unix_path().unwrap()[1..].to_owned();
+    let name = invitation.endpoint(0).name_without_file().unwrap().to_owned();
     let other = move || {
         // SAFETY: the system call itself changes the calling thread only, which ends soon.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 4242, 4242, 4242) }, 0);
@@ -180,7 +180,7 @@ fn a_job_tells_a_listener_of_another_user_nothing() {
 fn a_silent_listener_is_given_up_soon() {
     let s = Scene::lending(vec![0]);
     let invitation = Invitation { socket: crate::token::random().unwrap(), secret: [5; 32] };
-    let name = invitation.endpoint(0).unix_path().unwrap()[1..].to_owned();
+    let name = invitation.endpoint(0).name_without_file().unwrap().to_owned();
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
     let (to, server) = hostile_server(&s, invitation);
     let began = Instant::now();
