@@ -19,8 +19,7 @@ pub use tiles::{
     write_requirements, write_sparse,
 };
 
-/// `CU_MEMORYTYPE_DEVICE`
-pub const DEVICE: u32 = 2;
+pub use crate::work::DEVICE;
 /// `CU_MEMORYTYPE_ARRAY`
 pub const ARRAY: u32 = 3;
 /// `CU_MEMORYTYPE_UNIFIED`: the address decides

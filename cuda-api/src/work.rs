@@ -1,6 +1,5 @@
 //! The work of graph nodes as plain values: stored in a graph, and sent to the place that executes it.
 
-use crate::array::DEVICE;
 use crate::sys;
 use crate::wire::{Short, Wire};
 use crate::wire_struct;
@@ -149,6 +148,8 @@ impl Copy3 {
 
 /// `CU_MEMORYTYPE_HOST`
 pub const HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`
+pub const DEVICE: u32 = 2;
 
 wire_struct! {
     /// `CUDA_MEMSET_NODE_PARAMS`

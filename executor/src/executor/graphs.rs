@@ -471,7 +471,7 @@ impl Executor {
             let _ = self.gpu.destroy_graph(graph);
         }
         // Their instances were, too, and their graphs are dropped with the others.
-        let spares: Vec<u64> = graphs.spares.drain(..).map(|spare| spare.graph()).collect();
+        let spares: Vec<u64> = graphs.spares.drain(..).map(|spare| spare.built.graph).collect();
         for graph in spares {
             let _ = self.gpu.destroy_graph(graph);
         }

@@ -7,14 +7,14 @@
 //! has no spare instances, must find the same memory free when it loads code.
 
 use super::Executor;
-use super::state::graphs::{Built, Calls};
+use super::state::graphs::{Built, Calls, Spare};
+use super::state::shape::Shape;
 use cuda_api::arg::stage_stream;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::slot;
 use cuda_api::lock::lock;
 use cuda_api::ops::GraphMake;
 use cuda_api::work::{At, CopyEnd, HOST, Spec, Work};
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,71 +22,6 @@ use std::sync::atomic::Ordering;
 const MAX_SPARES: usize = 8;
 /// Maximum number of nodes of one.
 const MAX_NODES: usize = 16;
-
-/// What two graphs have in common whose instances differ only in parameters that a driver can change: kinds, functions, edges; and the code
-/// and settings in effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// [`Executor::code_changes`].
-    changes: u64,
-    nodes: SmallVec<[Node; 8]>,
-    edges: SmallVec<[(u32, u32); 8]>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
-    /// With its function.
-    Kernel(u64),
-    /// With the kinds of memory of both ends.
-    Copy(u32, u32),
-    /// With the size of an element.
-    Fill(u32),
-    Empty,
-}
-
-impl Shape {
-    fn of(spec: &Spec, changes: u64) -> Option<Shape> {
-        let (mut nodes, mut edges) = (SmallVec::new(), SmallVec::new());
-        for (node, number) in spec.graphs.first()?.iter().zip(0..) {
-            nodes.push(match &node.work {
-                Work::Kernel(k) => Node::Kernel(k.function),
-                Work::Copy(c) => Node::Copy(c.src.memory, c.dst.memory),
-                Work::Fill(f) => Node::Fill(f.element),
-                _ => Node::Empty,
-            });
-            edges.extend(node.after.iter().map(|(before, _)| (*before, number)));
-        }
-        Some(Shape { changes, nodes, edges })
-    }
-
-    /// Whether it still is the shape of an instance of which this node is changed.
-    pub(super) fn remains(&self, at: At, work: &Work<u32>) -> bool {
-        match (self.nodes.get(at.node as usize), work) {
-            (Some(Node::Kernel(function)), Work::Kernel(k)) => *function == k.function && k.attributes.is_empty(),
-            (Some(Node::Copy(src, dst)), Work::Copy(c)) => (*src, *dst) == (c.src.memory, c.dst.memory),
-            (Some(Node::Fill(element)), Work::Fill(f)) => *element == f.element && f.rows == 1,
-            _ => false,
-        }
-    }
-}
-
-/// A spare instance.
-#[derive(Debug)]
-pub(crate) struct Spare {
-    shape: Shape,
-    /// The driver's handle.
-    live: u64,
-    built: Built,
-    /// The job's handle of the stream of its last launch, or 0.
-    last_stream: u64,
-}
-
-impl Spare {
-    /// The driver's graph from which it was instantiated.
-    pub(super) fn graph(&self) -> u64 {
-        self.built.graph
-    }
-}
 
 impl Executor {
     /// The shape of a graph, if its instance can be a spare one later and be made of one now.

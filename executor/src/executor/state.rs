@@ -10,3 +10,4 @@ pub(crate) mod host_calls;
 pub(crate) mod mappings;
 pub(crate) mod modules;
 pub(crate) mod pinned;
+pub(crate) mod shape;

@@ -2,7 +2,7 @@
 
 use super::copy_nodes::CopyNode;
 use super::host_calls::Call;
-use crate::executor::spare_instances::{Shape, Spare};
+use super::shape::Shape;
 use crate::gpu::graphs::NodeParams;
 use crate::pools::Recorded;
 use cuda_api::code;
@@ -181,6 +181,17 @@ pub(crate) enum Made {
     Whole(Box<(Spec, Built)>),
     /// Only some of its nodes, because building it failed.
     Part,
+}
+
+/// An instance that the job has destroyed, and that can become another one.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) shape: Shape,
+    /// The driver's handle.
+    pub(crate) live: u64,
+    pub(crate) built: Built,
+    /// The job's handle of the stream of its last launch, or 0.
+    pub(crate) last_stream: u64,
 }
 
 /// The instances of a place.
