@@ -126,11 +126,6 @@ impl Gpu {
         call!(self.stream.cuStreamCreateWithPriority(&raw mut s, flags, priority)).map(|()| s as u64)
     }
 
-    pub(crate) fn stream_flags(&self, stream: u64) -> Result<u32, Code> {
-        let mut found = 0;
-        call!(self.stream.cuStreamGetFlags(stream as sys::CUstream, &raw mut found)).map(|()| found)
-    }
-
     pub(crate) fn destroy_stream(&self, stream: u64) -> Result<(), Code> {
         call!(self.stream.cuStreamDestroy_v2(stream as sys::CUstream))
     }
