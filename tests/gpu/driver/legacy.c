@@ -35,6 +35,50 @@ static void beside(const char *what, CUstream works, CUstream asked) {
     CK(cuEventDestroy(event));
 }
 
+// Whether an event in one stream holds up what is submitted to a second one afterwards, while a third one works.
+static void between(const char *what, CUstream works, CUstream middle, CUstream next) {
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CK(cuCtxSynchronize());
+    busy(works, 60);
+    CK(cuEventRecord(event, middle));
+    busy(next, 1);
+    CUevent end;
+    CK(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+    CK(cuEventRecord(end, next));
+    double start = now_us();
+    while (cuEventQuery(end) == CUDA_ERROR_NOT_READY) {}
+    ROW("L", what, "a kernel of 1 ms behind the event ends after %.1f ms, the other stream is %s", (now_us() - start) / 1e3, word(cuStreamQuery(works)));
+    CK(cuCtxSynchronize());
+    CK(cuEventDestroy(event));
+    CK(cuEventDestroy(end));
+}
+
+// Whether an event in a blocking stream comes behind a graph in the legacy default stream.
+static void behind_graph(const char *what, CUstream capture, CUstream asked) {
+    CUgraph graph;
+    CUgraphExec instance;
+    CUevent event;
+    CK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CK(cuStreamBeginCapture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    busy(capture, 60);
+    CK(cuStreamEndCapture(capture, &graph));
+    CK(cuGraphInstantiate(&instance, graph, 0));
+    int wrong = 0;
+    for (int n = 0; n < 20; n++) {
+        CK(cuCtxSynchronize());
+        CK(cuGraphLaunch(instance, CU_STREAM_LEGACY));
+        CK(cuEventRecord(event, asked));
+        CK(cuEventSynchronize(event));
+        wrong += cuStreamQuery(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
+    }
+    ROW("L", what, "an event behind it occurred before its end in %d of 20", wrong);
+    CK(cuCtxSynchronize());
+    CK(cuGraphExecDestroy(instance));
+    CK(cuGraphDestroy(graph));
+    CK(cuEventDestroy(event));
+}
+
 int main(void) {
     first_context();
     CUmodule module;
@@ -55,5 +99,13 @@ int main(void) {
         beside("a non-blocking stream beside legacy", CU_STREAM_LEGACY, apart);
         busy(CU_STREAM_LEGACY, 1);
     }
+    CUstream fresh;
+    CK(cuStreamCreate(&fresh, CU_STREAM_DEFAULT));
+    beside("a blocking stream that never had work beside legacy", CU_STREAM_LEGACY, fresh);
+    between("event in legacy between two blocking streams", blocking, CU_STREAM_LEGACY, second);
+    between("event in a blocking stream between two others", blocking, fresh, second);
+    between("event in legacy between two non-blocking streams", apart, CU_STREAM_LEGACY, second);
+    behind_graph("a graph in legacy, event in a blocking stream", apart, blocking);
+    behind_graph("a graph in legacy, event in a blocking stream that has only had events", apart, fresh);
     return 0;
 }
