@@ -333,7 +333,19 @@ pub(crate) fn cuEventElapsedTime_v2(cx: &mut CallContext, start: u64, end: u64) 
         let bytes = cx.ask(device, ops::id::EVENT_ELAPSED, &[&body])?;
         return f32::get(&mut &bytes[..]).map_err(|_| code::ERROR_UNKNOWN);
     }
-    Ok((happened_ms(cx, end, device)? - happened_ms(cx, start, device)?) as f32)
+    Ok(between((epoch_a, happened_ms(cx, start, device)?), (epoch_b, happened_ms(cx, end, device)?)) as f32)
+}
+
+/// Milliseconds from one event to another, each given by the epoch of its place and its time on the job's clock. All work of a place is over
+/// before that of the next one begins, so the order is certain where the clocks of two places are not: each is known up to half of a round
+/// trip.
+fn between(start: (u64, f64), end: (u64, f64)) -> f64 {
+    let ms = end.1 - start.1;
+    match start.0.cmp(&end.0) {
+        std::cmp::Ordering::Less => ms.max(0.0),
+        std::cmp::Ordering::Equal => ms,
+        std::cmp::Ordering::Greater => ms.min(0.0),
+    }
 }
 
 pub(crate) use cuEventElapsedTime_v2 as cuEventElapsedTime;
@@ -349,4 +361,18 @@ pub(crate) fn cuEventDestroy(cx: &mut CallContext, event: u64) -> Result<(), Cod
     }
     let hEvent = cx.use_handle(Kind::Event, Kind::Event, event)?;
     cx.carry::<cuEventDestroy_v2::Fn>(&mut cuEventDestroy_v2::Sent { hEvent }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::between;
+
+    #[test]
+    fn time_goes_on_from_place_to_place() {
+        assert_eq!(between((1, 10.0), (1, 7.0)), -3.0, "of one place");
+        assert_eq!(between((1, 10.0), (2, 17.0)), 7.0);
+        assert_eq!(between((1, 10.0), (2, 9.5)), 0.0, "the second clock is behind");
+        assert_eq!(between((2, 9.5), (1, 10.0)), 0.0);
+        assert_eq!(between((2, 17.0), (1, 10.0)), -7.0);
+    }
 }
