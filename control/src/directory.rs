@@ -131,8 +131,8 @@ pub fn pids_of_processes() -> io::Result<Vec<u32>> {
     Ok(pids.filter(is_job).collect())
 }
 
-/// Removes the socket of a job that has ended: nobody listens, and no process has its id, or one that has started later. (A job that is
-/// about to listen has its id.)
+/// Removes the socket of a job that has ended: no process accepts connections there, and the job's process id is unused or belongs
+/// to a process that started after the socket was created. A job that has not begun to listen yet keeps its socket.
 pub fn remove_stale(pid: u32) {
     let gone = i32::try_from(pid)
         .map_or(true, |pid| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH));

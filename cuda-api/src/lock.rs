@@ -3,11 +3,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 use std::time::{Duration, Instant};
 
-/// What waking a sleeping thread costs, about (measured on an H100 machine: 10 to 50 us): whoever waits for something that mostly comes
-/// sooner spins so long before it sleeps.
+/// Approximate cost of waking a sleeping thread (10 to 50 us on an H100 machine). A thread spins for this time before it sleeps.
 pub const WAKE_UP: Duration = Duration::from_micros(50);
-/// After this part of it others get the processor between two checks.
-const POLITE: Duration = Duration::from_micros(5);
+/// A spinning thread yields the processor between two checks after this time.
+pub const POLITE: Duration = Duration::from_micros(5);
 
 /// Spins until a condition holds, for at most [`WAKE_UP`]; returns whether it holds.
 pub fn spin_until(mut condition: impl FnMut() -> bool) -> bool {

@@ -322,7 +322,7 @@ impl ThreadPool {
         let start = |(who, slot): (usize, &Slot)| {
             let (slot, tell) = (Arc::downgrade(slot), tell.clone());
             let run = move || {
-                // Without slots there is no pool any more.
+                // The pool has been dropped if its slots are gone.
                 while let Some(slot) = slot.upgrade() {
                     let next = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
                     drop(slot);

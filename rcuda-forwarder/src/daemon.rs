@@ -452,7 +452,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     drop(greeting);
     // It may have disconnected, so errors are ignored.
     let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
-    // Only a connection that nobody else reads may carry a secret.
+    // The invitation contains a secret, so it is sent only over an encrypted connection.
     if let Ok((Opening::Job { locality: Locality::Machine(machine), .. }, binding)) = &heard
         && conn.carried() == Carried::TLS
         && let Some(socket) = state.local_socket.as_ref().filter(|socket| socket.is_here(machine))

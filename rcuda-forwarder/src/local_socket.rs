@@ -93,7 +93,7 @@ impl Invitation {
         endpoint(&self.socket, gpu)
     }
 
-    /// Connects to the socket if it is one of this user or of root; nothing has been sent then.
+    /// Connects to the socket, if a process of this user or of root listens there. Sends nothing.
     pub(crate) fn connect(&self, deadline: Instant) -> io::Result<Conn> {
         let conn = Conn::open_if(&self.endpoint(0), deadline, &|_| true)?;
         // Of the process that listens there.
@@ -116,7 +116,7 @@ struct Open {
 /// What a server needs to meet jobs on its machine.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
-    /// This machine with its own user, and with root: no others may share memory with its workers.
+    /// This machine with the server's user, and with root: other users may not share memory with its workers.
     machines: [[u8; 32]; 2],
     id: [u8; 32],
     /// The oldest first.
@@ -151,7 +151,7 @@ impl LocalSocket {
         Ok(invitation)
     }
 
-    /// The key of an invitation that is valid, which it is no longer then.
+    /// Returns the key of a valid invitation and removes it, because each is valid for one use.
     pub(crate) fn take(&self, name: &[u8; 32]) -> Option<[u8; 32]> {
         let mut open = lock(&self.open);
         let at = open.iter().position(|open| open.name == *name && open.since.elapsed() < VALID)?;

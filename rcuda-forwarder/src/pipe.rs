@@ -6,6 +6,7 @@
 use crate::futex;
 use crate::shm::{Memory, PipeWords, Sleeper, Which};
 use crate::sync::{AtomicBool, AtomicU32};
+use cuda_api::lock::{POLITE, WAKE_UP};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +25,8 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    const LONG: Duration = Duration::from_micros(50);
-    const SHORT: Duration = Duration::from_micros(5);
+    const LONG: Duration = WAKE_UP;
+    const SHORT: Duration = POLITE;
 
     pub(crate) const fn new() -> Spin {
         Spin { limit: Spin::SHORT, polite: true }

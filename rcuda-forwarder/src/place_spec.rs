@@ -112,7 +112,7 @@ impl PlaceSpec {
     }
 
     /// Whether both are one place, however it is reached: with `tls://` and without a prefix it is the same. Without encryption
-    /// it is another place, because nobody else may choose that for the user.
+    /// it is another place, because only the user may choose that.
     pub fn is_same_as(&self, other: &PlaceSpec) -> bool {
         let of = |at: &'_ Endpoint| (at.server(), at.gpu, at.is_plain(), at.is_rdma());
         match (self, other) {

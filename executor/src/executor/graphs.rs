@@ -466,13 +466,9 @@ impl Executor {
         let mut graphs = lock(&self.graphs);
         let homes: Vec<u64> = graphs.homes.drain().map(|(_, h)| h.graph).collect();
         let others: Vec<u64> = graphs.built.drain().map(|(_, b)| b.graph).filter(|g| !homes.contains(g)).collect();
-        for graph in homes.into_iter().chain(others) {
-            // Fails only if the driver has already destroyed it.
-            let _ = self.gpu.destroy_graph(graph);
-        }
-        // Their instances were, too, and their graphs are dropped with the others.
         let spares: Vec<u64> = graphs.spares.drain(..).map(|spare| spare.built.graph).collect();
-        for graph in spares {
+        for graph in homes.into_iter().chain(others).chain(spares) {
+            // Fails only if the driver has already destroyed it.
             let _ = self.gpu.destroy_graph(graph);
         }
         graphs.ended.clear();

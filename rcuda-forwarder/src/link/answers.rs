@@ -12,6 +12,7 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
 use crate::sync::lock;
+use cuda_api::lock::POLITE;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// How long a waiting thread polls before it sleeps: about the cost of two wake-ups.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// After this time it yields between two polls.
-const POLITE: Duration = Duration::from_micros(5);
 /// How long the receiver thread sleeps without polling.
 const NAP: Duration = Duration::from_millis(500);
 

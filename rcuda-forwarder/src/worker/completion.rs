@@ -9,7 +9,7 @@
 use crate::place::{Outcome, Place};
 use crate::sync::lock;
 use cuda_api::code::Code;
-use cuda_api::lock::wait;
+use cuda_api::lock::{WAKE_UP, wait};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -24,8 +24,6 @@ const NAP: Duration = Duration::from_micros(10);
 /// and after a longer time.
 const LONG_NAP: Duration = Duration::from_micros(50);
 const WHILE: Duration = Duration::from_millis(20);
-/// How long the reading thread polls: about the cost of waking another thread.
-const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A pending call.
 #[derive(Debug)]
@@ -83,7 +81,8 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Polls and answers while `idle` returns true and calls are pending, for a short time; the thread does the rest.
+    /// Polls and answers while `idle` returns true and calls are pending, for [the time that waking the thread
+    /// takes](WAKE_UP); the thread does the rest.
     /// Does nothing if the thread is polling already.
     pub(super) fn poll_while<P: Place<Pending = T>>(
         &self,
@@ -97,7 +96,7 @@ impl<T> Completion<T> {
             list.append(&mut lock(&self.fresh));
             self.poll(place, &mut list, &answer);
             drop(list);
-            if began.elapsed() >= POLL_INTERVAL {
+            if began.elapsed() >= WAKE_UP {
                 break;
             }
         }

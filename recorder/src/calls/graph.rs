@@ -210,7 +210,10 @@ fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
 impl CallContext {
     /// Whether a driver that has memory builds an instance of this graph. Its nodes were checked when they were added; what they name may
     /// have ended since.
-    fn needs_no_answer(&mut self, device: &Device, spec: &Spec) -> bool {
+    fn needs_no_answer(&mut self, device: &'static Device, op: &GraphMake) -> bool {
+        if op.home != 0 || op.flags != 0 || self.place(device).in_process().is_some() {
+            return false;
+        }
         let memory = |address, bytes| !regions::comes_late(device, address) && device.check_range(address, bytes) == Ok(true);
         let end = |end: &CopyEnd, bytes: u64| match end.memory {
             HOST => bytes <= MAX_UNANSWERED_BYTES,
@@ -224,7 +227,7 @@ impl CallContext {
             Work::Fill(f) => f.width.checked_mul(f.element.into()).is_some_and(|bytes| memory(f.dst, bytes)),
             _ => true,
         };
-        spec.is_simple(MAX_UNANSWERED_NODES) && spec.graphs.iter().flatten().all(|n| node(&n.work))
+        op.spec.is_simple(MAX_UNANSWERED_NODES) && op.spec.graphs.iter().flatten().all(|n| node(&n.work))
     }
 
     fn of(&self, context: u64) -> Result<&'static Device, Code> {
@@ -400,8 +403,7 @@ impl Host for CallContext {
         let mut edges = Edges { creates: [instance].into(), ..Edges::default() };
         works().for_each(|w| add_needs(self, w, &mut edges.uses));
         conditions.for_each(|c| edges.uses.push(c));
-        let elsewhere = self.place(device).in_process().is_none();
-        let unanswered = elsewhere && home == 0 && flags == 0 && self.needs_no_answer(device, &op.spec);
+        let unanswered = self.needs_no_answer(device, &op);
         encoded(&op, |body| {
             let mut ledger = lock(&device.ledger);
             match self.place(device).in_process() {

@@ -78,7 +78,7 @@ fn a_worker_that_cannot_map_the_jobs_memory_is_reached_over_tcp() {
     put(&link, 0, b"text");
     assert_eq!(get(&link, 0, 4), b"text");
     let why = connect(&s.unix(0)).unwrap_err().to_string();
-    assert!(why.contains("the file is empty"), "there is no other way: {why}");
+    assert!(why.contains("the file is empty"), "a named Unix socket is the only way: {why}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn hostile_server(s: &Scene, invitation: Invitation) -> (Endpoint, thread::JoinH
     (to, server)
 }
 
-/// Whoever listens at the socket would get a file with all pinned memory of the job.
+/// The process that listens at the socket receives the file of the job's pinned memory.
 #[test]
 fn a_job_tells_a_listener_of_another_user_nothing() {
     // Only root can become another user.
