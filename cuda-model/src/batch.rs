@@ -50,7 +50,7 @@ impl<E> Fault<E> {
     }
 
     /// Writes the index of the failing element, as the functions of CUDA 12.8 do: all bits set for none.
-    pub fn tell(self, fail: OutPtr<usize>) -> E {
+    pub fn write_index(self, fail: OutPtr<usize>) -> E {
         fail.write_if_wanted(self.at.unwrap_or(usize::MAX));
         self.code
     }

@@ -77,10 +77,21 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 /// The streams that a synchronisation of the whole context must wait for.
 #[derive(Debug, Default)]
 struct Streams {
-    /// The job's streams: their handles and the driver's values.
-    live: Vec<(u64, u64)>,
+    /// The job's streams.
+    live: Vec<LiveStream>,
     /// Streams that the job has destroyed and that have work: they are destroyed when it is over.
     ended: VecDeque<EndedStream>,
+}
+
+/// A stream of the job.
+#[derive(Debug, Clone, Copy)]
+struct LiveStream {
+    /// The job's handle.
+    stream: u64,
+    /// The driver's value.
+    live: u64,
+    /// Whether it and the legacy default stream wait for each other.
+    blocking: bool,
 }
 
 /// A stream that the job has destroyed.
@@ -88,6 +99,8 @@ struct Streams {
 struct EndedStream {
     /// The driver's value.
     live: u64,
+    /// As in [`LiveStream`].
+    blocking: bool,
     /// Recorded behind its work, once somebody waits for that.
     mark: Option<Arc<Recorded>>,
 }

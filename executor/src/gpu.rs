@@ -139,6 +139,12 @@ impl Gpu {
         call!(self.stream.cuEventSynchronize(event as sys::CUevent))
     }
 
+    /// The flags that a stream was created with.
+    pub(crate) fn stream_flags(&self, stream: u64) -> Result<u32, Code> {
+        let mut flags = 0;
+        call!(self.stream.cuStreamGetFlags(stream as sys::CUstream, &raw mut flags)).map(|()| flags)
+    }
+
     /// Returns success if the stream is idle, `NOT_READY` otherwise.
     pub(crate) fn query_stream(&self, stream: u64) -> Result<(), Code> {
         call!(self.stream.cuStreamQuery(stream as sys::CUstream))

@@ -12,6 +12,7 @@
 //! docs/formats.md describes the protocol. Both ends must be the same build ([`build_digest`]).
 
 mod account;
+mod address_space;
 mod attendant;
 mod bulk;
 mod byte_stream;

@@ -5,6 +5,7 @@
 //! program's `wait` does not find it. Neither process copies the program's memory: both borrow it, like `vfork`, until
 //! the new program runs.
 
+use crate::address_space;
 use cuda_api::facts::Facts;
 use cuda_api::wire::Wire;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -62,8 +63,9 @@ extern "C" fn second(plan: *mut c_void) -> c_int {
     unsafe {
         libc::setsid();
         // Without the move, a descriptor that is already standard input would keep its close-on-exec flag.
+        let moved = address_space::move_apart();
         let placed = if p.stdin == 0 { libc::fcntl(0, libc::F_SETFD, 0) } else { libc::dup2(p.stdin, 0) };
-        if placed >= 0 {
+        if placed >= 0 && moved.is_ok() {
             libc::execve(p.program, p.arguments, p.environment);
         }
         p.error.store(errno(), Ordering::SeqCst);
@@ -114,10 +116,11 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     }
 }
 
-/// Releases what a [started](start) process has inherited from the job's process but must not keep: descriptors and
+/// Releases what a [started](start) process has inherited from the job's process but must not keep: descriptors, the stack limit and
 /// signal settings. Standard input stays; of output and error, those that `also` names are replaced. To be called at
 /// the beginning of the process's main function.
 pub fn shed(also: &[RawFd]) {
+    address_space::use_usual_stacks();
     // SAFETY: nothing of this process has opened a descriptor yet.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
         // For kernels without that call, one by one. Reading the list uses a descriptor itself, which is the last one.
@@ -184,6 +187,14 @@ mod tests {
         assert_eq!(words[0], "heard", "{said}");
         assert_ne!(words[1], std::process::id().to_string(), "its parent is somebody else");
         assert_eq!(words[2], words[3], "a session of its own");
+    }
+
+    #[test]
+    fn it_lies_apart_from_programs_as_far_as_the_system_allows() {
+        let said = run("ulimit -Hs >&0; cut -d' ' -f1 /proc/self/maps >&0").unwrap();
+        let (hard, mappings) = said.split_once('\n').unwrap();
+        let high = mappings.lines().filter(|at| at.starts_with('7')).count();
+        assert_eq!(high == 1, hard == "unlimited", "all but the stack lie lower where that is allowed: {said}");
     }
 
     #[test]

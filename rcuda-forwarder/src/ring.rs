@@ -396,7 +396,7 @@ impl<'r> Consumer<'r> {
         let (memory, cursor) = (&self.ring.memory, &mut self.cursor);
         cursor.number(memory, cursor.position);
         let at = memory.ring_at(cursor.position);
-        // SAFETY: a published frame of this kind holds its head and the reference that `lend` put there.
+        // SAFETY: a published frame of this kind holds its head and the reference that `push_reference` put there.
         let (head, reference) = unsafe { (at.cast::<[u8; HEAD]>().read(), at.add(HEAD).cast::<u64>().read_unaligned()) };
         // SAFETY: the caller keeps the job until `done` is set or this consumer is dropped.
         let job = unsafe { &*(reference as *const Elsewhere<'_>) };

@@ -7,6 +7,7 @@
 //! daemon ends the process, which frees the GPU.
 
 use crate::account::Usage;
+use crate::address_space;
 use crate::attendant::{Attendant, Reach};
 use crate::channel::{Channel, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
@@ -135,6 +136,7 @@ enum ProbeError {
 
 /// Entry point of the hidden subcommand that [`crate::serve`] starts. Returns the exit status.
 pub fn worker_main(args: Vec<OsString>) -> i32 {
+    address_space::use_usual_stacks();
     match args.as_slice() {
         [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
             Ok(n) => {

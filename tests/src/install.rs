@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
-/// The profile in which everything is tested: optimized, as the interpreter of the CPU driver needs it, but not across crates, so that it is
-/// compiled in half the time.
+/// The profile in which everything is tested: only what executes kernels or compares memory on the processor is optimized, so that the rest is
+/// compiled in a quarter of the time.
 pub const PROFILE: &str = "quick";
 
 /// Why mrcuda or the programs under test could not be built.

@@ -147,7 +147,7 @@ pub const APPS: [&str; 22] = [
 /// Modules that `killer` loads by itself, from files beside it.
 const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 /// PTX for any device, machine code for one: the driver of the place takes what fits.
-const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=sm_90"];
+const ARCHITECTURES: [&str; 2] = ["-gencode", "arch=compute_75,code=[compute_75,sm_90]"];
 
 /// The directory with compiled programs.
 #[derive(Debug, Clone)]

@@ -335,9 +335,9 @@ impl Graphs {
     }
 
     /// Keeps the targets of returned pointers until the next such call on the stream.
-    pub(super) fn lend(&mut self, stream: &Stream, words: Vec<Box<[u64]>>) {
+    pub(super) fn keep_returned(&mut self, stream: &Stream, words: Vec<Box<[u64]>>) {
         if let Some(part) = self.captures.parts.get_mut(&stream.key) {
-            part.lent = words;
+            part.returned = words;
         }
     }
 
@@ -372,7 +372,7 @@ impl Captures {
 
 impl Part {
     fn new(stream: &Stream, capture: u64, after: After<u64>) -> Part {
-        Part { capture, after, context: stream.context, blocking: stream.blocking, lent: Vec::new() }
+        Part { capture, after, context: stream.context, blocking: stream.blocking, returned: Vec::new() }
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Slab<T> {
 }
 
 /// Freed slots are reused only when this many others are free.
-const REST: usize = 64;
+const MIN_FREE_SLOTS: usize = 64;
 
 impl<T> Slab<T> {
     pub(super) fn new(kind: Kind, mark: u64) -> Self {
@@ -26,8 +26,8 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn insert(&mut self, value: T) -> u64 {
-        let rested = if self.free.len() > REST { self.free.pop_front() } else { None };
-        let slot = rested.unwrap_or_else(|| {
+        let reused = if self.free.len() > MIN_FREE_SLOTS { self.free.pop_front() } else { None };
+        let slot = reused.unwrap_or_else(|| {
             self.cells.push((0, None));
             (self.cells.len() - 1) as u32
         });
@@ -100,7 +100,7 @@ pub(super) struct Node {
     /// The node that it is a copy of.
     pub(super) origin: u64,
     /// The targets of pointers returned to the program; kept as long as the node.
-    pub(super) lent: Vec<Box<[u64]>>,
+    pub(super) returned: Vec<Box<[u64]>>,
 }
 
 /// All graphs of a process.
@@ -156,7 +156,7 @@ impl Store {
         if let Work::MemAlloc(m) = &work {
             self.hold_alloc(m.address);
         }
-        let node = self.nodes.insert(Node { graph, number, work, context, after, origin: 0, lent: Vec::new() });
+        let node = self.nodes.insert(Node { graph, number, work, context, after, origin: 0, returned: Vec::new() });
         for g in self.nodes.get(node).into_iter().flat_map(|n| n.work.inner()) {
             if let Some(g) = self.graphs.get_mut(*g) {
                 g.owner = Owner::Node(node);

@@ -62,7 +62,7 @@ pub(super) struct Part {
     pub(super) context: u64,
     pub(super) blocking: bool,
     /// The targets of pointers returned to the program.
-    pub(super) lent: Vec<Box<[u64]>>,
+    pub(super) returned: Vec<Box<[u64]>>,
 }
 
 /// An event that was last recorded in a capture.

@@ -22,6 +22,8 @@ pub(crate) struct ContextState {
     pub(crate) own: Own,
     /// The transfer streams. The last one is for copies of the job, see [`ContextState::lane_of_job`].
     pub(crate) lanes: [u64; LANES],
+    /// A blocking stream without work of its own: an event in it comes behind all present work of the legacy default stream.
+    pub(crate) follower: u64,
     /// The event relative to which event times are measured.
     pub(crate) reference: u64,
     /// An event that is recorded where a stream needs some work.
@@ -48,13 +50,14 @@ impl ContextState {
         for lane in &mut lanes {
             *lane = gpu.new_stream().map_err(|rc| ("cuStreamCreate", rc))?;
         }
+        let follower = gpu.new_stream_with_priority(true, 0).map_err(|rc| ("cuStreamCreate", rc))?;
         let reference = gpu
             .new_event(true)
             .and_then(|e| gpu.record(e, lanes[0]).map(|()| e))
             .and_then(|e| gpu.synchronize_stream(lanes[0]).map(|()| e))
             .map_err(|rc| ("recording the reference event", rc))?;
         let turn = gpu.new_event(true).map_err(|rc| ("cuEventCreate", rc))?;
-        Ok(ContextState { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, reference, turn })
+        Ok(ContextState { number, pools: Arc::new(Pools::new(gpu.clone())), own, lanes, follower, reference, turn })
     }
 
     /// The transfer stream with this number, for the executor's own copies and kernels, which those of a move are.
@@ -72,8 +75,8 @@ impl ContextState {
     pub(crate) fn end(&self, gpu: &Gpu) {
         self.pools.clear();
         // Errors mean that the context was already destroyed with all of this.
-        for lane in self.lanes {
-            let _ = gpu.destroy_stream(lane);
+        for stream in self.lanes.into_iter().chain([self.follower]) {
+            let _ = gpu.destroy_stream(stream);
         }
         let _ = gpu.destroy_event(self.reference);
         let _ = gpu.destroy_event(self.turn);

@@ -1,12 +1,13 @@
 //! Streams and events: asynchronous waits for them.
 
 use super::checker::attribute_words;
-use super::{ContextState, EndedStream, Executor, Streams, short};
+use super::{ContextState, EndedStream, Executor, LiveStream, Streams, short};
 use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
 use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
+use cuda_api::flags::STREAM_NON_BLOCKING;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
@@ -35,8 +36,10 @@ impl Streams {
 impl Executor {
     /// Adds a stream that the job has created.
     pub(super) fn stream_made(&self, stream: u64, live: u64) {
+        // One of which nothing is known is waited for with the legacy default stream.
+        let blocking = self.gpu.stream_flags(live).map_or(true, |flags| flags & STREAM_NON_BLOCKING == 0);
         let mut s = lock(&self.streams);
-        s.live.push((stream, live));
+        s.live.push(LiveStream { stream, live, blocking });
         s.destroy_finished(&self.gpu, MAX_QUERIED);
     }
 
@@ -45,7 +48,7 @@ impl Executor {
         // Held meanwhile: a stream must not be destroyed before it is asked.
         let s = lock(&self.streams);
         let mut busy = Vec::new();
-        for (stream, live) in s.live.iter().copied().chain([(LEGACY, LEGACY)]) {
+        for (stream, live) in s.live.iter().map(|s| (s.stream, s.live)).chain([(LEGACY, LEGACY)]) {
             match self.gpu.query_stream(live) {
                 Ok(()) => {}
                 Err(code::ERROR_NOT_READY) => busy.push(stream),
@@ -62,13 +65,14 @@ impl Executor {
         // Held over the driver's call: a wait of another thread for all streams must not use one that is gone.
         let mut s = lock(&self.streams);
         let live = self.bindings.live(Kind::Stream, stream)?;
+        let blocking = s.live.iter().all(|s| s.live != live || s.blocking);
         if self.gpu.query_stream(live) == Err(code::ERROR_NOT_READY) {
-            s.ended.push_back(EndedStream { live, mark: None });
+            s.ended.push_back(EndedStream { live, blocking, mark: None });
         } else {
             self.gpu.destroy_stream(live)?;
         }
         self.bindings.unbind(stream);
-        s.live.retain(|(_, v)| *v != live);
+        s.live.retain(|s| s.live != live);
         s.destroy_finished(&self.gpu, MAX_QUERIED);
         Ok(())
     }
@@ -98,17 +102,28 @@ impl Executor {
         !s.ended.is_empty()
     }
 
+    /// An answer that is available when it is a stream's turn: it is past all its present work, and past what its next work would wait for.
     pub(super) fn sync_stream(&self, life: &ContextState, stream: u64) -> Result<Option<Pending>, Code> {
         let live = self.stream_or_lane(life, stream)?;
+        if live == LEGACY {
+            return self.sync_streams(life, |blocking| blocking).map(Some);
+        }
         Ok(Some(self.pending(life, vec![Mark::Own(life.pools.mark(live)?)])))
     }
 
     pub(super) fn sync_context(&self, life: &ContextState) -> Result<Pending, Code> {
+        self.sync_streams(life, |_| true)
+    }
+
+    /// An answer that is available when the legacy default stream and other streams of the job are past all their present work: those for
+    /// which `which` is true of whether they are blocking.
+    fn sync_streams(&self, life: &ContextState, which: impl Fn(bool) -> bool) -> Result<Pending, Code> {
         let mut s = lock(&self.streams);
         s.destroy_finished(&self.gpu, usize::MAX);
         // On an error, dropping `pending` returns the marks recorded so far.
         let mut pending = self.pending(life, Vec::new());
-        for ended in &mut s.ended {
+        let beside = s.live.iter().map(|s| s.blocking).chain(s.ended.iter().map(|s| s.blocking)).any(|blocking| blocking);
+        for ended in s.ended.iter_mut().filter(|s| which(s.blocking)) {
             // Nothing comes behind it in its stream.
             let mark = match &ended.mark {
                 Some(mark) => mark.clone(),
@@ -117,7 +132,10 @@ impl Executor {
             ended.mark = Some(mark.clone());
             pending.marks.push(Mark::Shared(mark));
         }
-        for stream in s.live.iter().map(|(_, live)| *live).chain([LEGACY]) {
+        // An event in the default stream would hold up what other threads submit to blocking streams from now on until these are past all
+        // their present work, which may wait for just that. In the follower it holds up only later work of the default stream.
+        let default = if beside { life.follower } else { LEGACY };
+        for stream in s.live.iter().filter(|s| which(s.blocking)).map(|s| s.live).chain([default]) {
             pending.marks.push(Mark::Own(life.pools.mark(stream)?));
         }
         Ok(pending)

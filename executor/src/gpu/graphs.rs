@@ -133,7 +133,9 @@ impl Gpu {
     /// Adds a node behind others.
     pub(crate) fn add_node(&self, graph: u64, after: &[u64], params: &mut NodeParams) -> Result<u64, Code> {
         let (mut node, plain) = (std::ptr::null_mut(), std::ptr::null());
-        let (graph, count, after) = (graph as sys::CUgraph, after.len(), after.as_ptr().cast());
+        let (graph, count) = (graph as sys::CUgraph, after.len());
+        // The address of an empty list is none that a driver need see.
+        let after = if after.is_empty() { std::ptr::null() } else { after.as_ptr().cast() };
         call!(self.graph.cuGraphAddNode_v2(&raw mut node, graph, after, plain, count, params.as_ptr()))?;
         Ok(node as u64)
     }

@@ -11,6 +11,7 @@ use super::log::{Log, LogLine, RateLimitedLog};
 use super::rate::Rates;
 use super::seats::{Full, Seat, Seats};
 use crate::account::{ClientAccount, Entry, Used};
+use crate::address_space;
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
@@ -71,6 +72,7 @@ impl Command {
                 if ignores_sigterm && libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
+                address_space::move_apart()?;
                 confine()
             });
         }
@@ -112,11 +114,11 @@ pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Re
     let there = text.trim().lines().last().and_then(|n| n.parse::<u32>().ok()).filter(|_| out.status.success());
     let there = there.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()))?;
     let visible = std::env::var(VISIBLE).ok();
-    lent(there, visible.as_deref(), wanted)
+    offered(there, visible.as_deref(), wanted)
 }
 
 /// The GPUs to offer, as numbers in a worker's driver.
-pub(super) fn lent(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
+pub(super) fn offered(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
     // This process sees a selection already; a worker selects by the machine's numbers.
     let all: Vec<u32> = match visible {
         None => (0..there).collect(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Interval between two checks whether there is room.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two messages to a job that waits.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl State {
     /// Admits a job to a GPU. If there is no room now and the job waits for it, this waits, and tells the job why.
@@ -26,8 +26,8 @@ impl State {
                 Err(waiting) => waiting,
             };
             // A client that is stopped reads nothing: this must not wait for it, since it may have got its turn, which others wait for.
-            let can_tell = || conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen.contains(PollFlags::POLLOUT));
-            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) && can_tell() {
+            let can_write = || conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen.contains(PollFlags::POLLOUT));
+            if told.is_none_or(|at| at.elapsed() >= MESSAGE_INTERVAL) && can_write() {
                 let others = if before == 0 { String::new() } else { format!("; jobs that wait before this one: {before}") };
                 greet::keep_waiting(conn, &format!("{why}{others}"))?;
                 told = Some(Instant::now());

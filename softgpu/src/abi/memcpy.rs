@@ -123,7 +123,7 @@ abi! {
         sizes: InPtr<usize> as *mut usize, count: usize, attributes: InPtr<CUmemcpyAttributes> as *mut CUmemcpyAttributes,
         from: InPtr<usize> as *mut usize, n: usize, fail: OutPtr<usize> as *mut usize, stream: CUstream,
     ) |default| {
-        run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.tell(fail))
+        run(stream, default, || batch::copies((dsts, srcs, sizes, count), (attributes, from, n))).map_err(|f| f.write_index(fail))
     }
 
     stream fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
@@ -136,7 +136,7 @@ abi! {
         count: usize, ops: InPtr<CUDA_MEMCPY3D_BATCH_OP> as *mut CUDA_MEMCPY3D_BATCH_OP, fail: OutPtr<usize> as *mut usize,
         flags: c_ulonglong, stream: CUstream,
     ) |default| {
-        run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.tell(fail))
+        run(stream, default, || batch::boxes(ops, count, flags, element)).map_err(|f| f.write_index(fail))
     }
 }
 

@@ -75,7 +75,7 @@ impl Graphs {
         })?;
         let list = bodies.into_boxed_slice();
         let graphs = list.as_ptr();
-        self.store.node_mut(node)?.lent = vec![list];
+        self.store.node_mut(node)?.returned = vec![list];
         if let Some((_, used)) = self.store.graph_mut(owner)?.conditions.iter_mut().find(|(handle, _)| *handle == p.handle) {
             *used = true;
         }

@@ -11,8 +11,8 @@ fn raw_kernel<H: Host>(h: &mut H, node: u64) -> Result<(RawKernel, u64), Code> {
     let k = kernel_of(h, node)?;
     let layout = h.layout(k.function, |layout| Ok(layout.to_vec()))?;
     let (function, kernel) = h.names(k.function)?;
-    let (raw, lent) = graph::raw_kernel(&k, function, &layout);
-    h.shared().with(|g| g.store.node_mut(node).map(|n| n.lent = lent))?;
+    let (raw, returned) = graph::raw_kernel(&k, function, &layout);
+    h.shared().with(|g| g.store.node_mut(node).map(|n| n.returned = returned))?;
     Ok((raw, kernel))
 }
 
@@ -73,8 +73,8 @@ pub fn cuGraphEventWaitNodeGetEvent<H: Host>(h: &mut H, node: u64) -> Result<u64
 /// Parameters of a node of memory operations.
 pub fn cuGraphBatchMemOpNodeGetParams<H: Host>(h: &mut H, node: u64) -> Result<RawMemOps, Code> {
     let ops = work_of(h, node, |w| if let Work::MemOps(m) = w { Some(m.clone()) } else { None })?;
-    let (raw, lent) = RawMemOps::of(&ops);
-    h.shared().with(|g| g.store.node_mut(node).map(|n| n.lent = vec![lent]))?;
+    let (raw, returned) = RawMemOps::of(&ops);
+    h.shared().with(|g| g.store.node_mut(node).map(|n| n.returned = vec![returned]))?;
     Ok(raw)
 }
 

@@ -123,14 +123,14 @@ pub fn cuStreamGetCaptureInfo_v3<H: Host>(
         graph.write_if_wanted(info.graph as CUgraph);
         count.write_if_wanted(info.after.len());
         if !dependencies.is_null() {
-            lend(h, &stream, info, dependencies, edge_data)?;
+            return_pointers(h, &stream, info, dependencies, edge_data)?;
         }
     }
     status.cast::<u32>().write(number(&now))
 }
 
 /// Returns pointers to a list that the capture keeps.
-fn lend<H: Host>(
+fn return_pointers<H: Host>(
     h: &H,
     stream: &Stream,
     info: &Info,
@@ -142,7 +142,7 @@ fn lend<H: Host>(
         info.after.iter().map(|(_, e)| u64::from_le_bytes([e.from_port, e.to_port, e.kind, 0, 0, 0, 0, 0])).collect();
     dependencies.write(nodes.as_ptr().cast())?;
     edge_data.write_if_wanted(words.as_ptr().cast());
-    h.shared().with(|g| g.lend(stream, vec![nodes, words]));
+    h.shared().with(|g| g.keep_returned(stream, vec![nodes, words]));
     Ok(())
 }
 

@@ -2,6 +2,7 @@ use crate::Applied;
 use crate::executor::Executor;
 use crate::executor::checker::tests::{Job, body};
 use crate::pending::Pending;
+use cuda_api::arg::LEGACY;
 use cuda_api::calls::{Call, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
@@ -75,6 +76,43 @@ fn comes(e: &Executor, pending: &mut Pending, reply: &mut Vec<u8>) -> bool {
         std::thread::sleep(Duration::from_micros(200));
     }
     false
+}
+
+/// Kernels of two streams may wait for each other, so a wait of one thread must not order what another one submits.
+#[test]
+fn a_wait_for_all_streams_holds_up_none() {
+    for wait in [id::CONTEXT_SYNC, id::STREAM_SYNC] {
+        let place = Held::new();
+        let e = &place.job.exec;
+        let mut all = match wait {
+            id::CONTEXT_SYNC => later(e, wait, &()),
+            _ => later(e, wait, &LEGACY),
+        };
+        place.fill(place.other, 7);
+        assert_eq!(place.read(), [7; BYTES as usize]);
+        assert_eq!(all.poll(e, &mut Vec::new()), None, "a stream is held");
+        place.let_go();
+        assert!(comes(e, &mut all, &mut Vec::new()));
+    }
+}
+
+#[test]
+fn a_wait_covers_the_default_stream() {
+    for wait in [id::CONTEXT_SYNC, id::STREAM_SYNC] {
+        let place = Held::new();
+        let e = &place.job.exec;
+        // It waits for the held stream.
+        place.fill(LEGACY, 9);
+        let mut all = match wait {
+            id::CONTEXT_SYNC => later(e, wait, &()),
+            _ => later(e, wait, &LEGACY),
+        };
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(all.poll(e, &mut Vec::new()), None);
+        place.let_go();
+        assert!(comes(e, &mut all, &mut Vec::new()));
+        assert_eq!(place.read(), [9; BYTES as usize]);
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub(crate) fn cuMemcpyBatchAsync(
     fail: OutPtr<usize>,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
-    run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.tell(fail))
+    run(cx, |_| batch::copies((dsts, srcs, sizes, count), (attributes, from, n)), stream).map_err(|f| f.write_index(fail))
 }
 
 /// Size of an element of an array.
@@ -130,5 +130,5 @@ pub(crate) fn cuMemcpy3DBatchAsync(
     flags: c_ulonglong,
     stream: sys::CUstream,
 ) -> Result<(), Code> {
-    run(cx, |cx| batch::boxes(ops, count, flags, |a| element(cx, a)), stream).map_err(|f| f.tell(fail))
+    run(cx, |cx| batch::boxes(ops, count, flags, |a| element(cx, a)), stream).map_err(|f| f.write_index(fail))
 }
