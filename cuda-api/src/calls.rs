@@ -63,7 +63,7 @@ pub trait Call {
     /// `state` that neither creates nor destroys a handle.
     const IS_SETTING: bool;
     /// The encoded arguments.
-    type Sent: Wire + std::fmt::Debug;
+    type Sent: Wire + std::fmt::Debug + 'static;
     /// The encoded results of a successful call.
     type Reply: Wire + std::fmt::Debug;
     /// Calls the driver at a place.

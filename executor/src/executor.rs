@@ -81,7 +81,13 @@ struct Streams {
     live: Vec<LiveStream>,
     /// Streams that the job has destroyed and that have work: they are destroyed when it is over.
     ended: VecDeque<EndedStream>,
+    /// Streams without work that the job has destroyed, to become others: what they were created with, and the driver's value. Creating and
+    /// destroying a stream costs a driver some us each (docs/measurements.md, "Small graphs and short-lived streams").
+    spares: Vec<(StreamOptions, u64)>,
 }
+
+/// What a stream is created with: its flags and its priority.
+type StreamOptions = (u32, i32);
 
 /// A stream of the job.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +98,8 @@ struct LiveStream {
     live: u64,
     /// Whether it and the legacy default stream wait for each other.
     blocking: bool,
+    /// What it was created with; none if that is not known or not all that was set.
+    options: Option<StreamOptions>,
 }
 
 /// A stream that the job has destroyed.
@@ -101,6 +109,8 @@ struct EndedStream {
     live: u64,
     /// As in [`LiveStream`].
     blocking: bool,
+    /// As in [`LiveStream`].
+    options: Option<StreamOptions>,
     /// Recorded behind its work, once somebody waits for that.
     mark: Option<Arc<Recorded>>,
 }

@@ -1,16 +1,21 @@
 //! Where the memory of a worker or a helper lies: apart from where programs have theirs.
 //!
 //! Host memory that a job registers has the same address in its worker, so the worker must not use that address itself; if it does, it ends,
-//! and the job loses its GPU. By default the kernel maps libraries, thread stacks and large allocations of every process below the main
-//! thread's stack, at a random distance of up to 1 TiB, so a worker of some GiB meets the memory of some job now and then. The kernel leaves
-//! room below the stack for as much as the stack may grow: with a limit of [`DISTANCE`] everything but the stack, the program and its
-//! heap is that much lower.
+//! and the job loses its GPU (a helper refuses the call). By default the kernel maps libraries, thread stacks and large allocations of every
+//! process below the main thread's stack, at a random distance of up to 1 TiB (16 TiB on systems with more randomness), so a worker of some
+//! GiB meets the memory of some job now and then. The kernel leaves room below the stack for as much as the stack may grow: with a limit of
+//! [`DISTANCE`] everything but the stack, the program and its heap is that much lower, and the heap does not grow.
 
+use cuda_api::address_map::PAGE;
 use std::io;
 
 /// By how much the mappings of a worker lie lower than those of other processes: in the middle between the ranges of docs/memory.md,
 /// "Addresses", and those where the kernel maps by default.
 const DISTANCE: u64 = 1 << 44;
+/// From `linux/personality.h`: nothing lies where the kernel chooses by chance, which debuggers set.
+const ADDR_NO_RANDOMIZE: libc::c_int = 0x004_0000;
+/// From there too: mappings grow upwards, from a third of the address space.
+const ADDR_COMPAT_LAYOUT: libc::c_int = 0x020_0000;
 /// The stack limit that is usual, for the main thread, and for threads that are created without a size.
 const STACK: u64 = 8 << 20;
 
@@ -30,19 +35,25 @@ fn set_stack_limit(limit: &libc::rlimit) -> io::Result<()> {
     if unsafe { libc::setrlimit(libc::RLIMIT_STACK, limit) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the program that this process becomes lie apart, if the system allows so high a limit. Only system calls: to be called between
-/// fork and exec.
-pub(crate) fn move_apart() -> io::Result<()> {
-    let mut limit = stack_limit()?;
-    if limit.rlim_max < DISTANCE {
-        return Ok(());
+/// Makes the program that this process becomes lie apart, if the system allows so high a limit, and lie where the kernel chooses by chance,
+/// also below a debugger. Where this fails, it lies as usual. Only system calls: to be called between fork and exec.
+pub(crate) fn move_apart() {
+    // SAFETY: asks for the present value.
+    let persona = unsafe { libc::personality(0xffff_ffff) };
+    if persona >= 0 {
+        // SAFETY: a number; of this process only.
+        unsafe { libc::personality((persona & !(ADDR_NO_RANDOMIZE | ADDR_COMPAT_LAYOUT)) as libc::c_ulong) };
     }
-    limit.rlim_cur = DISTANCE;
-    set_stack_limit(&limit)
+    let Ok(mut limit) = stack_limit() else { return };
+    if limit.rlim_max >= DISTANCE {
+        limit.rlim_cur = DISTANCE;
+        let _ = set_stack_limit(&limit);
+    }
 }
 
-/// Makes stacks as large as usual again, in a program that lies apart. To be called before it has other threads.
-pub(crate) fn use_usual_stacks() {
+/// Makes stacks as large as usual again, in a program that lies apart, and keeps its heap from growing beside programs' heaps. To be called
+/// before it has other threads.
+pub(crate) fn settle() {
     let Ok(limit) = stack_limit() else { return };
     if limit.rlim_cur != DISTANCE {
         return;
@@ -59,6 +70,16 @@ pub(crate) fn use_usual_stacks() {
             libc::pthread_attr_destroy(at);
         }
     }
+    stop_heap();
+}
+
+/// Puts a page behind the heap that ends at the program break: glibc then takes all further memory from where libraries are.
+fn stop_heap() {
+    let (protection, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
+    // SAFETY: asks for the end of the heap; the page is mapped only where nothing is.
+    unsafe {
+        libc::mmap((libc::sbrk(0) as usize).next_multiple_of(PAGE as usize) as *mut _, PAGE as usize, protection, flags, -1, 0)
+    };
 }
 
 #[cfg(test)]
@@ -69,7 +90,7 @@ mod tests {
     fn a_limit_too_low_for_it_stays() {
         // The test's own process must keep its limit: threads are created meanwhile.
         let before = stack_limit().unwrap();
-        use_usual_stacks();
+        settle();
         let after = stack_limit().unwrap();
         assert_eq!((before.rlim_cur, before.rlim_max), (after.rlim_cur, after.rlim_max));
     }

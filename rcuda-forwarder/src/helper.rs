@@ -57,7 +57,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     let (channel, theirs) = Channel::pair_apart()?;
     let arguments = [o.program.as_os_str().to_owned(), hello.pid.to_string().into(), build().into()];
     let arguments = arguments.into_iter().map(text).collect::<io::Result<Vec<CString>>>()?;
-    orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd())
+    orphan::start(&arguments, &environment(std::env::vars_os(), &o.hidden), theirs.as_fd(), true)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
     let virtual_device = hello.virtual_device;

@@ -136,7 +136,7 @@ enum ProbeError {
 
 /// Entry point of the hidden subcommand that [`crate::serve`] starts. Returns the exit status.
 pub fn worker_main(args: Vec<OsString>) -> i32 {
-    address_space::use_usual_stacks();
+    address_space::settle();
     match args.as_slice() {
         [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
             Ok(n) => {
@@ -513,7 +513,11 @@ impl<P: Place> Worker<P> {
 
     /// Ends the job with an error, because its queued calls would take more memory than the server allows.
     fn queue_is_full(&self) -> WorkerError {
-        let why = WorkerError::Queue(self.late_calls.limit());
+        self.told(WorkerError::Queue(self.late_calls.limit()))
+    }
+
+    /// Tells the job why its worker ends.
+    fn told(&self, why: WorkerError) -> WorkerError {
         self.send(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
         why
     }
@@ -529,8 +533,9 @@ impl<P: Place> Worker<P> {
         }
         reply.clear();
         let outcome = self.place.apply(head.id, body, reply);
-        if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && self.place.has_collided() {
-            return Err(WorkerError::Collision);
+        // An answer would tell a client where its worker lies. A helper's job may know; the call has failed for lack of memory.
+        if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && !self.attendant.is_of_job() && self.place.has_collided() {
+            return Err(self.told(WorkerError::Collision));
         }
         match outcome {
             Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
-/// The profile in which everything is tested: only what executes kernels or compares memory on the processor is optimized, so that the rest is
+/// The profile in which everything is tested: only what executes kernels, compares memory or computes what tests expect is optimized, so that the rest is
 /// compiled in a quarter of the time.
 pub const PROFILE: &str = "quick";
 

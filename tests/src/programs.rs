@@ -3,9 +3,10 @@
 use crate::install::{self, BuildError, Install};
 use crate::toolchain::{Toolchain, cudart_11, cudart_12};
 use cuda_api::lock::lock;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// How a program is linked with the CUDA runtime.
@@ -150,48 +151,96 @@ const KILLER_MODULES: [&str; 3] = ["0", "1", "2"];
 const ARCHITECTURES: [&str; 2] = ["-gencode", "arch=compute_75,code=[compute_75,sm_90]"];
 
 /// The directory with compiled programs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Programs {
     directory: PathBuf,
+    /// What makes them, each when it is first asked for; none where they were brought from another machine.
+    makers: Option<Makers>,
+}
+
+/// What compiles programs.
+#[derive(Debug)]
+struct Makers {
+    toolchain: Toolchain,
+    all: Vec<Maker>,
+}
+
+/// What compiles one source.
+#[derive(Debug)]
+struct Maker {
+    /// The headers that it may include.
+    sources: Arc<Sources>,
+    step: Step,
+    /// Whether it was compiled, or found to be up to date.
+    is_done: Mutex<bool>,
 }
 
 impl Programs {
-    /// The programs of this process: the directory in `MRCUDA_PROGRAMS`, or else the target directory, compiled at the first use.
+    /// The programs of this process: the directory in `MRCUDA_PROGRAMS`, or else the target directory, compiled when they are asked for.
     pub fn get() -> &'static Programs {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
         PROGRAMS.get_or_init(|| match std::env::var_os("MRCUDA_PROGRAMS") {
-            Some(directory) => Programs { directory: directory.into() },
-            None => Programs::build(&Install::get().target).unwrap_or_else(|why| panic!("{why}")),
+            Some(directory) => Programs { directory: directory.into(), makers: None },
+            None => Programs::of_target(&Install::get().target).unwrap_or_else(|why| panic!("{why}")),
         })
     }
 
     /// A compiled program.
     pub fn path(&self, linkage: Linkage, name: &str) -> PathBuf {
-        self.directory.join(linkage.name()).join(name)
+        let program = self.directory.join(linkage.name()).join(name);
+        self.make(&program);
+        if name == "killer" {
+            KILLER_MODULES.iter().for_each(|which| self.make(&module(&program, which)));
+        }
+        program
     }
 
     /// The directory with the compiled apps.
     pub fn apps(&self) -> PathBuf {
+        APPS.iter().for_each(|name| _ = self.app(name));
         self.directory.join("apps")
     }
 
     /// A compiled app.
     pub fn app(&self, name: &str) -> PathBuf {
-        self.apps().join(name)
+        let app = self.directory.join("apps").join(name);
+        self.make(&app);
+        app
     }
 
-    /// Compiles what is missing or older than its source, as much at a time as there are processors. A source is compiled once,
-    /// whatever it is then linked with.
+    /// The programs of a target directory, all compiled.
     pub fn build(target: &Path) -> Result<Programs, BuildError> {
-        let programs = Programs { directory: target.join("programs") };
-        let (sources, apps) = (Sources::find("tests/programs/cuda")?, Sources::find("tests/programs/apps")?);
-        let mut stale: Vec<Step> = programs.steps(&sources).into_iter().filter(|s| sources.newer_than(s)).collect();
-        stale.extend(programs.app_steps(&apps).into_iter().filter(|s| apps.newer_than(s)));
-        if stale.is_empty() {
-            return Ok(programs);
-        }
+        let programs = Programs::of_target(target)?;
+        programs.compile()?;
+        Ok(programs)
+    }
+
+    /// Compiles everything that is missing or older than its source, as much at a time as there are processors.
+    pub fn compile(&self) -> Result<(), BuildError> {
+        let Some(makers) = &self.makers else { return Ok(()) };
+        let next = Mutex::new(makers.all.iter());
+        let work = || -> Result<(), BuildError> {
+            // The lock is free again before the compiler runs.
+            while let Some(maker) = { lock(&next).next() } {
+                maker.run(&makers.toolchain)?;
+            }
+            Ok(())
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|s| {
+            let workers: Vec<_> = (0..processors).map(|_| s.spawn(work)).collect();
+            workers.into_iter().try_for_each(|w| w.join().unwrap_or(Err(BuildError::Panicked)))
+        })
+    }
+
+    /// The programs of a target directory, with the compiler and the runtime libraries, which are installed if they are not there.
+    pub fn of_target(target: &Path) -> Result<Programs, BuildError> {
+        let mut programs = Programs { directory: target.join("programs"), makers: None };
+        let (sources, apps) = (Arc::new(Sources::find("tests/programs/cuda")?), Arc::new(Sources::find("tests/programs/apps")?));
+        let mut steps: Vec<(Arc<Sources>, Step)> = programs.steps(&sources).into_iter().map(|s| (sources.clone(), s)).collect();
+        steps.extend(programs.app_steps(&apps).into_iter().map(|s| (apps.clone(), s)));
         // Long sources take long to compile: first, so that no processor waits for the last of them.
-        stale.sort_by_key(|step| std::cmp::Reverse(std::fs::metadata(&step.source).map_or(0, |m| m.len())));
+        steps.sort_by_key(|(_, step)| std::cmp::Reverse(std::fs::metadata(&step.source).map_or(0, |m| m.len())));
         let toolchain = Toolchain::get(target)?;
         let runtimes = [
             (Linkage::Shared, toolchain.cudart()),
@@ -201,34 +250,34 @@ impl Programs {
         for (directory, runtime) in runtimes {
             let lib = programs.directory.join(directory.name()).join("lib");
             std::fs::create_dir_all(&lib).map_err(BuildError::file(&lib))?;
-            let name = runtime.file_name().unwrap_or_default();
-            std::fs::copy(&runtime, lib.join(name)).map_err(BuildError::file(&runtime))?;
+            let copy = lib.join(runtime.file_name().unwrap_or_default());
+            // Other processes may be using it.
+            if !copy.exists() {
+                std::fs::copy(&runtime, &copy).map_err(BuildError::file(&runtime))?;
+            }
         }
         for directory in ["static", "apps"] {
             let path = programs.directory.join(directory);
             std::fs::create_dir_all(&path).map_err(BuildError::file(&path))?;
         }
-        let next = Mutex::new(stale.into_iter());
-        let work = || -> Result<(), BuildError> {
-            // The lock is free again before the compiler runs.
-            while let Some(step) = { lock(&next).next() } {
-                eprintln!("compiling {}", step.source.display());
-                step.run(&toolchain)?;
-            }
-            Ok(())
-        };
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|s| {
-            let workers: Vec<_> = (0..processors).map(|_| s.spawn(work)).collect();
-            workers.into_iter().try_for_each(|w| w.join().unwrap_or(Err(BuildError::Panicked)))
-        })?;
+        let maker = |(sources, step)| Maker { sources, step, is_done: Mutex::new(false) };
+        programs.makers = Some(Makers { toolchain, all: steps.into_iter().map(maker).collect() });
         Ok(programs)
+    }
+
+    /// Compiles a program if it is missing or older than its source. What no step makes is not there, which its user finds.
+    fn make(&self, product: &Path) {
+        let Some(makers) = &self.makers else { return };
+        let makes = |maker: &&Maker| maker.step.products.iter().any(|(made, _)| made == product);
+        if let Some(maker) = makers.all.iter().find(makes) {
+            maker.run(&makers.toolchain).unwrap_or_else(|why| panic!("{why}"));
+        }
     }
 
     fn app_steps(&self, sources: &Sources) -> Vec<Step> {
         // Without fused multiply-add the host's own results are the device's, bit for bit.
         let step = |name| {
-            let products = vec![(self.app(name), Link::Static)];
+            let products = vec![(self.directory.join("apps").join(name), Link::Static)];
             Step { source: sources.file(name), args: arguments(&["-O2", "-fmad=false"]), products }
         };
         APPS.into_iter().map(step).collect()
@@ -236,28 +285,50 @@ impl Programs {
 
     fn steps(&self, sources: &Sources) -> Vec<Step> {
         let program = |name: &str| {
-            let mut products =
-                vec![(self.path(Linkage::Static, name), Link::Static), (self.path(Linkage::Shared, name), Link::Shared)];
+            let path = |linkage: Linkage| self.directory.join(linkage.name()).join(name);
+            let mut products = vec![(path(Linkage::Static), Link::Static), (path(Linkage::Shared), Link::Shared)];
             if NAMES_12.contains(&name) {
                 let runtime = self.directory.join("shared12/lib/libcudart.so.12");
-                products.push((self.path(Linkage::Shared12, name), Link::Older { runtime, bridge: None }));
+                products.push((path(Linkage::Shared12), Link::Older { runtime, bridge: None }));
             }
             if NAMES_11.contains(&name) {
                 let runtime = self.directory.join("shared11/lib/libcudart.so.11.0");
                 let bridge = Some(sources.directory.join("runtime11.cpp"));
-                products.push((self.path(Linkage::Shared11, name), Link::Older { runtime, bridge }));
+                products.push((path(Linkage::Shared11), Link::Older { runtime, bridge }));
             }
             let per_thread: &[&str] =
                 if ["threads8", "storm"].contains(&name) { &["-O2", "--default-stream", "per-thread"] } else { &["-O2"] };
             Step { source: sources.file(name), args: arguments(per_thread), products }
         };
         let module = |which: &str| {
-            let product = |linkage| (self.path(linkage, &format!("killer_{which}.fatbin")), Link::Module);
+            let product = |linkage: Linkage| (module(&self.directory.join(linkage.name()).join("killer"), which), Link::Module);
             let products = [Linkage::Static, Linkage::Shared].map(product).to_vec();
             Step { source: sources.file("killer_module"), args: arguments(&[&format!("-DWHICH={which}")]), products }
         };
         NAMES.into_iter().chain(SPECIAL).map(program).chain(KILLER_MODULES.into_iter().map(module)).collect()
     }
+}
+
+impl Maker {
+    /// Compiles the source, unless its products are newer. Other threads and processes that want the same wait.
+    fn run(&self, toolchain: &Toolchain) -> Result<(), BuildError> {
+        let (mut is_done, step) = (lock(&self.is_done), &self.step);
+        let Some((first, _)) = step.products.first().filter(|_| !*is_done) else { return Ok(()) };
+        let path = first.with_extension("lock");
+        let held = File::create(&path).and_then(|file| file.lock().map(|()| file)).map_err(BuildError::file(&path))?;
+        if self.sources.newer_than(step) {
+            eprintln!("compiling {}", step.source.display());
+            step.run(toolchain)?;
+        }
+        drop(held);
+        *is_done = true;
+        Ok(())
+    }
+}
+
+/// A module that `killer` loads.
+fn module(killer: &Path, which: &str) -> PathBuf {
+    killer.with_file_name(format!("killer_{which}.fatbin"))
 }
 
 /// Arguments of the compiler: these, and what all sources get.
@@ -266,6 +337,7 @@ fn arguments(own: &[&str]) -> Vec<String> {
 }
 
 /// A source, and what is made of it.
+#[derive(Debug)]
 struct Step {
     source: PathBuf,
     /// Arguments of the compiler.
@@ -274,7 +346,7 @@ struct Step {
 }
 
 /// What a compiled source is linked with.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 enum Link {
     /// Nothing: a fat binary.
     Module,
@@ -329,6 +401,7 @@ fn check(command: &mut Command) -> Result<(), BuildError> {
 }
 
 /// The sources, and when each of the headers was written.
+#[derive(Debug)]
 struct Sources {
     directory: PathBuf,
     /// By the names under which sources of the directory include them.

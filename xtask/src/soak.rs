@@ -139,6 +139,9 @@ fn subjects(only: &[String]) -> Result<Vec<Subject>, Error> {
     let mut all: Vec<Subject> = Vec::new();
     if only != ["orbit"] {
         let compiled = Programs::get();
+        if only.is_empty() {
+            compiled.compile()?;
+        }
         for linkage in [Linkage::Static, Linkage::Shared] {
             all.extend(programs::NAMES.iter().map(|name| Subject {
                 name: format!("{name}/{}", linkage.name()),

@@ -46,7 +46,7 @@ struct Tally {
 
 /// Runs all tests, or those of a sample; the last line is `N passed, N failed`.
 pub(crate) fn test(args: &TestArgs) -> Result<(), Error> {
-    let install = build()?;
+    let install = build(args.all)?;
     let sample = Sample::new(args.seed);
     let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
     let whole = args.all || !filter.is_empty();
@@ -83,12 +83,13 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds everything: the crates and their tests in one go of cargo, and beside it the test programs, which need no cargo.
-fn build() -> Result<Install, Error> {
+/// Builds everything: the crates and their tests in one go of cargo, and beside it nvcc and, for `all` tests, the test programs, which need no
+/// cargo. Otherwise tests compile the programs that they use.
+fn build(all: bool) -> Result<Install, Error> {
     let target = install::target_directory()?;
-    step("building the crates, their tests and the test programs (nvcc comes from PyPI at the first time)");
+    step("building the crates and their tests (nvcc comes from PyPI at the first time)");
     std::thread::scope(|s| {
-        let programs = s.spawn(|| Programs::build(&target));
+        let programs = s.spawn(|| if all { Programs::build(&target) } else { Programs::of_target(&target) });
         let mut cargo = install::cargo();
         cargo
             .args(["build", "--profile", install::PROFILE, "--workspace", "--target-dir"])
@@ -137,7 +138,6 @@ fn cargo_test(install: &Install, args: &[&str], seed: u64) -> Result<Tally, Erro
         .args(args)
         .env(random::SEED, seed.to_string())
         .env("MRCUDA_BIN_DIR", &install.bin)
-        .env("MRCUDA_PROGRAMS", install.target.join("programs"))
         .env("RUST_TEST_THREADS", threads.to_string())
         .stdout(Stdio::piped())
         .spawn()

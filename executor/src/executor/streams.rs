@@ -1,11 +1,12 @@
 //! Streams and events: asynchronous waits for them.
 
 use super::checker::attribute_words;
-use super::{ContextState, EndedStream, Executor, LiveStream, Streams, short};
+use super::{ContextState, EndedStream, Executor, LiveStream, StreamOptions, Streams, short};
 use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
 use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
+use cuda_api::calls::stream::cuStreamCreateWithPriority;
 use cuda_api::code::{self, Code};
 use cuda_api::flags::STREAM_NON_BLOCKING;
 use cuda_api::handle::{Kind, kind};
@@ -14,6 +15,8 @@ use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
 
+/// Maximum number of spare streams.
+const MAX_SPARES: usize = 16;
 /// Maximum number of destroyed streams that the creation and the end of a stream query: more than come with each of them.
 const MAX_QUERIED: usize = 2;
 
@@ -24,22 +27,56 @@ impl Streams {
             let Some(ended) = self.ended.pop_front() else { return };
             match gpu.query_stream(ended.live) {
                 // If this fails, there is nothing left to try.
-                Ok(()) => _ = gpu.destroy_stream(ended.live),
+                Ok(()) if !self.keep(ended.options, ended.live) => _ = gpu.destroy_stream(ended.live),
+                Ok(()) => {}
                 // It goes with its context.
                 Err(rc) if code::is_sticky(rc) => {}
                 Err(_) => self.ended.push_back(ended),
             }
         }
     }
+
+    /// Keeps a destroyed stream without work as a spare one, unless it has more settings than are known or there are enough.
+    fn keep(&mut self, options: Option<StreamOptions>, live: u64) -> bool {
+        let Some(options) = options.filter(|_| self.spares.len() < MAX_SPARES) else { return false };
+        self.spares.push((options, live));
+        true
+    }
+}
+
+/// Whether a stream with these flags and the legacy default stream wait for each other.
+fn is_blocking(flags: u32) -> bool {
+    flags & STREAM_NON_BLOCKING == 0
+}
+
+/// What the job asks for.
+pub(super) fn options_of(asked: &cuStreamCreateWithPriority::Sent) -> StreamOptions {
+    (asked.flags, asked.priority)
 }
 
 impl Executor {
-    /// Adds a stream that the job has created.
-    pub(super) fn stream_made(&self, stream: u64, live: u64) {
-        // One of which nothing is known is waited for with the legacy default stream.
-        let blocking = self.gpu.stream_flags(live).map_or(true, |flags| flags & STREAM_NON_BLOCKING == 0);
+    /// Gives the job a spare stream instead of creating one, if there is one with the same options.
+    pub(super) fn reuse_stream(&self, asked: &cuStreamCreateWithPriority::Sent) -> bool {
+        if kind(asked.phStream) != Some(Kind::Stream) {
+            return false;
+        }
+        let options = options_of(asked);
         let mut s = lock(&self.streams);
-        s.live.push(LiveStream { stream, live, blocking });
+        let Some(found) = s.spares.iter().rposition(|(of, _)| *of == options) else { return false };
+        let (_, live) = s.spares.remove(found);
+        self.bindings.bind(asked.phStream, live);
+        s.live.push(LiveStream { stream: asked.phStream, live, blocking: is_blocking(asked.flags), options: Some(options) });
+        s.destroy_finished(&self.gpu, MAX_QUERIED);
+        true
+    }
+
+    /// Adds a stream that the job has created, with what it asked for if that is known.
+    pub(super) fn stream_made(&self, stream: u64, live: u64, options: Option<StreamOptions>) {
+        let flags = options.map_or_else(|| self.gpu.stream_flags(live), |(flags, _)| Ok(flags));
+        // One of which nothing is known is waited for with the legacy default stream.
+        let blocking = flags.map_or(true, is_blocking);
+        let mut s = lock(&self.streams);
+        s.live.push(LiveStream { stream, live, blocking, options });
         s.destroy_finished(&self.gpu, MAX_QUERIED);
     }
 
@@ -65,11 +102,12 @@ impl Executor {
         // Held over the driver's call: a wait of another thread for all streams must not use one that is gone.
         let mut s = lock(&self.streams);
         let live = self.bindings.live(Kind::Stream, stream)?;
-        let blocking = s.live.iter().all(|s| s.live != live || s.blocking);
-        if self.gpu.query_stream(live) == Err(code::ERROR_NOT_READY) {
-            s.ended.push_back(EndedStream { live, blocking, mark: None });
-        } else {
-            self.gpu.destroy_stream(live)?;
+        let known = s.live.iter().find(|s| s.live == live);
+        let (blocking, options) = known.map_or((true, None), |s| (s.blocking, s.options));
+        match self.gpu.query_stream(live) {
+            Err(code::ERROR_NOT_READY) => s.ended.push_back(EndedStream { live, blocking, options, mark: None }),
+            Ok(()) if s.keep(options, live) => {}
+            _ => self.gpu.destroy_stream(live)?,
         }
         self.bindings.unbind(stream);
         s.live.retain(|s| s.live != live);
@@ -135,9 +173,13 @@ impl Executor {
         // An event in the default stream would hold up what other threads submit to blocking streams from now on until these are past all
         // their present work, which may wait for just that. In the follower it holds up only later work of the default stream.
         let default = if beside { life.follower } else { LEGACY };
-        for stream in s.live.iter().filter(|s| which(s.blocking)).map(|s| s.live).chain([default]) {
-            pending.marks.push(Mark::Own(life.pools.mark(stream)?));
+        for stream in s.live.iter().filter(|s| which(s.blocking)).map(|s| s.live) {
+            // Idle ones need none.
+            if self.gpu.query_stream(stream) != Ok(()) {
+                pending.marks.push(Mark::Own(life.pools.mark(stream)?));
+            }
         }
+        pending.marks.push(Mark::Own(life.pools.mark(default)?));
         Ok(pending)
     }
 
@@ -197,7 +239,10 @@ impl Executor {
         let op = StreamAttribute::get(&mut body).map_err(short)?;
         let mut value = attribute_words(&op.value)?;
         self.check_attribute(op.attribute, &mut value)?;
-        self.gpu.set_stream_attribute(stage_stream(op.stream, &self.bindings)?, op.attribute, &value)
+        let live = stage_stream(op.stream, &self.bindings)?;
+        // Another stream must not begin with it.
+        lock(&self.streams).live.iter_mut().filter(|s| s.live == live).for_each(|s| s.options = None);
+        self.gpu.set_stream_attribute(live, op.attribute, &value)
     }
 
     pub(super) fn event_elapsed(&self, mut body: &[u8]) -> Result<f32, Code> {

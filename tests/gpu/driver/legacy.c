@@ -79,13 +79,17 @@ static void behind_graph(const char *what, CUstream capture, CUstream asked) {
     CK(cuEventDestroy(event));
 }
 
-enum work { HOST_COPY, DEVICE_COPY, FILL, HOST_FUNCTION, WORD, WORKS };
-static const char *works[] = {"a copy from the host", "a copy on the device", "a fill", "a host function", "a wait for a word"};
+#define MANY 40
+static CUstream many[MANY];
+
+enum work { HOST_COPY, DEVICE_COPY, FILL, HOST_FUNCTION, EVENT, WORD, WORKS };
+static const char *works[] = {"a copy from the host", "a copy on the device", "a fill", "a host function", "a wait for an event", "a wait for a word"};
 
 #define BYTES (1ull << 30)
 static CUdeviceptr memory, word_at;
 static void *pinned;
 static volatile unsigned *awaited;
+static CUevent before;
 
 static void pause_20_ms(void *unused) {
     (void)unused;
@@ -98,6 +102,11 @@ static void submit(enum work work, CUstream stream) {
     case DEVICE_COPY: CK(cuMemcpyDtoDAsync(memory, memory + BYTES, BYTES, stream)); break;
     case FILL: CK(cuMemsetD8Async(memory, 1, 2 * BYTES, stream)); break;
     case HOST_FUNCTION: CK(cuLaunchHostFunc(stream, pause_20_ms, NULL)); break;
+    case EVENT:
+        busy(many[0], 20);
+        CK(cuEventRecord(before, many[0]));
+        CK(cuStreamWaitEvent(stream, before, 0));
+        break;
     default: CK(cuStreamWaitValue32(stream, word_at, 1, CU_STREAM_WAIT_VALUE_EQ)); break;
     }
 }
@@ -126,9 +135,6 @@ static void behind_work(const char *what, CUstream asked) {
     }
     CK(cuEventDestroy(event));
 }
-
-#define MANY 40
-static CUstream many[MANY];
 
 // In how many other streams work is stuck behind an event that waits for the default stream: they share a queue of the GPU with its stream.
 static void stuck_behind(const char *what, CUstream asked) {
@@ -212,6 +218,7 @@ int main(void) {
     behind_graph("a graph in legacy, event in a blocking stream", apart, blocking);
     behind_graph("a graph in legacy, event in a blocking stream that has only had events", apart, fresh);
     CK(cuMemAlloc(&memory, 2 * BYTES));
+    CK(cuEventCreate(&before, CU_EVENT_DISABLE_TIMING));
     CK(cuMemHostAlloc(&pinned, BYTES / 4, 0));
     CK(cuMemHostAlloc((void **)&awaited, 4, CU_MEMHOSTALLOC_DEVICEMAP));
     CK(cuMemHostGetDevicePointer(&word_at, (void *)awaited, 0));

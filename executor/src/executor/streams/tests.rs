@@ -6,7 +6,8 @@ use cuda_api::arg::LEGACY;
 use cuda_api::calls::{Call, stream};
 use cuda_api::code;
 use cuda_api::handle::{Kind, compose};
-use cuda_api::ops::{CopyOut, Fill, HOLD, StreamHold, id};
+use cuda_api::ops::{CopyOut, Fill, HOLD, STREAM_ATTRIBUTE_BYTES, StreamAttribute, StreamHold, id};
+use cuda_api::sys::CUlaunchAttributeID_enum;
 use cuda_api::wire::Wire;
 use std::time::{Duration, Instant};
 
@@ -25,11 +26,7 @@ const TOKEN: u64 = HOLD | 5;
 impl Held {
     fn new() -> Held {
         let job = Job::open();
-        let [held, other] = [20, 21].map(|slot| {
-            let stream = compose(Kind::Stream, 1, slot);
-            now(&job.exec, stream::cuStreamCreate::Fn::ID, &stream::cuStreamCreate::Sent { phStream: stream, Flags: 0 });
-            stream
-        });
+        let [held, other] = [20, 21].map(|slot| create(&job.exec, slot, 0, 0).0);
         now(&job.exec, id::STREAM_HOLD, &StreamHold { token: TOKEN, stream: held });
         Held { job, held, other }
     }
@@ -126,6 +123,58 @@ fn asking_whether_a_place_is_idle_adds_no_work() {
     }
     place.fill(place.other, 3);
     assert_eq!(place.read(), [3; BYTES as usize]);
+    place.let_go();
+    let since = Instant::now();
+    while e.is_idle() != Ok(true) {
+        assert!(since.elapsed() < SOON);
+    }
+}
+
+/// The driver's stream of a new stream of the job.
+fn create(e: &Executor, slot: u32, flags: u32, priority: i32) -> (u64, u64) {
+    let stream = compose(Kind::Stream, 1, slot);
+    let sent = stream::cuStreamCreateWithPriority::Sent { phStream: stream, flags, priority };
+    now(e, stream::cuStreamCreateWithPriority::Fn::ID, &sent);
+    (stream, e.bindings.live(Kind::Stream, stream).unwrap())
+}
+
+fn destroy(e: &Executor, stream: u64) {
+    now(e, stream::cuStreamDestroy_v2::Fn::ID, &stream::cuStreamDestroy_v2::Sent { hStream: stream });
+    assert_eq!(e.is_done(id::STREAM_QUERY, stream), Err(code::ERROR_INVALID_HANDLE));
+}
+
+#[test]
+fn a_destroyed_stream_becomes_one_of_the_same_kind_and_only_that() {
+    let place = Held::new();
+    let e = &place.job.exec;
+    let (first, live) = create(e, 30, 1, 0);
+    destroy(e, first);
+    let others = [(31, 0, 0), (32, 1, -1)].map(|(slot, flags, priority)| create(e, slot, flags, priority).1);
+    assert!(!others.contains(&live), "blocking, or of another priority");
+    let (second, again) = create(e, 33, 1, 0);
+    assert_eq!(again, live);
+    assert!(create(e, 34, 1, 0).1 != live, "it is in use");
+    assert_eq!(e.busy_streams(), Ok(vec![place.held, LEGACY]), "the held one, and the default stream because of that");
+    // With a setting that others must not have.
+    let mut value = [0; STREAM_ATTRIBUTE_BYTES];
+    value[0] = 2;
+    let attribute = CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY as u32;
+    let op = StreamAttribute { stream: second, attribute, value };
+    now(e, id::STREAM_ATTRIBUTE, &op);
+    destroy(e, second);
+    assert!(create(e, 35, 1, 0).1 != live);
+    place.let_go();
+}
+
+#[test]
+fn a_destroyed_stream_with_work_is_used_again_only_after_it() {
+    let place = Held::new();
+    let e = &place.job.exec;
+    let live = e.bindings.live(Kind::Stream, place.held).unwrap();
+    destroy(e, place.held);
+    for slot in 30..40 {
+        assert!(create(e, slot, 0, 0).1 != live, "it has work");
+    }
     place.let_go();
     let since = Instant::now();
     while e.is_idle() != Ok(true) {
