@@ -83,7 +83,7 @@ struct Streams {
     ended: VecDeque<EndedStream>,
     /// Streams without work that the job has destroyed, to become others: what they were created with, and the driver's value. Creating and
     /// destroying a stream costs a driver some us each (docs/measurements.md, "Small graphs and short-lived streams").
-    spares: Vec<(StreamOptions, u64)>,
+    spares: VecDeque<(StreamOptions, u64)>,
 }
 
 /// What a stream is created with: its flags and its priority.

@@ -1,7 +1,7 @@
 //! Where the memory of a worker or a helper lies: apart from where programs have theirs.
 //!
 //! Host memory that a job registers has the same address in its worker, so the worker must not use that address itself; if it does, it ends,
-//! and the job loses its GPU (a helper refuses the call). By default the kernel maps libraries, thread stacks and large allocations of every
+//! and the job loses its GPU. By default the kernel maps libraries, thread stacks and large allocations of every
 //! process below the main thread's stack, at a random distance of up to 1 TiB (16 TiB on systems with more randomness), so a worker of some
 //! GiB meets the memory of some job now and then. The kernel leaves room below the stack for as much as the stack may grow: with a limit of
 //! [`DISTANCE`] everything but the stack, the program and its heap is that much lower, and the heap does not grow.
@@ -54,10 +54,8 @@ pub(crate) fn move_apart() {
 /// Makes stacks as large as usual again, in a program that lies apart, and keeps its heap from growing beside programs' heaps. To be called
 /// before it has other threads.
 pub(crate) fn settle() {
-    let Ok(limit) = stack_limit() else { return };
-    if limit.rlim_cur != DISTANCE {
-        return;
-    }
+    stop_heap();
+    let Some(limit) = stack_limit().ok().filter(|limit| limit.rlim_cur == DISTANCE) else { return };
     // If it fails, threads whose creator names no size cannot be created, and the driver says so.
     let _ = set_stack_limit(&libc::rlimit { rlim_cur: STACK, ..limit });
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -70,16 +68,15 @@ pub(crate) fn settle() {
             libc::pthread_attr_destroy(at);
         }
     }
-    stop_heap();
 }
 
 /// Puts a page behind the heap that ends at the program break: glibc then takes all further memory from where libraries are.
 fn stop_heap() {
     let (protection, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE);
-    // SAFETY: asks for the end of the heap; the page is mapped only where nothing is.
-    unsafe {
-        libc::mmap((libc::sbrk(0) as usize).next_multiple_of(PAGE as usize) as *mut _, PAGE as usize, protection, flags, -1, 0)
-    };
+    // SAFETY: asks for the end of the heap.
+    let Some(end) = (unsafe { libc::sbrk(0) } as usize).checked_next_multiple_of(PAGE as usize) else { return };
+    // SAFETY: a page that is mapped only where nothing is.
+    unsafe { libc::mmap(end as *mut _, PAGE as usize, protection, flags, -1, 0) };
 }
 
 #[cfg(test)]

@@ -53,11 +53,6 @@ impl<P: Place> Attendant<P> {
         Attendant { place, reach, stripes: Stripes::default() }
     }
 
-    /// Whether the place is a process of its job, which may know all about it.
-    pub(crate) fn is_of_job(&self) -> bool {
-        matches!(self.reach, Reach::Job)
-    }
-
     /// The data connections of this place.
     pub(crate) fn stripes(&self) -> &Stripes {
         &self.stripes

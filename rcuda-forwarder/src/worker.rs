@@ -533,8 +533,8 @@ impl<P: Place> Worker<P> {
         }
         reply.clear();
         let outcome = self.place.apply(head.id, body, reply);
-        // An answer would tell a client where its worker lies. A helper's job may know; the call has failed for lack of memory.
-        if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && !self.attendant.is_of_job() && self.place.has_collided() {
+        // An answer would tell a client where its worker lies. And not every job that gives memory to its place can do without.
+        if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && self.place.has_collided() {
             return Err(self.told(WorkerError::Collision));
         }
         match outcome {

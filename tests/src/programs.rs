@@ -251,9 +251,12 @@ impl Programs {
             let lib = programs.directory.join(directory.name()).join("lib");
             std::fs::create_dir_all(&lib).map_err(BuildError::file(&lib))?;
             let copy = lib.join(runtime.file_name().unwrap_or_default());
-            // Other processes may be using it.
-            if !copy.exists() {
-                std::fs::copy(&runtime, &copy).map_err(BuildError::file(&runtime))?;
+            let bytes = |path: &Path| std::fs::metadata(path).map(|m| m.len()).ok();
+            // Other processes may be using it, or doing the same.
+            if bytes(&copy) != bytes(&runtime) {
+                let new = lib.join(format!("{}.new", std::process::id()));
+                let copied = std::fs::copy(&runtime, &new).and_then(|_| std::fs::rename(&new, &copy));
+                copied.map_err(BuildError::file(&runtime))?;
             }
         }
         for directory in ["static", "apps"] {
@@ -367,7 +370,12 @@ impl Step {
             _ => (first.with_extension("o"), "-c"),
         };
         check(Command::new(toolchain.nvcc()).args(&self.args).args([kind, "-o"]).arg(&object).arg(&self.source))?;
-        self.products.iter().try_for_each(|(product, link)| link.run(toolchain, &object, product))?;
+        for (product, link) in &self.products {
+            // Whoever is ended meanwhile leaves no half of a product.
+            let new = product.with_extension("new");
+            link.run(toolchain, &object, &new)?;
+            std::fs::rename(&new, product).map_err(BuildError::file(product))?;
+        }
         std::fs::remove_file(&object).map_err(BuildError::file(&object))
     }
 }

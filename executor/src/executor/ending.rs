@@ -94,7 +94,7 @@ impl Executor {
         self.let_go();
         self.hosts.forget_copies();
         let _ = self.gpu.synchronize();
-        *lock(&self.streams) = Streams::default();
+        std::mem::take(&mut *lock(&self.streams)).end_others(&self.gpu);
         self.end_holds();
         self.end_staging();
         self.end_turns();

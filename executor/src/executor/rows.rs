@@ -1,17 +1,15 @@
 //! Rows of the driver's table: carried out from their argument kinds, with the state that the executor must keep.
 
-use super::streams::options_of;
+use super::streams::asked_for;
 use super::{ContextState, Executor};
 use crate::steer::Placing;
 use cuda_api::arg::Edges;
 use cuda_api::calls::context::cuCtxSetLimit;
-use cuda_api::calls::stream::cuStreamCreateWithPriority;
 use cuda_api::calls::{self, Call, Visit};
 use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Kind, kind};
 use cuda_api::wire::Wire;
-use std::any::Any;
 
 struct Carry<'a> {
     e: &'a Executor,
@@ -55,8 +53,10 @@ impl Executor {
         if !edges.ends.iter().chain(&edges.creates).any(harmless) {
             self.end_spare_instances();
         }
-        let asked = (sent as &dyn Any).downcast_ref::<cuStreamCreateWithPriority::Sent>();
-        if asked.is_some_and(|asked| self.reuse_stream(asked)) {
+        let asked = asked_for(sent);
+        if let (Some(options), Some(stream)) = (asked, edges.creates.iter().next())
+            && self.reuse_stream(*stream, options)
+        {
             return C::Reply::get(&mut [].as_slice()).map_err(super::short);
         }
         if let (Some(Kind::Stream), Some(stream)) = (ends, edges.ends) {
@@ -81,7 +81,7 @@ impl Executor {
             edges.creates.iter().for_each(|made| self.part_made(*of, *made));
         }
         for made in edges.creates.iter().filter(|h| kind(**h) == Some(Kind::Stream)) {
-            self.stream_made(*made, self.bindings.live(Kind::Stream, *made)?, asked.map(options_of));
+            self.stream_made(*made, self.bindings.live(Kind::Stream, *made)?, asked);
         }
         if code_goes && let Some(ended) = edges.ends {
             self.unit_ended(ended);

@@ -6,17 +6,21 @@ use crate::gpu::Gpu;
 use crate::pending::{Mark, Pending};
 use crate::pools::Recorded;
 use cuda_api::arg::{LEGACY, stage_stream};
-use cuda_api::calls::stream::cuStreamCreateWithPriority;
+use cuda_api::calls::stream::{cuStreamCreate, cuStreamCreateWithPriority};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::STREAM_NON_BLOCKING;
 use cuda_api::handle::{Kind, kind};
 use cuda_api::lock::lock;
 use cuda_api::ops::{EventOffer, EventOpen, StreamAttribute};
 use cuda_api::wire::Wire;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Maximum number of spare streams.
 const MAX_SPARES: usize = 16;
+/// Maximum number of streams beside which spare ones are kept: far fewer than those that every context has had once ([`super::own`]), so that
+/// no place has had more than a replay makes.
+const MAX_STREAMS: usize = 256;
 /// Maximum number of destroyed streams that the creation and the end of a stream query: more than come with each of them.
 const MAX_QUERIED: usize = 2;
 
@@ -27,8 +31,7 @@ impl Streams {
             let Some(ended) = self.ended.pop_front() else { return };
             match gpu.query_stream(ended.live) {
                 // If this fails, there is nothing left to try.
-                Ok(()) if !self.keep(ended.options, ended.live) => _ = gpu.destroy_stream(ended.live),
-                Ok(()) => {}
+                Ok(()) => _ = self.give_up(gpu, ended.options, ended.live),
                 // It goes with its context.
                 Err(rc) if code::is_sticky(rc) => {}
                 Err(_) => self.ended.push_back(ended),
@@ -36,11 +39,37 @@ impl Streams {
         }
     }
 
-    /// Keeps a destroyed stream without work as a spare one, unless it has more settings than are known or there are enough.
-    fn keep(&mut self, options: Option<StreamOptions>, live: u64) -> bool {
-        let Some(options) = options.filter(|_| self.spares.len() < MAX_SPARES) else { return false };
-        self.spares.push((options, live));
-        true
+    /// Keeps a stream without work that the job has destroyed as a spare one, or destroys it if it has more settings than are known or there
+    /// are many. The oldest spare one goes first.
+    fn give_up(&mut self, gpu: &Gpu, options: Option<StreamOptions>, live: u64) -> Result<(), Code> {
+        let others = self.live.len() + self.ended.len();
+        let Some(options) = options.filter(|_| others < MAX_STREAMS) else { return gpu.destroy_stream(live) };
+        self.spares.push_back((options, live));
+        if self.spares.len() <= MAX_SPARES {
+            return Ok(());
+        }
+        self.spares.pop_front().map_or(Ok(()), |(_, oldest)| gpu.destroy_stream(oldest))
+    }
+
+    /// A spare stream for these options, if there is one. The oldest: a driver also gives new streams its queues by turns.
+    fn take_spare(&mut self, gpu: &Gpu, options: StreamOptions) -> Option<u64> {
+        let found = self.spares.iter().position(|(of, _)| *of == options)?;
+        let (_, live) = self.spares.remove(found)?;
+        // A program may have used it after its end, and the context may have failed, which the driver is to say.
+        match gpu.query_stream(live) {
+            Ok(()) => Some(live),
+            Err(code::ERROR_NOT_READY) => {
+                self.ended.push_back(EndedStream { live, blocking: is_blocking(options.0), options: None, mark: None });
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Destroys all that are the job's no more, in a context without work.
+    pub(super) fn end_others(&mut self, gpu: &Gpu) {
+        let ended = self.ended.drain(..).map(|ended| ended.live);
+        ended.chain(self.spares.drain(..).map(|(_, live)| live)).for_each(|live| _ = gpu.destroy_stream(live));
     }
 }
 
@@ -49,23 +78,22 @@ fn is_blocking(flags: u32) -> bool {
     flags & STREAM_NON_BLOCKING == 0
 }
 
-/// What the job asks for.
-pub(super) fn options_of(asked: &cuStreamCreateWithPriority::Sent) -> StreamOptions {
-    (asked.flags, asked.priority)
+/// What a call that creates a stream asks for; none for other calls.
+pub(super) fn asked_for(sent: &dyn Any) -> Option<StreamOptions> {
+    let usual = sent.downcast_ref::<cuStreamCreate::Sent>().map(|asked| (asked.Flags, 0));
+    usual.or_else(|| sent.downcast_ref::<cuStreamCreateWithPriority::Sent>().map(|asked| (asked.flags, asked.priority)))
 }
 
 impl Executor {
     /// Gives the job a spare stream instead of creating one, if there is one with the same options.
-    pub(super) fn reuse_stream(&self, asked: &cuStreamCreateWithPriority::Sent) -> bool {
-        if kind(asked.phStream) != Some(Kind::Stream) {
+    pub(super) fn reuse_stream(&self, stream: u64, options: StreamOptions) -> bool {
+        if kind(stream) != Some(Kind::Stream) {
             return false;
         }
-        let options = options_of(asked);
         let mut s = lock(&self.streams);
-        let Some(found) = s.spares.iter().rposition(|(of, _)| *of == options) else { return false };
-        let (_, live) = s.spares.remove(found);
-        self.bindings.bind(asked.phStream, live);
-        s.live.push(LiveStream { stream: asked.phStream, live, blocking: is_blocking(asked.flags), options: Some(options) });
+        let Some(live) = s.take_spare(&self.gpu, options) else { return false };
+        self.bindings.bind(stream, live);
+        s.live.push(LiveStream { stream, live, blocking: is_blocking(options.0), options: Some(options) });
         s.destroy_finished(&self.gpu, MAX_QUERIED);
         true
     }
@@ -106,8 +134,8 @@ impl Executor {
         let (blocking, options) = known.map_or((true, None), |s| (s.blocking, s.options));
         match self.gpu.query_stream(live) {
             Err(code::ERROR_NOT_READY) => s.ended.push_back(EndedStream { live, blocking, options, mark: None }),
-            Ok(()) if s.keep(options, live) => {}
-            _ => self.gpu.destroy_stream(live)?,
+            Ok(()) => s.give_up(&self.gpu, options, live)?,
+            Err(_) => self.gpu.destroy_stream(live)?,
         }
         self.bindings.unbind(stream);
         s.live.retain(|s| s.live != live);

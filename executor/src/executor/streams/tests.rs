@@ -151,8 +151,9 @@ fn a_destroyed_stream_becomes_one_of_the_same_kind_and_only_that() {
     destroy(e, first);
     let others = [(31, 0, 0), (32, 1, -1)].map(|(slot, flags, priority)| create(e, slot, flags, priority).1);
     assert!(!others.contains(&live), "blocking, or of another priority");
-    let (second, again) = create(e, 33, 1, 0);
-    assert_eq!(again, live);
+    let second = compose(Kind::Stream, 1, 33);
+    now(e, stream::cuStreamCreate::Fn::ID, &stream::cuStreamCreate::Sent { phStream: second, Flags: 1 });
+    assert_eq!(e.bindings.live(Kind::Stream, second), Ok(live), "of the default priority");
     assert!(create(e, 34, 1, 0).1 != live, "it is in use");
     assert_eq!(e.busy_streams(), Ok(vec![place.held, LEGACY]), "the held one, and the default stream because of that");
     // With a setting that others must not have.
