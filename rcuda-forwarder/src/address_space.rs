@@ -37,7 +37,7 @@ fn set_stack_limit(limit: &libc::rlimit) -> io::Result<()> {
 
 /// Makes the program that this process becomes lie apart, if the system allows so high a limit, and lie where the kernel chooses by chance,
 /// also below a debugger. Where this fails, it lies as usual. Only system calls: to be called between fork and exec.
-pub(crate) fn move_apart() {
+pub(crate) fn before_exec() {
     // SAFETY: asks for the present value.
     let persona = unsafe { libc::personality(0xffff_ffff) };
     if persona >= 0 {
@@ -51,10 +51,14 @@ pub(crate) fn move_apart() {
     }
 }
 
-/// Makes stacks as large as usual again, in a program that lies apart, and keeps its heap from growing beside programs' heaps. To be called
-/// before it has other threads.
-pub(crate) fn settle() {
+/// Completes what [`before_exec`] has begun, in the program that was started: its stacks are as large as usual again, and its heap does not
+/// grow beside programs' heaps. To be called before it has other threads.
+pub(crate) fn after_exec() {
     stop_heap();
+    restore_stack_limit();
+}
+
+fn restore_stack_limit() {
     let Some(limit) = stack_limit().ok().filter(|limit| limit.rlim_cur == DISTANCE) else { return };
     // If it fails, threads whose creator names no size cannot be created, and the driver says so.
     let _ = set_stack_limit(&libc::rlimit { rlim_cur: STACK, ..limit });
@@ -87,7 +91,7 @@ mod tests {
     fn a_limit_too_low_for_it_stays() {
         // The test's own process must keep its limit: threads are created meanwhile.
         let before = stack_limit().unwrap();
-        settle();
+        restore_stack_limit();
         let after = stack_limit().unwrap();
         assert_eq!((before.rlim_cur, before.rlim_max), (after.rlim_cur, after.rlim_max));
     }

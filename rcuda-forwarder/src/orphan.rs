@@ -66,7 +66,7 @@ extern "C" fn second(plan: *mut c_void) -> c_int {
         libc::setsid();
         // Without the move, a descriptor that is already standard input would keep its close-on-exec flag.
         if p.apart {
-            address_space::move_apart();
+            address_space::before_exec();
         }
         let placed = if p.stdin == 0 { libc::fcntl(0, libc::F_SETFD, 0) } else { libc::dup2(p.stdin, 0) };
         if placed >= 0 {
@@ -121,11 +121,10 @@ pub fn start(arguments: &[CString], environment: &[CString], stdin: BorrowedFd<'
     }
 }
 
-/// Releases what a [started](start) process has inherited from the job's process but must not keep: descriptors, the stack limit and
+/// Releases what a [started](start) process has inherited from the job's process but must not keep: descriptors and
 /// signal settings. Standard input stays; of output and error, those that `also` names are replaced. To be called at
 /// the beginning of the process's main function.
 pub fn shed(also: &[RawFd]) {
-    address_space::settle();
     // SAFETY: nothing of this process has opened a descriptor yet.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } != 0 {
         // For kernels without that call, one by one. Reading the list uses a descriptor itself, which is the last one.

@@ -136,7 +136,7 @@ enum ProbeError {
 
 /// Entry point of the hidden subcommand that [`crate::serve`] starts. Returns the exit status.
 pub fn worker_main(args: Vec<OsString>) -> i32 {
-    address_space::settle();
+    address_space::after_exec();
     match args.as_slice() {
         [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
             Ok(n) => {
@@ -166,6 +166,7 @@ pub fn worker_main(args: Vec<OsString>) -> i32 {
 pub fn helper_main() -> i32 {
     // The GPU's output goes to the job.
     orphan::shed(&[]);
+    address_space::after_exec();
     raise_descriptors();
     // The arguments: the job's process id, and its build.
     if let Some(job) = std::env::args().nth(1).and_then(|job| job.parse().ok()) {
@@ -513,11 +514,11 @@ impl<P: Place> Worker<P> {
 
     /// Ends the job with an error, because its queued calls would take more memory than the server allows.
     fn queue_is_full(&self) -> WorkerError {
-        self.told(WorkerError::Queue(self.late_calls.limit()))
+        self.send_reason(WorkerError::Queue(self.late_calls.limit()))
     }
 
     /// Tells the job why its worker ends.
-    fn told(&self, why: WorkerError) -> WorkerError {
+    fn send_reason(&self, why: WorkerError) -> WorkerError {
         self.send(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
         why
     }
@@ -533,9 +534,9 @@ impl<P: Place> Worker<P> {
         }
         reply.clear();
         let outcome = self.place.apply(head.id, body, reply);
-        // An answer would tell a client where its worker lies. And not every job that gives memory to its place can do without.
+        // An answer would disclose the worker's addresses to a client, and the job may not be able to go on without this memory.
         if matches!(head.id, ops::id::HOST_PIN | ops::id::BATCH) && self.place.has_collided() {
-            return Err(self.told(WorkerError::Collision));
+            return Err(self.send_reason(WorkerError::Collision));
         }
         match outcome {
             Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {

@@ -187,7 +187,7 @@ impl Programs {
 
     /// A compiled program.
     pub fn path(&self, linkage: Linkage, name: &str) -> PathBuf {
-        let program = self.directory.join(linkage.name()).join(name);
+        let program = self.file(linkage, name);
         self.make(&program);
         if name == "killer" {
             KILLER_MODULES.iter().for_each(|which| self.make(&module(&program, which)));
@@ -197,8 +197,9 @@ impl Programs {
 
     /// The directory with the compiled apps.
     pub fn apps(&self) -> PathBuf {
-        APPS.iter().for_each(|name| _ = self.app(name));
-        self.directory.join("apps")
+        let directory = self.directory.join("apps");
+        self.compile_in(&directory).unwrap_or_else(|why| panic!("{why}"));
+        directory
     }
 
     /// A compiled app.
@@ -217,8 +218,14 @@ impl Programs {
 
     /// Compiles everything that is missing or older than its source, as much at a time as there are processors.
     pub fn compile(&self) -> Result<(), BuildError> {
+        self.compile_in(&self.directory)
+    }
+
+    /// The same for what belongs into a directory.
+    fn compile_in(&self, directory: &Path) -> Result<(), BuildError> {
         let Some(makers) = &self.makers else { return Ok(()) };
-        let next = Mutex::new(makers.all.iter());
+        let belongs = |maker: &&Maker| maker.step.products.iter().any(|(product, _)| product.starts_with(directory));
+        let next = Mutex::new(makers.all.iter().filter(belongs));
         let work = || -> Result<(), BuildError> {
             // The lock is free again before the compiler runs.
             while let Some(maker) = { lock(&next).next() } {
@@ -277,6 +284,10 @@ impl Programs {
         }
     }
 
+    fn file(&self, linkage: Linkage, name: &str) -> PathBuf {
+        self.directory.join(linkage.name()).join(name)
+    }
+
     fn app_steps(&self, sources: &Sources) -> Vec<Step> {
         // Without fused multiply-add the host's own results are the device's, bit for bit.
         let step = |name| {
@@ -288,7 +299,7 @@ impl Programs {
 
     fn steps(&self, sources: &Sources) -> Vec<Step> {
         let program = |name: &str| {
-            let path = |linkage: Linkage| self.directory.join(linkage.name()).join(name);
+            let path = |linkage| self.file(linkage, name);
             let mut products = vec![(path(Linkage::Static), Link::Static), (path(Linkage::Shared), Link::Shared)];
             if NAMES_12.contains(&name) {
                 let runtime = self.directory.join("shared12/lib/libcudart.so.12");
@@ -304,7 +315,7 @@ impl Programs {
             Step { source: sources.file(name), args: arguments(per_thread), products }
         };
         let module = |which: &str| {
-            let product = |linkage: Linkage| (module(&self.directory.join(linkage.name()).join("killer"), which), Link::Module);
+            let product = |linkage| (module(&self.file(linkage, "killer"), which), Link::Module);
             let products = [Linkage::Static, Linkage::Shared].map(product).to_vec();
             Step { source: sources.file("killer_module"), args: arguments(&[&format!("-DWHICH={which}")]), products }
         };
@@ -371,7 +382,7 @@ impl Step {
         };
         check(Command::new(toolchain.nvcc()).args(&self.args).args([kind, "-o"]).arg(&object).arg(&self.source))?;
         for (product, link) in &self.products {
-            // Whoever is ended meanwhile leaves no half of a product.
+            // A process that is killed here leaves no incomplete product.
             let new = product.with_extension("new");
             link.run(toolchain, &object, &new)?;
             std::fs::rename(&new, product).map_err(BuildError::file(product))?;

@@ -139,9 +139,8 @@ fn subjects(only: &[String]) -> Result<Vec<Subject>, Error> {
     let mut all: Vec<Subject> = Vec::new();
     if only != ["orbit"] {
         let compiled = Programs::get();
-        if only.is_empty() {
-            compiled.compile()?;
-        }
+        // At once: one after the other they take minutes.
+        compiled.compile()?;
         for linkage in [Linkage::Static, Linkage::Shared] {
             all.extend(programs::NAMES.iter().map(|name| Subject {
                 name: format!("{name}/{}", linkage.name()),

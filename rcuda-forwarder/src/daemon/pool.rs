@@ -72,7 +72,7 @@ impl Command {
                 if ignores_sigterm && libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
-                address_space::move_apart();
+                address_space::before_exec();
                 confine()
             });
         }
