@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The bodies of a greeting have at most 64 KiB.
 const LIMIT: Limit = Limit { bytes: 1 << 20, each: 64 };
-/// An inbox has a buffer of 256 KiB, and reads a long body in pieces of 4 MiB.
-const INBOX: Limit = Limit { bytes: 6 << 20, each: 64 };
+/// An inbox has a buffer of 256 KiB, and memory for as much of a long body, which at most doubles with what arrives.
+const INBOX: Limit = Limit { bytes: 1 << 20, each: 64 };
 const LONG: Duration = Duration::from_secs(60);
 
 /// A connection whose peer sends `bytes` and nothing more. The peer's end must be kept.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 /// Size of the read-ahead buffer.
 const AHEAD: usize = 256 << 10;
-/// A long body is read in pieces of this size, so that a false length takes no memory.
+/// Most bytes of a long body that are read at once.
 const PIECE: usize = 4 << 20;
 
 /// A buffered reader.
@@ -80,12 +80,12 @@ impl<R: Read> Inbox<R> {
         Ok(Some(head))
     }
 
-    /// Appends `n` bytes to `to`; memory grows with the bytes that have arrived.
+    /// Appends `n` bytes to `to`. Memory at most doubles with what has arrived, so that a false length takes none.
     pub(crate) fn append(&mut self, to: &mut Vec<u8>, n: usize) -> io::Result<()> {
         let mut left = n;
         while left > 0 {
-            let piece = left.min(PIECE);
             let had = to.len();
+            let piece = left.min(had.clamp(AHEAD, PIECE));
             to.resize(had + piece, 0);
             self.take_into(&mut to[had..])?;
             left -= piece;

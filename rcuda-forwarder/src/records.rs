@@ -293,7 +293,7 @@ impl Opener {
             self.sealed = 0..self.sealed.len();
         }
         if self.buffer.is_empty() {
-            self.buffer.resize(AHEAD, 0);
+            self.buffer = vec![0; AHEAD];
         }
         match receive(&mut self.buffer[self.sealed.end..])? {
             // An attacker could end a connection in this way. No message of ours ends with the connection.

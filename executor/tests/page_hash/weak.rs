@@ -4,11 +4,13 @@
 const THREADS: usize = 256;
 
 fn words(page: &[u8]) -> impl Iterator<Item = u64> {
-    page.chunks(8).map(|c| {
+    let (whole, rest) = page.as_chunks::<8>();
+    let last = (!rest.is_empty()).then(|| {
         let mut word = [0; 8];
-        word[..c.len()].copy_from_slice(c);
-        u64::from_le_bytes(word)
-    })
+        word[..rest.len()].copy_from_slice(rest);
+        word
+    });
+    whole.iter().copied().chain(last).map(u64::from_le_bytes)
 }
 
 /// One odd multiplication and one shift for each word, a lane for each thread. A difference in bit 63 becomes one in bits 63 and 31,

@@ -167,15 +167,15 @@ fn carry_all(peer: &mut Peer, op: &Operation, (to_device, direct): (bool, bool),
     Ok(got)
 }
 
-const SEGMENT: u64 = 900_000;
+const SEGMENT: u64 = 300_000;
 
 /// Each of the writes of a large copy may be the one that fails.
 #[test]
 fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
-    let pattern: Vec<u8> = (0..6_000_000u32).map(|i| (i >> 6) as u8 ^ i as u8).collect();
+    let pattern: Vec<u8> = (0..2_000_000u32).map(|i| (i >> 6) as u8 ^ i as u8).collect();
     for (to_device, direct) in [(true, false), (true, true), (false, false)] {
         let mut made = 0;
-        for (seed, writes) in (0..100).step_by(6).chain([usize::MAX]).enumerate() {
+        for (seed, writes) in (0..36).step_by(2).chain([usize::MAX]).enumerate() {
             let good = Nature::good(seed as u64 + 1, DATA_RING);
             let (a, b, _carrier) = connections(Nature { delivers: [writes; 2], ..good });
             let (c, d, _other) = connections(good);
@@ -213,7 +213,7 @@ fn a_large_copy_over_rdma_is_made_or_loses_the_worker_whatever_write_fails() {
                 assert!(host[inside].iter().zip(&pattern).all(|(is, was)| is == was || *is == GUARD));
             }
         }
-        assert!((1..17).contains(&made), "{made} of 18 copies were made");
+        assert!((1..18).contains(&made), "{made} of 19 copies were made");
     }
 }
 

@@ -2,6 +2,7 @@
 //! The world here stands for the job and its places; it checks each action when it carries it out.
 
 use super::*;
+use interleave::bound;
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -437,8 +438,9 @@ const COPIES: Parking = Parking { before: false, after: false, copies: true };
 
 #[test]
 fn every_run_that_copies_a_job_leaves_it_where_it_was() {
-    // Copies are patient.
-    for (devices, patient) in [(1, false), (2, false), (1, true), (2, true)] {
+    // Copies are patient. Those of two devices have the most states by far.
+    let two: &[(usize, bool)] = bound(&[], &[(2, true)]);
+    for &(devices, patient) in [(1, false), (2, false), (1, true)].iter().chain(two) {
         let (states, longest) = run(devices, patient, COPIES, Mistake::None).unwrap();
         println!("{devices} devices, patient {patient}: {states} states, {longest:?}");
         assert!(states > 50, "{states} states of {devices} devices");
