@@ -37,6 +37,7 @@ pub(crate) use context_state::ContextState;
 pub use context_state::LANE_OF_JOB;
 pub use direct::Direct;
 pub use globals::{Difference, Global, compare_globals};
+pub use host::Busy;
 pub use hashing::{Hashes, Span, Theirs};
 pub use state::buffers::Pinned;
 pub(crate) use state::host_calls::Call;

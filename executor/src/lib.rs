@@ -34,7 +34,7 @@ mod turns;
 
 pub use device::{DeviceInfo, processors};
 pub use executor::{
-    Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError, Span,
+    Busy, Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError, Span,
     Theirs, compare_globals, joined,
 };
 pub use gpu_memory::{Account, GpuMemory};

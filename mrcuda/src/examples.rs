@@ -58,6 +58,18 @@ Examples:
   mrcuda gpus gpubox:7878 unix:/run/mrcuda/gpus --json
       List those of two servers as JSON";
 
+/// Of `mrcuda agent`.
+pub(crate) const AGENT: &str = "\
+Examples:
+  mrcuda agent
+      Move jobs by the policies in ~/.config/mrcuda/agent.toml
+  mrcuda agent --config /etc/mrcuda/agent.toml --json
+      By those in another file, and print what happens as JSON
+  mrcuda agent --dry-run
+      Print only what would be moved, and why
+  mrcuda agent --once
+      Do what is to be done now, and end";
+
 /// Of `mrcuda ps`.
 pub(crate) const PS: &str = "\
 Examples:

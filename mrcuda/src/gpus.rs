@@ -193,7 +193,7 @@ pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
 
 /// Why a server's state is not known.
 #[derive(Debug, thiserror::Error)]
-enum AskServerError {
+pub(crate) enum AskServerError {
     /// There are no credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -203,7 +203,7 @@ enum AskServerError {
 }
 
 /// Asks a server.
-fn ask(at: &Endpoint) -> Result<ServerState, AskServerError> {
+pub(crate) fn ask(at: &Endpoint) -> Result<ServerState, AskServerError> {
     Ok(inspect(at, credentials(at)?.as_ref())?)
 }
 

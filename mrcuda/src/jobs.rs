@@ -62,13 +62,20 @@ pub(crate) struct Listed {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(flatten)]
-    job: Job,
+    pub(crate) job: Job,
     /// The phase of the move that is under way.
     #[serde(skip)]
     phase: Option<String>,
     /// Whether that move was requested because a call found no memory.
     #[serde(skip)]
     is_full: bool,
+}
+
+impl Listed {
+    /// Whether it has answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.reason.is_none()
+    }
 }
 
 /// The jobs, and what kept the command from finding more.
@@ -131,6 +138,13 @@ fn find(all: bool) -> Result<Found, Failure> {
         threads.into_iter().filter_map(end).collect()
     });
     Ok(Found { jobs, problems })
+}
+
+/// The jobs of this user, or of all users; what keeps the command from finding more is printed.
+pub(crate) fn all(of_all_users: bool) -> Result<Vec<Listed>, Failure> {
+    let found = find(of_all_users)?;
+    found.problems.iter().for_each(|why| note(why));
+    Ok(found.jobs)
 }
 
 /// Asks a job; `None` if it has ended.

@@ -5,6 +5,7 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts, in which brackets mean what may be left out")]
 
+mod agent;
 mod ask;
 mod bench;
 mod calls;
@@ -62,6 +63,9 @@ enum Command {
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),
+    /// Move jobs by policies: go home, drain, yield, consolidate, balance
+    #[command(after_help = examples::AGENT)]
+    Agent(agent::AgentArgs),
     /// List the jobs of this user on this machine
     #[command(after_help = examples::PS)]
     Ps(jobs::PsArgs),
@@ -146,6 +150,7 @@ fn main() {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Gpus(args) => gpus::gpus(&args),
+        Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Migrate(args) => migrate::migrate(&args),
         Command::Suspend(args) => migrate::suspend(&args),

@@ -96,6 +96,11 @@ fn predict_from(figures: models::predict::Plan) -> Predicted {
 }
 
 impl Predicted {
+    /// The downtime of a job that writes as much as it may, or of one that writes nothing.
+    pub(crate) fn downtime_ms(&self) -> Option<f64> {
+        self.downtime_busy_ms.or(self.downtime_ms)
+    }
+
     /// Whether anything is predicted.
     pub(crate) fn is_one(&self) -> bool {
         self.total_ms.is_some()

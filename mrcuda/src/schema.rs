@@ -1,5 +1,6 @@
 //! JSON Schema of what mrcuda and jobs print for programs: `docs/schema`, made from the types that print it.
 
+use crate::agent::tell;
 use crate::ask::Refused;
 use crate::gpus::Server;
 use crate::jobs::Listed;
@@ -125,10 +126,11 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 10] {
+fn schemas() -> [(&'static str, Schema); 11] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
+        ("agent", of::<tell::Line<'static>>(printed.clone(), "A line that mrcuda agent --json writes")),
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),

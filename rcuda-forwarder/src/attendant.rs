@@ -11,7 +11,7 @@ use crate::stripes::Stripes;
 use crate::targets::{self, Sender, Targets};
 use crate::worker::complain;
 use cuda_api::code;
-use executor::Executor;
+use executor::{Busy, Executor};
 use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub(crate) struct Attendant<P: Place> {
     stripes: Stripes,
 }
 
-fn not_idle(waits_for: String) -> ControlReply {
-    ControlReply::Drained { idle: false, was_busy: true, waits_for }
+fn not_idle(busy: Busy) -> ControlReply {
+    ControlReply::Drained { idle: false, was_busy: true, waits_for: busy.what, runs: busy.runs }
 }
 
 impl<P: Place> Attendant<P> {
@@ -220,7 +220,7 @@ impl<P: Place> Attendant<P> {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }
-        Ok(ControlReply::Drained { idle: true, was_busy, waits_for: String::new() })
+        Ok(ControlReply::Drained { idle: true, was_busy, waits_for: String::new(), runs: None })
     }
 }
 

@@ -204,7 +204,7 @@ fn answers_to_control_requests() {
         ControlReply::Shown { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
         ControlReply::Adoptable(2 << 20),
         ControlReply::Regions { globals: vec![global; 3], heap: Some((4, 5)), chunks: vec![(6, 7), (8, 9)] },
-        ControlReply::Drained { idle: false, was_busy: true, waits_for: "a kernel".into() },
+        ControlReply::Drained { idle: false, was_busy: true, waits_for: "a kernel".into(), runs: Some(7) },
         ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),
         ControlReply::Refused(Refused::Driver(700)),
     ];

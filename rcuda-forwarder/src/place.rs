@@ -3,7 +3,7 @@
 use crate::control::{ControlReply, Refused};
 use ::executor::host_mirror::Line;
 use ::executor::staging::Staging;
-use ::executor::{Budget, DeviceInfo};
+use ::executor::{Budget, Busy, DeviceInfo};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use memsync::{Part, Stream, SyncError, Verify};
@@ -78,8 +78,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn provide_areas(&self, at_least: u32) -> Result<(), Code>;
     /// What the job may use of this machine's pinned memory.
     fn budget(&self) -> &Arc<Budget>;
-    /// Describes what each busy stream is doing.
-    fn busy(&self) -> Result<String, Code>;
+    /// What each busy stream is doing.
+    fn busy(&self) -> Result<Busy, Code>;
     /// Whether no stream of the job has work; adds none.
     fn is_idle(&self) -> Result<bool, Code>;
     /// Takes the file of the job's pinned memory, which must be sealed against shrinking.

@@ -8,6 +8,7 @@ use crate::ledger::{self, Ledger};
 use crate::objects::allocations::Memory;
 use crate::objects::limits::Limits;
 use crate::objects::memory_lock::{Fence, MemoryLock, MemoryMut};
+use crate::objects::last_kernels::LastKernels;
 use crate::objects::resident::Resident;
 use crate::objects::spare_events::SpareEvents;
 use crate::objects::tables::Tables;
@@ -97,6 +98,8 @@ pub(crate) struct Device {
     pub(crate) clock: Mutex<Clock>,
     /// The grids of its cooperative launches.
     pub(crate) resident: Resident,
+    /// What was launched last in each of its streams.
+    pub(crate) last_kernels: LastKernels,
     /// Whether its place has another driver or GPU than the first one, in any way that counts: what the program was told need not be true of
     /// launches there.
     pub(crate) differs: AtomicBool,
@@ -250,6 +253,7 @@ impl Device {
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
             resident: Resident::default(),
+            last_kernels: LastKernels::new(),
             differs: AtomicBool::new(false),
             copying: AtomicBool::new(false),
         }

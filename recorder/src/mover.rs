@@ -368,6 +368,8 @@ struct Mover<'m, 'a> {
     idle_since: Option<Instant>,
     /// Since when the move waits for an idle moment.
     tries_since: Option<Instant>,
+    /// What the last attempt was waiting for, and since when attempts find just that.
+    obstacle: Option<(String, Instant)>,
     committed: bool,
 }
 
@@ -393,6 +395,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             was_busy,
             idle_since: None,
             tries_since: None,
+            obstacle: None,
             committed: false,
         }
     }
@@ -456,7 +459,7 @@ impl<'m, 'a> Mover<'m, 'a> {
         let downtime = device_move::downtime_limit(
             self.device_moves.iter().flatten().map(|device_move| device_move.report.live_bytes).sum(),
         );
-        let attempted = quiesce::quiesce(&sources, attempt, downtime, &mut self.was_busy, self.task);
+        let attempted = quiesce::quiesce(self.job, &sources, attempt, downtime, &mut self.was_busy, self.task);
         drop(span);
         self.device_moves.iter_mut().flatten().for_each(|device_move| device_move.note("quiesce", since));
         let attempted = attempted?;
@@ -467,7 +470,12 @@ impl<'m, 'a> Mover<'m, 'a> {
             Err(NotYet { function, why }) => {
                 let held = crate::gate::held_for().unwrap_or_default();
                 let why = MoveError::NotIdle(why);
-                self.task.note(|it| it.waits_for = Some(why.to_string()));
+                let text = why.to_string();
+                let since = self.obstacle.take().filter(|(before, _)| *before == text).map_or_else(Instant::now, |(_, since)| since);
+                let lasts = since.elapsed().as_secs();
+                let lasting = if lasts == 0 { text.clone() } else { format!("{text}, for {lasts} s") };
+                self.task.note(|it| it.waits_for = Some(lasting));
+                self.obstacle = Some((text, since));
                 if let Some(patience) = self.task.patience() {
                     // A patient move goes on until its time is over. The job must not spend its time waiting for attempts.
                     self.open_gate();

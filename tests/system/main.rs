@@ -50,6 +50,7 @@
 //! | `coverage` | which calls the tests have exercised |
 
 mod adoption;
+mod agent;
 mod apps;
 mod bench;
 mod cancel;

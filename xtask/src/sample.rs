@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Each system test runs in one of so many runs: on two processors all of them take about half an hour.
-const TURNS: usize = 12;
+const TURNS: usize = 16;
 /// The module with one test for each program and runtime library: `NAME_static` and `NAME_shared`.
 const PROGRAMS: &str = "programs";
 

@@ -32,6 +32,15 @@ unsafe extern "C" fn callback(_stream: *mut c_void, status: Code, data: *mut c_v
     call.run(status);
 }
 
+/// What keeps a GPU from being idle.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// What each stream with unfinished work is doing, for people; empty if all are idle.
+    pub what: String,
+    /// The job's handle of a stream that may run a kernel.
+    pub runs: Option<u64>,
+}
+
 impl Executor {
     /// Makes `run` carry out host functions, because this process is the job's.
     pub fn run_host_functions_here(&self, run: Runner) {
@@ -149,12 +158,12 @@ impl Executor {
         lock(&self.hosts.waits).clear();
     }
 
-    /// Describes what each stream with unfinished work is doing; empty if all are idle. Explains why a job cannot be quiesced.
-    pub fn busy(&self) -> Result<String, Code> {
+    /// What each stream with unfinished work is doing. Explains why a job cannot be quiesced.
+    pub fn busy(&self) -> Result<Busy, Code> {
         self.make_current()?;
         let life = self.life();
         let name = |s: u64| if s == LEGACY { "the default stream".to_owned() } else { format!("stream {s:#x}") };
-        let mut words = Vec::new();
+        let (mut words, mut runs) = (Vec::new(), None);
         for stream in self.busy_streams()? {
             let calls: Vec<Arc<Call>> = lock(&self.hosts.calls).values().filter(|c| c.stream == stream).cloned().collect();
             let waits = {
@@ -173,6 +182,7 @@ impl Executor {
                 (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that has not been written", name(stream))),
                 (None, None) if held.is_some() => (1, format!("{} {}", name(stream), held.unwrap_or_default())),
                 (None, None) => {
+                    runs = runs.or(Some(stream));
                     (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))
                 }
             });
@@ -181,6 +191,6 @@ impl Executor {
             words.push((2, "a stream that was destroyed has work that has not ended".to_owned()));
         }
         words.sort();
-        Ok(words.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; "))
+        Ok(Busy { what: words.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; "), runs })
     }
 }

@@ -299,7 +299,7 @@ fn waiting_for_the_gpu_ends_in_time() {
     let s = Scene::new();
     let link = s.link(0);
     let drain = |limit_ms| match link.control(&Control::Drain { limit_ms }).unwrap() {
-        ControlReply::Drained { idle, was_busy, waits_for } => (idle, was_busy, waits_for.is_empty()),
+        ControlReply::Drained { idle, was_busy, waits_for, .. } => (idle, was_busy, waits_for.is_empty()),
         other => panic!("{other:?}"),
     };
     assert_eq!(drain(1000), (true, false, true));

@@ -6,7 +6,7 @@ use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::Staging;
-use executor::{Applied, Budget, DeviceInfo, Executor, Pending, Shown};
+use executor::{Applied, Budget, Busy, DeviceInfo, Executor, Pending, Shown};
 use memsync::{Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,7 +70,7 @@ impl Place for Executor {
         Executor::budget(self)
     }
 
-    fn busy(&self) -> Result<String, Code> {
+    fn busy(&self) -> Result<Busy, Code> {
         Executor::busy(self)
     }
 

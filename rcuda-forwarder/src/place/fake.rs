@@ -9,7 +9,7 @@ use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, Offer, id};
 use cuda_api::wire::Wire;
 use executor::host_mirror::Line;
 use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
-use executor::{Budget, DeviceInfo};
+use executor::{Budget, Busy, DeviceInfo};
 use memsync::{Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -326,8 +326,8 @@ impl Place for Fake {
         &self.budget
     }
 
-    fn busy(&self) -> Result<String, Code> {
-        Ok("a stream is busy".into())
+    fn busy(&self) -> Result<Busy, Code> {
+        Ok(Busy { what: "a stream is busy".into(), runs: Some(1) })
     }
 
     fn is_idle(&self) -> Result<bool, Code> {

@@ -7,7 +7,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::{Sizes, Staging};
-use executor::{Budget, DeviceInfo, processors};
+use executor::{Budget, Busy, DeviceInfo, processors};
 use memsync::{Faults, Kind, Part, Store, Stream, Verify};
 use std::convert::Infallible;
 use std::io;
@@ -84,8 +84,8 @@ impl Place for Parked {
         &self.budget
     }
 
-    fn busy(&self) -> Result<String, Code> {
-        Ok(String::new())
+    fn busy(&self) -> Result<Busy, Code> {
+        Ok(Busy::default())
     }
 
     fn is_idle(&self) -> Result<bool, Code> {

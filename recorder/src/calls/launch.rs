@@ -255,6 +255,7 @@ fn launch(
             return Err(code::ERROR_INVALID_VALUE);
         }
         note_pinned(cx, info, params)?;
+        on.last_kernels.note(head.stream, function);
         on.record_error(exec.launch_with(&head, attributes, params))?;
         note_cooperative(on, info, &head, attributes);
         return Ok(());
@@ -270,6 +271,7 @@ fn launch(
         pack(body, info, params, extra)?;
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
+        on.last_kernels.note(head.stream, function);
         let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
         crate::order::delay::note_delay(cx, on, head.stream, span.as_ref());
         if host_waiting::may_wait(&body[head_bytes..]) {

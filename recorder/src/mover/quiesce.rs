@@ -2,7 +2,7 @@
 
 use crate::calls::host_function;
 use crate::gate::{self, Closed, NotClosed};
-use crate::job::Device;
+use crate::job::{Device, Job};
 use crate::move_error::{Busyness, MoveError};
 use crate::mover::protocol::Attempt;
 use crate::moves::Task;
@@ -27,6 +27,7 @@ pub(super) struct NotYet {
 /// One attempt: closes the gate and waits until all sources are idle, and notes in `busy` which of them were not. It is abandoned earlier
 /// if one host function takes too long; the inner error gives the obstacle. `downtime`: see [`Task::hold`].
 pub(super) fn quiesce(
+    job: &Job,
     sources: &[(&'static Device, &Place)],
     attempt: Attempt,
     downtime: Duration,
@@ -56,7 +57,7 @@ pub(super) fn quiesce(
     };
     // A thread that waits in the driver of this process may submit a copy after the GPU was found idle. New waiters cannot appear now.
     let others = sources.iter().any(|(device, _)| device.waiters.load(Ordering::Acquire) != 0);
-    if let Some(not_yet) = idle(sources, since, limit, &mut function, busy, &mut hold)? {
+    if let Some(not_yet) = idle(job, sources, since, limit, &mut function, busy, &mut hold)? {
         return Ok(Err(not_yet));
     }
     hold.begin();
@@ -82,7 +83,7 @@ pub(super) fn quiesce(
             return not_yet(Busyness::Answer);
         }
     }
-    let late = if others { idle(sources, since, limit, &mut function, busy, &mut hold)? } else { None };
+    let late = if others { idle(job, sources, since, limit, &mut function, busy, &mut hold)? } else { None };
     Ok(late.map_or(Ok(closed), Err))
 }
 
@@ -149,8 +150,15 @@ impl Function {
     }
 }
 
+/// The name of the kernel that was launched last in a stream, if it is still loaded.
+fn last_kernel(job: &Job, device: &Device, stream: u64) -> Option<String> {
+    let function = device.last_kernels.of(stream)?;
+    Some(job.tables.function(function).ok()?.known_on(device.index)?.info.name.clone())
+}
+
 /// Waits until the GPUs are idle; otherwise returns the obstacle.
 fn idle(
+    job: &Job,
     sources: &[(&Device, &Place)],
     since: Instant,
     limit: Duration,
@@ -158,7 +166,7 @@ fn idle(
     busy: &mut [bool],
     hold: &mut Hold<'_>,
 ) -> Result<Option<NotYet>, MoveError> {
-    for ((_, source), busy) in sources.iter().zip(busy.iter_mut()) {
+    for ((device, source), busy) in sources.iter().zip(busy.iter_mut()) {
         let least = MIN_DRAIN_TIME.min(limit);
         let until = since + limit.max(since.elapsed() + least);
         loop {
@@ -166,21 +174,20 @@ fn idle(
             let left = until.saturating_duration_since(Instant::now());
             // A call is held up no longer than it may be.
             let limit_ms = left.min(POLL_INTERVAL).min(hold.left()).as_millis() as u32;
-            let (idle, waits_for) = match source.control(&Control::Drain { limit_ms })? {
-                ControlReply::Drained { idle, was_busy, waits_for } => {
+            let (idle, what, runs) = match source.control(&Control::Drain { limit_ms })? {
+                ControlReply::Drained { idle, was_busy, waits_for, runs } => {
                     *busy |= was_busy;
-                    (idle, waits_for)
+                    (idle, waits_for, runs)
                 }
                 other => return Err(MoveError::unexpected(&other)),
             };
             if idle {
                 break;
             }
-            if left <= POLL_INTERVAL || !hold.update() {
-                return Ok(Some(NotYet { function: false, why: Busyness::Gpu(waits_for) }));
-            }
-            if function.is_stuck() {
-                return Ok(Some(NotYet { function: true, why: Busyness::Gpu(waits_for) }));
+            let is_over = left <= POLL_INTERVAL || !hold.update();
+            if is_over || function.is_stuck() {
+                let kernel = runs.and_then(|stream| last_kernel(job, device, stream));
+                return Ok(Some(NotYet { function: !is_over, why: Busyness::Gpu { what, kernel } }));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Streams: what waits for them, what they wait for, and their end.
 
 use super::*;
+use executor::Busy;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -23,7 +24,7 @@ fn pending_answers_do_not_hold_up_other_calls() {
     let Applied::Pending(late) = p.exec.apply(id::CONTEXT_SYNC, &[], &mut Vec::new()) else { panic!("answered at once") };
     p.apply(id::CONTEXT_RESET, &[]);
     assert_eq!(late.wait(&p.exec, &mut Vec::new()), code::ERROR_CONTEXT_IS_DESTROYED);
-    assert_eq!(p.exec.busy().expect("streams"), "");
+    assert_eq!(p.exec.busy().expect("streams").what, "");
     assert_eq!(ops::name(id::CONTEXT_RESET), Some("ContextReset"));
     p.leave();
 }
@@ -59,11 +60,11 @@ fn streams_wait_for_the_job_and_say_for_what() {
     let mut behind = later(id::STREAM_SYNC, &body(&work, &[]));
     assert_eq!(polled(&mut there), (code::SUCCESS, success.clone()));
     assert_eq!((behind.poll(&p.exec, &mut Vec::new()), p.exec.host_calls()), (None, 1));
-    assert_eq!(p.exec.busy().unwrap(), named(work, "waits for a host function of the program that has not returned"));
+    assert_eq!(p.exec.busy().unwrap().what, named(work, "waits for a host function of the program that has not returned"));
     assert_eq!(done(8, &[]), code::ERROR_INVALID_VALUE, "nobody asked");
     assert_eq!(done(7, &[]), code::SUCCESS);
     assert_eq!(polled(&mut behind).0, code::SUCCESS);
-    assert_eq!((p.exec.host_calls(), p.exec.busy().unwrap().as_str()), (0, ""));
+    assert_eq!((p.exec.host_calls(), p.exec.busy().unwrap().what.as_str()), (0, ""));
 
     // A callback is told how the context is. The word that it is done may come before the stream is there.
     let mut there = later(id::HOST_CALL, &body(&ops::HostCall { token: 9, stream: work, callback: true }, &[]));
@@ -74,7 +75,7 @@ fn streams_wait_for_the_job_and_say_for_what() {
     let to = CopyIn { dst: a + 64, pitch: 32, width: 8, rows: 2, stream: work };
     let mut there = later(id::COPY_IN_LATE, &body(&ops::CopyInLate { token: ops::HOLD | 10, to }, &[]));
     assert_eq!(polled(&mut there).0, code::SUCCESS);
-    assert!(p.exec.busy().unwrap().contains("bytes that the job must read"));
+    assert!(p.exec.busy().unwrap().what.contains("bytes that the job must read"));
     assert_eq!(done(ops::HOLD | 10, &[[5u8; 8], [6; 8]].concat()), code::SUCCESS);
     assert_eq!((p.read(a + 64, 8, work), p.read(a + 96, 8, work)), (vec![5; 8], vec![6; 8]));
     // One that cannot be made is refused, and its stream does not wait.
@@ -93,15 +94,15 @@ fn streams_wait_for_the_job_and_say_for_what() {
     let mut past = later(id::STREAM_MEMORY, &body(&words(work, 1), &[]));
     let what = format!("waits for a value at {:#x} that has not been written", a + 128);
     let start = std::time::Instant::now();
-    while p.exec.busy().unwrap() != named(work, &what) && start.elapsed() < std::time::Duration::from_secs(20) {
+    while p.exec.busy().unwrap().what != named(work, &what) && start.elapsed() < std::time::Duration::from_secs(20) {
         std::thread::yield_now();
     }
-    assert_eq!(p.exec.busy().unwrap(), named(work, &what));
+    assert_eq!(p.exec.busy().unwrap().what, named(work, &what));
     assert!(past.poll(&p.exec, &mut Vec::new()).is_none());
     p.apply(id::STREAM_MEMORY, &body(&words(other, 2), &[]));
     assert_eq!(polled(&mut past).0, code::SUCCESS);
     p.apply(id::CONTEXT_SYNC, &[]);
-    assert_eq!(p.exec.busy().unwrap(), "");
+    assert_eq!(p.exec.busy().unwrap().what, "");
     drop((there, behind, past));
     p.leave();
 }
@@ -162,7 +163,7 @@ fn streams_end_while_others_wait_for_all() {
         while !over.load(Ordering::Relaxed) {
             let (rc, _) = p.try_apply(id::CONTEXT_SYNC, &[]);
             assert_eq!(rc, code::SUCCESS);
-            assert_eq!(p.exec.busy(), Ok(String::new()));
+            assert_eq!(p.exec.busy(), Ok(Busy::default()));
         }
     });
     p.leave();

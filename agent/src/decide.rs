@@ -1,0 +1,179 @@
+//! The decisions of one round.
+
+use crate::pace::Pace;
+use crate::policy::{Action, Policy};
+use crate::settings::Settings;
+use crate::world::World;
+use std::time::Duration;
+
+/// A move that is to be made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The job's process id.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The policy that wants it.
+    pub policy: &'static str,
+    /// What is to be done.
+    pub action: Action,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// The moves that are to begin now: at most one for each job. `now` is since the moment that `pace` counts from.
+pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration) -> Vec<Decision> {
+    let mut after = world.clone();
+    for policy in &settings.policies {
+        let Policy::Drain { servers, .. } = policy else { continue };
+        after.gpus.iter_mut().filter(|gpu| servers.contains(&gpu.server)).for_each(|gpu| gpu.takes_jobs = false);
+    }
+    let mut decisions: Vec<Decision> = Vec::new();
+    for policy in &settings.policies {
+        loop {
+            let proposals = policy.propose(&after, settings.reserve());
+            // All of them are noted, so that they settle.
+            let allowed: Vec<bool> = proposals.iter().map(|p| pace.allows(p, policy, settings, now)).collect();
+            let next = proposals.into_iter().zip(allowed).find(|(p, allowed)| *allowed && decisions.iter().all(|d| d.pid != p.pid));
+            let Some((proposal, _)) = next.filter(|_| pace.has_room(settings, now)) else { break };
+            let name = world.jobs.iter().find(|job| job.pid == proposal.pid).map(|job| job.name.clone()).unwrap_or_default();
+            pace.begins(now);
+            after = after.after(proposal.pid, proposal.to);
+            let (pid, action, why) = (proposal.pid, proposal.action, proposal.why);
+            decisions.push(Decision { pid, name, policy: policy.name(), action, why });
+        }
+    }
+    pace.end_round(|pid| world.jobs.iter().any(|job| job.pid == pid));
+    decisions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::world;
+    use crate::world::JobState;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn settings(policies: Vec<Policy>) -> Settings {
+        let (settle, rest) = (10 * SECOND, 60 * SECOND);
+        Settings { policies, settle, rest, reserve_mib: 0, ..Settings::default() }
+    }
+
+    /// The jobs that are to move after so many seconds.
+    fn decided(world: &World, settings: &Settings, pace: &mut Pace, second: u32) -> Vec<u32> {
+        decide(world, settings, pace, second * SECOND).into_iter().map(|d| d.pid).collect()
+    }
+
+    #[test]
+    fn a_proposal_settles_before_it_is_carried_out_unless_it_is_urgent() {
+        let crowded = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 10, 0);
+        let (settings, mut pace) = (settings(vec![Policy::Balance]), Pace::default());
+        assert_eq!([0, 5, 9].map(|s| decided(&crowded, &settings, &mut pace, s).len()), [0; 3]);
+        assert_eq!(decided(&crowded, &settings, &mut pace, 10), [1]);
+        // Once it was not proposed it begins anew.
+        assert_eq!(decided(&world(&[('a', 1)]), &settings, &mut pace, 11), []);
+        assert_eq!([12, 21].map(|s| decided(&crowded, &settings, &mut pace, s).len()), [0; 2]);
+        assert_eq!(decided(&crowded, &settings, &mut pace, 22), [1]);
+        let drain = Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings };
+        assert_eq!(decided(&crowded, &drain, &mut Pace::default(), 0), [1, 2]);
+    }
+
+    #[test]
+    fn a_job_rests_and_a_failure_makes_it_rest_longer_each_time() {
+        let crowded = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 20, 0);
+        let settings = Settings { settle: Duration::ZERO, ..settings(vec![Policy::Balance]) };
+        let mut pace = Pace::default();
+        pace.ended(1, true, Duration::ZERO);
+        assert_eq!(decided(&crowded, &settings, &mut pace, 59), [2], "the other one goes instead");
+        pace.ended(2, false, 59 * SECOND);
+        assert_eq!(decided(&crowded, &settings, &mut pace, 60), [1]);
+        for (failures, wait) in [(1, 60), (2, 120), (3, 240)] {
+            let drain = Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings.clone() };
+            let mut pace = Pace::default();
+            (0..failures).for_each(|_| pace.ended(2, false, Duration::ZERO));
+            assert!(!decided(&crowded, &drain, &mut pace, wait - 1).contains(&2), "{failures} failures");
+            assert!(decided(&crowded, &drain, &mut pace, wait).contains(&2), "{failures} failures");
+        }
+    }
+
+    #[test]
+    fn no_more_moves_begin_in_a_minute_than_may() {
+        let mut full = world(&[('a', 100), ('b', 1000)]);
+        for pid in 0..10 {
+            full = full.with(pid, 0, 10, 0);
+        }
+        let policies = vec![Policy::Drain { servers: vec!["a:1".into()], park: false }];
+        let (settings, mut pace) = (Settings { moves_per_minute: 4, ..settings(policies) }, Pace::default());
+        assert_eq!([0, 59, 60].map(|s| decided(&full, &settings, &mut pace, s).len()), [4, 0, 4]);
+    }
+
+    #[test]
+    fn a_policy_sees_what_those_before_it_have_decided() {
+        // The drained job takes the room that the other one would have gone home to.
+        let world = world(&[('a', 100), ('b', 100), ('c', 100)]).with(1, 0, 10, 0).with(2, 2, 10, 0).at_home(2, "b:1/0");
+        let drain = Policy::Drain { servers: vec!["a:1".into()], park: false };
+        let settings = Settings { settle: Duration::ZERO, ..settings(vec![drain, Policy::Home]) };
+        assert_eq!(decided(&world, &settings, &mut Pace::default(), 0), [1]);
+        let home_first = Settings { policies: settings.policies.iter().rev().cloned().collect(), ..settings };
+        assert_eq!(decided(&world, &home_first, &mut Pace::default(), 0), [2, 1]);
+    }
+
+    /// xorshift64
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 8) % below
+    }
+
+    /// From any state, what is decided leads to one in which nothing is decided any more: no two policies move a job back and forth.
+    #[test]
+    fn decisions_come_to_an_end() {
+        let drain = Policy::Drain { servers: vec!["a:1".into()], park: true };
+        let sets = [
+            vec![drain.clone(), Policy::Yield { park: true }, Policy::Home, Policy::Balance],
+            vec![Policy::Balance, Policy::Home, Policy::Yield { park: true }, drain.clone()],
+            vec![drain, Policy::Yield { park: false }, Policy::Home, Policy::Consolidate],
+            vec![Policy::Consolidate, Policy::Home, Policy::Yield { park: true }],
+        ];
+        let mut moves = 0;
+        for seed in 1..400u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            for policies in &sets {
+                let gpus: Vec<(char, u64)> =
+                    (0..2 + random(&mut state, 4)).map(|i| (char::from(b'a' + (i % 3) as u8), random(&mut state, 100))).collect();
+                let mut now = world(&gpus);
+                for pid in 0..random(&mut state, 9) as u32 {
+                    let gpu = random(&mut state, gpus.len() as u64) as usize;
+                    now = now.with(pid, gpu, random(&mut state, 40), random(&mut state, 3) as i32);
+                    if random(&mut state, 3) == 0 {
+                        let home = now.gpus[random(&mut state, gpus.len() as u64) as usize].place.clone();
+                        now = now.at_home(pid, &home);
+                    }
+                }
+                let settings =
+                    Settings { settle: Duration::ZERO, rest: Duration::ZERO, moves_per_minute: 1000, ..settings(policies.clone()) };
+                let mut rounds = 0;
+                loop {
+                    let decisions = decide(&now, &settings, &mut Pace::default(), Duration::ZERO);
+                    if decisions.is_empty() {
+                        break;
+                    }
+                    rounds += 1;
+                    assert!(rounds < 30, "seed {seed}, {policies:?}: still {decisions:?} in {now:#?}");
+                    for decision in decisions {
+                        moves += 1;
+                        let (to, next) = match &decision.action {
+                            Action::Move(place) | Action::Resume(place) => (now.gpu_at(place), JobState::Running),
+                            Action::Park => (None, JobState::Parked { by_agent: true }),
+                        };
+                        now = now.after(decision.pid, to);
+                        now.jobs.iter_mut().filter(|job| job.pid == decision.pid).for_each(|job| job.state = next);
+                    }
+                }
+            }
+        }
+        assert!(moves > 1000, "{moves}");
+    }
+}

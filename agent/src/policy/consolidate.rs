@@ -1,0 +1,59 @@
+//! Jobs share fewer GPUs, so that the others can be switched off or given to somebody else.
+
+use super::{Proposal, is_among_equals, is_at_home, moved};
+use crate::world::{Job, JobState, World};
+
+pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
+    let used = |gpu: usize| world.jobs_on(gpu).map(|job| job.used_bytes).sum::<u64>();
+    let could_leave = |gpu: &usize| {
+        let mut jobs = world.jobs_on(*gpu).peekable();
+        world.gpus[*gpu].others == 0
+            && jobs.peek().is_some()
+            && jobs.all(|job| job.state == JobState::Running && !is_at_home(world, job))
+    };
+    let mut gpus: Vec<usize> = (0..world.gpus.len()).filter(could_leave).collect();
+    gpus.sort_by_key(|gpu| (used(*gpu), world.load(*gpu), *gpu));
+    gpus.into_iter().find_map(|gpu| emptied(world, gpu, reserve)).unwrap_or_default()
+}
+
+/// The moves that empty a GPU, if all its jobs fit on others that are in use.
+fn emptied(world: &World, gpu: usize, reserve: u64) -> Option<Vec<Proposal>> {
+    let mut after = world.clone();
+    let mut jobs: Vec<&Job> = world.jobs_on(gpu).collect();
+    jobs.sort_by_key(|job| (std::cmp::Reverse(job.used_bytes), job.pid));
+    let mut moves = Vec::new();
+    for job in jobs {
+        // The fullest one where it fits: room for large jobs stays.
+        let fits = |to: &usize| {
+            *to != gpu && after.load(*to) > 0 && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to)
+        };
+        let to = (0..after.gpus.len()).filter(fits).min_by_key(|to| (after.gpus[*to].free_bytes, *to))?;
+        moves.push(moved(world, job, to, format!("with it {} becomes free", world.gpus[gpu].place)));
+        after = after.after(job.pid, Some(to));
+    }
+    Some(moves)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+    use crate::policy::tests::{pairs, proposed, world};
+
+    #[test]
+    fn two_gpus_that_are_half_used_become_one() {
+        let world = world(&[('a', 60), ('b', 50), ('c', 100)]).with(1, 0, 30, 0).with(2, 1, 40, 0);
+        assert_eq!(proposed(&Policy::Consolidate, &world), pairs(&[(1, "b:1/0")]));
+        assert_eq!(proposed(&Policy::Consolidate, &world.after(1, Some(1))), [], "one GPU is in use");
+    }
+
+    #[test]
+    fn all_jobs_of_a_gpu_leave_or_none() {
+        let world = world(&[('a', 20), ('b', 50)]).with(1, 0, 30, 0).with(2, 0, 20, 0).with(3, 1, 100, 0);
+        assert_eq!(proposed(&Policy::Consolidate, &world), [], "the first one would fit, both do not");
+        let mut world = world;
+        world.gpus[1].free_bytes = Some(60);
+        assert_eq!(proposed(&Policy::Consolidate, &world), pairs(&[(1, "b:1/0"), (2, "b:1/0")]));
+        world.gpus[0].others = 1;
+        assert_eq!(proposed(&Policy::Consolidate, &world), [], "it would stay in use");
+    }
+}

@@ -1,0 +1,61 @@
+//! Jobs leave servers that are to be empty.
+
+use super::{Proposal, emptiest, is_among_equals, moved, parked, resumed};
+use crate::world::{Job, JobState, World};
+
+pub(super) fn propose(world: &World, servers: &[String], park: bool, reserve: u64) -> Vec<Proposal> {
+    let is_drained = |gpu: usize| servers.contains(&world.gpus[gpu].server);
+    // The largest first: they find room least easily.
+    let mut jobs: Vec<(&Job, usize)> = world
+        .jobs
+        .iter()
+        .filter(|job| job.state == JobState::Running)
+        .filter_map(|job| job.gpu.filter(|gpu| is_drained(*gpu)).map(|gpu| (job, gpu)))
+        .collect();
+    jobs.sort_by_key(|(job, _)| (std::cmp::Reverse(job.used_bytes), job.pid));
+    let leaves = |(job, from): (&Job, usize)| {
+        let why = format!("{} is to be empty", world.gpus[from].server);
+        let fits = |gpu: &usize| !is_drained(*gpu) && world.fits(job, *gpu, reserve);
+        let among_equals = |gpu: &usize| fits(gpu) && is_among_equals(world, job, *gpu);
+        let gpus = || 0..world.gpus.len();
+        match emptiest(world, gpus().filter(among_equals)).or_else(|| emptiest(world, gpus().filter(fits))) {
+            Some(to) => Some(moved(world, job, to, why)),
+            None => park.then(|| parked(job, format!("{why}, and it fits nowhere else"))),
+        }
+    };
+    let leave: Vec<Proposal> = jobs.into_iter().filter_map(leaves).collect();
+    if leave.is_empty() && park { resumed(world, reserve) } else { leave }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+    use crate::policy::tests::{pairs, proposed, world};
+    use crate::world::JobState;
+
+    fn drain(park: bool) -> Policy {
+        Policy::Drain { servers: vec!["a:1".into()], park }
+    }
+
+    #[test]
+    fn jobs_leave_for_the_emptiest_gpu_where_they_fit() {
+        let world = world(&[('a', 100), ('a', 100), ('b', 60), ('c', 200)]).with(1, 0, 40, 0).with(2, 1, 80, 0).with(3, 3, 5, 0);
+        assert_eq!(proposed(&drain(false), &world), pairs(&[(2, "c:1/0"), (1, "b:1/0")]));
+    }
+
+    #[test]
+    fn who_fits_nowhere_stays_or_is_parked_and_goes_on_later() {
+        let mut world = world(&[('a', 100), ('b', 60)]).with(1, 0, 80, 0);
+        world.gpus[0].takes_jobs = false;
+        assert_eq!(proposed(&drain(false), &world), []);
+        assert_eq!(proposed(&drain(true), &world), pairs(&[(1, "parked")]));
+        world.jobs[0].gpu = None;
+        world.jobs[0].state = JobState::Parked { by_agent: true };
+        assert_eq!(proposed(&drain(true), &world), []);
+        world.gpus[1].free_bytes = Some(90);
+        assert_eq!(proposed(&drain(true), &world), pairs(&[(1, "resumed at b:1/0")]));
+        // Somebody else has parked it, and will resume it.
+        world.jobs[0].state = JobState::Parked { by_agent: false };
+        assert_eq!(proposed(&drain(true), &world), []);
+    }
+}

@@ -1,0 +1,169 @@
+//! What an operator writes: a file in TOML (docs/agent.md).
+
+use crate::policy::Policy;
+use serde::{Deserialize, Deserializer};
+use std::time::Duration;
+use wildmatch::WildMatch;
+
+/// The settings of an agent.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Servers whose GPUs the jobs may use, as in a place without its GPU.
+    pub servers: Vec<String>,
+    /// How many GPUs of this machine jobs may use in their own processes: `local:0` and so on.
+    pub local_gpus: u32,
+    /// How often the agent looks.
+    #[serde(deserialize_with = "time")]
+    pub every: Duration,
+    /// How long a proposal must have been made, time after time, before it is carried out.
+    #[serde(deserialize_with = "time")]
+    pub settle: Duration,
+    /// How long a job stays where it has arrived, whoever has moved it.
+    #[serde(deserialize_with = "time")]
+    pub rest: Duration,
+    /// Most moves that begin within a minute.
+    pub moves_per_minute: u32,
+    /// A move is abandoned rather than hold up calls for longer; `0s`: no limit.
+    #[serde(deserialize_with = "time")]
+    pub max_downtime: Duration,
+    /// A move is abandoned if it has not been committed after so long.
+    #[serde(deserialize_with = "time")]
+    pub deadline: Duration,
+    /// Memory in MiB that a GPU must have left when a job has arrived.
+    pub reserve_mib: u64,
+    /// What is known of jobs; the first rule that matches a job holds.
+    #[serde(rename = "job")]
+    pub jobs: Vec<JobRule>,
+    /// The policies, in their order.
+    #[serde(rename = "policy")]
+    pub policies: Vec<Policy>,
+}
+
+/// What an operator says of jobs.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRule {
+    /// Names of jobs; `*` is any text, `?` any character.
+    pub name: String,
+    /// Larger numbers go first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Where these jobs belong: a place with its GPU.
+    #[serde(default)]
+    pub home: Option<String>,
+    /// Whether the agent leaves them alone.
+    #[serde(default)]
+    pub leave: bool,
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// It is not TOML, or has unknown or wrong values.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// There is nothing to do.
+    #[error("no [[policy]]: the agent would do nothing (docs/agent.md lists the policies)")]
+    NoPolicy,
+    /// Two policies that undo each other's moves.
+    #[error("`consolidate` and `balance` undo each other: choose one")]
+    Contrary,
+    /// A bound that is no bound.
+    #[error("`{0}` must be more than zero")]
+    Zero(&'static str),
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            servers: Vec::new(),
+            local_gpus: 0,
+            every: Duration::from_secs(5),
+            settle: Duration::from_secs(10),
+            rest: Duration::from_secs(60),
+            moves_per_minute: 12,
+            max_downtime: Duration::ZERO,
+            deadline: Duration::from_secs(120),
+            reserve_mib: 1024,
+            jobs: Vec::new(),
+            policies: Vec::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads settings.
+    ///
+    /// # Errors
+    /// See [`SettingsError`].
+    pub fn read(text: &str) -> Result<Settings, SettingsError> {
+        let settings: Settings = toml::from_str(text)?;
+        let has = |policy: &Policy| settings.policies.iter().any(|p| std::mem::discriminant(p) == std::mem::discriminant(policy));
+        if settings.policies.is_empty() {
+            return Err(SettingsError::NoPolicy);
+        }
+        if has(&Policy::Consolidate) && has(&Policy::Balance) {
+            return Err(SettingsError::Contrary);
+        }
+        let zero = [("every", settings.every.is_zero()), ("deadline", settings.deadline.is_zero())];
+        let zero = zero.into_iter().chain([("moves_per_minute", settings.moves_per_minute == 0)]);
+        match zero.into_iter().find(|(_, is_zero)| *is_zero) {
+            Some((name, _)) => Err(SettingsError::Zero(name)),
+            None => Ok(settings),
+        }
+    }
+
+    /// The rule that holds for a job.
+    pub fn rule(&self, name: &str) -> Option<&JobRule> {
+        self.jobs.iter().find(|rule| WildMatch::new(&rule.name).matches(name))
+    }
+
+    /// Memory in bytes that a GPU must have left.
+    pub fn reserve(&self) -> u64 {
+        self.reserve_mib.saturating_mul(1 << 20)
+    }
+}
+
+/// A time like `500ms`, `5s`, `2m`.
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    humantime::parse_duration(&text).map_err(|why| serde::de::Error::custom(format!("`{text}` is not a time like 500ms, 5s or 2m: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_given_has_its_usual_value() {
+        let settings = Settings::read("every = '500ms'\n[[policy]]\nkind = 'home'\n").expect("settings");
+        assert_eq!(settings.every, Duration::from_millis(500));
+        assert_eq!(Settings { every: Settings::default().every, policies: Vec::new(), ..settings }, Settings::default());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_name() {
+        let refused = |text: &str| Settings::read(text).expect_err(text).to_string();
+        for (text, why) in [
+            ("", "no [[policy]]"),
+            ("[[policy]]\nkind = 'sleep'", "sleep"),
+            ("evry = '5s'\n[[policy]]\nkind = 'home'", "evry"),
+            ("every = '5'\n[[policy]]\nkind = 'home'", "500ms, 5s or 2m"),
+            ("every = '0s'\n[[policy]]\nkind = 'home'", "`every`"),
+            ("moves_per_minute = 0\n[[policy]]\nkind = 'home'", "`moves_per_minute`"),
+            ("[[policy]]\nkind = 'balance'\n[[policy]]\nkind = 'consolidate'", "undo each other"),
+            ("[[job]]\npriority = 1\n[[policy]]\nkind = 'home'", "name"),
+        ] {
+            assert!(refused(text).contains(why), "{text}: {}", refused(text));
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_holds() {
+        let text = "[[policy]]\nkind = 'yield'\n[[job]]\nname = 'train-*'\npriority = 5\n[[job]]\nname = '*'\nleave = true";
+        let settings = Settings::read(text).expect("settings");
+        assert_eq!(settings.rule("train-7").map(|rule| (rule.priority, rule.leave)), Some((5, false)));
+        assert_eq!(settings.rule("other").map(|rule| (rule.priority, rule.leave)), Some((0, true)));
+    }
+}

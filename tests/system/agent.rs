@@ -1,0 +1,165 @@
+//! `mrcuda agent`: jobs move by policies, and print what they print natively.
+
+use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
+use serde_json::Value;
+use std::process::{Child, Stdio};
+use tests::scene::wait_for;
+use tests::{Job, Scene, Server};
+
+/// A running agent, which ends with this value.
+struct Agent {
+    child: Child,
+    out: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(scene: &Scene, name: &str, settings: &str) -> Agent {
+        let (config, out) = (scene.path.join(format!("{name}.toml")), scene.path.join(format!("{name}.out")));
+        std::fs::write(&config, settings).unwrap();
+        let stdout = std::fs::File::create(&out).unwrap();
+        let mut command = scene.mrcuda();
+        command.args(["agent", "--json", "--config"]).arg(&config).stdout(Stdio::from(stdout));
+        Agent { child: command.spawn().unwrap(), out }
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.out).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits until so many moves have succeeded.
+    #[track_caller]
+    fn wait_for_moves(&self, n: usize) {
+        let moved = || self.lines().iter().filter(|line| line["event"] == "outcome" && line["ok"] == true).count();
+        assert!(wait_for(LIMIT, || (moved() >= n).then_some(())).is_some(), "{} of {n} moves: {:#?}", moved(), self.lines());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn settings(servers: &[&Server], rest: &str) -> String {
+    let servers: Vec<String> = servers.iter().map(|server| format!("{:?}", server.address.to_string())).collect();
+    format!("servers = [{}]\nevery = '200ms'\nsettle = '300ms'\nrest = '1s'\nreserve_mib = 0\n{rest}", servers.join(", "))
+}
+
+/// A job at a server's GPU, which is under way.
+fn job<'a>(scene: &'a Scene, name: &str, server: &Server) -> Job<'a> {
+    let place = format!("tls://{}", server.address);
+    let mut job = Job::orbit(scene, name, &["--server", &place, "--name", name], &LONG, &[]);
+    wait_for_step(&mut job, 5);
+    job
+}
+
+/// The place of a job's only GPU, without how it is reached.
+fn place(job: &Job<'_>) -> Option<String> {
+    let status = job.status()?;
+    let device = &status["devices"][0];
+    if device["state"] == "parked" {
+        return Some("parked".to_owned());
+    }
+    Some(device["place"].as_str()?.trim_start_matches("tls://").to_owned())
+}
+
+#[track_caller]
+fn arrives(job: &Job<'_>, at: &str, agent: &Agent) {
+    let there = wait_for(LIMIT, || place(job).filter(|place| place == at));
+    assert!(there.is_some(), "{:?} instead of {at}: {:#?}", place(job), agent.lines());
+}
+
+/// Lets jobs end, and compares what they print with a native run.
+fn end(scene: &Scene, jobs: Vec<Job<'_>>) {
+    jobs.iter().for_each(Job::let_end);
+    let native = native_orbit(scene, &LONG);
+    jobs.into_iter().for_each(|job| assert_identical(&job.wait(LIMIT), &native));
+}
+
+#[test]
+fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
+    let scene = Scene::new("agent-balance");
+    let [one, two, three] = ["one", "two", "three"].map(|name| Server::start(&scene, name));
+    let jobs: Vec<Job<'_>> = ["a", "b", "c"].into_iter().map(|name| job(&scene, name, &one)).collect();
+    let agent = Agent::start(&scene, "agent", &settings(&[&one, &two, &three], "[[policy]]\nkind = 'balance'\n"));
+    agent.wait_for_moves(2);
+    let mut places: Vec<String> = jobs.iter().filter_map(place).collect();
+    places.sort();
+    let mut expected = [&one, &two, &three].map(|server| format!("{}/0", server.address));
+    expected.sort();
+    assert_eq!(places, expected);
+    // The settings change while it runs.
+    let drain = format!("[[policy]]\nkind = 'drain'\nservers = ['{}']\n[[policy]]\nkind = 'balance'\n", one.address);
+    std::fs::write(scene.path.join("agent.toml"), settings(&[&one, &two, &three], &drain)).unwrap();
+    let left = wait_for(LIMIT, || {
+        let at: Vec<String> = jobs.iter().filter_map(place).collect();
+        (at.len() == 3 && !at.contains(&format!("{}/0", one.address))).then_some(())
+    });
+    assert!(left.is_some(), "{:#?}", agent.lines());
+    drop(agent);
+    end(&scene, jobs);
+}
+
+#[test]
+fn a_job_of_lower_priority_is_parked_and_goes_on_when_the_other_has_ended() {
+    let scene = Scene::new("agent-yield");
+    let one = Server::start(&scene, "one");
+    let low = job(&scene, "batch-1", &one);
+    let rules = "[[job]]\nname = 'urgent*'\npriority = 10\n[[policy]]\nkind = 'yield'\npark = true\n";
+    let agent = Agent::start(&scene, "agent", &settings(&[&one], rules));
+    let urgent = job(&scene, "urgent-1", &one);
+    arrives(&low, "parked", &agent);
+    // An agent that is killed has not lost it.
+    drop(agent);
+    let agent = Agent::start(&scene, "agent", &settings(&[&one], rules));
+    assert_eq!(place(&urgent), Some(format!("{}/0", one.address)));
+    end(&scene, vec![urgent]);
+    arrives(&low, &format!("{}/0", one.address), &agent);
+    drop(agent);
+    end(&scene, vec![low]);
+}
+
+#[test]
+fn a_job_goes_home_and_nothing_is_done_in_a_dry_run() {
+    let scene = Scene::new("agent-home");
+    let one = Server::start(&scene, "one");
+    let away = job(&scene, "away", &one);
+    let rules = "local_gpus = 1\n[[job]]\nname = 'away'\nhome = 'local'\n[[job]]\nname = '*'\nleave = true\n[[policy]]\nkind = 'home'\n";
+    let (config, text) = (scene.path.join("agent.toml"), settings(&[&one], ""));
+    std::fs::write(&config, text + rules).unwrap();
+    let run = |option: &str| {
+        let output = scene.mrcuda().args(["agent", "--once", option, "--config"]).arg(&config).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (ok, said) = run("--dry-run");
+    assert!(ok && said.contains(&format!("home: job {} (away) would move to local:0", away.pid())), "{said}");
+    assert_eq!(place(&away), Some(format!("{}/0", one.address)));
+    let (ok, said) = run("--json");
+    assert!(ok && said.lines().count() == 2, "{said}");
+    assert_eq!(place(&away).as_deref(), Some("local:0"));
+    let moves = away.all_moves().unwrap();
+    assert!(moves.len() == 1 && moves[0].id().starts_with("agent-home-"), "{moves:?}");
+    let (ok, said) = run("--json");
+    assert!(ok && said.is_empty(), "at home: {said}");
+    end(&scene, vec![away]);
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_refused_in_words() {
+    let scene = Scene::new("agent-settings");
+    let config = scene.path.join("agent.toml");
+    for (text, why) in [
+        (None, "agent.toml: No such file"),
+        (Some("[[policy]]\nkind = 'sleep'"), "unknown variant `sleep`"),
+        (Some("servers = ['nowhere']\n[[policy]]\nkind = 'home'"), "server `nowhere`: a server is"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&config, text).unwrap();
+        }
+        let output = scene.mrcuda().args(["agent", "--config"]).arg(&config).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains(why), "{text:?}: {stderr}");
+    }
+}
