@@ -195,7 +195,7 @@ pub enum ControlReply {
         was_busy: bool,
         /// What the GPU waits for, if it is not idle.
         waits_for: String,
-        /// The job's handle of a stream that may run a kernel.
+        /// The job's handle of a stream that may run a kernel; that of the legacy stream is 1.
         runs: Option<u64>,
     },
     /// The request was refused. [`crate::Link::control`] returns this as an error.

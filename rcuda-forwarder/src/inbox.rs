@@ -85,7 +85,7 @@ impl<R: Read> Inbox<R> {
         let mut left = n;
         while left > 0 {
             let had = to.len();
-            let piece = left.min(had.clamp(AHEAD, PIECE));
+            let piece = left.min(had.clamp(2 * AHEAD, PIECE));
             to.resize(had + piece, 0);
             self.take_into(&mut to[had..])?;
             left -= piece;

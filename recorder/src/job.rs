@@ -8,8 +8,8 @@ use crate::ledger::{self, Ledger};
 use crate::objects::allocations::Memory;
 use crate::objects::limits::Limits;
 use crate::objects::memory_lock::{Fence, MemoryLock, MemoryMut};
-use crate::objects::last_kernels::LastKernels;
 use crate::objects::resident::Resident;
+use crate::order::last_launch::OfLegacyStream;
 use crate::objects::spare_events::SpareEvents;
 use crate::objects::tables::Tables;
 use crate::place::Place;
@@ -98,8 +98,8 @@ pub(crate) struct Device {
     pub(crate) clock: Mutex<Clock>,
     /// The grids of its cooperative launches.
     pub(crate) resident: Resident,
-    /// What was launched last in each of its streams.
-    pub(crate) last_kernels: LastKernels,
+    /// What was launched last in its legacy stream.
+    pub(crate) launched_in_legacy: OfLegacyStream,
     /// Whether its place has another driver or GPU than the first one, in any way that counts: what the program was told need not be true of
     /// launches there.
     pub(crate) differs: AtomicBool,
@@ -253,7 +253,7 @@ impl Device {
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
             resident: Resident::default(),
-            last_kernels: LastKernels::new(),
+            launched_in_legacy: OfLegacyStream::default(),
             differs: AtomicBool::new(false),
             copying: AtomicBool::new(false),
         }

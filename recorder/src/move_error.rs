@@ -199,9 +199,9 @@ pub(crate) enum Busyness {
     CrossDevice,
     #[error("a thread waits for an answer that does not come")]
     Answer,
-    /// As described by the place, with the name of the kernel that was launched last in a stream that may run one.
-    #[error("{what}{}", kernel.as_ref().map_or_else(String::new, |kernel| format!(" (last kernel launched there: {kernel})")))]
-    Gpu { what: String, kernel: Option<String> },
+    /// As described by the place; and what was launched last in a stream that may run a kernel.
+    #[error("{what}{}", last.as_deref().unwrap_or_default())]
+    Gpu { what: String, last: Option<String> },
 }
 
 /// In which layout source and target differ.

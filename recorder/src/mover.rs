@@ -466,14 +466,14 @@ impl<'m, 'a> Mover<'m, 'a> {
         let waits_for = attempted.as_ref().err().map(|not_yet| not_yet.why.to_string());
         self.task.trace(Track::Gate, "attempt to quiesce", since, &[("waits for", json!(waits_for))]);
         match attempted {
-            Ok(gate) => self.gate = Some(gate),
+            Ok(gate) => (self.gate, self.obstacle) = (Some(gate), None),
             Err(NotYet { function, why }) => {
                 let held = crate::gate::held_for().unwrap_or_default();
                 let why = MoveError::NotIdle(why);
                 let text = why.to_string();
                 let since = self.obstacle.take().filter(|(before, _)| *before == text).map_or_else(Instant::now, |(_, since)| since);
                 let lasts = since.elapsed().as_secs();
-                let lasting = if lasts == 0 { text.clone() } else { format!("{text}, for {lasts} s") };
+                let lasting = if lasts == 0 { text.clone() } else { format!("{text} (found so for {lasts} s)") };
                 self.task.note(|it| it.waits_for = Some(lasting));
                 self.obstacle = Some((text, since));
                 if let Some(patience) = self.task.patience() {

@@ -7,7 +7,6 @@ pub(crate) mod events;
 pub(crate) mod function;
 pub(crate) mod imports;
 pub(crate) mod instances;
-pub(crate) mod last_kernels;
 pub(crate) mod limits;
 pub(crate) mod memory_lock;
 pub(crate) mod pool;

@@ -6,3 +6,4 @@ pub(crate) mod delay;
 pub(crate) mod follow;
 pub(crate) mod host_waiting;
 pub(crate) mod landing;
+pub(crate) mod last_launch;

@@ -65,7 +65,7 @@ fn refused_then_moved(way: &str, waits_for: &str, from: Option<&str>, away: &[&s
 }
 
 const FUNCTION: &str = "waits for a host function of the program that has not returned";
-const KERNEL: &str = "runs kernels or copies that have not ended, or waits for another stream (last kernel launched there: _Z7advancePm)";
+const KERNEL: &str = "runs kernels or copies that have not ended, or waits for another stream; launched last in stream 0x";
 const VALUE: &str = "waits for a value at 0x2";
 
 #[test]

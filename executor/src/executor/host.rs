@@ -187,6 +187,10 @@ impl Executor {
                 }
             });
         }
+        // What else is busy may wait only for these, as the legacy stream does while a blocking stream has work (docs/driver-facts.md 6.3).
+        if words.iter().any(|(class, _)| *class < 2) {
+            runs = None;
+        }
         if words.is_empty() && self.ended_streams_work() {
             words.push((2, "a stream that was destroyed has work that has not ended".to_owned()));
         }

@@ -127,9 +127,9 @@ fn apart(producers: &'static [Calls], most_preemptions: usize) -> Result<usize, 
 fn in_no_order_is_a_call_lost_or_anybody_held_up() {
     for (ticket, one, two) in [(NO_TICKET, 3, 2), (7, bound(2, 3), bound(1, 2))] {
         assert!(own(&[&[8, 0]], ticket, Takes::Well, one).unwrap() > 100);
-        assert!(own(&[&[8], &[16]], ticket, Takes::Well, two).unwrap() > 500);
+        assert!(own(&[&[8], &[16]], ticket, Takes::Well, two).unwrap() > bound(500, 1000));
     }
-    assert!(apart(&[&[8], &[16]], bound(1, 2)).unwrap() > 500);
+    assert!(apart(&[&[8], &[16]], 2).unwrap() > 1000);
 }
 
 #[test]

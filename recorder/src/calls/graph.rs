@@ -498,6 +498,7 @@ impl Host for CallContext {
         let epoch = launched.is_ok().then(|| device.epoch.load(Ordering::Relaxed));
         events().for_each(|e| e.data.end_record(epoch, None));
         let span = launched?;
+        crate::order::last_launch::note(self, device, stream, instance);
         crate::order::delay::note_delay(self, device, stream, span.as_ref());
         if data.may_wait.load(Ordering::Relaxed) {
             host_waiting::note(device, stream, span.map(|s| s.end));

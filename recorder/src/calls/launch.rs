@@ -8,7 +8,7 @@ use crate::job::Device;
 use crate::objects::function::{FunctionData, FunctionProperties};
 use crate::objects::limits::Limits;
 use crate::objects::resident::Resident;
-use crate::order::{captures, host_waiting, landing};
+use crate::order::{captures, host_waiting, landing, last_launch};
 use crate::pinned::naming;
 use cuda_api::arg::{Capture, LEGACY};
 use cuda_api::calls::Call;
@@ -255,8 +255,8 @@ fn launch(
             return Err(code::ERROR_INVALID_VALUE);
         }
         note_pinned(cx, info, params)?;
-        on.last_kernels.note(head.stream, function);
         on.record_error(exec.launch_with(&head, attributes, params))?;
+        last_launch::note(cx, on, head.stream, function);
         note_cooperative(on, info, &head, attributes);
         return Ok(());
     }
@@ -271,8 +271,8 @@ fn launch(
         pack(body, info, params, extra)?;
         host_memory::note_words(cx, &body[head_bytes..])?;
         landing::before_work(cx, on, head.stream)?;
-        on.last_kernels.note(head.stream, function);
         let span = cx.work_at(on, ops::id::LAUNCH, &[body])?;
+        last_launch::note(cx, on, head.stream, function);
         crate::order::delay::note_delay(cx, on, head.stream, span.as_ref());
         if host_waiting::may_wait(&body[head_bytes..]) {
             host_waiting::note(on, head.stream, span.map(|s| s.end));

@@ -87,7 +87,7 @@ impl From<MirrorError> for MoveError {
     fn from(e: MirrorError) -> MoveError {
         match e {
             MirrorError::ThreadInCall | MirrorError::GateTaken => MoveError::NotIdle(Busyness::ThreadInCall),
-            MirrorError::NotIdle(what) => MoveError::NotIdle(Busyness::Gpu { what, kernel: None }),
+            MirrorError::NotIdle(what) => MoveError::NotIdle(Busyness::Gpu { what, last: None }),
             MirrorError::Control(e) => e.into(),
             MirrorError::Answer(reply) => MoveError::unexpected(&reply),
             MirrorError::Pin { error, bytes } => MoveError::HostMemory { error, bytes },

@@ -6,8 +6,10 @@ use crate::job::{Device, Job};
 use crate::move_error::{Busyness, MoveError};
 use crate::mover::protocol::Attempt;
 use crate::moves::Task;
+use crate::order::last_launch;
 use crate::place::Place;
 use crate::random::random;
+use cuda_api::arg::LEGACY;
 use rcuda_forwarder::{Control, ControlReply};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -150,10 +152,11 @@ impl Function {
     }
 }
 
-/// The name of the kernel that was launched last in a stream, if it is still loaded.
-fn last_kernel(job: &Job, device: &Device, stream: u64) -> Option<String> {
-    let function = device.last_kernels.of(stream)?;
-    Some(job.tables.function(function).ok()?.known_on(device.index)?.info.name.clone())
+/// What was launched last in a stream, in the words of a report.
+fn last(job: &Job, device: &Device, stream: u64) -> Option<String> {
+    let name = last_launch::name(job, device, stream)?;
+    let stream = if stream == LEGACY { "the default stream".to_owned() } else { format!("stream {stream:#x}") };
+    Some(format!("; launched last in {stream}: {name}"))
 }
 
 /// Waits until the GPUs are idle; otherwise returns the obstacle.
@@ -186,8 +189,8 @@ fn idle(
             }
             let is_over = left <= POLL_INTERVAL || !hold.update();
             if is_over || function.is_stuck() {
-                let kernel = runs.and_then(|stream| last_kernel(job, device, stream));
-                return Ok(Some(NotYet { function: !is_over, why: Busyness::Gpu { what, kernel } }));
+                let last = runs.and_then(|stream| last(job, device, stream));
+                return Ok(Some(NotYet { function: !is_over, why: Busyness::Gpu { what, last } }));
             }
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct StreamData {
     pub(crate) orphaned: AtomicBool,
     /// Its last work that may delay later work: see [`crate::order::delay::note_delay`].
     pub(crate) delay: AtomicU64,
+    /// The function or graph instance that was launched last; 0 if there was none.
+    pub(crate) launched: AtomicU64,
 }
 
 impl Known for StreamData {
@@ -24,5 +26,6 @@ impl Known for StreamData {
         self.per_thread.store(false, Ordering::Relaxed);
         self.orphaned.store(false, Ordering::Relaxed);
         self.delay.store(0, Ordering::Relaxed);
+        self.launched.store(0, Ordering::Relaxed);
     }
 }

@@ -178,7 +178,7 @@ impl World {
 fn in_no_order_of_calls_and_answers_is_work_taken_for_done_that_is_not() {
     let (steps, at_least) = bound((5, 1000), (6, 10_000));
     assert!(World::default().explore(steps, false).unwrap() > at_least);
-    let found = World::default().explore(6, true).unwrap_err();
+    let found = World::default().explore(steps, true).unwrap_err();
     assert!(found.contains("quiet") || found.contains("past"), "the model finds what was wrong: {found}");
 }
 

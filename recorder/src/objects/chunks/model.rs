@@ -338,10 +338,9 @@ fn run(steps: usize, troubles: Troubles, mistake: Mistake, choices: &mut Choices
 fn nothing_overlaps_and_nothing_is_lost_whatever_the_place_answers() {
     let (failures, others) = (true, true);
     let plain = every_choice(|c| run(bound(4, 5), Troubles { failures: false, others: false }, Mistake::None, c));
-    // Without others one step more would take as long as all that is here.
-    let failing = every_choice(|c| run(bound(2, 3), Troubles { failures, others: false }, Mistake::None, c));
+    let failing = every_choice(|c| run(3, Troubles { failures, others: false }, Mistake::None, c));
     let together = every_choice(|c| run(2, Troubles { failures, others }, Mistake::None, c));
-    assert!(plain > bound(1000, 10_000) && failing > bound(100, 1000) && together > 1000, "{plain} {failing} {together}");
+    assert!(plain > bound(1000, 10_000) && failing > 1000 && together > 1000, "{plain} {failing} {together}");
 }
 
 #[test]
