@@ -1,7 +1,7 @@
 //! The decisions of one round.
 
 use crate::pace::Pace;
-use crate::policy::{Action, Policy};
+use crate::policy::{Action, Policy, resumed};
 use crate::settings::Settings;
 use crate::world::World;
 use std::time::Duration;
@@ -21,6 +21,9 @@ pub struct Decision {
     pub why: String,
 }
 
+/// The jobs that an agent has parked go on whatever the policies are: by this name.
+const RESUME: &str = "resume";
+
 /// The moves that are to begin now: at most one for each job. `now` is since the moment that `pace` counts from.
 pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration) -> Vec<Decision> {
     let mut after = world.clone();
@@ -28,19 +31,25 @@ pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration
         let Policy::Drain { servers, .. } = policy else { continue };
         after.gpus.iter_mut().filter(|gpu| servers.contains(&gpu.server)).for_each(|gpu| gpu.takes_jobs = false);
     }
+    for job in &mut after.jobs {
+        job.avoid = (0..world.gpus.len()).filter(|gpu| pace.avoids(job.pid, &world.gpus[*gpu].place, settings, now)).collect();
+    }
     let mut decisions: Vec<Decision> = Vec::new();
-    for policy in &settings.policies {
+    for policy in settings.policies.iter().map(Some).chain([None]) {
+        let (name, is_urgent) = policy.map_or((RESUME, true), |policy| (policy.name(), policy.is_urgent()));
         loop {
-            let proposals = policy.propose(&after, settings.reserve());
+            let proposals = match policy {
+                Some(policy) => policy.propose(&after, settings.reserve()),
+                None => resumed(&after, settings.reserve()),
+            };
             // All of them are noted, so that they settle.
-            let allowed: Vec<bool> = proposals.iter().map(|p| pace.allows(p, policy, settings, now)).collect();
+            let allowed: Vec<bool> = proposals.iter().map(|p| pace.allows(p, (name, is_urgent), settings, now)).collect();
             let next = proposals.into_iter().zip(allowed).find(|(p, allowed)| *allowed && decisions.iter().all(|d| d.pid != p.pid));
-            let Some((proposal, _)) = next.filter(|_| pace.has_room(settings, now)) else { break };
-            let name = world.jobs.iter().find(|job| job.pid == proposal.pid).map(|job| job.name.clone()).unwrap_or_default();
-            pace.begins(now);
+            let Some((proposal, _)) = next.filter(|_| pace.has_room(decisions.len(), settings, now)) else { break };
+            let job = world.jobs.iter().find(|job| job.pid == proposal.pid).map(|job| job.name.clone()).unwrap_or_default();
             after = after.after(proposal.pid, proposal.to);
             let (pid, action, why) = (proposal.pid, proposal.action, proposal.why);
-            decisions.push(Decision { pid, name, policy: policy.name(), action, why });
+            decisions.push(Decision { pid, name: job, policy: name, action, why });
         }
     }
     pace.end_round(|pid| world.jobs.iter().any(|job| job.pid == pid));
@@ -62,7 +71,9 @@ mod tests {
 
     /// The jobs that are to move after so many seconds.
     fn decided(world: &World, settings: &Settings, pace: &mut Pace, second: u32) -> Vec<u32> {
-        decide(world, settings, pace, second * SECOND).into_iter().map(|d| d.pid).collect()
+        let decisions = decide(world, settings, pace, second * SECOND);
+        decisions.iter().for_each(|_| pace.begins(second * SECOND));
+        decisions.into_iter().map(|d| d.pid).collect()
     }
 
     #[test]
@@ -84,17 +95,44 @@ mod tests {
         let crowded = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 20, 0);
         let settings = Settings { settle: Duration::ZERO, ..settings(vec![Policy::Balance]) };
         let mut pace = Pace::default();
-        pace.ended(1, true, Duration::ZERO);
+        pace.ended(1, None, true, Duration::ZERO);
         assert_eq!(decided(&crowded, &settings, &mut pace, 59), [2], "the other one goes instead");
-        pace.ended(2, false, 59 * SECOND);
+        pace.ended(2, None, false, 59 * SECOND);
         assert_eq!(decided(&crowded, &settings, &mut pace, 60), [1]);
         for (failures, wait) in [(1, 60), (2, 120), (3, 240)] {
             let drain = Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings.clone() };
             let mut pace = Pace::default();
-            (0..failures).for_each(|_| pace.ended(2, false, Duration::ZERO));
+            (0..failures).for_each(|_| pace.ended(2, None, false, Duration::ZERO));
             assert!(!decided(&crowded, &drain, &mut pace, wait - 1).contains(&2), "{failures} failures");
             assert!(decided(&crowded, &drain, &mut pace, wait).contains(&2), "{failures} failures");
         }
+    }
+
+    #[test]
+    fn a_job_is_tried_elsewhere_before_it_is_sent_again_to_a_place_where_it_failed() {
+        let drain = Policy::Drain { servers: vec!["a:1".into()], park: false };
+        let world = world(&[('a', 100), ('b', 200), ('c', 100)]).with(1, 0, 10, 0);
+        let (settings, mut pace) = (settings(vec![drain]), Pace::default());
+        let to = |pace: &mut Pace, second: u32| {
+            let decisions = decide(&world, &settings, pace, second * SECOND);
+            decisions.into_iter().map(|d| d.action).next()
+        };
+        let at = |place: &str| Some(Action::Move(place.to_owned()));
+        assert_eq!(to(&mut pace, 0), at("b:1/0"));
+        pace.ended(1, Some("b:1/0"), false, Duration::ZERO);
+        assert_eq!((to(&mut pace, 59), to(&mut pace, 60), to(&mut pace, 119)), (None, at("c:1/0"), at("c:1/0")));
+        assert_eq!(to(&mut pace, 120), at("b:1/0"));
+    }
+
+    #[test]
+    fn to_park_a_job_is_not_so_urgent_and_whoever_is_parked_goes_on_without_any_policy() {
+        let full = world(&[('a', 100)]).with(1, 0, 10, 5).with(2, 0, 10, 1);
+        let yields = settings(vec![Policy::Yield { park: true }]);
+        let mut pace = Pace::default();
+        assert_eq!([0, 9, 10].map(|s| decided(&full, &yields, &mut pace, s).len()), [0, 0, 1]);
+        let mut parked = world(&[('a', 100)]).with(2, 0, 10, 1);
+        (parked.jobs[0].gpu, parked.jobs[0].state) = (None, JobState::Parked { by_agent: true });
+        assert_eq!(decided(&parked, &settings(vec![Policy::Home]), &mut Pace::default(), 0), [2]);
     }
 
     #[test]

@@ -16,4 +16,4 @@ pub use decide::{Decision, decide};
 pub use pace::Pace;
 pub use policy::{Action, Policy};
 pub use settings::{JobRule, Settings, SettingsError};
-pub use world::{Gpu, Job, JobState, World};
+pub use world::{Gpu, Job, JobState, LOCAL, World};

@@ -17,7 +17,7 @@ pub enum Policy {
     Drain {
         /// The servers, as in [`crate::Settings::servers`].
         servers: Vec<String>,
-        /// Whether a job that fits nowhere else is parked in host memory, and resumed where it fits again.
+        /// Whether a job that fits nowhere else is parked in host memory.
         #[serde(default)]
         park: bool,
     },
@@ -69,7 +69,7 @@ impl Policy {
         }
     }
 
-    /// Whether its proposals are carried out at once: somebody waits for them.
+    /// Whether the moves that it proposes are made at once: somebody waits for them.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Policy::Drain { .. } | Policy::Yield { .. })
     }
@@ -111,8 +111,9 @@ fn is_at_home(world: &World, job: &Job) -> bool {
     job.gpu.is_some_and(|gpu| job.home.as_ref() == Some(&world.gpus[gpu].place))
 }
 
-/// The jobs that an agent has parked go on where they fit among jobs of their own priority, the most important first.
-fn resumed(world: &World, reserve: u64) -> Vec<Proposal> {
+/// The jobs that an agent has parked go on where they fit among jobs of their own priority, the most important first: whatever the policies
+/// are by now.
+pub(crate) fn resumed(world: &World, reserve: u64) -> Vec<Proposal> {
     let mut jobs: Vec<&Job> = world.jobs.iter().filter(|job| job.state == JobState::Parked { by_agent: true }).collect();
     jobs.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.pid));
     let goes_on = |job: &Job| {
@@ -145,7 +146,7 @@ pub(crate) mod tests {
         /// Adds a running job.
         pub(crate) fn with(mut self, pid: u32, gpu: usize, used_bytes: u64, priority: i32) -> World {
             let (name, state) = (format!("job{pid}"), JobState::Running);
-            self.jobs.push(Job { pid, name, gpu: Some(gpu), used_bytes, state, priority, home: None });
+            self.jobs.push(Job { pid, name, gpu: Some(gpu), used_bytes, state, priority, home: None, avoid: Vec::new() });
             self
         }
 

@@ -46,6 +46,9 @@ pub struct Settings {
 pub struct JobRule {
     /// Names of jobs; `*` is any text, `?` any character.
     pub name: String,
+    /// The user whose jobs they are; all users if there is none. Whoever starts a job chooses its name.
+    #[serde(default)]
+    pub user: Option<String>,
     /// Larger numbers go first.
     #[serde(default)]
     pub priority: i32,
@@ -114,9 +117,10 @@ impl Settings {
         }
     }
 
-    /// The rule that holds for a job.
-    pub fn rule(&self, name: &str) -> Option<&JobRule> {
-        self.jobs.iter().find(|rule| WildMatch::new(&rule.name).matches(name))
+    /// The rule that holds for a job of a user.
+    pub fn rule(&self, name: &str, user: &str) -> Option<&JobRule> {
+        let holds = |rule: &&JobRule| rule.user.as_deref().is_none_or(|of| of == user) && WildMatch::new(&rule.name).matches(name);
+        self.jobs.iter().find(holds)
     }
 
     /// Memory in bytes that a GPU must have left.
@@ -161,9 +165,10 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_matches_holds() {
-        let text = "[[policy]]\nkind = 'yield'\n[[job]]\nname = 'train-*'\npriority = 5\n[[job]]\nname = '*'\nleave = true";
+        let text = "[[policy]]\nkind = 'yield'\n[[job]]\nname = 'train-*'\nuser = 'ann'\npriority = 5\n[[job]]\nname = '*'\nleave = true";
         let settings = Settings::read(text).expect("settings");
-        assert_eq!(settings.rule("train-7").map(|rule| (rule.priority, rule.leave)), Some((5, false)));
-        assert_eq!(settings.rule("other").map(|rule| (rule.priority, rule.leave)), Some((0, true)));
+        let rule = |name, user| settings.rule(name, user).map(|rule| (rule.priority, rule.leave));
+        assert_eq!(rule("train-7", "ann"), Some((5, false)));
+        assert_eq!((rule("train-7", "bob"), rule("other", "ann")), (Some((0, true)), Some((0, true))));
     }
 }

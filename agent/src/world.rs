@@ -1,17 +1,20 @@
 //! The state of the GPUs and jobs that an agent knows.
 
+/// What the GPUs of the agent's own machine belong to that no server has.
+pub const LOCAL: &str = "local";
+
 /// A GPU that jobs can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// The place, as a job is sent there: `HOST:PORT/GPU`, `unix:PATH/GPU`, `local:GPU`.
     pub place: String,
-    /// What it belongs to: a server's address, or `local` for GPUs of the agent's own machine outside any server.
+    /// What it belongs to: a server's address, or [`LOCAL`].
     pub server: String,
-    /// Free memory in bytes; `None`: not known, as for `local`, where the move itself finds out.
+    /// Free memory in bytes; `None`: not known. Then no job is sent there, except to [`LOCAL`] ones, where the move itself finds out.
     pub free_bytes: Option<u64>,
     /// Whether it takes jobs: its server answers and is not ending.
     pub takes_jobs: bool,
-    /// Jobs that use it and are none of the agent's: of other machines, or of users that it may not move.
+    /// Jobs that use it and are not in [`World::jobs`]: of other machines, or of users whose jobs the agent does not see.
     pub others: u32,
 }
 
@@ -25,11 +28,11 @@ pub enum JobState {
         /// An agent has parked it.
         by_agent: bool,
     },
-    /// It cannot move now: a move is under way, its GPU has failed, or it does not answer.
+    /// It is not to be moved now: a move is under way, it has several GPUs, its GPU has failed, it does not answer, or a rule leaves it alone.
     Busy,
 }
 
-/// A job of the agent's machine with one GPU.
+/// A GPU of a job of the agent's machine. A job with several has an entry for each, all of them [`JobState::Busy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// Process id.
@@ -46,6 +49,8 @@ pub struct Job {
     pub priority: i32,
     /// The place where it belongs, if a rule names one.
     pub home: Option<String>,
+    /// GPUs at which it has lately failed to arrive: it is not sent there. [`crate::decide`] fills this in.
+    pub avoid: Vec<usize>,
 }
 
 /// All that is known at a time.
@@ -53,8 +58,10 @@ pub struct Job {
 pub struct World {
     /// The GPUs.
     pub gpus: Vec<Gpu>,
-    /// The jobs of this machine that an agent may move.
+    /// The jobs of this machine.
     pub jobs: Vec<Job>,
+    /// Whether a server did not answer, so that there may be room that is not known: then no job is parked.
+    pub is_incomplete: bool,
 }
 
 impl World {
@@ -75,8 +82,9 @@ impl World {
 
     /// Whether a job could go to a GPU: it takes jobs, and the job's memory fits with `reserve` bytes left.
     pub fn fits(&self, job: &Job, gpu: usize, reserve: u64) -> bool {
-        let needed = job.used_bytes.saturating_add(reserve);
-        self.gpus[gpu].takes_jobs && self.gpus[gpu].free_bytes.is_none_or(|free| free >= needed)
+        let (needed, it) = (job.used_bytes.saturating_add(reserve), &self.gpus[gpu]);
+        let has_room = it.free_bytes.map_or(it.server == LOCAL, |free| free >= needed);
+        it.takes_jobs && has_room && !job.avoid.contains(&gpu)
     }
 
     /// The state after a job has left its GPU and, unless it is parked, arrived at another one.

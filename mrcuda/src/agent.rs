@@ -6,13 +6,12 @@ mod look;
 pub(crate) mod tell;
 
 use crate::failure::Failure;
-use crate::table::note;
-use agent::{Decision, Pace, Settings, decide};
+use agent::{Action, Decision, Pace, Settings, decide};
 use carry::Outcome;
 use look::Look;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tell::Tell;
 
 /// Arguments of `mrcuda agent`.
@@ -32,10 +31,14 @@ pub(crate) struct AgentArgs {
     json: bool,
 }
 
+/// Times of an agent count from so long before its start: jobs have moved before.
+const EARLIER: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The file of settings, as it was read last.
 struct File {
     path: PathBuf,
-    text: String,
+    /// What was read last, or why nothing was.
+    seen: Result<String, String>,
     settings: Settings,
 }
 
@@ -44,21 +47,18 @@ impl File {
         let failed = |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|why| failed(&why))?;
         let settings = Settings::read(&text).map_err(|why| failed(&why))?;
-        look::servers(&settings).map_err(|why| failed(&why))?;
-        Ok(File { path: path.to_owned(), text, settings })
+        let settings = look::with_known_names(settings).map_err(|why| failed(&why))?;
+        Ok(File { path: path.to_owned(), seen: Ok(text), settings })
     }
 
     /// Takes new settings if the file has changed. What cannot be used is reported once, and the former settings hold.
     fn renew(&mut self) {
-        match std::fs::read_to_string(&self.path) {
-            Ok(text) if text == self.text => {}
-            text => match File::read(&self.path) {
+        let seen = std::fs::read_to_string(&self.path).map_err(|why| why.to_string());
+        if seen != self.seen {
+            match File::read(&self.path) {
                 Ok(file) => *self = file,
-                Err(why) => {
-                    why.warn(());
-                    self.text = text.unwrap_or_default();
-                }
-            },
+                Err(why) => (self.seen, ()) = (seen, why.warn(())),
+            }
         }
     }
 }
@@ -77,45 +77,69 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
     let (began, mut pace, mut look) = (Instant::now(), Pace::default(), Look::default());
     let (sender, outcomes) = channel();
     let mut shown: Vec<Decision> = Vec::new();
-    loop {
-        let now = began.elapsed();
-        outcomes.try_iter().for_each(|outcome| settle(&mut pace, &outcome, now, &tell));
+    let patience = patience();
+    for round in 0u64.. {
+        let now = EARLIER + began.elapsed();
+        outcomes.try_iter().for_each(|outcome| settle(&mut pace, &mut look, &outcome, now, &tell));
         let mut settings = file.settings.clone();
-        if args.once {
-            settings.settle = Duration::ZERO;
-        }
-        let world = look.look(&settings, &mut pace, now, &tell)?;
-        let decisions = decide(&world, &settings, &mut pace, now);
+        settings.settle = if args.once { Duration::ZERO } else { settings.settle.mul_f64(patience) };
+        let decisions = match look.look(&settings, &mut pace, now, &tell) {
+            Ok(world) => decide(&world, &settings, &mut pace, now),
+            // What fails later may work the next time.
+            Err(why) if round > 0 => why.warn(Vec::new()),
+            Err(why) => return Err(why),
+        };
         if args.dry_run {
             // What is not done is decided again each time.
             decisions.iter().filter(|d| !shown.contains(d)).for_each(|d| tell.decision(d, true));
             shown = decisions;
         } else {
-            decisions.into_iter().for_each(|decision| begin(decision, &settings, &sender, &tell));
+            for decision in decisions {
+                pace.begins(now);
+                look.begins(decision.pid, target(&decision));
+                begin(decision, &settings, &sender, &tell);
+            }
         }
         if args.once {
-            return finish(sender, &outcomes, &tell);
+            break;
         }
         std::thread::sleep(settings.every);
         file.renew();
+    }
+    finish(sender, &outcomes, &tell)
+}
+
+/// A factor for the time that proposals settle, from 1 to 2, another one for each agent: of several that see the same GPUs one moves first,
+/// and the others see that.
+fn patience() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    1.0 + f64::from((now.subsec_nanos() ^ std::process::id().wrapping_mul(0x9E37_79B9)) % 1000) / 1000.0
+}
+
+/// The place to which a decision sends a job.
+fn target(decision: &Decision) -> Option<&str> {
+    match &decision.action {
+        Action::Move(to) | Action::Resume(to) => Some(to),
+        Action::Park => None,
     }
 }
 
 /// Carries out a decision in a thread of its own.
 fn begin(decision: Decision, settings: &Settings, outcomes: &Sender<Outcome>, tell: &Tell) {
     tell.decision(&decision, false);
-    let (outcomes, settings) = (outcomes.clone(), settings.clone());
+    let (of_thread, settings, decided) = (outcomes.clone(), settings.clone(), decision.clone());
     let carry = move || {
         // Nobody takes it if the agent is ending.
-        let _ = outcomes.send(carry::out(&decision, &settings));
+        let _ = of_thread.send(carry::out(&decided, &settings));
     };
     if let Err(why) = std::thread::Builder::new().name("mrcuda-move".to_owned()).spawn(carry) {
-        note(&format!("no thread for a move: {why}"));
+        let _ = outcomes.send(Outcome::failed(&decision, format!("no thread for its move: {why}")));
     }
 }
 
-fn settle(pace: &mut Pace, outcome: &Outcome, now: Duration, tell: &Tell) {
-    pace.ended(outcome.pid, outcome.ok, now);
+fn settle(pace: &mut Pace, look: &mut Look, outcome: &Outcome, now: Duration, tell: &Tell) {
+    pace.ended(outcome.pid, outcome.to.as_deref(), outcome.ok, now);
+    look.ended(outcome.pid);
     tell.outcome(outcome);
 }
 

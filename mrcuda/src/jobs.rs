@@ -72,6 +72,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// Its user.
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
     /// Whether it has answered.
     pub(crate) fn answers(&self) -> bool {
         self.reason.is_none()

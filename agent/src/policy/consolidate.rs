@@ -4,7 +4,7 @@ use super::{Proposal, is_among_equals, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
-    let used = |gpu: usize| world.jobs_on(gpu).map(|job| job.used_bytes).sum::<u64>();
+    let used = |gpu: usize| world.jobs_on(gpu).fold(0, |sum: u64, job| sum.saturating_add(job.used_bytes));
     let could_leave = |gpu: &usize| {
         let mut jobs = world.jobs_on(*gpu).peekable();
         world.gpus[*gpu].others == 0
@@ -24,8 +24,10 @@ fn emptied(world: &World, gpu: usize, reserve: u64) -> Option<Vec<Proposal>> {
     let mut moves = Vec::new();
     for job in jobs {
         // The fullest one where it fits: room for large jobs stays.
+        // Two agents must not exchange the places of their jobs: to a GPU that only others use, jobs go in one direction.
+        let is_in_use = |to: usize| after.jobs_on(to).next().is_some() || after.load(to) > 0 && after.gpus[to].place > after.gpus[gpu].place;
         let fits = |to: &usize| {
-            *to != gpu && after.load(*to) > 0 && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to)
+            *to != gpu && is_in_use(*to) && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to)
         };
         let to = (0..after.gpus.len()).filter(fits).min_by_key(|to| (after.gpus[*to].free_bytes, *to))?;
         moves.push(moved(world, job, to, format!("with it {} becomes free", world.gpus[gpu].place)));

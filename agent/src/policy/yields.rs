@@ -1,6 +1,6 @@
 //! Jobs of lower priority leave GPUs to others.
 
-use super::{Proposal, emptiest, is_among_equals, moved, parked, resumed};
+use super::{Proposal, emptiest, is_among_equals, moved, parked};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> {
@@ -16,16 +16,15 @@ pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> 
         let fits = |gpu: &usize| job.gpu != Some(*gpu) && world.fits(job, *gpu, reserve) && is_among_equals(world, job, *gpu);
         match emptiest(world, (0..world.gpus.len()).filter(fits)) {
             Some(to) => Some(moved(world, job, to, why)),
-            None => park.then(|| parked(job, why)),
+            None => (park && !world.is_incomplete).then(|| parked(job, why)),
         }
     };
-    let leave: Vec<Proposal> = leaving.into_iter().filter_map(leaves).collect();
-    if leave.is_empty() && park { resumed(world, reserve) } else { leave }
+    leaving.into_iter().filter_map(leaves).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::Policy;
+    use crate::policy::{Action, Policy, resumed};
     use crate::policy::tests::{pairs, proposed, world};
     use crate::world::JobState;
 
@@ -42,9 +41,13 @@ mod tests {
         assert_eq!(proposed(&Policy::Yield { park: true }, &world), pairs(&[(2, "parked")]));
         world.jobs[1].gpu = None;
         world.jobs[1].state = JobState::Parked { by_agent: true };
-        assert_eq!(proposed(&Policy::Yield { park: true }, &world), [], "beside a job of higher priority it does not go on");
+        assert_eq!(resumed(&world, 10), [], "beside a job of higher priority it does not go on");
         world.jobs.remove(0);
-        assert_eq!(proposed(&Policy::Yield { park: true }, &world), pairs(&[(2, "resumed at a:1/0")]));
+        let goes_on = resumed(&world, 10);
+        assert_eq!(goes_on.iter().map(|p| &p.action).collect::<Vec<_>>(), [&Action::Resume("a:1/0".to_owned())]);
+        // Somebody else has parked it, and will resume it.
+        world.jobs[0].state = JobState::Parked { by_agent: false };
+        assert_eq!(resumed(&world, 10), []);
     }
 
     #[test]

@@ -6,147 +6,243 @@ use crate::ask::ANSWER_TIMEOUT;
 use crate::failure::Failure;
 use crate::gpus::ask;
 use crate::jobs::{self, Listed};
-use agent::{Gpu, Job, JobState, Pace, Settings, World};
+use agent::{Gpu, Job, JobRule, JobState, LOCAL, Pace, Policy, Settings, World};
 use control::{Client, DeviceState};
 use nix::unistd::Uid;
-use rcuda_forwarder::{Endpoint, EndpointError, ServerState};
-use std::collections::HashMap;
+use rcuda_forwarder::{Endpoint, EndpointError, GpuState, ServerState};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A server in the settings is none.
+/// What is wrong with a name in the settings.
 #[derive(Debug, thiserror::Error)]
-#[error("server `{server}`: {source}")]
-pub(super) struct NoServer {
-    server: String,
-    source: EndpointError,
+pub(super) enum NameError {
+    #[error("server `{server}`: {source}")]
+    Server { server: String, source: EndpointError },
+    #[error("server `{0}`: a server is named without a GPU")]
+    Gpu(String),
+    #[error("server `{0}` is named twice")]
+    Twice(String),
+    #[error("`drain`: `{0}` is none of the servers")]
+    Drain(String),
+    #[error("job `{name}`: home `{home}` is no GPU of these servers or of `local_gpus`")]
+    Home { name: String, home: String },
 }
 
-/// The servers that settings name.
-pub(super) fn servers(settings: &Settings) -> Result<Vec<Endpoint>, NoServer> {
-    let read = |server: &String| server.parse().map_err(|source| NoServer { server: server.clone(), source });
-    settings.servers.iter().map(read).collect()
+/// The settings with one spelling for each server; refuses what could only be meant otherwise.
+pub(super) fn with_known_names(mut settings: Settings) -> Result<Settings, NameError> {
+    let mut known: Vec<String> = Vec::new();
+    for server in &settings.servers {
+        let at: Endpoint = server.parse().map_err(|source| NameError::Server { server: server.clone(), source })?;
+        if at.gpu != 0 || server.ends_with("/0") {
+            return Err(NameError::Gpu(server.clone()));
+        }
+        if known.contains(&at.server()) {
+            return Err(NameError::Twice(server.clone()));
+        }
+        known.push(at.server());
+    }
+    for policy in &mut settings.policies {
+        let Policy::Drain { servers, .. } = policy else { continue };
+        for server in servers {
+            let at = server.parse::<Endpoint>().map(|at| at.server()).ok().filter(|at| known.contains(at));
+            *server = at.ok_or_else(|| NameError::Drain(server.clone()))?;
+        }
+    }
+    for JobRule { name, home, .. } in &settings.jobs {
+        let Some(home) = home else { continue };
+        let is_local = (0..settings.local_gpus).any(|gpu| same(home) == format!("{LOCAL}:{gpu}"));
+        if !is_local && !home.parse::<Endpoint>().is_ok_and(|at| known.contains(&at.server())) {
+            return Err(NameError::Home { name: name.clone(), home: home.clone() });
+        }
+    }
+    Ok(settings)
 }
 
 /// What is remembered from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Why each server did not answer last time.
-    silent: HashMap<String, Option<String>>,
+    /// The GPUs of each server as it answered last, and the processes there; whether it answered this time.
+    servers: HashMap<String, (Vec<Served>, bool)>,
     /// Since when each job is at its place.
     since: HashMap<u32, u64>,
+    /// The places and memory of each job as it answered last.
+    devices: HashMap<u32, Vec<(String, u64)>>,
+    /// The jobs whose moves are under way, and the places where they are to arrive.
+    pending: HashMap<u32, Option<String>>,
 }
 
-/// What two spellings of one GPU have in common.
+/// A GPU of a server, with the processes that use it.
+#[derive(Debug, Clone)]
+struct Served {
+    gpu: Gpu,
+    pids: Vec<u32>,
+}
+
+/// What two spellings of one GPU have in common. A helper uses a GPU of this machine, as a job's own process does.
 fn same(place: &str) -> String {
-    match place.parse::<Endpoint>() {
-        Ok(at) => format!("{}/{}", at.server(), at.gpu),
-        Err(_) if place == "local" => "local:0".to_owned(),
-        Err(_) => place.to_owned(),
+    let number = |rest: &str| if rest.is_empty() { Some("0".to_owned()) } else { rest.strip_prefix(':').map(str::to_owned) };
+    let local = ["local", "helper"].iter().find_map(|kind| number(place.strip_prefix(kind)?));
+    match (place.parse::<Endpoint>(), local) {
+        (_, Some(number)) => format!("{LOCAL}:{number}"),
+        (Ok(at), None) => format!("{}/{}", at.server(), at.gpu),
+        (Err(_), None) => place.to_owned(),
     }
 }
 
 impl Look {
+    /// Notes that a move begins.
+    pub(super) fn begins(&mut self, pid: u32, to: Option<&str>) {
+        self.pending.insert(pid, to.map(str::to_owned));
+    }
+
+    /// Notes that a move has ended.
+    pub(super) fn ended(&mut self, pid: u32) {
+        self.pending.remove(&pid);
+    }
+
     /// Asks all servers and jobs.
     pub(super) fn look(&mut self, settings: &Settings, pace: &mut Pace, now: Duration, tell: &Tell) -> Result<World, Failure> {
-        let servers = servers(settings).map_err(Failure::new)?;
+        let servers: Vec<Endpoint> = settings.servers.iter().filter_map(|server| server.parse().ok()).collect();
         let (states, listed) = std::thread::scope(|threads| {
             let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || ask(at).map_err(|why| why.to_string()))).collect();
             let listed = jobs::all(Uid::effective().is_root());
             let panicked = || Err("it could not be asked".to_owned());
             (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed)
         });
-        let mut world = World::default();
-        for ((at, name), state) in servers.iter().zip(&settings.servers).zip(states) {
-            self.note_server(name, state.as_ref().err(), tell);
-            if let Ok(state) = state {
-                world.gpus.extend(gpus_of(at, name, state));
-            }
-        }
-        let local = |gpu| Gpu { place: format!("local:{gpu}"), server: "local".into(), free_bytes: None, takes_jobs: true, others: 0 };
-        world.gpus.extend((0..settings.local_gpus).map(local));
         let listed = listed?;
-        listed.iter().for_each(|job| add_job(&mut world, settings, job));
-        // A server counts all its jobs; those that have become the agent's own are no others.
-        for gpu in 0..world.gpus.len() {
-            let own = world.jobs_on(gpu).count() as u32;
-            world.gpus[gpu].others = world.gpus[gpu].others.saturating_sub(own);
+        let mut served: Vec<Served> = Vec::new();
+        let mut is_incomplete = false;
+        for (at, state) in servers.iter().zip(states) {
+            served.extend(self.take(at, state, &mut is_incomplete, tell));
+        }
+        let local = |gpu| Gpu { place: format!("{LOCAL}:{gpu}"), server: LOCAL.into(), free_bytes: None, takes_jobs: true, others: 0 };
+        served.extend((0..settings.local_gpus).map(|gpu| Served { gpu: local(gpu), pids: Vec::new() }));
+        let mut world = World { gpus: served.iter().map(|it| it.gpu.clone()).collect(), jobs: Vec::new(), is_incomplete };
+        let parked: Vec<u32> = listed.iter().filter(|it| is_parked(it)).map(|it| it.job.pid).collect();
+        let by_agent = parked_by_agent(&parked);
+        for job in &listed {
+            self.add(&mut world, settings, job, &by_agent);
+        }
+        self.apply_pending(&mut world);
+        for (gpu, it) in served.iter().enumerate() {
+            let is_known = |pid: &&u32| world.jobs_on(gpu).any(|job| job.pid == **pid);
+            world.gpus[gpu].others = it.pids.iter().filter(|pid| !is_known(pid)).count() as u32;
         }
         self.note_arrivals(&listed, pace, now);
+        let runs = |pid: &u32| listed.iter().any(|it| it.job.pid == *pid);
+        self.devices.retain(|pid, _| runs(pid));
+        self.pending.retain(|pid, _| runs(pid));
         Ok(world)
     }
 
-    /// Says when a server begins or ceases to answer.
-    fn note_server(&mut self, name: &str, reason: Option<&String>, tell: &Tell) {
-        let before = self.silent.insert(name.to_owned(), reason.cloned());
-        if before.map_or(reason.is_some(), |before| before.is_some() != reason.is_some()) {
-            tell.server(name, reason.map(String::as_str));
+    /// Takes a server's answer. One that does not answer keeps the GPUs that it had, but takes no jobs.
+    fn take(&mut self, at: &Endpoint, state: Result<ServerState, String>, is_incomplete: &mut bool, tell: &Tell) -> Vec<Served> {
+        let name = at.server();
+        let before = self.servers.remove(&name);
+        let answered = before.as_ref().is_none_or(|(_, answered)| *answered);
+        if answered != state.is_ok() {
+            tell.server(&name, state.as_ref().err().map(String::as_str));
+        }
+        let served = match &state {
+            Ok(state) => gpus_of(at, state),
+            Err(_) => {
+                *is_incomplete = true;
+                let mut served = before.map(|(served, _)| served).unwrap_or_default();
+                served.iter_mut().for_each(|it| it.gpu.takes_jobs = false);
+                served
+            }
+        };
+        self.servers.insert(name, (served.clone(), state.is_ok()));
+        served
+    }
+
+    /// Adds a job: an entry for each of its GPUs.
+    fn add(&mut self, world: &mut World, settings: &Settings, listed: &Listed, by_agent: &HashSet<u32>) {
+        let pid = listed.job.pid;
+        if listed.answers() {
+            let devices = listed.job.devices.iter().map(|device| (device.place.clone(), device.used_bytes)).collect();
+            self.devices.insert(pid, devices);
+        }
+        let rule = settings.rule(&listed.job.name, listed.user());
+        let only = if let [device] = &listed.job.devices[..] { Some(device.state) } else { None };
+        let state = match only {
+            _ if !listed.answers() || !listed.job.queued.is_empty() || rule.is_some_and(|rule| rule.leave) => JobState::Busy,
+            Some(DeviceState::Running) => JobState::Running,
+            Some(DeviceState::Parked) => JobState::Parked { by_agent: by_agent.contains(&pid) },
+            Some(DeviceState::Moving | DeviceState::Failed) | None => JobState::Busy,
+        };
+        // A home may be spelled in another way than the GPU that it names.
+        let home = rule.and_then(|rule| rule.home.as_deref()).map(|home| {
+            let there = world.gpus.iter().find(|gpu| same(&gpu.place) == same(home));
+            there.map_or_else(|| home.to_owned(), |gpu| gpu.place.clone())
+        });
+        let priority = rule.map_or(0, |rule| rule.priority);
+        for (place, used_bytes) in self.devices.get(&pid).into_iter().flatten() {
+            let gpu = world.gpus.iter().position(|gpu| same(&gpu.place) == same(place));
+            let (name, home, avoid) = (listed.job.name.clone(), home.clone(), Vec::new());
+            world.jobs.push(Job { pid, name, gpu, used_bytes: *used_bytes, state, priority, home, avoid });
         }
     }
 
-    /// A job that somebody else has moved rests as if the agent had.
+    /// Jobs whose moves are under way count where they are to arrive, with all their memory.
+    fn apply_pending(&self, world: &mut World) {
+        for (pid, to) in &self.pending {
+            let to = to.as_ref().and_then(|to| world.gpu_at(to));
+            let Some(job) = world.jobs.iter_mut().find(|job| job.pid == *pid) else { continue };
+            job.state = JobState::Busy;
+            let Some(to) = to.filter(|to| job.gpu != Some(*to)) else { continue };
+            (job.gpu, world.gpus[to].free_bytes) =
+                (Some(to), world.gpus[to].free_bytes.map(|free| free.saturating_sub(job.used_bytes)));
+        }
+    }
+
+    /// A job that somebody else has moved rests as if the agent had, also if that was before the agent began.
     fn note_arrivals(&mut self, listed: &[Listed], pace: &mut Pace, now: Duration) {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        let since: HashMap<u32, u64> =
-            listed.iter().filter_map(|it| Some((it.job.pid, it.job.devices.first()?.since_unix_ms))).collect();
-        for (pid, at) in &since {
-            if self.since.get(pid).is_some_and(|before| before != at) {
-                pace.ended(*pid, true, now.saturating_sub(Duration::from_millis(unix_ms.saturating_sub(*at))));
+        for it in listed {
+            let Some(device) = it.job.devices.first() else { continue };
+            let before = self.since.insert(it.job.pid, device.since_unix_ms);
+            let has_moved = before.map_or(device.moves > 0, |before| before != device.since_unix_ms);
+            if has_moved {
+                let ago = Duration::from_millis(unix_ms.saturating_sub(device.since_unix_ms));
+                pace.arrived(it.job.pid, now.saturating_sub(ago));
             }
         }
-        self.since = since;
+        self.since.retain(|pid, _| listed.iter().any(|it| it.job.pid == *pid));
     }
 }
 
 /// The GPUs of a server.
-fn gpus_of(at: &Endpoint, name: &str, state: ServerState) -> Vec<Gpu> {
+fn gpus_of(at: &Endpoint, state: &ServerState) -> Vec<Served> {
     let takes_jobs = !state.ending;
-    let gpu = |(gpu, it): (usize, rcuda_forwarder::GpuState)| Gpu {
-        place: Endpoint { gpu: gpu as u32, ..at.clone() }.to_string(),
-        server: name.to_owned(),
-        free_bytes: it.free_bytes,
-        takes_jobs,
-        others: it.jobs.len() as u32,
+    let served = |(gpu, it): (usize, &GpuState)| Served {
+        gpu: Gpu {
+            place: Endpoint { gpu: gpu as u32, ..at.clone() }.to_string(),
+            server: at.server(),
+            free_bytes: it.free_bytes,
+            takes_jobs,
+            others: 0,
+        },
+        pids: it.jobs.iter().map(|job| job.pid).collect(),
     };
-    state.gpus.into_iter().enumerate().map(gpu).collect()
+    state.gpus.iter().enumerate().map(served).collect()
 }
 
-/// Adds a job, if the agent may move it: it has one GPU, and no rule leaves it alone.
-fn add_job(world: &mut World, settings: &Settings, listed: &Listed) {
-    let [device] = &listed.job.devices[..] else { return };
-    let gpu = world.gpus.iter().position(|gpu| same(&gpu.place) == same(&device.place));
-    let rule = settings.rule(&listed.job.name);
-    if rule.is_some_and(|rule| rule.leave) {
-        // The count of a server has it already.
-        if let Some(gpu) = gpu.filter(|gpu| world.gpus[*gpu].server == "local") {
-            world.gpus[gpu].others += 1;
-        }
-        return;
-    }
-    let pid = listed.job.pid;
-    let state = match device.state {
-        _ if !listed.answers() || !listed.job.queued.is_empty() => JobState::Busy,
-        DeviceState::Running => JobState::Running,
-        DeviceState::Parked => JobState::Parked { by_agent: was_parked_by_agent(pid) },
-        DeviceState::Moving | DeviceState::Failed => JobState::Busy,
-    };
-    // A home may be spelled in another way than the GPU that it names.
-    let home = rule.and_then(|rule| rule.home.as_deref()).map(|home| {
-        let there = world.gpus.iter().find(|gpu| same(&gpu.place) == same(home));
-        there.map_or_else(|| home.to_owned(), |gpu| gpu.place.clone())
-    });
-    let priority = rule.map_or(0, |rule| rule.priority);
-    // No server has counted it.
-    if let Some(gpu) = gpu.filter(|gpu| world.gpus[*gpu].server == "local") {
-        world.gpus[gpu].others += 1;
-    }
-    world.jobs.push(Job { pid, name: listed.job.name.clone(), gpu, used_bytes: device.used_bytes, state, priority, home });
+fn is_parked(listed: &Listed) -> bool {
+    listed.job.devices.first().is_some_and(|device| device.state == DeviceState::Parked)
 }
 
-/// Whether the move that has parked a job was an agent's, this one's or one's before it.
-fn was_parked_by_agent(pid: u32) -> bool {
-    let moves = Client::connect(pid).and_then(|mut client| client.report(None, Some(ANSWER_TIMEOUT)));
-    let last = moves.unwrap_or_default().into_iter().filter(|it| it.ok).max_by_key(|it| it.at_unix_ms);
-    last.is_some_and(|it| it.id.starts_with(ID))
+/// Which of these jobs an agent has parked, this one or one before it. They are asked at the same time.
+fn parked_by_agent(pids: &[u32]) -> HashSet<u32> {
+    let by_agent = |pid: u32| {
+        let moves = Client::connect(pid).and_then(|mut client| client.report(None, Some(ANSWER_TIMEOUT)));
+        let last = moves.unwrap_or_default().into_iter().filter(|it| it.ok).max_by_key(|it| it.at_unix_ms);
+        last.is_some_and(|it| it.id.starts_with(ID))
+    };
+    std::thread::scope(|threads| {
+        let asking: Vec<_> = pids.iter().map(|pid| (*pid, threads.spawn(move || by_agent(*pid)))).collect();
+        asking.into_iter().filter_map(|(pid, asked)| asked.join().unwrap_or(false).then_some(pid)).collect()
+    })
 }
 
 #[cfg(test)]
@@ -154,11 +250,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_that_cannot_be_meant_are_refused() {
+        let home = |home: &str| format!("local_gpus = 1\nservers = ['a:1']\n[[job]]\nname = '*'\nhome = '{home}'\n[[policy]]\nkind = 'home'");
+        let read = |text: &str| with_known_names(Settings::read(text).expect(text)).map_err(|why| why.to_string());
+        let drain = "servers = ['tls://a:1', 'unix:/b']\n[[policy]]\nkind = 'drain'\nservers = ['a:1']";
+        let Policy::Drain { servers, .. } = &read(drain).expect("settings").policies[0] else { panic!("another policy") };
+        assert_eq!(servers[..], ["a:1"]);
+        for (text, why) in [
+            (drain.replace("['a:1']", "['a:2']"), "`a:2` is none of the servers"),
+            (drain.replace("unix:/b", "a:1"), "`a:1` is named twice"),
+            (drain.replace("unix:/b", "b:1/0"), "without a GPU"),
+            (drain.replace("unix:/b", "b"), "server `b`: a server is"),
+            (home("local:1"), "home `local:1` is no GPU"),
+            (home("b:1/0"), "home `b:1/0` is no GPU"),
+        ] {
+            assert!(read(&text).expect_err(&text).contains(why), "{text}: {:?}", read(&text));
+        }
+        assert!(read(&home("local")).is_ok() && read(&home("tls://a:1/3")).is_ok());
+    }
+
+    #[test]
     fn spellings_of_one_gpu_are_the_same() {
-        for (one, other) in [("gpubox:7878", "tls://gpubox:7878/0"), ("local", "local:0"), ("unix:/a/b", "unix:/a/b/0")] {
+        for (one, other) in [("gpubox:7878", "tls://gpubox:7878/0"), ("local", "local:0"), ("unix:/a/b", "unix:/a/b/0"), ("helper:1", "local:1")] {
             assert_eq!(same(one), same(other));
         }
-        for (one, other) in [("gpubox:7878/1", "gpubox:7878/0"), ("local:1", "local"), ("a:7878", "b:7878"), ("helper:0", "local")] {
+        for (one, other) in [("gpubox:7878/1", "gpubox:7878/0"), ("local:1", "local"), ("a:7878", "b:7878"), ("helper:1", "local")] {
             assert_ne!(same(one), same(other));
         }
     }
