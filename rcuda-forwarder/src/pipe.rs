@@ -6,7 +6,7 @@
 use crate::futex;
 use crate::shm::{Memory, PipeWords, Sleeper, Which};
 use crate::sync::{AtomicBool, AtomicU32};
-use cuda_api::lock::{POLITE, WAKE_UP};
+use cuda_api::lock::{POLITE, WAKE_UP, spin_time};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const STEP: usize = 128 << 10;
 /// Poll interval at which a sleeper checks whether the other side still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Spins for a while before sleeping: about the cost of a wake-up, less where waits have been long.
+/// Spins for a while before sleeping ([`spin_time`]), less where waits have been long.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
@@ -25,7 +25,6 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    const LONG: Duration = WAKE_UP;
     const SHORT: Duration = POLITE;
 
     pub(crate) const fn new() -> Spin {
@@ -53,7 +52,7 @@ impl Spin {
                 std::hint::spin_loop();
             }
             if met() {
-                self.limit = Spin::LONG;
+                self.limit = spin_time();
                 return true;
             }
             let waited = began.elapsed();
@@ -69,7 +68,7 @@ impl Spin {
 
     /// Records the duration of a wait.
     pub(crate) fn learn(&mut self, waited: Duration) {
-        self.limit = if waited < 4 * Spin::LONG { Spin::LONG } else { Spin::SHORT };
+        self.limit = if waited < 4 * WAKE_UP { spin_time() } else { Spin::SHORT };
     }
 }
 

@@ -12,15 +12,13 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader};
 use crate::shm::{Memory, PipeWords, Which};
 use crate::sync::lock;
-use cuda_api::lock::POLITE;
+use cuda_api::lock::{POLITE, spin_time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread polls before it sleeps: about the cost of two wake-ups.
-const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long the receiver thread sleeps without polling.
 const NAP: Duration = Duration::from_millis(500);
 
@@ -142,7 +140,7 @@ impl CallTransport for Answers {
                 }
             }
             let polled = began.elapsed();
-            if polled >= POLL_INTERVAL {
+            if polled >= spin_time() {
                 break;
             }
             if polled >= POLITE {

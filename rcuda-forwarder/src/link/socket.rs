@@ -10,13 +10,14 @@ use crate::futex;
 use crate::inbox::Inbox;
 use crate::ring::{Consumer, Taken};
 use crate::sync::{AtomicU32, lock};
+use cuda_api::lock::spin_time;
 use nix::poll::PollFlags;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread polls before it sleeps: about the cost of a wake-up by the receiver thread.
+/// How long the receiver thread yields to polling threads before it sleeps.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long the receiver thread sleeps while others poll.
 const NAP: Duration = Duration::from_millis(5);
@@ -161,7 +162,7 @@ impl CallTransport for Socket {
             }
             // It does not yield the processor: on a busy machine it would take long to get it back, and a sleeper is
             // woken soon.
-            if began.elapsed() >= POLL_INTERVAL {
+            if began.elapsed() >= spin_time() {
                 break;
             }
         }
