@@ -30,7 +30,9 @@ Examples:
   mrcuda run --name night-7 --server gpubox:7878 -- python train.py
       Call it night-7 in mrcuda ps and mrcuda moves
   mrcuda run --driver soft -- ./train
-      Run it without a GPU, on the CPU";
+      Run it without a GPU, on the CPU
+  eval \"$(mrcuda run --server gpubox:7878 --export)\"
+      In a script: run what follows with its GPU work on gpubox";
 
 /// Of `mrcuda serve`.
 pub(crate) const SERVE: &str = "\

@@ -2,12 +2,14 @@
 //! so the process that started it (a shell, Slurm) can send the signal that moves the job.
 
 use crate::failure::Failure;
+use crate::table::write;
 use crate::time::time;
 use crate::value_error::ValueError;
 use crate::{drivers, layout, places};
 use control::name::is_name;
 use nix::sys::signal::{SigHandler, Signal};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -37,10 +39,22 @@ pub(crate) struct RunArgs {
     /// CUDA driver of this machine: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
+    /// Run nothing, but print the variables that the program would get: for eval in a shell, or as NAME=VALUE (NAME alone: to be removed), each ended by a zero byte
+    #[arg(long, value_name = "shell|null", num_args = 0..=1, require_equals = true, default_missing_value = "shell", value_enum, conflicts_with = "program")]
+    export: Option<Export>,
     /// Program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present = "export", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
+}
+
+/// How the variables are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Export {
+    /// As commands of a shell.
+    Shell,
+    /// For programs.
+    Null,
 }
 
 /// What `--wait` without a time means.
@@ -62,14 +76,45 @@ fn name_from_environment() -> Result<(), Failure> {
     checked.map(drop).map_err(wrong)
 }
 
-/// Executes the program; returns only on failure.
+/// A variable and its value; `None`: what an enclosing job has set is removed.
+type Variable = (&'static str, Option<OsString>);
+
+/// Executes the program, which returns only on failure; or prints what it would get.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    if let Some(export) = args.export {
+        write(&exported(export, &variables(args)?));
+        return Ok(());
+    }
     let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
         return Err(Failure::with_code(2, "no program was given"));
     };
     if let Some(option) = program.to_str().filter(|p| p.starts_with('-')) {
         return Err(Failure::with_code(2, format!("unknown option `{option}` of `mrcuda run` (--help lists them)")));
     }
+    let mut command = Command::new(program);
+    command.args(rest);
+    for (name, value) in variables(args)? {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+
+    // "Ignore" survives exec: a signal before the program's first CUDA call has no effect, and the recorder handles the
+    // signal only if the program has not installed a handler.
+    // SAFETY: no handler is installed, so no code can run in signal context.
+    unsafe { nix::sys::signal::signal(args.signal, SigHandler::SigIgn) }
+        .map_err(|e| Failure::new(format!("cannot ignore {}: {e}", args.signal)))?;
+    let error = command.exec();
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => 127,
+        _ => 126,
+    };
+    Err(Failure::with_code(code, format!("cannot run {}: {error}", program.display())))
+}
+
+/// The variables by which a program runs as a job.
+fn variables(args: &RunArgs) -> Result<Vec<Variable>, Failure> {
     if args.name.is_none() {
         name_from_environment()?;
     }
@@ -87,53 +132,58 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
              (mrcuda doctor says more; --driver soft needs no GPU)",
         ));
     }
-
-    let mut command = Command::new(program);
-    command.args(rest);
     let before = std::env::var_os("LD_LIBRARY_PATH");
-    command.env("LD_LIBRARY_PATH", layout::prepend(&libraries, before.as_deref()));
-    // Triton looks for libcuda.so in this directory instead of asking the linker.
-    command.env("TRITON_LIBCUDA_PATH", &libraries);
-    set(&mut command, "MRCUDA_SERVERS", args.server.as_deref().map(OsStr::new));
     // If a launcher inside the job changes this variable later, it selects among the places named here.
-    let shown = std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
-    set(&mut command, "MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown.as_os_str()));
-    set(&mut command, "MRCUDA_WAIT", args.wait.map(|ms| ms.to_string()).as_deref().map(OsStr::new));
-    set(&mut command, "MRCUDA_DRIVER", driver.as_ref().map(|d| d.as_os_str()));
-    command.env("MRCUDA_ON_SIGNAL", &args.on_signal);
+    let shown = || std::env::var_os("CUDA_VISIBLE_DEVICES").unwrap_or_else(|| "all".into());
+    let mut variables: Vec<Variable> = vec![
+        ("LD_LIBRARY_PATH", Some(layout::prepend(&libraries, before.as_deref()))),
+        // Triton looks for libcuda.so in this directory instead of asking the linker.
+        ("TRITON_LIBCUDA_PATH", Some(libraries.into())),
+        ("MRCUDA_SERVERS", args.server.as_ref().map(OsString::from)),
+        ("MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown())),
+        ("MRCUDA_WAIT", args.wait.map(|ms| ms.to_string().into())),
+        ("MRCUDA_DRIVER", driver.map(OsString::from)),
+        ("MRCUDA_ON_SIGNAL", Some(OsString::from(&args.on_signal))),
+        ("MRCUDA_SIGNAL", Some(args.signal.as_str().trim_start_matches("SIG").into())),
+    ];
     // Without these options, what the environment says, of an enclosing job or of the user, holds for this one.
-    if let Some(name) = &args.name {
-        command.env("MRCUDA_NAME", name);
-    }
-    if let Some(places) = &args.when_full {
-        command.env("MRCUDA_WHEN_FULL", places);
-    }
-    command.env("MRCUDA_SIGNAL", args.signal.as_str().trim_start_matches("SIG"));
-
-    // "Ignore" survives exec: a signal before the program's first CUDA call has no effect, and the recorder handles the
-    // signal only if the program has not installed a handler.
-    // SAFETY: no handler is installed, so no code can run in signal context.
-    unsafe { nix::sys::signal::signal(args.signal, SigHandler::SigIgn) }
-        .map_err(|e| Failure::new(format!("cannot ignore {}: {e}", args.signal)))?;
-    let error = command.exec();
-    let code = match error.kind() {
-        std::io::ErrorKind::NotFound => 127,
-        _ => 126,
-    };
-    Err(Failure::with_code(code, format!("cannot run {}: {error}", program.display())))
+    variables.extend(args.name.as_ref().map(|name| ("MRCUDA_NAME", Some(name.into()))));
+    variables.extend(args.when_full.as_ref().map(|places| ("MRCUDA_WHEN_FULL", Some(places.into()))));
+    Ok(variables)
 }
 
-/// Sets a variable, or removes the one that an enclosing job has set.
-fn set(command: &mut Command, name: &str, value: Option<&OsStr>) {
-    match value {
-        Some(value) => command.env(name, value),
-        None => command.env_remove(name),
-    };
+/// The variables as text.
+fn exported(export: Export, variables: &[Variable]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in variables {
+        let value = value.as_ref().map(|value| value.as_bytes());
+        match (export, value) {
+            (Export::Null, Some(value)) => text.extend([name.as_bytes(), b"=", value, b"\0"].concat()),
+            (Export::Null, None) => text.extend([name.as_bytes(), b"\0"].concat()),
+            // Within apostrophes a shell takes everything as it is, but an apostrophe.
+            (Export::Shell, Some(value)) => {
+                let quoted = value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
+                text.extend([b"export ", name.as_bytes(), b"='", &quoted, b"'\n"].concat());
+            }
+            (Export::Shell, None) => text.extend([b"unset ", name.as_bytes(), b"\n"].concat()),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn variables_survive_a_shell_and_a_program() {
+        let variables: [Variable; 2] = [("A", Some("it's $HOME\n\"x\" ''".into())), ("B", None)];
+        assert_eq!(exported(Export::Null, &variables), b"A=it's $HOME\n\"x\" ''\0B\0");
+        let script = [&exported(Export::Shell, &variables)[..], b"printf '%s|%s' \"$A\" \"${B-unset}\""].concat();
+        let output = Command::new("sh").arg("-c").arg(OsStr::from_bytes(&script)).env("B", "set").output().unwrap();
+        assert_eq!(output.stdout, b"it's $HOME\n\"x\" ''|unset");
+    }
 
     #[test]
     fn names_are_checked() {

@@ -11,6 +11,7 @@
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
 //! | `rdma` | runs jobs over RDMA between two hosts of a virtual machine |
+//! | `slurm` | runs jobs with the plugin for Slurm in a cluster of four nodes on this machine |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
 //! | `programs` | compiles the test programs |
@@ -29,6 +30,7 @@ mod modules;
 mod pages;
 mod rdma;
 mod sample;
+mod slurm;
 mod soak;
 mod step;
 mod suite;
@@ -63,6 +65,8 @@ enum Command {
     KillMatrix(kill_matrix::KillArgs),
     /// Run jobs over RDMA between two hosts of a virtual machine, with moves and a cut of the link
     Rdma(rdma::RdmaArgs),
+    /// Run jobs with the plugin for Slurm in a cluster of four nodes on this machine
+    Slurm,
     /// Call every driver function natively and under mrcuda, and compare the answers
     Conformance(conformance::ConformanceArgs),
     /// Run the programs of a directory natively, in each place and moved, and compare outputs and times
@@ -86,6 +90,7 @@ fn main() {
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Rdma(args) => rdma::rdma(&args),
+        Command::Slurm => slurm::slurm(),
         Command::Conformance(args) => conformance::run(&args),
         Command::Apps(args) => apps::apps(&args),
         Command::Programs => suite::programs(),

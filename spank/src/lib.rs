@@ -1,0 +1,144 @@
+//! A plugin for Slurm (SPANK): `srun --mrcuda=PLACE` and `sbatch --mrcuda=PLACE` run each task as `mrcuda run --server PLACE` would
+//! (docs/tutorials/slurm.md). What a task needs in its environment, `mrcuda run --export` says; the plugin asks it in each task, as the
+//! task's user, just before the program is executed.
+//!
+//! The interface is declared in Slurm's `slurm/spank.h`; the functions that are called are those of the process that loads the plugin.
+
+#![allow(non_upper_case_globals, reason = "symbols that Slurm looks up")]
+
+mod slurm;
+
+use slurm::{Context, Opt, Spank};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::panic::catch_unwind;
+use std::process::Command;
+
+/// Name of the plugin.
+#[unsafe(no_mangle)]
+pub static plugin_name: [u8; 7] = *b"mrcuda\0";
+/// Kind of the plugin.
+#[unsafe(no_mangle)]
+pub static plugin_type: [u8; 6] = *b"spank\0";
+/// The version of Slurm that it was built for: Slurm refuses others. 0 if the build found none.
+#[unsafe(no_mangle)]
+pub static plugin_version: c_uint = version();
+/// Version of the plugin.
+#[unsafe(no_mangle)]
+pub static spank_plugin_version: c_uint = 1;
+
+const fn version() -> c_uint {
+    match c_uint::from_str_radix(env!("SLURM_VERSION_NUMBER"), 10) {
+        Ok(version) => version,
+        Err(_) => 0,
+    }
+}
+
+/// The places of the GPUs that a task sees.
+const PLACES: Opt = Opt {
+    name: c"mrcuda",
+    argument: Some(c"PLACES"),
+    usage: c"run tasks with their GPU work at these places of mrcuda, such as gpubox:7878/0",
+};
+/// Where the signal moves a task.
+const ON_SIGNAL: Opt = Opt {
+    name: c"mrcuda-on-signal",
+    argument: Some(c"PLACE"),
+    usage: c"place to which SIGUSR1 (scancel --signal=USR1) moves a task of mrcuda: local (default), memory, ...",
+};
+/// A batch script that handles the signal itself.
+const TRAPS: Opt = Opt {
+    name: c"mrcuda-traps",
+    argument: None,
+    usage: c"do not have the shell of a batch script ignore SIGUSR1",
+};
+
+/// Where `mrcuda` is if `plugstack.conf` does not say `mrcuda=PATH`.
+const MRCUDA: &str = "mrcuda";
+
+/// Success for Slurm, and a failure, by which it ends the task.
+const OK: c_int = 0;
+const FAILED: c_int = -1;
+
+/// Called by Slurm when the plugin has been loaded: declares the options.
+///
+/// # Safety
+/// As Slurm calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mut *mut c_char) -> c_int {
+    guarded(|| {
+        let known = [Context::Local, Context::Remote, Context::Allocator].map(|context| context as c_int);
+        // SAFETY: Slurm's own handle.
+        if known.contains(&unsafe { slurm::spank_context() }) && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank)) {
+            return Err("its options cannot be registered".to_owned());
+        }
+        Ok(())
+    })
+}
+
+/// Called by Slurm in each task, as its user, just before the program is executed.
+///
+/// # Safety
+/// As Slurm calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: *mut *mut c_char) -> c_int {
+    guarded(|| {
+        let Some(places) = PLACES.value(spank) else { return Ok(()) };
+        // SAFETY: Slurm's arguments: so many strings, which stay during the call.
+        let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|i| unsafe { CStr::from_ptr(*argv.add(i)) });
+        let mrcuda = arguments.filter_map(|text| text.to_str().ok()?.strip_prefix("mrcuda=").map(str::to_owned)).last();
+        let mrcuda = mrcuda.unwrap_or_else(|| MRCUDA.to_owned());
+        let variables = export(spank, &mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
+        for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+            set(spank, variable)?;
+        }
+        if TRAPS.value(spank).is_none() {
+            // What ignores the signal passes that on to what it executes; a program of mrcuda then moves by it.
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        }
+        Ok(())
+    })
+}
+
+/// What `mrcuda run` would set: entries `NAME=VALUE`, or `NAME` if it would remove the variable, each ended by a zero.
+fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> Result<Vec<u8>, String> {
+    let mut command = Command::new(mrcuda);
+    command.env_clear().args(["run", "--export=null", "--server", places]);
+    if let Some(place) = on_signal {
+        command.args(["--on-signal", place]);
+    }
+    // The task's own, not those of slurmstepd.
+    for name in ["HOME", "PATH", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "MRCUDA_DRIVER", "MRCUDA_NAME"] {
+        if let Some(value) = slurm::variable(spank, name) {
+            command.env(name, value);
+        }
+    }
+    let output = command.output().map_err(|why| format!("cannot run {mrcuda}: {why}"))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("mrcuda: ").to_owned()),
+    }
+}
+
+/// Carries out an entry in the environment of the task.
+fn set(spank: Spank, entry: &[u8]) -> Result<(), String> {
+    let at = entry.iter().position(|byte| *byte == b'=');
+    let (name, value) = match at {
+        Some(at) => (&entry[..at], Some(&entry[at + 1..])),
+        None => (entry, None),
+    };
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| "a variable contains a zero".to_owned());
+    slurm::set(spank, &text(name)?, value.map(text).transpose()?.as_deref())
+}
+
+/// Tells Slurm whether it worked. What goes wrong is in the task's stderr and in the log of slurmd.
+fn guarded(run: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) -> c_int {
+    match catch_unwind(run) {
+        Ok(Ok(())) => OK,
+        Ok(Err(why)) => {
+            slurm::error(&why);
+            FAILED
+        }
+        Err(_) => FAILED,
+    }
+}

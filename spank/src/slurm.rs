@@ -1,0 +1,117 @@
+//! The part of `slurm/spank.h` that the plugin uses.
+
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::ptr;
+
+/// Slurm's handle of what it calls a plugin for.
+pub(crate) type Spank = *mut c_void;
+
+/// Where the plugin is loaded.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+pub(crate) enum Context {
+    /// srun.
+    Local = 1,
+    /// slurmstepd.
+    Remote = 2,
+    /// sbatch and salloc.
+    Allocator = 3,
+}
+
+/// `struct spank_option`.
+#[repr(C)]
+struct RawOption {
+    name: *const c_char,
+    argument: *const c_char,
+    usage: *const c_char,
+    has_argument: c_int,
+    value: c_int,
+    callback: Option<extern "C" fn(c_int, *const c_char, c_int) -> c_int>,
+}
+
+/// `ESPANK_SUCCESS`.
+const SUCCESS: c_int = 0;
+/// Longest value of a variable that is read: more than any path list of a cluster.
+const LONGEST: usize = 64 << 10;
+
+unsafe extern "C" {
+    pub(crate) fn spank_context() -> c_int;
+    fn spank_option_register(spank: Spank, option: *mut RawOption) -> c_int;
+    fn spank_option_getopt(spank: Spank, option: *mut RawOption, value: *mut *mut c_char) -> c_int;
+    fn spank_getenv(spank: Spank, name: *const c_char, to: *mut c_char, bytes: c_int) -> c_int;
+    fn spank_setenv(spank: Spank, name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int;
+    fn spank_unsetenv(spank: Spank, name: *const c_char) -> c_int;
+    fn slurm_error(format: *const c_char, ...);
+}
+
+/// An option of `srun` and `sbatch`.
+#[derive(Clone, Copy)]
+pub(crate) struct Opt {
+    pub(crate) name: &'static CStr,
+    /// What its argument is called in the help; `None`: it has none.
+    pub(crate) argument: Option<&'static CStr>,
+    pub(crate) usage: &'static CStr,
+}
+
+impl Opt {
+    fn raw(&self) -> RawOption {
+        RawOption {
+            name: self.name.as_ptr(),
+            argument: self.argument.map_or(ptr::null(), CStr::as_ptr),
+            usage: self.usage.as_ptr(),
+            has_argument: c_int::from(self.argument.is_some()),
+            value: 0,
+            callback: None,
+        }
+    }
+
+    /// Declares it; false if that fails.
+    pub(crate) fn register(&self, spank: Spank) -> bool {
+        let mut option = self.raw();
+        // SAFETY: Slurm copies the option, whose texts stay.
+        unsafe { spank_option_register(spank, &raw mut option) == SUCCESS }
+    }
+
+    /// Its value, or an empty text without an argument; `None` if the user has not given it.
+    pub(crate) fn value(&self, spank: Spank) -> Option<String> {
+        let (mut option, mut value) = (self.raw(), ptr::null_mut());
+        // SAFETY: both are writable; Slurm's text stays as long as the plugin.
+        let given = unsafe { spank_option_getopt(spank, &raw mut option, &raw mut value) } == SUCCESS;
+        // SAFETY: as above.
+        let text = || if value.is_null() { String::new() } else { unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned() };
+        given.then(text)
+    }
+}
+
+/// A variable of the task.
+pub(crate) fn variable(spank: Spank, name: &str) -> Option<OsString> {
+    let (name, mut value) = (CString::new(name).ok()?, vec![0u8; LONGEST]);
+    // SAFETY: so many bytes are writable; Slurm ends the text with a zero.
+    let rc = unsafe { spank_getenv(spank, name.as_ptr(), value.as_mut_ptr().cast(), LONGEST as c_int) };
+    let end = value.iter().position(|byte| *byte == 0)?;
+    value.truncate(end);
+    (rc == SUCCESS).then(|| OsString::from_vec(value))
+}
+
+/// Sets a variable of the task, or removes it.
+pub(crate) fn set(spank: Spank, name: &CStr, value: Option<&CStr>) -> Result<(), String> {
+    let rc = match value {
+        // SAFETY: texts that stay during the call, which copies them.
+        Some(value) => unsafe { spank_setenv(spank, name.as_ptr(), value.as_ptr(), 1) },
+        // SAFETY: as above. A variable that is not there cannot be removed, and need not be.
+        None => unsafe {
+            spank_unsetenv(spank, name.as_ptr());
+            SUCCESS
+        },
+    };
+    if rc == SUCCESS { Ok(()) } else { Err(format!("cannot set {}: error {rc} of Slurm", name.to_string_lossy())) }
+}
+
+/// Writes an error as Slurm does.
+pub(crate) fn error(why: &str) {
+    if let Ok(why) = CString::new(format!("mrcuda: {}", why.replace('\0', " "))) {
+        // SAFETY: the format takes one text.
+        unsafe { slurm_error(c"%s".as_ptr(), why.as_ptr()) };
+    }
+}
