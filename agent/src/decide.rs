@@ -1,7 +1,8 @@
 //! The decisions of one round.
 
 use crate::pace::Pace;
-use crate::policy::{Action, Policy, resumed};
+use crate::policy::Policy;
+use crate::proposal::{Action, resumed};
 use crate::settings::Settings;
 use crate::world::World;
 use std::time::Duration;
@@ -44,7 +45,8 @@ pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration
             };
             // All of them are noted, so that they settle.
             let allowed: Vec<bool> = proposals.iter().map(|p| pace.allows(p, (name, is_urgent), settings, now)).collect();
-            let next = proposals.into_iter().zip(allowed).find(|(p, allowed)| *allowed && decisions.iter().all(|d| d.pid != p.pid));
+            let next =
+                proposals.into_iter().zip(allowed).find(|(p, allowed)| *allowed && decisions.iter().all(|d| d.pid != p.pid));
             let Some((proposal, _)) = next.filter(|_| pace.has_room(decisions.len(), settings, now)) else { break };
             let job = world.jobs.iter().find(|job| job.pid == proposal.pid).map(|job| job.name.clone()).unwrap_or_default();
             after = after.after(proposal.pid, proposal.to);
@@ -59,7 +61,7 @@ pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::world;
+    use crate::proposal::tests::world;
     use crate::world::JobState;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -100,7 +102,8 @@ mod tests {
         pace.ended(2, None, false, 59 * SECOND);
         assert_eq!(decided(&crowded, &settings, &mut pace, 60), [1]);
         for (failures, wait) in [(1, 60), (2, 120), (3, 240)] {
-            let drain = Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings.clone() };
+            let drain =
+                Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings.clone() };
             let mut pace = Pace::default();
             (0..failures).for_each(|_| pace.ended(2, None, false, Duration::ZERO));
             assert!(!decided(&crowded, &drain, &mut pace, wait - 1).contains(&2), "{failures} failures");
@@ -190,8 +193,12 @@ mod tests {
                         now = now.at_home(pid, &home);
                     }
                 }
-                let settings =
-                    Settings { settle: Duration::ZERO, rest: Duration::ZERO, moves_per_minute: 1000, ..settings(policies.clone()) };
+                let settings = Settings {
+                    settle: Duration::ZERO,
+                    rest: Duration::ZERO,
+                    moves_per_minute: 1000,
+                    ..settings(policies.clone())
+                };
                 let mut rounds = 0;
                 loop {
                     let decisions = decide(&now, &settings, &mut Pace::default(), Duration::ZERO);

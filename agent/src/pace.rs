@@ -1,6 +1,6 @@
 //! How often and how soon proposals are carried out.
 
-use crate::policy::{Action, Proposal};
+use crate::proposal::{Action, Proposal};
 use crate::settings::Settings;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

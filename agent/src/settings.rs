@@ -119,7 +119,8 @@ impl Settings {
 
     /// The rule that holds for a job of a user.
     pub fn rule(&self, name: &str, user: &str) -> Option<&JobRule> {
-        let holds = |rule: &&JobRule| rule.user.as_deref().is_none_or(|of| of == user) && WildMatch::new(&rule.name).matches(name);
+        let holds =
+            |rule: &&JobRule| rule.user.as_deref().is_none_or(|of| of == user) && WildMatch::new(&rule.name).matches(name);
         self.jobs.iter().find(holds)
     }
 
@@ -132,7 +133,8 @@ impl Settings {
 /// A time like `500ms`, `5s`, `2m`.
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    humantime::parse_duration(&text).map_err(|why| serde::de::Error::custom(format!("`{text}` is not a time like 500ms, 5s or 2m: {why}")))
+    humantime::parse_duration(&text)
+        .map_err(|why| serde::de::Error::custom(format!("`{text}` is not a time like 500ms, 5s or 2m: {why}")))
 }
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
         for (text, why) in [
             ("", "no [[policy]]"),
             ("[[policy]]\nkind = 'sleep'", "sleep"),
-            ("evry = '5s'\n[[policy]]\nkind = 'home'", "evry"),
+            ("frequency = '5s'\n[[policy]]\nkind = 'home'", "frequency"),
             ("every = '5'\n[[policy]]\nkind = 'home'", "500ms, 5s or 2m"),
             ("every = '0s'\n[[policy]]\nkind = 'home'", "`every`"),
             ("moves_per_minute = 0\n[[policy]]\nkind = 'home'", "`moves_per_minute`"),

@@ -49,7 +49,7 @@ pub struct Job {
     pub priority: i32,
     /// The place where it belongs, if a rule names one.
     pub home: Option<String>,
-    /// GPUs at which it has lately failed to arrive: it is not sent there. [`crate::decide`] fills this in.
+    /// GPUs at which it has lately failed to arrive: it is not sent there. [`crate::decide()`] fills this in.
     pub avoid: Vec<usize>,
 }
 

@@ -1,6 +1,8 @@
 //! Locks, and waiting under a lock, even if a holder has panicked: for data that is valid between any two statements.
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+use std::sync::{
+    Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
+};
 use std::time::{Duration, Instant};
 
 /// Approximate cost of waking a sleeping thread (10 to 50 us on an H100 machine). A thread spins for this time before it sleeps.

@@ -6,8 +6,8 @@ mod look;
 pub(crate) mod tell;
 
 use crate::failure::Failure;
-use agent::{Action, Decision, Pace, Settings, decide};
-use carry::Outcome;
+use agent::{Decision, Pace, Settings, decide};
+use carry::{Outcome, target};
 use look::Look;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -114,14 +114,6 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
 fn patience() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     1.0 + f64::from((now.subsec_nanos() ^ std::process::id().wrapping_mul(0x9E37_79B9)) % 1000) / 1000.0
-}
-
-/// The place to which a decision sends a job.
-fn target(decision: &Decision) -> Option<&str> {
-    match &decision.action {
-        Action::Move(to) | Action::Resume(to) => Some(to),
-        Action::Park => None,
-    }
 }
 
 /// Carries out a decision in a thread of its own.

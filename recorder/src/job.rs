@@ -9,8 +9,8 @@ use crate::objects::allocations::Memory;
 use crate::objects::limits::Limits;
 use crate::objects::memory_lock::{Fence, MemoryLock, MemoryMut};
 use crate::objects::resident::Resident;
-use crate::order::last_launch::OfLegacyStream;
 use crate::objects::spare_events::SpareEvents;
+use crate::objects::streams::LaunchedInLegacy;
 use crate::objects::tables::Tables;
 use crate::place::Place;
 use crate::thread::{Here, here};
@@ -99,7 +99,7 @@ pub(crate) struct Device {
     /// The grids of its cooperative launches.
     pub(crate) resident: Resident,
     /// What was launched last in its legacy stream.
-    pub(crate) launched_in_legacy: OfLegacyStream,
+    pub(crate) launched_in_legacy: LaunchedInLegacy,
     /// Whether its place has another driver or GPU than the first one, in any way that counts: what the program was told need not be true of
     /// launches there.
     pub(crate) differs: AtomicBool,
@@ -253,7 +253,7 @@ impl Device {
             spare_events: SpareEvents::default(),
             clock: Mutex::default(),
             resident: Resident::default(),
-            launched_in_legacy: OfLegacyStream::default(),
+            launched_in_legacy: LaunchedInLegacy::default(),
             differs: AtomicBool::new(false),
             copying: AtomicBool::new(false),
         }

@@ -471,7 +471,8 @@ impl<'m, 'a> Mover<'m, 'a> {
                 let held = crate::gate::held_for().unwrap_or_default();
                 let why = MoveError::NotIdle(why);
                 let text = why.to_string();
-                let since = self.obstacle.take().filter(|(before, _)| *before == text).map_or_else(Instant::now, |(_, since)| since);
+                let since =
+                    self.obstacle.take().filter(|(before, _)| *before == text).map_or_else(Instant::now, |(_, since)| since);
                 let lasts = since.elapsed().as_secs();
                 let lasting = if lasts == 0 { text.clone() } else { format!("{text} (found so for {lasts} s)") };
                 self.task.note(|it| it.waits_for = Some(lasting));

@@ -46,11 +46,8 @@ const ON_SIGNAL: Opt = Opt {
     usage: c"place to which SIGUSR1 (scancel --signal=USR1) moves a task of mrcuda: local (default), memory, ...",
 };
 /// A batch script that handles the signal itself.
-const TRAPS: Opt = Opt {
-    name: c"mrcuda-traps",
-    argument: None,
-    usage: c"do not have the shell of a batch script ignore SIGUSR1",
-};
+const TRAPS: Opt =
+    Opt { name: c"mrcuda-traps", argument: None, usage: c"do not have the shell of a batch script ignore SIGUSR1" };
 
 /// Where `mrcuda` is if `plugstack.conf` does not say `mrcuda=PATH`.
 const MRCUDA: &str = "mrcuda";
@@ -68,7 +65,9 @@ pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mu
     guarded(|| {
         let known = [Context::Local, Context::Remote, Context::Allocator].map(|context| context as c_int);
         // SAFETY: Slurm's own handle.
-        if known.contains(&unsafe { slurm::spank_context() }) && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank)) {
+        if known.contains(&unsafe { slurm::spank_context() })
+            && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank))
+        {
             return Err("its options cannot be registered".to_owned());
         }
         Ok(())
@@ -85,7 +84,7 @@ pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: 
         let Some(places) = PLACES.value(spank) else { return Ok(()) };
         // SAFETY: Slurm's arguments: so many strings, which stay during the call.
         let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|i| unsafe { CStr::from_ptr(*argv.add(i)) });
-        let mrcuda = arguments.filter_map(|text| text.to_str().ok()?.strip_prefix("mrcuda=").map(str::to_owned)).last();
+        let mrcuda = arguments.filter_map(|text| text.to_str().ok()?.strip_prefix("mrcuda=").map(str::to_owned)).next_back();
         let mrcuda = mrcuda.unwrap_or_else(|| MRCUDA.to_owned());
         let variables = export(spank, &mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
         for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
@@ -108,7 +107,17 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         command.args(["--on-signal", place]);
     }
     // The task's own, not those of slurmstepd.
-    for name in ["HOME", "PATH", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "MRCUDA_DRIVER", "MRCUDA_NAME"] {
+    for name in [
+        "HOME",
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR",
+        "CUDA_VISIBLE_DEVICES",
+        "MRCUDA_DRIVER",
+        "MRCUDA_NAME",
+    ] {
         if let Some(value) = slurm::variable(spank, name) {
             command.env(name, value);
         }

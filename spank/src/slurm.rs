@@ -78,9 +78,12 @@ impl Opt {
         let (mut option, mut value) = (self.raw(), ptr::null_mut());
         // SAFETY: both are writable; Slurm's text stays as long as the plugin.
         let given = unsafe { spank_option_getopt(spank, &raw mut option, &raw mut value) } == SUCCESS;
+        if value.is_null() {
+            return given.then(String::new);
+        }
         // SAFETY: as above.
-        let text = || if value.is_null() { String::new() } else { unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned() };
-        given.then(text)
+        let text = unsafe { CStr::from_ptr(value) };
+        given.then(|| text.to_string_lossy().into_owned())
     }
 }
 

@@ -126,7 +126,8 @@ fn a_job_goes_home_and_nothing_is_done_in_a_dry_run() {
     let scene = Scene::new("agent-home");
     let one = Server::start(&scene, "one");
     let away = job(&scene, "away", &one);
-    let rules = "local_gpus = 1\n[[job]]\nname = 'away'\nhome = 'local'\n[[job]]\nname = '*'\nleave = true\n[[policy]]\nkind = 'home'\n";
+    let rules =
+        "local_gpus = 1\n[[job]]\nname = 'away'\nhome = 'local'\n[[job]]\nname = '*'\nleave = true\n[[policy]]\nkind = 'home'\n";
     let (config, text) = (scene.path.join("agent.toml"), settings(&[&one], ""));
     std::fs::write(&config, text + rules).unwrap();
     let run = |option: &str| {

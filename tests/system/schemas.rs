@@ -90,10 +90,13 @@ fn what_commands_print() {
     assert_eq!(take("suspend", &["cancel", &pid, "m77"], one)["error"], "no_such_move");
     assert_eq!(take("migrate", &["migrate", "4194999", "--to", "local"], one)["error"], "no_job");
     let settings = scene.path.join("agent.toml");
-    let text = format!("rest = '0s'\nservers = ['{at}', '127.0.0.1:1']\nlocal_gpus = 1\n[[job]]\nname = '*'\nhome = 'local'\n[[policy]]\nkind = 'home'\n");
+    let text = format!(
+        "rest = '0s'\nservers = ['{at}', '127.0.0.1:1']\nlocal_gpus = 1\n[[job]]\nname = '*'\nhome = 'local'\n[[policy]]\nkind = 'home'\n"
+    );
     std::fs::write(&settings, text).unwrap();
     let lines = print(&["agent", "--dry-run", "--once", "--config", settings.to_str().unwrap()]);
-    let events: Vec<String> = lines.lines().map(|line| schemas.check("agent", line)["event"].as_str().unwrap().to_owned()).collect();
+    let events: Vec<String> =
+        lines.lines().map(|line| schemas.check("agent", line)["event"].as_str().unwrap().to_owned()).collect();
     assert_eq!(events, ["server", "decision"], "{lines}");
     let moves = schemas.check("moves", &print(&["moves", &pid]));
     // Four moves, and the last round of the copy.

@@ -12,7 +12,9 @@ pub(crate) fn slurm() -> Result<(), Error> {
     step("building");
     let mut cargo = install::cargo();
     cargo.args(["build", "--profile", install::PROFILE, "--target-dir"]).arg(&target);
-    cargo.args(["mrcuda", "mhelper", "recorder", "nvml", "softgpu", "spank", "tests"].iter().flat_map(|package| ["--package", package]));
+    cargo.args(
+        ["mrcuda", "mhelper", "recorder", "nvml", "softgpu", "spank", "tests"].iter().flat_map(|package| ["--package", package]),
+    );
     Error::unless_success("cargo build", cargo.status().map_err(Error::start("cargo"))?)?;
     step("Slurm");
     let script = install::root().join("xtask/src/slurm.sh");

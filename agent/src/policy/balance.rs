@@ -1,6 +1,6 @@
 //! Jobs spread over the GPUs.
 
-use super::{Proposal, emptiest, is_among_equals, is_at_home, moved};
+use crate::proposal::{Proposal, emptiest, is_among_equals, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
@@ -16,9 +16,8 @@ fn leave(world: &World, from: usize, reserve: u64) -> Vec<Proposal> {
     let mut jobs: Vec<&Job> = world.jobs_on(from).filter(could).collect();
     jobs.sort_by_key(|job| (job.used_bytes, job.pid));
     let goes = |job: &Job| {
-        let is_better = |to: &usize| {
-            world.load(*to) + 2 <= load && world.fits(job, *to, reserve) && is_among_equals(world, job, *to)
-        };
+        let is_better =
+            |to: &usize| world.load(*to) + 2 <= load && world.fits(job, *to, reserve) && is_among_equals(world, job, *to);
         let to = emptiest(world, (0..world.gpus.len()).filter(is_better))?;
         let why = format!("{} has {load} jobs, {} has {}", world.gpus[from].place, world.gpus[to].place, world.load(to));
         Some(moved(world, job, to, why))
@@ -28,22 +27,22 @@ fn leave(world: &World, from: usize, reserve: u64) -> Vec<Proposal> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::Policy;
-    use crate::policy::tests::{pairs, proposed, world};
+    use super::propose;
+    use crate::proposal::tests::{ends, pairs, world};
 
     #[test]
     fn three_jobs_on_one_gpu_spread_over_three() {
         let world = world(&[('a', 10), ('b', 100), ('c', 200)]).with(1, 0, 30, 0).with(2, 0, 20, 0).with(3, 0, 40, 0);
-        assert_eq!(proposed(&Policy::Balance, &world)[0], (2, "c:1/0".to_owned()), "the smallest one");
+        assert_eq!(ends(propose(&world, 10))[0], (2, "c:1/0".to_owned()), "the smallest one");
         let world = world.after(2, Some(2));
-        assert_eq!(proposed(&Policy::Balance, &world)[0], (1, "b:1/0".to_owned()));
-        assert_eq!(proposed(&Policy::Balance, &world.after(1, Some(1))), []);
+        assert_eq!(ends(propose(&world, 10))[0], (1, "b:1/0".to_owned()));
+        assert_eq!(ends(propose(&world.after(1, Some(1)), 10)), []);
     }
 
     #[test]
     fn who_is_at_home_stays_and_a_difference_of_one_is_none() {
         let world = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 20, 0).at_home(1, "a:1/0");
-        assert_eq!(proposed(&Policy::Balance, &world), pairs(&[(2, "b:1/0")]));
-        assert_eq!(proposed(&Policy::Balance, &world.with(3, 1, 10, 0)), []);
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(2, "b:1/0")]));
+        assert_eq!(ends(propose(&world.with(3, 1, 10, 0), 10)), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs share fewer GPUs, so that the others can be switched off or given to somebody else.
 
-use super::{Proposal, is_among_equals, is_at_home, moved};
+use crate::proposal::{Proposal, is_among_equals, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
@@ -25,10 +25,10 @@ fn emptied(world: &World, gpu: usize, reserve: u64) -> Option<Vec<Proposal>> {
     for job in jobs {
         // The fullest one where it fits: room for large jobs stays.
         // Two agents must not exchange the places of their jobs: to a GPU that only others use, jobs go in one direction.
-        let is_in_use = |to: usize| after.jobs_on(to).next().is_some() || after.load(to) > 0 && after.gpus[to].place > after.gpus[gpu].place;
-        let fits = |to: &usize| {
-            *to != gpu && is_in_use(*to) && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to)
-        };
+        let is_in_use =
+            |to: usize| after.jobs_on(to).next().is_some() || after.load(to) > 0 && after.gpus[to].place > after.gpus[gpu].place;
+        let fits =
+            |to: &usize| *to != gpu && is_in_use(*to) && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to);
         let to = (0..after.gpus.len()).filter(fits).min_by_key(|to| (after.gpus[*to].free_bytes, *to))?;
         moves.push(moved(world, job, to, format!("with it {} becomes free", world.gpus[gpu].place)));
         after = after.after(job.pid, Some(to));
@@ -38,24 +38,24 @@ fn emptied(world: &World, gpu: usize, reserve: u64) -> Option<Vec<Proposal>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::Policy;
-    use crate::policy::tests::{pairs, proposed, world};
+    use super::propose;
+    use crate::proposal::tests::{ends, pairs, world};
 
     #[test]
     fn two_gpus_that_are_half_used_become_one() {
         let world = world(&[('a', 60), ('b', 50), ('c', 100)]).with(1, 0, 30, 0).with(2, 1, 40, 0);
-        assert_eq!(proposed(&Policy::Consolidate, &world), pairs(&[(1, "b:1/0")]));
-        assert_eq!(proposed(&Policy::Consolidate, &world.after(1, Some(1))), [], "one GPU is in use");
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(1, "b:1/0")]));
+        assert_eq!(ends(propose(&world.after(1, Some(1)), 10)), [], "one GPU is in use");
     }
 
     #[test]
     fn all_jobs_of_a_gpu_leave_or_none() {
         let world = world(&[('a', 20), ('b', 50)]).with(1, 0, 30, 0).with(2, 0, 20, 0).with(3, 1, 100, 0);
-        assert_eq!(proposed(&Policy::Consolidate, &world), [], "the first one would fit, both do not");
+        assert_eq!(ends(propose(&world, 10)), [], "the first one would fit, both do not");
         let mut world = world;
         world.gpus[1].free_bytes = Some(60);
-        assert_eq!(proposed(&Policy::Consolidate, &world), pairs(&[(1, "b:1/0"), (2, "b:1/0")]));
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(1, "b:1/0"), (2, "b:1/0")]));
         world.gpus[0].others = 1;
-        assert_eq!(proposed(&Policy::Consolidate, &world), [], "it would stay in use");
+        assert_eq!(ends(propose(&world, 10)), [], "it would stay in use");
     }
 }

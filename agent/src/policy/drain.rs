@@ -1,6 +1,6 @@
 //! Jobs leave servers that are to be empty.
 
-use super::{Proposal, emptiest, is_among_equals, moved, parked};
+use crate::proposal::{Proposal, emptiest, is_among_equals, moved, parked};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, servers: &[String], park: bool, reserve: u64) -> Vec<Proposal> {
@@ -28,25 +28,25 @@ pub(super) fn propose(world: &World, servers: &[String], park: bool, reserve: u6
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::Policy;
-    use crate::policy::tests::{pairs, proposed, world};
-
-    fn drain(park: bool) -> Policy {
-        Policy::Drain { servers: vec!["a:1".into()], park }
-    }
+    use super::propose;
+    use crate::proposal::tests::{ends, pairs, world};
 
     #[test]
     fn jobs_leave_for_the_emptiest_gpu_where_they_fit() {
         let world = world(&[('a', 100), ('a', 100), ('b', 60), ('c', 200)]).with(1, 0, 40, 0).with(2, 1, 80, 0).with(3, 3, 5, 0);
-        assert_eq!(proposed(&drain(false), &world), pairs(&[(2, "c:1/0"), (1, "b:1/0")]));
+        assert_eq!(ends(propose(&world, &["a:1".to_owned()], false, 10)), pairs(&[(2, "c:1/0"), (1, "b:1/0")]));
     }
 
     #[test]
     fn who_fits_nowhere_stays_or_is_parked() {
         let mut world = world(&[('a', 100), ('b', 60)]).with(1, 0, 80, 0);
-        assert_eq!(proposed(&drain(false), &world), []);
-        assert_eq!(proposed(&drain(true), &world), pairs(&[(1, "parked")]));
+        assert_eq!(ends(propose(&world, &["a:1".to_owned()], false, 10)), []);
+        assert_eq!(ends(propose(&world, &["a:1".to_owned()], true, 10)), pairs(&[(1, "parked")]));
         world.is_incomplete = true;
-        assert_eq!(proposed(&drain(true), &world), [], "there may be room at a server that has not answered");
+        assert_eq!(
+            ends(propose(&world, &["a:1".to_owned()], true, 10)),
+            [],
+            "there may be room at a server that has not answered"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs go to the place where they belong.
 
-use super::{Proposal, is_at_home, moved};
+use crate::proposal::{Proposal, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
@@ -16,27 +16,27 @@ pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::Policy;
-    use crate::policy::tests::{pairs, proposed, world};
+    use super::propose;
+    use crate::proposal::tests::{ends, pairs, world};
 
     #[test]
     fn a_job_goes_home_when_its_gpu_is_free() {
         let mut world = world(&[('a', 100), ('b', 100)]).with(1, 1, 10, 0).at_home(1, "a:1/0");
-        assert_eq!(proposed(&Policy::Home, &world), pairs(&[(1, "a:1/0")]));
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(1, "a:1/0")]));
         world.gpus[0].others = 1;
-        assert_eq!(proposed(&Policy::Home, &world), []);
+        assert_eq!(ends(propose(&world, 10)), []);
         world.gpus[0].others = 0;
         world.jobs[0].used_bytes = 95;
-        assert_eq!(proposed(&Policy::Home, &world), [], "it does not fit");
+        assert_eq!(ends(propose(&world, 10)), [], "it does not fit");
         world.jobs[0].home = Some("nowhere:1/0".into());
-        assert_eq!(proposed(&Policy::Home, &world), []);
+        assert_eq!(ends(propose(&world, 10)), []);
     }
 
     #[test]
     fn the_more_important_one_goes_first_and_who_is_there_stays() {
         let world = world(&[('a', 100), ('b', 100)]).with(1, 1, 10, 0).with(2, 1, 10, 3);
         let world = world.at_home(1, "a:1/0").at_home(2, "a:1/0");
-        assert_eq!(proposed(&Policy::Home, &world), pairs(&[(2, "a:1/0"), (1, "a:1/0")]));
-        assert_eq!(proposed(&Policy::Home, &world.after(2, Some(0))), []);
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(2, "a:1/0"), (1, "a:1/0")]));
+        assert_eq!(ends(propose(&world.after(2, Some(0)), 10)), []);
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs of lower priority leave GPUs to others.
 
-use super::{Proposal, emptiest, is_among_equals, moved, parked};
+use crate::proposal::{Proposal, emptiest, is_among_equals, moved, parked};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> {
@@ -24,21 +24,23 @@ pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> 
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{Action, Policy, resumed};
-    use crate::policy::tests::{pairs, proposed, world};
+    use super::propose;
+    use crate::proposal::tests::{ends, pairs, world};
+    use crate::proposal::{Action, resumed};
     use crate::world::JobState;
 
     #[test]
     fn the_lower_one_leaves_for_a_gpu_of_its_equals() {
-        let world = world(&[('a', 100), ('b', 100), ('c', 100)]).with(1, 0, 10, 5).with(2, 0, 10, 1).with(3, 1, 10, 3).with(4, 2, 10, 1);
-        assert_eq!(proposed(&Policy::Yield { park: false }, &world), pairs(&[(2, "c:1/0")]));
+        let world =
+            world(&[('a', 100), ('b', 100), ('c', 100)]).with(1, 0, 10, 5).with(2, 0, 10, 1).with(3, 1, 10, 3).with(4, 2, 10, 1);
+        assert_eq!(ends(propose(&world, false, 10)), pairs(&[(2, "c:1/0")]));
     }
 
     #[test]
     fn without_room_it_is_parked_and_goes_on_when_the_other_has_gone() {
         let mut world = world(&[('a', 100), ('b', 15)]).with(1, 0, 10, 5).with(2, 0, 10, 1);
-        assert_eq!(proposed(&Policy::Yield { park: false }, &world), []);
-        assert_eq!(proposed(&Policy::Yield { park: true }, &world), pairs(&[(2, "parked")]));
+        assert_eq!(ends(propose(&world, false, 10)), []);
+        assert_eq!(ends(propose(&world, true, 10)), pairs(&[(2, "parked")]));
         world.jobs[1].gpu = None;
         world.jobs[1].state = JobState::Parked { by_agent: true };
         assert_eq!(resumed(&world, 10), [], "beside a job of higher priority it does not go on");
@@ -53,6 +55,6 @@ mod tests {
     #[test]
     fn equals_share() {
         let world = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 5).with(2, 0, 10, 5);
-        assert_eq!(proposed(&Policy::Yield { park: true }, &world), []);
+        assert_eq!(ends(propose(&world, true, 10)), []);
     }
 }

@@ -1,6 +1,5 @@
 //! Carries out a decision.
 
-use super::target;
 use crate::predict::predict;
 use agent::{Action, Decision, Settings};
 use control::{Answer, AskError, Client, Migrate, Move, Park, Plan, Request, Verify};
@@ -49,6 +48,14 @@ enum NotMoved {
     Late,
     #[error("the job gave another answer than the one to this request")]
     Odd,
+}
+
+/// The place to which a decision sends a job.
+pub(super) fn target(decision: &Decision) -> Option<&str> {
+    match &decision.action {
+        Action::Move(to) | Action::Resume(to) => Some(to),
+        Action::Park => None,
+    }
 }
 
 /// How long after a move's own deadline the job may take to answer.
@@ -129,7 +136,9 @@ fn carry(decision: &Decision, settings: &Settings, predicted_ms: &mut Option<f64
 fn plan(client: &mut Client, to: &str, limit: Duration) -> Result<Plan, NotMoved> {
     match client.ask(&Request::Plan { to: to.to_owned(), gpu: None, allow_different: false }, Some(limit))? {
         Answer::Plan(plan) if plan.ok => Ok(plan),
-        Answer::Plan(plan) => Err(NotMoved::Blocked(plan.reason.unwrap_or_else(|| "the job says that it cannot move".to_owned()))),
+        Answer::Plan(plan) => {
+            Err(NotMoved::Blocked(plan.reason.unwrap_or_else(|| "the job says that it cannot move".to_owned())))
+        }
         _ => Err(NotMoved::Odd),
     }
 }

@@ -115,7 +115,8 @@ impl Look {
         for (at, state) in servers.iter().zip(states) {
             served.extend(self.take(at, state, &mut is_incomplete, tell));
         }
-        let local = |gpu| Gpu { place: format!("{LOCAL}:{gpu}"), server: LOCAL.into(), free_bytes: None, takes_jobs: true, others: 0 };
+        let local =
+            |gpu| Gpu { place: format!("{LOCAL}:{gpu}"), server: LOCAL.into(), free_bytes: None, takes_jobs: true, others: 0 };
         served.extend((0..settings.local_gpus).map(|gpu| Served { gpu: local(gpu), pids: Vec::new() }));
         let mut world = World { gpus: served.iter().map(|it| it.gpu.clone()).collect(), jobs: Vec::new(), is_incomplete };
         let parked: Vec<u32> = listed.iter().filter(|it| is_parked(it)).map(|it| it.job.pid).collect();
@@ -124,10 +125,10 @@ impl Look {
             self.add(&mut world, settings, job, &by_agent);
         }
         self.apply_pending(&mut world);
-        for (gpu, it) in served.iter().enumerate() {
-            let is_known = |pid: &&u32| world.jobs_on(gpu).any(|job| job.pid == **pid);
-            world.gpus[gpu].others = it.pids.iter().filter(|pid| !is_known(pid)).count() as u32;
-        }
+        // A job counts once, where it is or is to arrive, though a server may still have a worker for it, or one already.
+        let is_known = |pid: &&u32| world.jobs.iter().any(|job| job.pid == **pid);
+        let others: Vec<u32> = served.iter().map(|it| it.pids.iter().filter(|pid| !is_known(pid)).count() as u32).collect();
+        world.gpus.iter_mut().zip(others).for_each(|(gpu, others)| gpu.others = others);
         self.note_arrivals(&listed, pace, now);
         let runs = |pid: &u32| listed.iter().any(|it| it.job.pid == *pid);
         self.devices.retain(|pid, _| runs(pid));
@@ -251,7 +252,9 @@ mod tests {
 
     #[test]
     fn names_that_cannot_be_meant_are_refused() {
-        let home = |home: &str| format!("local_gpus = 1\nservers = ['a:1']\n[[job]]\nname = '*'\nhome = '{home}'\n[[policy]]\nkind = 'home'");
+        let home = |home: &str| {
+            format!("local_gpus = 1\nservers = ['a:1']\n[[job]]\nname = '*'\nhome = '{home}'\n[[policy]]\nkind = 'home'")
+        };
         let read = |text: &str| with_known_names(Settings::read(text).expect(text)).map_err(|why| why.to_string());
         let drain = "servers = ['tls://a:1', 'unix:/b']\n[[policy]]\nkind = 'drain'\nservers = ['a:1']";
         let Policy::Drain { servers, .. } = &read(drain).expect("settings").policies[0] else { panic!("another policy") };
@@ -271,10 +274,14 @@ mod tests {
 
     #[test]
     fn spellings_of_one_gpu_are_the_same() {
-        for (one, other) in [("gpubox:7878", "tls://gpubox:7878/0"), ("local", "local:0"), ("unix:/a/b", "unix:/a/b/0"), ("helper:1", "local:1")] {
+        for (one, other) in
+            [("gpubox:7878", "tls://gpubox:7878/0"), ("local", "local:0"), ("unix:/a/b", "unix:/a/b/0"), ("helper:1", "local:1")]
+        {
             assert_eq!(same(one), same(other));
         }
-        for (one, other) in [("gpubox:7878/1", "gpubox:7878/0"), ("local:1", "local"), ("a:7878", "b:7878"), ("helper:1", "local")] {
+        for (one, other) in
+            [("gpubox:7878/1", "gpubox:7878/0"), ("local:1", "local"), ("a:7878", "b:7878"), ("helper:1", "local")]
+        {
             assert_ne!(same(one), same(other));
         }
     }

@@ -19,6 +19,11 @@ pub(crate) struct StreamData {
     pub(crate) launched: AtomicU64,
 }
 
+/// The job's handle of what was launched last in the legacy stream; 0 if there was nothing. On a line of its own: each launch there writes it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct LaunchedInLegacy(pub(crate) AtomicU64);
+
 impl Known for StreamData {
     fn forget(&self) {
         self.flags.store(0, Ordering::Relaxed);

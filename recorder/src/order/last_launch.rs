@@ -3,16 +3,10 @@
 use crate::enter::CallContext;
 use crate::job::{Device, Job};
 use cuda_api::handle::{Kind, kind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Longest name of a kernel in a report: those of templates have thousands of characters.
 const LONGEST: usize = 200;
-
-/// The job's handle of what was launched last in the legacy stream; 0 if there was nothing. Other streams have theirs in the data that a
-/// launch reads anyway.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct OfLegacyStream(AtomicU64);
 
 /// Notes the launch of a function or of a graph instance.
 #[inline]
