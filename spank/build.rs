@@ -11,6 +11,11 @@ fn main() {
         Ok(text) => Some(number(&text).unwrap_or_else(|| panic!("SLURM_VERSION is `{text}`: expected a version like 23.11.4"))),
         Err(_) => std::fs::read_to_string(HEADER).ok().and_then(|header| of_header(&header)),
     };
+    if version.is_none() && env::var("PROFILE").is_ok_and(|profile| profile == "release") {
+        println!(
+            "cargo::warning=no version of Slurm is known ({HEADER}, or SLURM_VERSION=23.11.4): no Slurm will load this plugin"
+        );
+    }
     println!("cargo::rustc-env=SLURM_VERSION_NUMBER={}", version.unwrap_or(0));
 }
 

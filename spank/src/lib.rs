@@ -82,18 +82,19 @@ pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mu
 pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: *mut *mut c_char) -> c_int {
     guarded(|| {
         let Some(places) = PLACES.value(spank) else { return Ok(()) };
+        if TRAPS.value(spank).is_none() || !slurm::is_batch_script(spank) {
+            // Before anything that takes time: a signal must not end a task that starts. What ignores the signal passes that on to what it
+            // executes; a program of mrcuda then moves by it.
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        }
         // SAFETY: Slurm's arguments: so many strings, which stay during the call.
         let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|i| unsafe { CStr::from_ptr(*argv.add(i)) });
         let mrcuda = arguments.filter_map(|text| text.to_str().ok()?.strip_prefix("mrcuda=").map(str::to_owned)).next_back();
         let mrcuda = mrcuda.unwrap_or_else(|| MRCUDA.to_owned());
         let variables = export(spank, &mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
-        for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+        for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && *entry != b"MRCUDA_WAIT") {
             set(spank, variable)?;
-        }
-        if TRAPS.value(spank).is_none() {
-            // What ignores the signal passes that on to what it executes; a program of mrcuda then moves by it.
-            // SAFETY: no handler is installed.
-            unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
         }
         Ok(())
     })
@@ -118,14 +119,16 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         "MRCUDA_DRIVER",
         "MRCUDA_NAME",
     ] {
-        if let Some(value) = slurm::variable(spank, name) {
+        if let Some(value) = slurm::variable(spank, name)? {
             command.env(name, value);
         }
     }
     let output = command.output().map_err(|why| format!("cannot run {mrcuda}: {why}"))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("mrcuda: ").to_owned()),
+    let said = String::from_utf8_lossy(&output.stderr);
+    match (output.status.success(), said.trim().trim_start_matches("mrcuda: ")) {
+        (true, _) => Ok(output.stdout),
+        (false, "") => Err(format!("{mrcuda} run --export: {}", output.status)),
+        (false, said) => Err(said.to_owned()),
     }
 }
 
@@ -148,6 +151,9 @@ fn guarded(run: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe) ->
             slurm::error(&why);
             FAILED
         }
-        Err(_) => FAILED,
+        Err(_) => {
+            slurm::error("the plugin has panicked");
+            FAILED
+        }
     }
 }

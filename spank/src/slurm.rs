@@ -32,8 +32,14 @@ struct RawOption {
 
 /// `ESPANK_SUCCESS`.
 const SUCCESS: c_int = 0;
-/// Longest value of a variable that is read: more than any path list of a cluster.
-const LONGEST: usize = 64 << 10;
+/// `ESPANK_NOSPACE`.
+const NO_SPACE: c_int = 3005;
+/// `S_JOB_STEPID`.
+const STEP: c_int = 3;
+/// The step of a batch script, `SLURM_BATCH_SCRIPT`.
+const BATCH_SCRIPT: u32 = 0xffff_fffb;
+/// Longest value of a variable that is read: Linux gives a program no longer one (`MAX_ARG_STRLEN`).
+const LONGEST: usize = 128 << 10;
 
 unsafe extern "C" {
     pub(crate) fn spank_context() -> c_int;
@@ -42,6 +48,7 @@ unsafe extern "C" {
     fn spank_getenv(spank: Spank, name: *const c_char, to: *mut c_char, bytes: c_int) -> c_int;
     fn spank_setenv(spank: Spank, name: *const c_char, value: *const c_char, overwrite: c_int) -> c_int;
     fn spank_unsetenv(spank: Spank, name: *const c_char) -> c_int;
+    fn spank_get_item(spank: Spank, item: c_int, ...) -> c_int;
     fn slurm_error(format: *const c_char, ...);
 }
 
@@ -87,14 +94,27 @@ impl Opt {
     }
 }
 
-/// A variable of the task.
-pub(crate) fn variable(spank: Spank, name: &str) -> Option<OsString> {
-    let (name, mut value) = (CString::new(name).ok()?, vec![0u8; LONGEST]);
+/// Whether the task is the shell of a batch script.
+pub(crate) fn is_batch_script(spank: Spank) -> bool {
+    let mut step = 0u32;
+    // SAFETY: this item is one writable `uint32_t`.
+    let rc = unsafe { spank_get_item(spank, STEP, &raw mut step) };
+    rc == SUCCESS && step == BATCH_SCRIPT
+}
+
+/// A variable of the task; `None` if it has none of this name.
+pub(crate) fn variable(spank: Spank, name: &str) -> Result<Option<OsString>, String> {
+    let no_text = |_| format!("{name} is no name of a variable");
+    let (c_name, mut value) = (CString::new(name).map_err(no_text)?, vec![0u8; LONGEST]);
     // SAFETY: so many bytes are writable; Slurm ends the text with a zero.
-    let rc = unsafe { spank_getenv(spank, name.as_ptr(), value.as_mut_ptr().cast(), LONGEST as c_int) };
-    let end = value.iter().position(|byte| *byte == 0)?;
-    value.truncate(end);
-    (rc == SUCCESS).then(|| OsString::from_vec(value))
+    match unsafe { spank_getenv(spank, c_name.as_ptr(), value.as_mut_ptr().cast(), LONGEST as c_int) } {
+        SUCCESS => {
+            value.truncate(value.iter().position(|byte| *byte == 0).unwrap_or(LONGEST));
+            Ok(Some(OsString::from_vec(value)))
+        }
+        NO_SPACE => Err(format!("{name} has more than {LONGEST} bytes")),
+        _ => Ok(None),
+    }
 }
 
 /// Sets a variable of the task, or removes it.
@@ -102,11 +122,8 @@ pub(crate) fn set(spank: Spank, name: &CStr, value: Option<&CStr>) -> Result<(),
     let rc = match value {
         // SAFETY: texts that stay during the call, which copies them.
         Some(value) => unsafe { spank_setenv(spank, name.as_ptr(), value.as_ptr(), 1) },
-        // SAFETY: as above. A variable that is not there cannot be removed, and need not be.
-        None => unsafe {
-            spank_unsetenv(spank, name.as_ptr());
-            SUCCESS
-        },
+        // SAFETY: as above. It succeeds for a variable that is not there, too.
+        None => unsafe { spank_unsetenv(spank, name.as_ptr()) },
     };
     if rc == SUCCESS { Ok(()) } else { Err(format!("cannot set {}: error {rc} of Slurm", name.to_string_lossy())) }
 }

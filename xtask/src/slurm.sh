@@ -35,7 +35,7 @@ SlurmdParameters=config_overrides
 PlugStackConfig=$work/etc/plugstack.conf
 MailProg=/bin/true
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
-NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17001-17004] CPUs=4 RealMemory=1000 State=UNKNOWN
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17001-17004] CPUs=8 RealMemory=1000 State=UNKNOWN
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
 END
 echo "required $bin/libmrcuda_spank.so mrcuda=$bin/mrcuda" >"$work/etc/plugstack.conf"
@@ -77,6 +77,7 @@ run=("$bin/orbit" --steps 6000 --pace 3000)
 (cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 >orbit.out)
 printf '#!/bin/bash\nsrun %s\n' "${run[*]}" >"$work/steps.sh"
 printf '#!/bin/bash\n%s\n' "${run[*]}" >"$work/alone.sh"
+printf '#!/bin/bash\n#SBATCH --error=%s\ntrap "echo trapped >&2" USR1\nsrun %s &\nwait\nwait\n' "$work/traps.err" "${run[*]}" >"$work/traps.sh"
 submit() { sbatch --parsable --output="$work/$1.out" --job-name="$1" --mrcuda="tls://$one" "${@:2}"; }
 places() { env -u XDG_RUNTIME_DIR "$bin/mrcuda" ps --all --json | python3 -c 'import json,sys; print(*sorted(j["devices"][0]["place"] for j in json.load(sys.stdin) if j["devices"]))'; }
 count_is() { [ "$(places | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
@@ -90,17 +91,20 @@ steps=$(submit steps --mrcuda-on-signal="tls://$two" "$work/steps.sh")
 alone=$(submit alone "$work/alone.sh")
 full=$(submit full "$work/steps.sh")
 array=$(submit array%a --array=1-2 "$work/steps.sh")
-check "five jobs are at the server" within 60 count_is "$one" 5
+traps=$(submit traps --mrcuda-traps "$work/traps.sh")
+check "six jobs are at the server" within 60 count_is "$one" 6
 scancel --signal=USR1 "$steps"
 scancel --batch --signal=USR1 "$alone"
 scancel --full --signal=USR1 "$alone"
 scancel --full --signal=USR1 "$full"
 scancel --signal=USR1 "$array"
+scancel --full --signal=USR1 "$traps"
 check "one has moved to the other server" within 60 count_is "$two" 1
-check "four have moved into their processes" within 60 count_is local 4
+check "five have moved into their processes" within 60 count_is local 5
 is_over() { [ -z "$(squeue --noheader)" ]; }
 check "all jobs end" within 120 is_over
-for name in steps alone full array1 array2; do
+check "the trap of a script has run" grep -q trapped "$work/traps.err"
+for name in steps alone full array1 array2 traps; do
     check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
 done
 echo "$passed passed, $failed failed; logs: $work"
