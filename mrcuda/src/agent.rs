@@ -20,6 +20,9 @@ pub(crate) struct AgentArgs {
     /// The settings, in TOML (docs/agent.md); read again when they change [default: ~/.config/mrcuda/agent.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Move also jobs with another XDG_RUNTIME_DIR and, for root, those of all users
+    #[arg(long)]
+    all: bool,
     /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -74,7 +77,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
     let path = args.config.clone().map_or_else(usual_file, Ok)?;
     let mut file = File::read(&path)?;
     let tell = Tell::new(args.json);
-    let (began, mut pace, mut look) = (Instant::now(), Pace::default(), Look::default());
+    let (began, mut pace, mut look) = (Instant::now(), Pace::default(), Look::new(args.all));
     let (sender, outcomes) = channel();
     let mut shown: Vec<Decision> = Vec::new();
     let patience = patience();

@@ -65,8 +65,8 @@ pub(crate) const AGENT: &str = "\
 Examples:
   mrcuda agent
       Move jobs by the policies in ~/.config/mrcuda/agent.toml
-  mrcuda agent --config /etc/mrcuda/agent.toml --json
-      By those in another file, and print what happens as JSON
+  mrcuda agent --all --config /etc/mrcuda/agent.toml --json
+      Those of all users, by another file, and print what happens as JSON
   mrcuda agent --dry-run
       Print only what would be moved, and why
   mrcuda agent --once

@@ -8,7 +8,6 @@ use crate::gpus::ask;
 use crate::jobs::{self, Listed};
 use agent::{Gpu, Job, JobRule, JobState, LOCAL, Pace, Policy, Settings, World};
 use control::{Client, DeviceState};
-use nix::unistd::Uid;
 use rcuda_forwarder::{Endpoint, EndpointError, GpuState, ServerState};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,6 +60,8 @@ pub(super) fn with_known_names(mut settings: Settings) -> Result<Settings, NameE
 /// What is remembered from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct Look {
+    /// Whether it looks for the jobs of all users.
+    all: bool,
     /// The GPUs of each server as it answered last, and the processes there; whether it answered this time.
     servers: HashMap<String, (Vec<Served>, bool)>,
     /// Since when each job is at its place.
@@ -90,6 +91,10 @@ fn same(place: &str) -> String {
 }
 
 impl Look {
+    pub(super) fn new(all: bool) -> Look {
+        Look { all, ..Look::default() }
+    }
+
     /// Notes that a move begins.
     pub(super) fn begins(&mut self, pid: u32, to: Option<&str>) {
         self.pending.insert(pid, to.map(str::to_owned));
@@ -105,7 +110,7 @@ impl Look {
         let servers: Vec<Endpoint> = settings.servers.iter().filter_map(|server| server.parse().ok()).collect();
         let (states, listed) = std::thread::scope(|threads| {
             let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || ask(at).map_err(|why| why.to_string()))).collect();
-            let listed = jobs::all(Uid::effective().is_root());
+            let listed = jobs::all(self.all);
             let panicked = || Err("it could not be asked".to_owned());
             (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed)
         });
