@@ -63,6 +63,7 @@ mod tests {
     use super::*;
     use crate::proposal::tests::world;
     use crate::world::JobState;
+    use interleave::random_choices;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -160,14 +161,6 @@ mod tests {
         assert_eq!(decided(&world, &home_first, &mut Pace::default(), 0), [2, 1]);
     }
 
-    /// xorshift64
-    fn random(state: &mut u64, below: u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        (*state >> 8) % below
-    }
-
     /// From any state, what is decided leads to one in which nothing is decided any more: no two policies move a job back and forth.
     #[test]
     fn decisions_come_to_an_end() {
@@ -179,17 +172,16 @@ mod tests {
             vec![Policy::Consolidate, Policy::Home, Policy::Yield { park: true }],
         ];
         let mut moves = 0;
-        for seed in 1..400u64 {
-            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        random_choices(400, |choices| {
             for policies in &sets {
                 let gpus: Vec<(char, u64)> =
-                    (0..2 + random(&mut state, 4)).map(|i| (char::from(b'a' + (i % 3) as u8), random(&mut state, 100))).collect();
+                    (0..2 + choices.pick(4)).map(|i| (char::from(b'a' + (i % 3) as u8), choices.pick(100) as u64)).collect();
                 let mut now = world(&gpus);
-                for pid in 0..random(&mut state, 9) as u32 {
-                    let gpu = random(&mut state, gpus.len() as u64) as usize;
-                    now = now.with(pid, gpu, random(&mut state, 40), random(&mut state, 3) as i32);
-                    if random(&mut state, 3) == 0 {
-                        let home = now.gpus[random(&mut state, gpus.len() as u64) as usize].place.clone();
+                for pid in 0..choices.pick(9) as u32 {
+                    let gpu = choices.pick(gpus.len());
+                    now = now.with(pid, gpu, choices.pick(40) as u64, choices.pick(3) as i32);
+                    if choices.rarely(3) {
+                        let home = now.gpus[choices.pick(gpus.len())].place.clone();
                         now = now.at_home(pid, &home);
                     }
                 }
@@ -206,7 +198,7 @@ mod tests {
                         break;
                     }
                     rounds += 1;
-                    assert!(rounds < 30, "seed {seed}, {policies:?}: still {decisions:?} in {now:#?}");
+                    assert!(rounds < 30, "{policies:?}: still {decisions:?} in {now:#?}");
                     for decision in decisions {
                         moves += 1;
                         let (to, next) = match &decision.action {
@@ -218,7 +210,7 @@ mod tests {
                     }
                 }
             }
-        }
+        });
         assert!(moves > 1000, "{moves}");
     }
 }

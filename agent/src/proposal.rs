@@ -29,19 +29,20 @@ pub(crate) fn moved(world: &World, job: &Job, to: usize, why: String) -> Proposa
     Proposal { pid: job.pid, action: Action::Move(world.gpus[to].place.clone()), to: Some(to), why }
 }
 
-/// A job is parked.
-pub(crate) fn parked(job: &Job, why: String) -> Proposal {
-    Proposal { pid: job.pid, action: Action::Park, to: None, why }
+/// A job is parked if the policy may park jobs, and all room elsewhere is known.
+pub(crate) fn parked(world: &World, job: &Job, may_park: bool, why: String) -> Option<Proposal> {
+    (may_park && !world.is_incomplete).then_some(Proposal { pid: job.pid, action: Action::Park, to: None, why })
 }
 
-/// The GPU with the fewest jobs, and of several the one with the most free memory.
-pub(crate) fn emptiest(world: &World, gpus: impl Iterator<Item = usize>) -> Option<usize> {
+/// Of the GPUs that meet a condition the one with the fewest jobs, and of several the one with the most free memory.
+pub(crate) fn emptiest(world: &World, meets: impl Fn(usize) -> bool) -> Option<usize> {
+    let gpus = (0..world.gpus.len()).filter(|gpu| meets(*gpu));
     gpus.min_by_key(|gpu| (world.load(*gpu), std::cmp::Reverse(world.gpus[*gpu].free_bytes), *gpu))
 }
 
-/// Whether a job would share a GPU with none of another priority.
-pub(crate) fn is_among_equals(world: &World, job: &Job, gpu: usize) -> bool {
-    world.jobs_on(gpu).all(|other| other.priority == job.priority)
+/// Whether a job fits on a GPU, and would share it with none of another priority.
+pub(crate) fn fits_among_equals(world: &World, job: &Job, gpu: usize, reserve: u64) -> bool {
+    world.fits(job, gpu, reserve) && world.jobs_on(gpu).all(|other| other.priority == job.priority)
 }
 
 /// Whether a job is where it belongs: other policies leave it there.
@@ -55,8 +56,7 @@ pub(crate) fn resumed(world: &World, reserve: u64) -> Vec<Proposal> {
     let mut jobs: Vec<&Job> = world.jobs.iter().filter(|job| job.state == JobState::Parked { by_agent: true }).collect();
     jobs.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.pid));
     let goes_on = |job: &Job| {
-        let fits = |gpu: &usize| world.fits(job, *gpu, reserve) && is_among_equals(world, job, *gpu);
-        let to = emptiest(world, (0..world.gpus.len()).filter(fits))?;
+        let to = emptiest(world, |gpu| fits_among_equals(world, job, gpu, reserve))?;
         let action = Action::Resume(world.gpus[to].place.clone());
         Some(Proposal { pid: job.pid, action, to: Some(to), why: "its memory fits there again".to_owned() })
     };

@@ -19,7 +19,7 @@ pub struct Settings {
     /// How long a proposal must have been made, time after time, before it is carried out.
     #[serde(deserialize_with = "time")]
     pub settle: Duration,
-    /// How long a job stays where it has arrived, whoever has moved it.
+    /// How long a job stays at a place after any move, of the agent or of somebody else.
     #[serde(deserialize_with = "time")]
     pub rest: Duration,
     /// Most moves that begin within a minute.
@@ -40,13 +40,13 @@ pub struct Settings {
     pub policies: Vec<Policy>,
 }
 
-/// What an operator says of jobs.
+/// A rule of the operator for some jobs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobRule {
     /// Names of jobs; `*` is any text, `?` any character.
     pub name: String,
-    /// The user whose jobs they are; all users if there is none. Whoever starts a job chooses its name.
+    /// The user whose jobs these are; none: any user. Users choose the names of their jobs.
     #[serde(default)]
     pub user: Option<String>,
     /// Larger numbers go first.
@@ -72,7 +72,7 @@ pub enum SettingsError {
     /// Two policies that undo each other's moves.
     #[error("`consolidate` and `balance` undo each other: choose one")]
     Contrary,
-    /// A bound that is no bound.
+    /// A bound that must be positive is zero.
     #[error("`{0}` must be more than zero")]
     Zero(&'static str),
 }

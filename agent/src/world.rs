@@ -91,7 +91,7 @@ impl World {
     pub(crate) fn after(mut self, pid: u32, to: Option<usize>) -> World {
         let Some(job) = self.jobs.iter_mut().find(|job| job.pid == pid) else { return self };
         let (from, bytes) = (std::mem::replace(&mut job.gpu, to), job.used_bytes);
-        // Whoever has just been moved is left alone by the policies that follow.
+        // The policies that follow leave a job alone that has just been moved.
         job.state = JobState::Busy;
         if let Some(free) = from.and_then(|gpu| self.gpus[gpu].free_bytes.as_mut()) {
             *free = free.saturating_add(bytes);

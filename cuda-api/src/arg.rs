@@ -80,6 +80,11 @@ pub trait Capture {
 /// The encoded legacy default stream, equal to `CU_STREAM_LEGACY`.
 pub const LEGACY: u64 = 1;
 
+/// What messages call a stream.
+pub fn stream_name(stream: u64) -> String {
+    if stream == LEGACY { "the default stream".to_owned() } else { format!("stream {stream:#x}") }
+}
+
 /// The handles that a call creates, destroys and uses, from which the journal computes its live set.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Edges {

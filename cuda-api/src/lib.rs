@@ -35,6 +35,7 @@ pub mod array;
 pub mod board;
 pub mod calls;
 pub mod class;
+pub mod clock;
 pub mod code;
 pub mod copy;
 pub mod driver;

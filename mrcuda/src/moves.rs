@@ -9,8 +9,8 @@ use crate::timeline::{reason, target};
 use crate::trace;
 use control::history::{self, History, Past};
 use control::{AskError, Client, ErrorCode, Move, MoveState, name};
+use cuda_api::clock::unix_ms;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Arguments of `mrcuda moves`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ impl<'a> Shown<'a> {
 /// Prints past and current moves.
 pub(crate) fn moves(args: &MovesArgs) -> Result<(), Failure> {
     let mut all = find(args)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let now = unix_ms();
     all.retain(|known| {
         let recent = args.since.is_none_or(|since| now.saturating_sub(known.it.at_unix_ms) <= since);
         recent && args.program.as_ref().is_none_or(|text| known.program.contains(text) || known.name.contains(text))

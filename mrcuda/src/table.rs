@@ -2,8 +2,8 @@
 
 use crate::terminal;
 use control::{name, without_numbers};
+use cuda_api::clock::unix_ms;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A table; the first row is the heading.
 #[derive(Debug)]
@@ -195,10 +195,10 @@ pub(crate) fn duration(ms: f64) -> String {
     }
 }
 
-/// Formats the time since a time of day.
-pub(crate) fn since(unix_ms: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
-    let s = now.saturating_sub(unix_ms) / 1000;
+/// Formats the time since a time of day, in milliseconds since 1970.
+pub(crate) fn since(then: u64) -> String {
+    let now = unix_ms();
+    let s = now.saturating_sub(then) / 1000;
     match s {
         0..120 => format!("{s} s"),
         120..7200 => format!("{} min", s / 60),

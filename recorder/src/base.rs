@@ -2,7 +2,6 @@
 
 pub(crate) mod answers;
 pub(crate) mod cancellation;
-pub(crate) mod clock;
 pub(crate) mod completion_cache;
 pub(crate) mod config;
 pub(crate) mod coverage;

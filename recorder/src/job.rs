@@ -132,7 +132,7 @@ impl Whereabouts {
         Whereabouts {
             place: place.spec().to_string(),
             transport: place.transport(),
-            since_unix_ms: crate::base::clock::unix_ms(),
+            since_unix_ms: cuda_api::clock::unix_ms(),
             link: place.link().map(Arc::downgrade).unwrap_or_default(),
         }
     }

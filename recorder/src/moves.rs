@@ -3,7 +3,6 @@
 //! Requests come from the control socket, the signal and servers that are ending; one thread carries them out one after the other. The reported state of moves is
 //! kept here, apart from the mover, so that neither a list nor a report waits for a place.
 
-use crate::base::clock::unix_ms;
 use crate::base::log::lock;
 use crate::base::spawn;
 use crate::gate;
@@ -11,6 +10,7 @@ use crate::internal_error;
 use crate::job::{Device, Job};
 use crate::move_error::{Failure, Moment, MoveEnd, MoveError};
 use ::control::{Event, EventKind, GpuMove, Migrate, Move, MoveState, TARGET_DOWNTIME, Trace};
+use cuda_api::clock::unix_ms;
 use cuda_api::lock::{wait, wait_timeout};
 use rcuda_forwarder::PlaceSpec;
 use serde_json::json;

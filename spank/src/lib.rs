@@ -8,7 +8,7 @@
 
 mod slurm;
 
-use slurm::{Context, Opt, Spank};
+use slurm::{Opt, Spank};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::panic::catch_unwind;
 use std::process::Command;
@@ -63,11 +63,7 @@ const FAILED: c_int = -1;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mut *mut c_char) -> c_int {
     guarded(|| {
-        let known = [Context::Local, Context::Remote, Context::Allocator].map(|context| context as c_int);
-        // SAFETY: Slurm's own handle.
-        if known.contains(&unsafe { slurm::spank_context() })
-            && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank))
-        {
+        if slurm::has_options() && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank)) {
             return Err("its options cannot be registered".to_owned());
         }
         Ok(())

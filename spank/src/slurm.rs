@@ -7,18 +7,6 @@ use std::ptr;
 /// Slurm's handle of what it calls a plugin for.
 pub(crate) type Spank = *mut c_void;
 
-/// Where the plugin is loaded.
-#[derive(Clone, Copy)]
-#[repr(i32)]
-pub(crate) enum Context {
-    /// srun.
-    Local = 1,
-    /// slurmstepd.
-    Remote = 2,
-    /// sbatch and salloc.
-    Allocator = 3,
-}
-
 /// `struct spank_option`.
 #[repr(C)]
 struct RawOption {
@@ -30,6 +18,8 @@ struct RawOption {
     callback: Option<extern "C" fn(c_int, *const c_char, c_int) -> c_int>,
 }
 
+/// `S_CTX_LOCAL`, `S_CTX_REMOTE`, `S_CTX_ALLOCATOR`: srun, slurmstepd, and sbatch or salloc.
+const WITH_OPTIONS: [c_int; 3] = [1, 2, 3];
 /// `ESPANK_SUCCESS`.
 const SUCCESS: c_int = 0;
 /// `ESPANK_NOSPACE`.
@@ -42,7 +32,7 @@ const BATCH_SCRIPT: u32 = 0xffff_fffb;
 const LONGEST: usize = 128 << 10;
 
 unsafe extern "C" {
-    pub(crate) fn spank_context() -> c_int;
+    fn spank_context() -> c_int;
     fn spank_option_register(spank: Spank, option: *mut RawOption) -> c_int;
     fn spank_option_getopt(spank: Spank, option: *mut RawOption, value: *mut *mut c_char) -> c_int;
     fn spank_getenv(spank: Spank, name: *const c_char, to: *mut c_char, bytes: c_int) -> c_int;
@@ -92,6 +82,12 @@ impl Opt {
         let text = unsafe { CStr::from_ptr(value) };
         given.then(|| text.to_string_lossy().into_owned())
     }
+}
+
+/// Whether the process that has loaded the plugin knows options.
+pub(crate) fn has_options() -> bool {
+    // SAFETY: it takes nothing.
+    WITH_OPTIONS.contains(&unsafe { spank_context() })
 }
 
 /// Whether the task is the shell of a batch script.

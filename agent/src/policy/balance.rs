@@ -1,6 +1,6 @@
 //! Jobs spread over the GPUs.
 
-use crate::proposal::{Proposal, emptiest, is_among_equals, is_at_home, moved};
+use crate::proposal::{Proposal, emptiest, fits_among_equals, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
@@ -16,9 +16,7 @@ fn leave(world: &World, from: usize, reserve: u64) -> Vec<Proposal> {
     let mut jobs: Vec<&Job> = world.jobs_on(from).filter(could).collect();
     jobs.sort_by_key(|job| (job.used_bytes, job.pid));
     let goes = |job: &Job| {
-        let is_better =
-            |to: &usize| world.load(*to) + 2 <= load && world.fits(job, *to, reserve) && is_among_equals(world, job, *to);
-        let to = emptiest(world, (0..world.gpus.len()).filter(is_better))?;
+        let to = emptiest(world, |to| world.load(to) + 2 <= load && fits_among_equals(world, job, to, reserve))?;
         let why = format!("{} has {load} jobs, {} has {}", world.gpus[from].place, world.gpus[to].place, world.load(to));
         Some(moved(world, job, to, why))
     };

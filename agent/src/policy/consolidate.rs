@@ -1,6 +1,6 @@
 //! Jobs share fewer GPUs, so that the others can be switched off or given to somebody else.
 
-use crate::proposal::{Proposal, is_among_equals, is_at_home, moved};
+use crate::proposal::{Proposal, fits_among_equals, is_at_home, moved};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
@@ -27,8 +27,7 @@ fn emptied(world: &World, gpu: usize, reserve: u64) -> Option<Vec<Proposal>> {
         // Two agents must not exchange the places of their jobs: to a GPU that only others use, jobs go in one direction.
         let is_in_use =
             |to: usize| after.jobs_on(to).next().is_some() || after.load(to) > 0 && after.gpus[to].place > after.gpus[gpu].place;
-        let fits =
-            |to: &usize| *to != gpu && is_in_use(*to) && after.fits(job, *to, reserve) && is_among_equals(&after, job, *to);
+        let fits = |to: &usize| *to != gpu && is_in_use(*to) && fits_among_equals(&after, job, *to, reserve);
         let to = (0..after.gpus.len()).filter(fits).min_by_key(|to| (after.gpus[*to].free_bytes, *to))?;
         moves.push(moved(world, job, to, format!("with it {} becomes free", world.gpus[gpu].place)));
         after = after.after(job.pid, Some(to));

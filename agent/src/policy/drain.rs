@@ -1,6 +1,6 @@
 //! Jobs leave servers that are to be empty.
 
-use crate::proposal::{Proposal, emptiest, is_among_equals, moved, parked};
+use crate::proposal::{Proposal, emptiest, fits_among_equals, moved, parked};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, servers: &[String], park: bool, reserve: u64) -> Vec<Proposal> {
@@ -15,12 +15,10 @@ pub(super) fn propose(world: &World, servers: &[String], park: bool, reserve: u6
     jobs.sort_by_key(|(job, _)| (std::cmp::Reverse(job.used_bytes), job.pid));
     let leaves = |(job, from): (&Job, usize)| {
         let why = format!("{} is to be empty", world.gpus[from].server);
-        let fits = |gpu: &usize| !is_drained(*gpu) && world.fits(job, *gpu, reserve);
-        let among_equals = |gpu: &usize| fits(gpu) && is_among_equals(world, job, *gpu);
-        let gpus = || 0..world.gpus.len();
-        match emptiest(world, gpus().filter(among_equals)).or_else(|| emptiest(world, gpus().filter(fits))) {
+        let among_equals = || emptiest(world, |gpu| !is_drained(gpu) && fits_among_equals(world, job, gpu, reserve));
+        match among_equals().or_else(|| emptiest(world, |gpu| !is_drained(gpu) && world.fits(job, gpu, reserve))) {
             Some(to) => Some(moved(world, job, to, why)),
-            None => (park && !world.is_incomplete).then(|| parked(job, format!("{why}, and it fits nowhere else"))),
+            None => parked(world, job, park, format!("{why}, and it fits nowhere else")),
         }
     };
     jobs.into_iter().filter_map(leaves).collect()

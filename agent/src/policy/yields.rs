@@ -1,6 +1,6 @@
 //! Jobs of lower priority leave GPUs to others.
 
-use crate::proposal::{Proposal, emptiest, is_among_equals, moved, parked};
+use crate::proposal::{Proposal, emptiest, fits_among_equals, moved, parked};
 use crate::world::{Job, JobState, World};
 
 pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> {
@@ -13,10 +13,9 @@ pub(super) fn propose(world: &World, park: bool, reserve: u64) -> Vec<Proposal> 
     leaving.sort_by_key(|(job, _)| (job.priority, job.pid));
     let leaves = |(job, first): (&Job, &Job)| {
         let why = format!("{} (job {}) has priority {}, this one {}", first.name, first.pid, first.priority, job.priority);
-        let fits = |gpu: &usize| job.gpu != Some(*gpu) && world.fits(job, *gpu, reserve) && is_among_equals(world, job, *gpu);
-        match emptiest(world, (0..world.gpus.len()).filter(fits)) {
+        match emptiest(world, |gpu| job.gpu != Some(gpu) && fits_among_equals(world, job, gpu, reserve)) {
             Some(to) => Some(moved(world, job, to, why)),
-            None => (park && !world.is_incomplete).then(|| parked(job, why)),
+            None => parked(world, job, park, why),
         }
     };
     leaving.into_iter().filter_map(leaves).collect()

@@ -94,7 +94,7 @@ impl Executor {
         self.let_go();
         self.hosts.forget_copies();
         let _ = self.gpu.synchronize();
-        std::mem::take(&mut *lock(&self.streams)).end_others(&self.gpu);
+        std::mem::take(&mut *lock(&self.streams)).destroy_all_but_live(&self.gpu);
         self.end_holds();
         self.end_staging();
         self.end_turns();

@@ -9,7 +9,7 @@ use super::state::copy_nodes::CopyCall;
 use super::state::host_calls::{Call, Runner, Wait};
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
-use cuda_api::arg::{LEGACY, stage_stream};
+use cuda_api::arg::{stage_stream, stream_name};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::{CopyInLate, HOLD, HostCall, StreamMemory};
@@ -162,9 +162,9 @@ impl Executor {
     pub fn busy(&self) -> Result<Busy, Code> {
         self.make_current()?;
         let life = self.life();
-        let name = |s: u64| if s == LEGACY { "the default stream".to_owned() } else { format!("stream {s:#x}") };
         let (mut words, mut runs) = (Vec::new(), None);
         for stream in self.busy_streams()? {
+            let name = stream_name(stream);
             let calls: Vec<Arc<Call>> = lock(&self.hosts.calls).values().filter(|c| c.stream == stream).cloned().collect();
             let waits = {
                 let mut waits = lock(&self.hosts.waits);
@@ -176,14 +176,14 @@ impl Executor {
             let copy = call.and_then(|c| c.copy.as_ref()).map(CopyCall::is_to_host);
             let held = self.holds.why(stream);
             words.push(match (call, waits) {
-                _ if copy == Some(true) => (1, format!("{} waits for the job to take bytes", name(stream))),
-                _ if copy == Some(false) => (1, format!("{} waits for bytes that the job must read", name(stream))),
-                (Some(_), _) => (0, format!("{} waits for a host function of the program that has not returned", name(stream))),
-                (None, Some(at)) => (0, format!("{} waits for a value at {at:#x} that has not been written", name(stream))),
-                (None, None) if held.is_some() => (1, format!("{} {}", name(stream), held.unwrap_or_default())),
+                _ if copy == Some(true) => (1, format!("{name} waits for the job to take bytes")),
+                _ if copy == Some(false) => (1, format!("{name} waits for bytes that the job must read")),
+                (Some(_), _) => (0, format!("{name} waits for a host function of the program that has not returned")),
+                (None, Some(at)) => (0, format!("{name} waits for a value at {at:#x} that has not been written")),
+                (None, None) if held.is_some() => (1, format!("{name} {}", held.unwrap_or_default())),
                 (None, None) => {
                     runs = runs.or(Some(stream));
-                    (2, format!("{} runs kernels or copies that have not ended, or waits for another stream", name(stream)))
+                    (2, format!("{name} runs kernels or copies that have not ended, or waits for another stream"))
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! Rows of the driver's table: carried out from their argument kinds, with the state that the executor must keep.
 
-use super::streams::asked_for;
+use super::streams::options_of;
 use super::{ContextState, Executor};
 use crate::steer::Placing;
 use cuda_api::arg::Edges;
@@ -53,7 +53,7 @@ impl Executor {
         if !edges.ends.iter().chain(&edges.creates).any(harmless) {
             self.end_spare_instances();
         }
-        let asked = asked_for(sent);
+        let asked = options_of(sent);
         if let (Some(options), Some(stream)) = (asked, edges.creates.iter().next())
             && self.reuse_stream(*stream, options)
         {

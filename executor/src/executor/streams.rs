@@ -31,7 +31,7 @@ impl Streams {
             let Some(ended) = self.ended.pop_front() else { return };
             match gpu.query_stream(ended.live) {
                 // If this fails, there is nothing left to try.
-                Ok(()) => _ = self.give_up(gpu, ended.options, ended.live),
+                Ok(()) => _ = self.keep_or_destroy(gpu, ended.options, ended.live),
                 // It goes with its context.
                 Err(rc) if code::is_sticky(rc) => {}
                 Err(_) => self.ended.push_back(ended),
@@ -41,7 +41,7 @@ impl Streams {
 
     /// Keeps a stream without work that the job has destroyed as a spare one, or destroys it if it has more settings than are known or there
     /// are many. The oldest spare one goes first.
-    fn give_up(&mut self, gpu: &Gpu, options: Option<StreamOptions>, live: u64) -> Result<(), Code> {
+    fn keep_or_destroy(&mut self, gpu: &Gpu, options: Option<StreamOptions>, live: u64) -> Result<(), Code> {
         let others = self.live.len() + self.ended.len();
         let Some(options) = options.filter(|_| others < MAX_STREAMS) else { return gpu.destroy_stream(live) };
         self.spares.push_back((options, live));
@@ -67,7 +67,7 @@ impl Streams {
     }
 
     /// Destroys all that are the job's no more, in a context without work.
-    pub(super) fn end_others(&mut self, gpu: &Gpu) {
+    pub(super) fn destroy_all_but_live(&mut self, gpu: &Gpu) {
         let ended = self.ended.drain(..).map(|ended| ended.live);
         ended.chain(self.spares.drain(..).map(|(_, live)| live)).for_each(|live| _ = gpu.destroy_stream(live));
     }
@@ -79,7 +79,7 @@ fn is_blocking(flags: u32) -> bool {
 }
 
 /// What a call that creates a stream asks for; none for other calls.
-pub(super) fn asked_for(sent: &dyn Any) -> Option<StreamOptions> {
+pub(super) fn options_of(sent: &dyn Any) -> Option<StreamOptions> {
     let usual = sent.downcast_ref::<cuStreamCreate::Sent>().map(|asked| (asked.Flags, 0));
     usual.or_else(|| sent.downcast_ref::<cuStreamCreateWithPriority::Sent>().map(|asked| (asked.flags, asked.priority)))
 }
@@ -134,7 +134,7 @@ impl Executor {
         let (blocking, options) = known.map_or((true, None), |s| (s.blocking, s.options));
         match self.gpu.query_stream(live) {
             Err(code::ERROR_NOT_READY) => s.ended.push_back(EndedStream { live, blocking, options, mark: None }),
-            Ok(()) => s.give_up(&self.gpu, options, live)?,
+            Ok(()) => s.keep_or_destroy(&self.gpu, options, live)?,
             Err(_) => self.gpu.destroy_stream(live)?,
         }
         self.bindings.unbind(stream);

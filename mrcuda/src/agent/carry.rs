@@ -3,7 +3,8 @@
 use crate::predict::predict;
 use agent::{Action, Decision, Settings};
 use control::{Answer, AskError, Client, Migrate, Move, Park, Plan, Request, Verify};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use cuda_api::clock::unix_ms;
+use std::time::{Duration, Instant};
 
 /// The ids of moves that an agent has requested begin so.
 pub(super) const ID: &str = "agent-";
@@ -81,8 +82,7 @@ pub(super) fn out(decision: &Decision, settings: &Settings) -> Outcome {
 fn carry(decision: &Decision, settings: &Settings, predicted_ms: &mut Option<f64>) -> Result<Move, NotMoved> {
     let until = Instant::now() + settings.deadline;
     let mut client = Client::connect(decision.pid)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let id = Some(format!("{ID}{}-{now}", decision.policy));
+    let id = Some(format!("{ID}{}-{}", decision.policy, unix_ms()));
     let max_downtime_ms = Some(ms(settings.max_downtime)).filter(|ms| *ms > 0);
     let deadline_ms = |until: Instant| Some(ms(until.saturating_duration_since(Instant::now())));
     // The calls of a parked job wait anyway.

@@ -8,9 +8,10 @@ use crate::gpus::ask;
 use crate::jobs::{self, Listed};
 use agent::{Gpu, Job, JobRule, JobState, LOCAL, Pace, Policy, Settings, World};
 use control::{Client, DeviceState};
+use cuda_api::clock::unix_ms;
 use rcuda_forwarder::{Endpoint, EndpointError, GpuState, ServerState};
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// What is wrong with a name in the settings.
 #[derive(Debug, thiserror::Error)]
@@ -204,13 +205,13 @@ impl Look {
 
     /// A job that somebody else has moved rests as if the agent had, also if that was before the agent began.
     fn note_arrivals(&mut self, listed: &[Listed], pace: &mut Pace, now: Duration) {
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let today = unix_ms();
         for it in listed {
             let Some(device) = it.job.devices.first() else { continue };
             let before = self.since.insert(it.job.pid, device.since_unix_ms);
             let has_moved = before.map_or(device.moves > 0, |before| before != device.since_unix_ms);
             if has_moved {
-                let ago = Duration::from_millis(unix_ms.saturating_sub(device.since_unix_ms));
+                let ago = Duration::from_millis(today.saturating_sub(device.since_unix_ms));
                 pace.arrived(it.job.pid, now.saturating_sub(ago));
             }
         }

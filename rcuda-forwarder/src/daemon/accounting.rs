@@ -2,13 +2,14 @@
 //!
 //! A thread of its own writes the lines. A disk that is full or slow delays no job; lines that cannot be written are counted in the log.
 
-use super::client::{Client, unix_ms};
+use super::client::Client;
 use super::counters::Counter;
 use super::log::{Log, LogLine, RateLimitedLog};
 use crate::account::Used;
 use crate::endpoint::Endpoint;
 use crate::server_state::GpuFacts;
 use crate::threads;
+use cuda_api::clock::unix_ms;
 use cuda_api::hex::hex;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};

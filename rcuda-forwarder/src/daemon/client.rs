@@ -5,8 +5,8 @@ use super::users;
 use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
+use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A job that a worker serves.
 #[derive(Debug, Clone)]
@@ -69,9 +69,4 @@ impl Client {
             used_bytes: memory.map(|m| m.used_bytes),
         }
     }
-}
-
-/// The time of day in milliseconds since 1970.
-pub(super) fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }

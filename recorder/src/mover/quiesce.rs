@@ -9,7 +9,7 @@ use crate::moves::Task;
 use crate::order::last_launch;
 use crate::place::Place;
 use crate::random::random;
-use cuda_api::arg::LEGACY;
+use cuda_api::arg::stream_name;
 use rcuda_forwarder::{Control, ControlReply};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -155,8 +155,7 @@ impl Function {
 /// What was launched last in a stream, in the words of a report.
 fn last(job: &Job, device: &Device, stream: u64) -> Option<String> {
     let name = last_launch::name(job, device, stream)?;
-    let stream = if stream == LEGACY { "the default stream".to_owned() } else { format!("stream {stream:#x}") };
-    Some(format!("; launched last in {stream}: {name}"))
+    Some(format!("; launched last in {}: {name}", stream_name(stream)))
 }
 
 /// Waits until the GPUs are idle; otherwise returns the obstacle.

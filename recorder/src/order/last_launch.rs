@@ -3,22 +3,26 @@
 use crate::enter::CallContext;
 use crate::job::{Device, Job};
 use cuda_api::handle::{Kind, kind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest name of a kernel in a report: those of templates have thousands of characters.
 const LONGEST: usize = 200;
 
+/// Where the job's handle of what was launched last in a stream is kept.
+#[inline]
+fn last<'a>(job: &'a Job, device: &'a Device, stream: u64) -> &'a AtomicU64 {
+    job.tables.streams.get(stream).map_or(&device.launched_in_legacy.0, |s| &s.data.launched)
+}
+
 /// Notes the launch of a function or of a graph instance.
 #[inline]
 pub(crate) fn note(cx: &CallContext, device: &Device, stream: u64, launched: u64) {
-    let last = cx.job.tables.streams.get(stream).map_or(&device.launched_in_legacy.0, |s| &s.data.launched);
-    last.store(launched, Ordering::Relaxed);
+    last(cx.job, device, stream).store(launched, Ordering::Relaxed);
 }
 
 /// The name of what was launched last in a stream, if it is still known.
 pub(crate) fn name(job: &Job, device: &Device, stream: u64) -> Option<String> {
-    let last = job.tables.streams.get(stream).map_or(&device.launched_in_legacy.0, |s| &s.data.launched);
-    let launched = last.load(Ordering::Relaxed);
+    let launched = last(job, device, stream).load(Ordering::Relaxed);
     if kind(launched) == Some(Kind::GraphExec) {
         return Some("a graph".to_owned());
     }
