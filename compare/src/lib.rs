@@ -11,7 +11,8 @@
 //! * `numbers`: the native runs differ from each other, and this one differs from them only in numbers.
 //!
 //! The last two count as native and are reported. Times are whole runs, from start to end of the process; ratios are
-//! relative to the faster native run.
+//! relative to the faster native run. For a run over TCP the round trips and the bytes sent are shown beside its time, since they explain most
+//! of what it takes longer than natively.
 
 mod list;
 mod mover;
@@ -22,7 +23,7 @@ mod summary;
 pub use list::{LineError, ListError, Program, executables, read_list};
 pub use mover::Pause;
 pub use output::{Ending, Verdict};
-pub use run::{Cell, Comparison, Places, RunError, Setup, compare};
+pub use run::{Cell, Comparison, Places, RunError, Setup, Traffic, compare};
 pub use summary::Summary;
 
 /// Where a program runs, other than natively.

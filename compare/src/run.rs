@@ -89,6 +89,30 @@ struct Run {
     seconds: f64,
 }
 
+/// What a program waited for and sent at a place over TCP, from the log of its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Round trips: answers that a thread of the program waited for.
+    pub waits: u64,
+    /// Bytes of calls and, in both directions, of large copies. Answers, among them copies to the host of less than 1 MiB, are not counted.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    /// The sum of the lines `exit: sent NAME: N calls, N bytes, N answers waited for, N bytes over …, N bytes through …`.
+    fn read(log: &str) -> Traffic {
+        let mut sum = Traffic::default();
+        for (_, figures) in log.lines().filter_map(|line| line.split_once("exit: sent ")?.1.split_once(": ")) {
+            let numbers: Vec<u64> = figures.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+            if let [_, bytes, waits, carried, _] = numbers[..] {
+                sum.waits += waits;
+                sum.bytes += bytes + carried;
+            }
+        }
+        sum
+    }
+}
+
 /// A run under mrcuda, compared.
 #[derive(Debug, Clone)]
 pub struct Cell {
@@ -106,6 +130,8 @@ pub struct Cell {
     pub refusals: BTreeMap<String, usize>,
     /// mrcuda's messages on stderr, each line once.
     pub words: Vec<String>,
+    /// What it waited for and sent, if it was at a place over TCP from start to end.
+    pub traffic: Option<Traffic>,
     /// The ends of its stdout and stderr, if it was not as native.
     pub ends: Option<[String; 2]>,
 }
@@ -172,7 +198,7 @@ impl Comparison {
     /// # Errors
     /// See [`compare`].
     pub fn run(&self, setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<Cell, RunError> {
-        let (run, moves) = under_mrcuda(setup, places, program, mode)?;
+        let (run, moves, traffic) = under_mrcuda(setup, places, program, mode)?;
         let mut words: Vec<String> = Vec::new();
         for line in run.err.lines().filter(|line| line.starts_with("mrcuda")) {
             if !words.iter().any(|w| w == line) {
@@ -189,6 +215,7 @@ impl Comparison {
             unfinished: moves.unfinished,
             refusals: moves.refusals,
             words,
+            traffic,
         })
     }
 }
@@ -215,7 +242,12 @@ fn native(setup: &Setup, program: &Program) -> Result<Run, RunError> {
     execute(setup, program, command)
 }
 
-fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -> Result<(Run, Moves), RunError> {
+fn under_mrcuda(
+    setup: &Setup,
+    places: &Places,
+    program: &Program,
+    mode: Mode,
+) -> Result<(Run, Moves, Option<Traffic>), RunError> {
     let runtime = own_directory(&setup.directory, "r")?;
     let all = |place: &str| (0..setup.gpus).map(|n| format!("{place}/{n}")).collect::<Vec<_>>().join(",");
     let each = |place: &str| vec![place; setup.gpus as usize].join(",");
@@ -237,6 +269,10 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
         // What became of each move, should its output differ.
         command.env("MRCUDA_LOG", "migrate=info");
     }
+    let log = runtime.join("job.log");
+    if mode == Mode::Tcp {
+        command.env("MRCUDA_LOG", &log);
+    }
     let over = AtomicBool::new(mode != Mode::Moved);
     let targets = [
         "local".to_owned(),
@@ -251,7 +287,9 @@ fn under_mrcuda(setup: &Setup, places: &Places, program: &Program, mode: Mode) -
         let run = execute(setup, program, command);
         over.store(true, Ordering::Relaxed);
         let moves = mover.join().map_err(|_| RunError::Mover);
-        Ok((run?, moves?))
+        // A program that was killed leaves no such lines.
+        let traffic = (mode == Mode::Tcp).then(|| Traffic::read(&std::fs::read_to_string(&log).unwrap_or_default()));
+        Ok((run?, moves?, traffic))
     });
     // Anything left there only takes space.
     let _ = std::fs::remove_dir_all(&runtime);
@@ -330,4 +368,22 @@ fn own_directory(parent: &Path, prefix: &str) -> Result<PathBuf, RunError> {
     let path = parent.join(format!("{prefix}{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(RunError::file(&path))?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_the_sum_of_the_calls() {
+        let line = |name: &str, n: u64| {
+            format!(
+                "2026-11-28T10:00:00.000Z python3[7] DEBUG job: exit: sent {name}: 3 calls, {n} bytes, 2 answers waited for, 1000 bytes over \
+                 connections of their own, 5 bytes through shared memory\n"
+            )
+        };
+        let log = format!("{}something else: 7 calls\n{}", line("Launch", 10), line("CopyOut", 20));
+        assert_eq!(Traffic::read(&log), Traffic { waits: 4, bytes: 2030 });
+        assert_eq!(Traffic::read("exit: sent Launch: cut off"), Traffic::default());
+    }
 }

@@ -130,6 +130,9 @@ impl fmt::Display for Summary {
         write!(f, "{:width$} native s  varies", "program")?;
         for mode in &self.modes {
             write!(f, "  {:>8}     x", mode.name())?;
+            if *mode == Mode::Tcp {
+                write!(f, "   waits      MB")?;
+            }
         }
         writeln!(f, "{}", if moved { "  moves  longest pause" } else { "" })?;
         for program in &self.programs {
@@ -143,6 +146,12 @@ impl fmt::Display for Summary {
                 match program.cells.get(mode) {
                     Some(cell) => write!(f, "  {:>8} {:5.2}", cell.verdict.word(), cell.ratio)?,
                     None => write!(f, "  {:>8} {:5}", "", "")?,
+                }
+                if *mode == Mode::Tcp {
+                    match program.cells.get(mode).and_then(|cell| cell.traffic) {
+                        Some(sent) => write!(f, " {:7} {:7.0}", sent.waits, sent.bytes as f64 / 1e6)?,
+                        None => write!(f, " {:7} {:7}", "", "")?,
+                    }
                 }
             }
             if let Some(cell) = program.cells.get(&Mode::Moved) {
@@ -200,6 +209,8 @@ fn program_json(program: &Comparison) -> Value {
             "unfinished_moves": cell.unfinished,
             "refusals": cell.refusals,
             "mrcuda_said": cell.words,
+            "waits": cell.traffic.map(|t| t.waits),
+            "bytes": cell.traffic.map(|t| t.bytes),
             "ends_of_stdout_and_stderr": cell.ends,
         })
     };
@@ -229,6 +240,7 @@ mod tests {
             unfinished: 0,
             refusals: BTreeMap::from([("busy".to_owned(), 2)]),
             words: vec![],
+            traffic: None,
             ends: None,
         };
         Comparison {

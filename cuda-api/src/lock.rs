@@ -24,15 +24,15 @@ const SPARE: usize = 8;
 /// A spinning thread yields the processor between two checks after this time.
 pub const POLITE: Duration = Duration::from_micros(5);
 
-/// Spins until a condition holds, for at most [`WAKE_UP`]; returns whether it holds.
+/// Spins until a condition holds, for at most [`spin_time`]; returns whether it holds.
 pub fn spin_until(mut condition: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
+    let (began, limit) = (Instant::now(), spin_time());
     loop {
         if condition() {
             return true;
         }
         match began.elapsed() {
-            spun if spun >= WAKE_UP => return false,
+            spun if spun >= limit => return false,
             spun if spun >= POLITE => std::thread::yield_now(),
             _ => std::hint::spin_loop(),
         }

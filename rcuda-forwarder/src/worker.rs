@@ -397,14 +397,14 @@ impl<P: Place> Worker<P> {
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("late", |w| {
             let mut reply = Vec::new();
-            let why = w.late_calls.run(|head, body| {
+            let apply = |head, body: &[u8]| {
                 let applied = w.apply(head, body, &mut reply);
                 if w.late_calls.left() == 1 {
                     w.finish_copies();
                 }
-                w.completion.wake();
                 applied
-            });
+            };
+            let why = w.late_calls.run(apply, |idle| w.poll_while(idle));
             complain(&why);
             leave(1, &w.conn);
         })?;
@@ -425,7 +425,7 @@ impl<P: Place> Worker<P> {
             if self.place.has_copies_at_rest() && self.late_calls.is_empty() && idle() {
                 self.finish_copies();
             }
-            self.completion.poll_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
+            self.poll_while(idle);
             let head = match inbox.head::<HEAD>() {
                 // The job has ended without reading all answers.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => None,
@@ -446,6 +446,11 @@ impl<P: Place> Worker<P> {
                 }
             }
         }
+    }
+
+    /// Answers completed calls while `idle` returns true, for a short time; then the thread for completions does.
+    fn poll_while(&self, idle: impl Fn() -> bool) {
+        self.completion.poll_while(&*self.place, |item, rc| self.answer(item.ticket, item.id, rc, &item.reply), idle);
     }
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {

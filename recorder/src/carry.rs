@@ -16,6 +16,7 @@ use crate::order::{captures, creation, host_waiting};
 use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
 use cuda_api::calls::Call;
+use cuda_api::calls::context::{cuCtxGetLimit, cuCtxSetLimit};
 use cuda_api::calls::module::{
     cuFuncIsLoaded, cuFuncSetAttribute, cuKernelSetAttribute, cuLibraryGetKernel, cuLibraryUnload, cuModuleGetFunction,
     cuModuleUnload,
@@ -25,6 +26,7 @@ use cuda_api::class::Class;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::Kind;
 use cuda_api::ops;
+use cuda_api::sys::CUlimit_enum as Limit;
 use cuda_api::wire::Wire;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -34,6 +36,13 @@ const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::I
 
 /// The only property of a function that changes without a call on the function.
 pub(crate) const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
+
+/// Whether a call asks for a limit that only `cuCtxSetLimit` changes: XLA asks for such a one at each step. What code needs may change the
+/// others: stack, heap, and buffers of the device's runtime.
+fn is_constant_limit(call: u16, body: &[u8]) -> bool {
+    let limit = || body.first_chunk().map(|limit| u32::from_le_bytes(*limit));
+    call == cuCtxGetLimit::Fn::ID && limit().is_some_and(|limit| limit >= Limit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY as u32)
+}
 
 /// Rows that give the GPU no work, so that there is no completion to wait for.
 const LEAVES_NOTHING_TO_DO: [u16; 5] = [
@@ -187,6 +196,7 @@ impl CallContext {
             let about = edges.uses.first().filter(|_| C::CLASS == Class::Query && !CHANGING.contains(&C::ID));
             let bytes = match about.map(|h| self.job.tables.function(*h)) {
                 Some(Ok(f)) => self.ask_about(&f.answers, device, C::ID, body)?,
+                _ if is_constant_limit(C::ID, body) => self.ask_about(&device.limit_answers, device, C::ID, body)?,
                 _ => self.submit::<C>(device, body)?,
             };
             decode::<C>(&bytes)
@@ -247,6 +257,9 @@ impl CallContext {
             }
             if let Some(made) = creation {
                 creation::note_creation(self, device, made)?;
+            }
+            if C::ID == cuCtxSetLimit::Fn::ID {
+                device.limit_answers.forget();
             }
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);

@@ -88,6 +88,8 @@ pub(crate) struct Device {
     pub(crate) board: OnceLock<Constants>,
     /// The completion cache.
     quiet: Mutex<CompletionCache>,
+    /// Limits of the context that the place has told.
+    pub(crate) limit_answers: Answers,
     /// See [`Device::has_independent_streams`].
     independent_streams: AtomicBool,
     /// References to the primary context.
@@ -247,6 +249,7 @@ impl Device {
             failure: Failure::default(),
             waiters: AtomicU32::new(0),
             quiet: Mutex::new(quiet),
+            limit_answers: Answers::default(),
             independent_streams: AtomicBool::new(false),
             primary: Mutex::default(),
             primary_now: AtomicU64::new(0),

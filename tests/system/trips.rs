@@ -64,7 +64,8 @@ fn what_need_not_wait_does_not_over_the_network() {
     let allocations =
         [("allocations", 0, 0), ("many", 0, 0), ("used", 1, 0), ("large", 1, 0), ("hosts", 0, 0), ("managed", 1, 0)];
     // What the program itself waits for; the end of registration, which waits as natively; a function of the program that has returned.
-    let work = [("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 1, 0), ("pipeline", 1, 1)];
+    let work =
+        [("limits", 0, 0), ("registered", 3, 0), ("streams", 1, 0), ("updates", 0, 0), ("graphs", 1, 0), ("pipeline", 1, 1)];
     cheap(|s| s.place(0), "trips-tcp", &[&allocations[..], &work[..]].concat());
 }
 

@@ -9,7 +9,7 @@ use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::greet;
 use crate::inbox::Inbox;
-use crate::pipe::{Closed, Reader};
+use crate::pipe::{Closed, Reader, Spin};
 use crate::shm::{Memory, PipeWords, Which};
 use crate::sync::lock;
 use cuda_api::lock::{POLITE, spin_time};
@@ -160,6 +160,7 @@ impl CallTransport for Answers {
 
     fn receive_all(&self, common: &Common) {
         let reader = &self.words().reader;
+        let mut spin = Spin::new();
         loop {
             {
                 let mut desk = lock(&self.desk);
@@ -167,6 +168,12 @@ impl CallTransport for Answers {
                 if desk.over {
                     return;
                 }
+            }
+            // As over a connection (`Socket::receive_all`).
+            let began = Instant::now();
+            let polled = || self.pollers.load(Ordering::SeqCst) != 0;
+            if spin.until(|| self.something() || polled()) && !polled() {
+                continue;
             }
             let bell = reader.bell.load(Ordering::SeqCst);
             self.napping.store(true, Ordering::SeqCst);
@@ -184,6 +191,7 @@ impl CallTransport for Answers {
             }
             self.napping.store(false, Ordering::SeqCst);
             reader.asleep.store(0, Ordering::SeqCst);
+            spin.learn(began.elapsed());
         }
     }
 }

@@ -8,6 +8,7 @@ use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::futex;
 use crate::inbox::Inbox;
+use crate::pipe::Spin;
 use crate::ring::{Consumer, Taken};
 use crate::sync::{AtomicU32, lock};
 use cuda_api::lock::spin_time;
@@ -170,6 +171,7 @@ impl CallTransport for Socket {
     }
 
     fn receive_all(&self, common: &Common) {
+        let mut spin = Spin::firm();
         loop {
             {
                 let mut desk = lock(&self.desk);
@@ -178,9 +180,14 @@ impl CallTransport for Socket {
                     return;
                 }
             }
-            if self.is_silent(common.limits.silence) {
-                let mut desk = lock(&self.desk);
-                return self.end_reading(common, &mut desk, &silent(common.limits.silence).to_string());
+            // Messages that no thread waits for may follow each other, for example when a stream calls functions of the program.
+            let began = Instant::now();
+            if !spin.until(|| self.something() || self.pollers.load(Ordering::SeqCst) != 0) {
+                if self.is_silent(common.limits.silence) {
+                    let mut desk = lock(&self.desk);
+                    return self.end_reading(common, &mut desk, &silent(common.limits.silence).to_string());
+                }
+                spin.learn(began.elapsed());
             }
             self.make_way();
         }

@@ -7,12 +7,14 @@
 //! at once and leaves the other calls, in order, to this thread.
 
 use crate::frame::Head;
+use crate::pipe::Spin;
 use crate::sync::lock;
 use cuda_api::lock::wait_while;
 use cuda_api::ops::id;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::time::Instant;
 
 /// The queued calls, and the one being applied.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(super) struct LateCalls {
     waiting: AtomicU64,
     queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
     arrived: Condvar,
+    /// The thread that applies the calls sleeps until one arrives.
+    asleep: AtomicBool,
     left: AtomicUsize,
     /// Number of calls among these that end pinned memory.
     ends: AtomicUsize,
@@ -38,6 +42,7 @@ impl LateCalls {
             waiting: AtomicU64::new(0),
             queue: Mutex::default(),
             arrived: Condvar::new(),
+            asleep: AtomicBool::new(false),
             left: AtomicUsize::new(0),
             ends: AtomicUsize::new(0),
             count: AtomicU64::new(0),
@@ -84,16 +89,35 @@ impl LateCalls {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
         self.ends.fetch_add(usize::from(ends_memory(head.id)), Ordering::AcqRel);
-        lock(&self.queue).push_back((head, body.to_vec()));
-        self.arrived.notify_one();
+        let mut queue = lock(&self.queue);
+        queue.push_back((head, body.to_vec()));
+        // It is set under the lock.
+        if self.asleep.load(Ordering::Relaxed) {
+            self.arrived.notify_one();
+        }
         true
     }
 
-    /// Applies calls with `apply`, in order, until it fails.
-    pub(super) fn run<E>(&self, mut apply: impl FnMut(Head, &[u8]) -> Result<(), E>) -> E {
+    /// Applies calls with `apply`, in order, until it fails. Between two calls it calls `idle` with a function that returns whether there
+    /// is no next one yet. Then it spins before it sleeps, as the reader does: mostly a call or the GPU's progress comes sooner than a
+    /// thread can be woken.
+    pub(super) fn run<E>(
+        &self,
+        mut apply: impl FnMut(Head, &[u8]) -> Result<(), E>,
+        mut idle: impl FnMut(&dyn Fn() -> bool),
+    ) -> E {
+        let mut spin = Spin::firm();
         loop {
-            let queue = lock(&self.queue);
-            let mut queue = wait_while(&self.arrived, queue, |q| q.is_empty());
+            idle(&|| self.is_empty());
+            let began = Instant::now();
+            let soon = spin.until(|| !self.is_empty());
+            let mut queue = lock(&self.queue);
+            if !soon {
+                self.asleep.store(true, Ordering::Relaxed);
+                queue = wait_while(&self.arrived, queue, |q| q.is_empty());
+                self.asleep.store(false, Ordering::Relaxed);
+                spin.learn(began.elapsed());
+            }
             let Some((head, body)) = queue.pop_front() else { continue };
             drop(queue);
             if let Err(why) = apply(head, &body) {
@@ -131,10 +155,13 @@ mod tests {
         assert_eq!(n, 10_000 / 164);
         assert!(late.push(head, &[]), "a smaller one still fits");
         let mut applied = 0;
-        let end = late.run(|_, _| {
-            applied += 1;
-            if applied == 10 { Err("enough") } else { Ok(()) }
-        });
+        let end = late.run(
+            |_, _| {
+                applied += 1;
+                if applied == 10 { Err("enough") } else { Ok(()) }
+            },
+            |_| (),
+        );
         assert_eq!((end, applied), ("enough", 10));
         assert!((0..9).all(|_| late.push(head, &[7; 100])) && !late.push(head, &[7; 200]));
     }
@@ -147,10 +174,13 @@ mod tests {
             assert!(late.push(call(id), &[]));
         }
         let mut known = Vec::new();
-        late.run(|_, _| {
-            known.push(late.ends_memory());
-            if known.len() == 5 { Err(()) } else { Ok(()) }
-        });
+        late.run(
+            |_, _| {
+                known.push(late.ends_memory());
+                if known.len() == 5 { Err(()) } else { Ok(()) }
+            },
+            |_| (),
+        );
         assert_eq!(known, [true, true, true, true, false]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 /// Maximum number of cached answers, more than the different queries that any library makes of one kernel; then the cache is cleared.
 const MAX_ANSWERS: usize = 4096;
 
-/// Answers and settings of one function or kernel, or descriptors of tensors. They are valid until a setting changes.
+/// Answers and settings of one function or kernel, descriptors of tensors, or limits of a context. They are valid until a setting changes.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<Known>);
 

@@ -112,6 +112,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static 
         kernel.data.forget_on(device.index);
         kernel.data.answers.forget();
     }
+    device.limit_answers.forget();
     crate::device_memory::variables::context_ended(device);
     device.change_primary(|p| p.reset = true);
     drop(ending);

@@ -525,6 +525,7 @@ impl<'a> DeviceMove<'a> {
             job.tables.functions.all(self.device.index).iter().for_each(|(_, f)| f.data.answers.forget());
             job.tables.kernels.all(EVERY_DEVICE).iter().for_each(|(_, k)| k.data.answers.forget());
             job.tensor_maps.forget();
+            self.device.limit_answers.forget();
         }
     }
 

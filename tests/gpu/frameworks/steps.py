@@ -36,6 +36,8 @@ def arguments(what):
     parser.add_argument("mode")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step")
+    parser.add_argument("--parts", nargs="?", const="", metavar="PART,…",
+                        help="show for these parts, or all, the median times of a step and of the copy of its state to the host, and the bytes of that")
     parser.add_argument("--turns", metavar="DIRECTORY", help="make each ten steps of the second half while no other program with this directory does")
     return parser
 
@@ -87,6 +89,22 @@ def digest(arrays):
     return hashed.hexdigest()[:16]
 
 
+def show_parts(args, parts, fetch):
+    """Makes the steps of one part after the other. The copy of a state also waits for the GPU."""
+    wanted = args.parts.split(",") if args.parts else list(parts)
+    for name in wanted:
+        times = []
+        for _ in range(args.steps):
+            began = time.perf_counter()
+            state = next(parts[name])
+            stepped = time.perf_counter()
+            state = fetch(state)
+            times.append((1000 * (stepped - began), 1000 * (time.perf_counter() - stepped)))
+        arrays = state if isinstance(state, (list, tuple)) else [state]
+        step, copy = (statistics.median(of) for of in zip(*times[len(times) // 2:]))
+        print(f"part {name} {step:.3f} {copy:.3f} {sum(array.nbytes for array in arrays)} in {len(arrays)}", flush=True)
+
+
 def run_parts(args, makers, fetch):
     """Makes the steps of all parts and prints the digests of their last states, which `fetch` brings to the host."""
     parts, states = {}, {}
@@ -104,6 +122,8 @@ def run_parts(args, makers, fetch):
     def digests():
         return {name: digest(fetch(state)) for name, state in states.items()}
 
+    if args.parts is not None:
+        return show_parts(args, parts, fetch)
     # A short one for each part, so that a run that differs shows where and since when it did.
     for _ in steps(args, lambda: ",".join(f"{name}:{found[:4]}" for name, found in digests().items())):
         for name, part in parts.items():

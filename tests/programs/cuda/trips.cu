@@ -451,6 +451,20 @@ static void asked(int count) {
     expect(back == uint64_t(count), "the last copy");
 }
 
+// A limit that only the program itself changes.
+static void limits(int count) {
+    size_t value, other;
+    CHECK(cudaDeviceSetLimit(cudaLimitMaxL2FetchGranularity, 32));
+    CHECK(cudaDeviceGetLimit(&value, cudaLimitMaxL2FetchGranularity));
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaDeviceGetLimit(&other, cudaLimitMaxL2FetchGranularity));
+        expect(other == value, "a limit has changed");
+    }
+    CHECK(cudaDeviceSetLimit(cudaLimitMaxL2FetchGranularity, 128));
+    CHECK(cudaDeviceGetLimit(&other, cudaLimitMaxL2FetchGranularity));
+    expect(other == 128 && value == 32, "the limit is another one");
+}
+
 // Copies of memory that is not pinned, of a middling size, in and out.
 static void pageable(int count) {
     std::vector<uint64_t> there(40'000), back(there.size());
@@ -500,7 +514,7 @@ int main(int argc, char **argv) {
     const std::map<std::string, std::function<void(int)>> patterns = {
         {"allocations", allocations}, {"large", large},       {"many", many},     {"used", used},     {"hosts", hosts},
         {"registered", registered},   {"streams", streams},   {"pipeline", pipeline}, {"graphs", graphs}, {"updates", updates}, {"managed", managed}, {"order", order},     {"kernels", kernels},
-        {"instances", instances},     {"eager", eager},         {"weights", weights},     {"asked", asked},         {"pageable", pageable},
+        {"instances", instances},     {"eager", eager},         {"weights", weights},     {"asked", asked},         {"pageable", pageable},   {"limits", limits},
     };
     const auto pattern = argc == 3 ? patterns.find(argv[1]) : patterns.end();
     if (pattern == patterns.end()) {
