@@ -189,6 +189,9 @@ pub struct Move {
     /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
     /// connections.
     pub bytes_by_descriptor: u64,
+    /// Bytes that connections carried, counted after each round: fewer than `bytes` without `bytes_by_descriptor` if memory was
+    /// compressed.
+    pub bytes_carried: u64,
     /// Bytes that were handed over without a copy, because both places use one GPU.
     pub bytes_adopted: u64,
     /// Bytes that the program had allocated.
@@ -260,6 +263,9 @@ pub struct GpuMove {
     /// Bytes copied from GPU to GPU, from memory that the target mapped through a descriptor; the rest went over
     /// connections.
     pub bytes_by_descriptor: u64,
+    /// Bytes that connections carried, counted after each round: fewer than `bytes` without `bytes_by_descriptor` if memory was
+    /// compressed.
+    pub bytes_carried: u64,
     /// Bytes that were handed over without a copy, because both places use one GPU.
     pub bytes_adopted: u64,
     /// Bytes that the program had allocated.
@@ -296,6 +302,7 @@ impl Move {
         self.bytes = sum(|gpu| gpu.bytes);
         self.delta_bytes = sum(|gpu| gpu.delta_bytes);
         self.bytes_by_descriptor = sum(|gpu| gpu.bytes_by_descriptor);
+        self.bytes_carried = sum(|gpu| gpu.bytes_carried);
         self.bytes_adopted = sum(|gpu| gpu.bytes_adopted);
         self.live_bytes = sum(|gpu| gpu.live_bytes);
         self.records = sum(|gpu| gpu.records);

@@ -86,6 +86,9 @@ pub enum SyncError {
     /// The system starts no thread now.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// There is no decompressor, usually for want of memory.
+    #[error("cannot decompress memory: {0}")]
+    Decompressor(io::Error),
     /// There is no connection.
     #[error("a round needs at least one connection")]
     NoConnection,

@@ -5,7 +5,7 @@
 //! | show | `MRMEMSR4`, two seeds of 32 bytes (the keys of the round), 16 bytes that identify the GPU, 32 bytes that say where chunks can be had and 32 for the hashes of what is in view (zeros: nowhere), u64 number of chunks, chunks of 24 bytes (u64 address, u64 bytes, u64 number of the memory), u64 number of regions, regions of 17 bytes (none unless the source was asked to send them) |
 //! | hello | `MRMEMRY4`, u8 how what travels is verified, u8 how what is in view is (0 not, 2 by hashes, 3 by bytes), u64 number of regions, regions of 18 bytes (u64 address, u64 bytes, u8 kind, u8 in view), u64 number of adopted chunks, chunks of 24 bytes |
 //! | hashes | u64 number of pages, 32 bytes for each; of more than 8,192 pages, parts on several connections |
-//! | batch | u32 pages (0: the end), u32 bytes, u32 number of each page among the target's, then their bytes |
+//! | batch | u32 pages (0: the end), u32 bytes of these pages, u32 bytes that follow the numbers, u32 number of each page among the target's, then the bytes: as they are if as many follow as the pages have, or fewer, which are one frame of zstd |
 //! | verdict, summary, result | u32 length and that much text (empty: all is well), then 32 bytes of digest |
 
 use crate::error::SyncError;
@@ -312,29 +312,60 @@ impl Word {
     }
 }
 
-/// Sends a batch of pages; an empty batch marks the end.
+/// Sends a batch of pages as they are; an empty batch marks the end.
 pub(crate) fn send_batch(s: &mut dyn Stream, numbers: &[u32], bytes: &[u8]) -> Result<(), SyncError> {
-    let mut head = Vec::with_capacity(8 + 4 * numbers.len());
-    (numbers.len() as u32).put(&mut head);
-    (bytes.len() as u32).put(&mut head);
-    numbers.iter().for_each(|n| n.put(&mut head));
-    let what = SyncError::io("sending pages");
-    s.write_all(&head).and_then(|()| s.write_all(bytes)).and_then(|()| s.flush()).map_err(what)
+    send_bytes(s, numbers, bytes.len(), bytes)
 }
 
-/// Receives the head of a batch: the numbers of its pages and the number of bytes that follow; `None` at the end.
-pub(crate) fn receive_batch(s: &mut dyn Stream) -> Result<Option<(Vec<u32>, usize)>, SyncError> {
+/// Sends a batch of pages that are compressed, and have so many bytes otherwise.
+pub(crate) fn send_compressed(s: &mut dyn Stream, numbers: &[u32], bytes: usize, compressed: &[u8]) -> Result<(), SyncError> {
+    send_bytes(s, numbers, bytes, compressed)
+}
+
+fn send_bytes(s: &mut dyn Stream, numbers: &[u32], bytes: usize, carried: &[u8]) -> Result<(), SyncError> {
+    let mut head = Vec::with_capacity(12 + 4 * numbers.len());
+    (numbers.len() as u32).put(&mut head);
+    (bytes as u32).put(&mut head);
+    (carried.len() as u32).put(&mut head);
+    numbers.iter().for_each(|n| n.put(&mut head));
+    let what = SyncError::io("sending pages");
+    s.write_all(&head).and_then(|()| s.write_all(carried)).and_then(|()| s.flush()).map_err(what)
+}
+
+/// The head of a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// The numbers of its pages.
+    pub(crate) numbers: Vec<u32>,
+    /// The bytes of its pages; at most [`BATCH`].
+    pub(crate) bytes: usize,
+    /// The bytes that follow; as many, or fewer.
+    pub(crate) carried: usize,
+}
+
+impl Batch {
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.carried < self.bytes
+    }
+}
+
+/// Receives the head of a batch; `None` at the end.
+pub(crate) fn receive_batch(s: &mut dyn Stream) -> Result<Option<Batch>, SyncError> {
     let what = "receiving pages";
     let count = u32::from_le_bytes(read(s, what)?);
     let bytes = u32::from_le_bytes(read(s, what)?) as usize;
+    let carried = u32::from_le_bytes(read(s, what)?) as usize;
     if count as usize > BATCH_PAGES || bytes > BATCH || (count == 0) != (bytes == 0) {
         return Err(SyncError::Protocol("a batch of impossible size"));
+    }
+    if carried > bytes || (carried == 0) != (bytes == 0) {
+        return Err(SyncError::Protocol("a batch that became larger by compression, or vanished"));
     }
     if count == 0 {
         return Ok(None);
     }
     let numbers = read_list::<4, u32>(s, u64::from(count), what, |b| Ok(u32::from_le_bytes(*b)))?;
-    Ok(Some((numbers, bytes)))
+    Ok(Some(Batch { numbers, bytes, carried }))
 }
 
 #[cfg(test)]
@@ -477,9 +508,21 @@ mod tests {
 
     #[test]
     fn impossible_batches_are_refused() {
-        for (pages, bytes) in [(1u32, 0u32), (0, 1), (5000, 10), (1, u32::MAX)] {
-            let head = [pages.to_le_bytes(), bytes.to_le_bytes()].concat();
-            assert!(matches!(receive_batch(&mut Cursor::new(head)), Err(SyncError::Protocol(_))), "{pages} {bytes}");
+        for (pages, bytes, carried) in [
+            (1u32, 0u32, 0u32),
+            (1, 0, 1),
+            (0, 1, 1),
+            (0, 0, 1),
+            (5000, 10, 10),
+            (1, u32::MAX, u32::MAX),
+            (1, u32::MAX, 1),
+            (1, 1 + BATCH as u32, 100),
+            (1, 10, 11),
+            (1, 10, u32::MAX),
+            (1, 10, 0),
+        ] {
+            let head = [pages.to_le_bytes(), bytes.to_le_bytes(), carried.to_le_bytes()].concat();
+            assert!(matches!(receive_batch(&mut Cursor::new(head)), Err(SyncError::Protocol(_))), "{pages} {bytes} {carried}");
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Fuzz targets for the messages of a round.
 
 use crate::frames::{BATCH, BATCH_PAGES};
-use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_batch, send_hashes};
+use crate::frames::{Hello, Seeds, Show, Word, receive_batch, receive_hashes, send_batch, send_compressed, send_hashes};
 use crate::region::{Kind, Region};
+use crate::transfer::Incoming;
 use crate::{SyncError, Verify};
 use executor::{PageHash, Shown};
 use fuzz::Limit;
 use std::io::{self, Cursor, Read};
 use std::os::unix::net::UnixStream;
 
-/// Lists grow with the received data, in steps of a mebibyte; a batch may announce its bytes, which takes no memory.
+/// Lists grow with the received data, in steps of a mebibyte; a batch takes its bytes twice at most, a mebibyte each.
 const LIMIT: Limit = Limit { bytes: 3 << 20, each: 8 };
 
 fn sent(send: impl FnOnce(&mut Cursor<Vec<u8>>) -> Result<(), SyncError>) -> Vec<u8> {
@@ -25,6 +26,12 @@ fn hashes_sent(hashes: &[PageHash]) -> Vec<u8> {
     let mut bytes = Vec::new();
     b.read_to_end(&mut bytes).expect("the other end is closed");
     bytes
+}
+
+/// So many bytes, of which few vary.
+fn compressed(bytes: usize) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..bytes).map(|i| (i / 100) as u8).collect();
+    zstd::bulk::compress(&bytes, 1).expect("compressed")
 }
 
 #[test]
@@ -61,6 +68,10 @@ fn frames() {
         sent(|s| Word::send(s, Some(&trouble), [7; 32])),
         sent(|s| send_batch(s, &[1, 2, 9], &[5; 100])),
         sent(|s| send_batch(s, &[], &[])),
+        sent(|s| send_compressed(s, &[1, 2], 9000, &compressed(9000))),
+        // More than it claims, and less.
+        sent(|s| send_compressed(s, &[3], 5000, &compressed(900_000))),
+        sent(|s| send_compressed(s, &[3], 5000, &compressed(4999))),
     ];
     fuzz::run("frames-of-a-round", all, LIMIT, |input| {
         let read = || Cursor::new(input);
@@ -84,8 +95,15 @@ fn frames() {
         if let Ok(digest) = Word::receive(&mut stream(read())) {
             assert!(input.starts_with(&sent(|s| Word::send(s, None, digest))));
         }
-        if let Ok(Some((numbers, bytes))) = receive_batch(&mut stream(read())) {
-            assert!((1..=BATCH_PAGES).contains(&numbers.len()) && bytes <= BATCH);
+        let mut batches = stream(read());
+        if let Ok(Some(batch)) = receive_batch(&mut batches) {
+            assert!((1..=BATCH_PAGES).contains(&batch.numbers.len()) && (1..=BATCH).contains(&batch.bytes));
+            assert!((1..=batch.bytes).contains(&batch.carried));
+            let (mut incoming, mut bytes) = (Incoming::default(), vec![0; batch.bytes]);
+            if incoming.read(&mut batches, &batch, &mut bytes).is_ok() {
+                // Whether it is what it claims to be or not, it needs no more memory than this.
+                let _ = incoming.expand(&batch, &mut bytes);
+            }
         }
     });
 }

@@ -33,10 +33,15 @@
 //!   Result: digest                   ──────────▶
 //! ```
 //!
+//! Batches are compressed on connections that were measured to be slower than that ([`Compression`]); the proof covers what they become at the
+//! target.
+//!
 //! What is copied follows from regions and hashes alone (`diff.rs`); the two ends only read, send, receive and write.
 //!
 //! After an error the connections are unusable: the caller closes them, which also ends the round at the other end.
 
+mod clock;
+mod compression;
 mod diff;
 mod error;
 mod frames;
@@ -52,7 +57,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod transfer;
 
+pub use compression::Compression;
 pub use error::SyncError;
 pub use faults::Faults;
 pub use frames::BATCH;
@@ -64,17 +71,19 @@ use executor::Executor;
 use std::sync::Arc;
 
 /// Runs the source's part of a round. `conns` are the same connections, in the same order, as the target's; there is at
-/// least one. `send_regions`: the target is a [`Store`], which has no regions of its own.
+/// least one. `compression`: what earlier rounds over these connections have measured; empty before the first. `send_regions`: the target is
+/// a [`Store`], which has no regions of its own.
 ///
 /// # Errors
 /// See [`SyncError`]. The source's memory is only read.
 pub fn run_source(
     exec: &Arc<Executor>,
     conns: &mut [Box<dyn Stream>],
+    compression: &mut Vec<Compression>,
     send_regions: bool,
     fault: &Faults,
 ) -> Result<Round, SyncError> {
-    source::run(exec, conns, send_regions, fault)
+    source::run(exec, conns, compression, send_regions, fault)
 }
 
 /// Runs the target's part of a round. With verification the job must be quiesced, and success means that both ends hold

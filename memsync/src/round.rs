@@ -47,6 +47,8 @@ pub struct Round {
     pub bytes_total: u64,
     /// Bytes of the pages that were sent.
     pub bytes_sent: u64,
+    /// Bytes that the connections carried for them: fewer if some were compressed.
+    pub bytes_carried: u64,
     /// Bytes of the pages that the target copied from memory in view; unknown to the source.
     pub bytes_fetched: u64,
     /// Bytes of the chunks whose memory the target has adopted, at the target.

@@ -2,11 +2,12 @@
 
 use crate::diff::{Wanted, by_connection, everything, still_there, to_send, without};
 use crate::error::SyncError;
-use crate::frames::{Hello, Seeds, Word, receive_hashes, send_batch};
+use crate::frames::{Hello, Seeds, Word, receive_hashes};
 use crate::memory::Memory;
 use crate::region::{Page, Region, difference, digest, has};
 use crate::threads;
-use crate::{Round, Stream, Verify};
+use crate::transfer::Outgoing;
+use crate::{Compression, Round, Stream, Verify};
 use faults::{Faults, Point};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -41,16 +42,30 @@ fn sending(verifies: bool) -> Point {
     if verifies { Point::DeltaSend } else { Point::PrecopySend }
 }
 
-/// Sends batches over one connection; while one is sent, the next is read from the GPU. Returns the number of pages
-/// that no longer existed.
+/// What was sent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    /// Number of pages that no longer existed.
+    gone: usize,
+    /// Bytes that connections have carried for all pages.
+    carried: u64,
+}
+
+impl Sent {
+    fn and(self, other: Sent) -> Sent {
+        Sent { gone: self.gone + other.gone, carried: self.carried + other.carried }
+    }
+}
+
+/// Sends batches over one connection; while one is sent, the next is read from the GPU.
 fn send<M: Memory>(
     m: &M,
     lane: usize,
-    s: &mut dyn Stream,
+    s: &mut Outgoing<'_>,
     mine: &[&[Wanted]],
     corruption: &Corruption,
     verifies: bool,
-) -> Result<usize, SyncError> {
+) -> Result<Sent, SyncError> {
     let start = |batch: &[Wanted], buffer| {
         let pages: Vec<Page> = batch.iter().map(|w| w.page).collect();
         // In a round that proves something the job is at rest.
@@ -75,35 +90,37 @@ fn send<M: Memory>(
         corruption.touch(batch, data);
         let numbers: Vec<u32> = batch.iter().map(|w| w.number).collect();
         faults::at(sending(verifies));
-        send_batch(s, &numbers, data)?;
+        s.send(&numbers, data)?;
         spare = Some(buffer);
     }
-    Ok(gone)
+    Ok(Sent { gone, carried: s.carried() })
 }
 
 /// Sends over all connections in parallel. Each ends in order unless it is broken, so that the target can receive the
 /// error.
 fn send_all<M: Memory>(
     m: &M,
-    conns: &mut [Box<dyn Stream>],
+    (conns, compression): (&mut [Box<dyn Stream>], &mut [Compression]),
     wanted: &[Wanted],
     corruption: &Corruption,
     verifies: bool,
-) -> Result<usize, SyncError> {
+) -> Result<Sent, SyncError> {
     let shares = by_connection(wanted, conns.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = conns
             .iter_mut()
+            .zip(compression)
             .zip(&shares)
             .enumerate()
-            .map(|(i, (s, mine))| {
+            .map(|(i, ((s, compression), mine))| {
                 threads::spawn(scope, move || {
-                    let sent = send(m, 1 + i, &mut **s, mine, corruption, verifies);
+                    let mut s = Outgoing::new(&mut **s, compression);
+                    let sent = send(m, 1 + i, &mut s, mine, corruption, verifies);
                     match &sent {
                         Err(e) if e.is_io() => sent,
-                        _ => sent.and_then(|gone| send_batch(&mut **s, &[], &[]).map(|()| gone)).or_else(|e| {
+                        _ => sent.and_then(|sent| s.send(&[], &[]).map(|()| sent)).or_else(|e| {
                             if !e.is_io() {
-                                send_batch(&mut **s, &[], &[])?;
+                                s.send(&[], &[])?;
                             }
                             Err(e)
                         }),
@@ -111,10 +128,10 @@ fn send_all<M: Memory>(
                 })
             })
             .collect();
-        let mut all = Ok(0);
+        let mut all = Ok(Sent::default());
         for t in threads {
             let one = threads::join(t);
-            all = all.and_then(|sum| one.map(|n| sum + n));
+            all = all.and_then(|sum| one.map(|sent| sum.and(sent)));
         }
         all
     })
@@ -127,12 +144,14 @@ fn none_gone(gone: usize) -> Result<(), SyncError> {
 pub(crate) fn run<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
+    compression: &mut Vec<Compression>,
     send_regions: bool,
     fault: &Faults,
 ) -> Result<Round, SyncError> {
     if conns.is_empty() {
         return Err(SyncError::NoConnection);
     }
+    compression.resize_with(conns.len(), Compression::default);
     let seeds = Seeds::draw()?;
     let mut show = m.show();
     if send_regions {
@@ -196,30 +215,33 @@ pub(crate) fn run<M: Memory>(
     }
     let wanted = to_send(&theirs, &bits);
     let corruption = Corruption { page: fault.corrupt_page.filter(|_| hello.verifies()), sent: AtomicU64::new(0) };
-    let sent = send_all(m, conns, &wanted, &corruption, verifies);
+    let sent = send_all(m, (&mut *conns, &mut *compression), &wanted, &corruption, verifies);
     let copy_ms = ms(copying);
     if hello.sent == Verify::Bytes && sent.as_ref().is_err_and(|e| !e.is_io()) {
         // The target reads the pages of the comparison before it reads an error message.
-        send_all(m, conns, &[], &Corruption::none(), verifies)?;
+        send_all(m, (&mut *conns, &mut *compression), &[], &Corruption::none(), verifies)?;
     }
-    let ended = sent.and_then(|gone| {
+    let ended = sent.and_then(|sent| {
         let Some(keys) = &proof else {
             // The proof's table is made now rather than while calls of the job wait.
-            return m.hashes(theirs.len() + seen.len()).map(|_| [0; 32]);
+            return m.hashes(theirs.len() + seen.len()).map(|_| ([0; 32], sent.carried));
         };
         let hashing = Instant::now();
         let more = match hello.sent {
-            Verify::Bytes => send_all(m, conns, &everything(&theirs), &Corruption::none(), verifies)?,
+            Verify::Bytes => {
+                let all = everything(&theirs);
+                send_all(m, (&mut *conns, &mut *compression), &all, &Corruption::none(), verifies)?.gone
+            }
             _ => 0,
         };
-        none_gone(gone + more)?;
+        none_gone(sent.gone + more)?;
         let pages = hello.to_prove(&theirs, &seen);
         let hashes = m.prove(keys, &pages, "source")?;
         hash_ms += ms(hashing);
         hashed += pages.len() as u64;
-        Ok(digest(&regions, &hashes))
+        Ok((digest(&regions, &hashes), sent.carried))
     });
-    let ours = match ended {
+    let (ours, bytes_carried) = match ended {
         Ok(d) => d,
         Err(e) => {
             if !e.is_io() {
@@ -238,6 +260,7 @@ pub(crate) fn run<M: Memory>(
         regions: common.len() as u64,
         bytes_total: common.iter().map(|r| r.bytes).sum(),
         bytes_sent: wanted.iter().map(|w| w.page.bytes).sum(),
+        bytes_carried,
         bytes_fetched: 0,
         bytes_adopted: 0,
         not_in_view: String::new(),

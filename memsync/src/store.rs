@@ -12,7 +12,7 @@ use crate::error::SyncError;
 use crate::frames::{BATCH, Show};
 use crate::memory::{Memory, Which};
 use crate::region::{PAGE, Page, Pages, Region, check_regions, leave_out, page_at};
-use crate::{Faults, Round, Stream, Verify, source, target, threads};
+use crate::{Compression, Faults, Round, Stream, Verify, source, target, threads};
 use cuda_api::lock::{lock, read_lock, write_lock};
 use executor::{NO_HASH, PageHash, PageKey, Shown};
 use file::{Entry, PageFile};
@@ -140,8 +140,14 @@ impl Store {
     ///
     /// # Errors
     /// See [`SyncError`]. A damaged page is named.
-    pub fn run_source(&self, conns: &mut [Box<dyn Stream>], send_regions: bool, fault: &Faults) -> Result<Round, SyncError> {
-        self.round(|| source::run(self, conns, send_regions, fault))
+    pub fn run_source(
+        &self,
+        conns: &mut [Box<dyn Stream>],
+        compression: &mut Vec<Compression>,
+        send_regions: bool,
+        fault: &Faults,
+    ) -> Result<Round, SyncError> {
+        self.round(|| source::run(self, conns, compression, send_regions, fault))
     }
 
     /// Runs the target's part of a round, see [`crate::run_target`]. The source must have been asked to send its regions. After a round with

@@ -6,6 +6,7 @@ use crate::frames::{BATCH, Hello, Show, Word, receive_batch, send_hashes};
 use crate::memory::Memory;
 use crate::region::{Page, Pages, digest};
 use crate::threads;
+use crate::transfer::Incoming;
 use crate::{Round, Stream, Verify};
 use executor::ProofKeys;
 use faults::{Faults, Point};
@@ -14,7 +15,10 @@ use std::time::Instant;
 /// The result of receiving on one connection.
 #[derive(Debug, Default)]
 struct Received {
+    /// Bytes of pages.
     bytes: u64,
+    /// Bytes that the connection has carried for them.
+    carried: u64,
     /// Number of pages that differ, and the address of one of them.
     differing: Option<(usize, u64)>,
     /// An error at this end. The rest of the connection is read nevertheless, so that the source can end in order.
@@ -24,6 +28,7 @@ struct Received {
 impl Received {
     fn add(&mut self, other: Received) {
         self.bytes += other.bytes;
+        self.carried += other.carried;
         self.trouble = self.trouble.take().or(other.trouble);
         self.differs(other.differing);
     }
@@ -59,10 +64,11 @@ fn receive<M: Memory>(
     let mut flying = None;
     let mut spare: Option<M::Buffer> = None;
     let mut discard = Vec::new();
-    while let Some((numbers, bytes)) = receive_batch(s)? {
+    let mut incoming = Incoming::default();
+    while let Some(batch) = receive_batch(s)? {
         faults::at(point);
-        got.bytes += bytes as u64;
-        let what = SyncError::io("receiving pages");
+        got.bytes += batch.bytes as u64;
+        got.carried += batch.carried as u64;
         let ready = match (&got.trouble, spare.take()) {
             (Some(_), _) => None,
             (None, Some(buffer)) => Some(buffer),
@@ -70,14 +76,16 @@ fn receive<M: Memory>(
         };
         let Some(mut buffer) = ready else {
             discard.resize(BATCH, 0);
-            s.read_exact(&mut discard[..bytes]).map_err(what)?;
+            incoming.read(s, &batch, &mut discard[..batch.bytes])?;
             continue;
         };
-        s.read_exact(&mut m.bytes(&mut buffer)[..bytes]).map_err(what)?;
-        let written = places(all, &numbers, bytes).and_then(|pages| {
+        let data = &mut m.bytes(&mut buffer)[..batch.bytes];
+        incoming.read(s, &batch, data)?;
+        let expanded = places(all, &batch.numbers, batch.bytes).and_then(|pages| incoming.expand(&batch, data).map(|()| pages));
+        let written = expanded.and_then(|pages| {
             if let Purpose::Compare(noted) = purpose {
-                got.differs(compare(m, lane, &pages, &m.bytes(&mut buffer)[..bytes])?);
-                noted.note(&numbers);
+                got.differs(compare(m, lane, &pages, &m.bytes(&mut buffer)[..batch.bytes])?);
+                noted.note(&batch.numbers);
                 spare = Some(buffer);
                 return Ok(None);
             }
@@ -252,6 +260,7 @@ pub(crate) fn run<M: Memory>(
         regions: regions.len() as u64,
         bytes_total: regions.iter().map(|r| r.bytes).sum(),
         bytes_sent: received.bytes,
+        bytes_carried: received.carried,
         bytes_fetched,
         bytes_adopted,
         not_in_view: not_in_view.unwrap_or_default(),

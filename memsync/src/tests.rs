@@ -5,7 +5,7 @@ use crate::error::SyncError;
 use crate::frames::{BATCH, Seeds, Show};
 use crate::memory::{Memory, Which};
 use crate::region::{Kind, PAGE, Page, Pages, Region, leave_out};
-use crate::{Faults, Round, Stream, Verify, source, target};
+use crate::{Compression, Faults, Round, Stream, Verify, source, target};
 use executor::{NO_HASH, PageHash, PageKey, Shown};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+mod compression;
 mod parts;
 mod store;
 
@@ -219,6 +220,18 @@ fn round(
 }
 
 fn round_over(
+    ends: (Ends, Ends),
+    from: &Fake,
+    to: &Fake,
+    verify: Verify,
+    faults: Faults,
+) -> (Result<Round, SyncError>, Result<Round, SyncError>) {
+    round_with(Vec::new(), ends, from, to, verify, faults)
+}
+
+/// A round whose source knows this of its connections.
+fn round_with(
+    mut compression: Vec<Compression>,
     (mut a, mut b): (Ends, Ends),
     from: &Fake,
     to: &Fake,
@@ -229,7 +242,7 @@ fn round_over(
         // Each end closes its connections when it is done, as callers do.
         let source = s.spawn({
             let faults = &faults;
-            move || source::run(from, &mut a, false, faults)
+            move || source::run(from, &mut a, &mut compression, false, faults)
         });
         let target = target::run(to, &mut b, verify, true, &faults);
         drop(b);
@@ -288,7 +301,8 @@ fn a_source_that_hashes_for_long_reads_meanwhile() {
     let (a, b) = UnixStream::pair().expect("sockets");
     let (mut a, mut b): (Ends, Ends) = (vec![Box::new(Counted(a, read))], vec![Box::new(b)]);
     std::thread::scope(|s| {
-        let source = s.spawn(move || source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest));
+        let source =
+            s.spawn(move || source::run(&from, &mut a, &mut Vec::new(), false, &Faults::default()).map(|round| round.digest));
         let target = target::run(&to, &mut b, Verify::Auto, true, &Faults::default());
         drop(b);
         assert_eq!(source.join().expect("source").expect("source"), target.expect("target").digest);
@@ -317,7 +331,7 @@ fn a_target_that_fetches_for_long_reads_what_is_compared_meanwhile() {
     let (a, b) = UnixStream::pair().expect("sockets");
     let (mut a, mut b): (Ends, Ends) = (vec![Box::new(a)], vec![Box::new(Counted(b, read))]);
     std::thread::scope(|s| {
-        let source = s.spawn(|| source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest));
+        let source = s.spawn(|| source::run(&from, &mut a, &mut Vec::new(), false, &Faults::default()).map(|round| round.digest));
         let target = target::run(&to, &mut b, Verify::Bytes, true, &Faults::default());
         drop(b);
         assert_eq!(target.expect("target").digest, source.join().expect("source").expect("source"));
@@ -336,7 +350,7 @@ fn a_thread_that_cannot_be_started_is_an_error() {
             let (s, t) = std::thread::scope(|scope| {
                 let source = scope.spawn(|| {
                     refused(at_source);
-                    let ended = source::run(&from, &mut a, false, &Faults::default()).map(|round| round.digest);
+                    let ended = source::run(&from, &mut a, &mut Vec::new(), false, &Faults::default()).map(|round| round.digest);
                     a.clear();
                     ended
                 });
@@ -549,7 +563,7 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     let (from, to) = (job(1), job(2));
     let (mut a, b) = connections(2);
     drop(b);
-    assert!(matches!(source::run(&from, &mut a, false, &Faults::default()), Err(SyncError::Io { .. })));
+    assert!(matches!(source::run(&from, &mut a, &mut Vec::new(), false, &Faults::default()), Err(SyncError::Io { .. })));
     let (a, mut b) = connections(2);
     drop(a);
     assert!(matches!(target::run(&to, &mut b, Verify::Auto, true, &Faults::default()), Err(SyncError::Io { .. })));
@@ -557,7 +571,7 @@ fn a_broken_connection_is_an_error_at_both_ends() {
     let (a, mut b) = connections(1);
     let mut garbage = a;
     garbage[0].write_all(&[0xff; 4096]).expect("write");
-    assert!(matches!(source::run(&from, &mut b, false, &Faults::default()), Err(SyncError::Protocol(_))));
+    assert!(matches!(source::run(&from, &mut b, &mut Vec::new(), false, &Faults::default()), Err(SyncError::Protocol(_))));
 }
 
 #[test]

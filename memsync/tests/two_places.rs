@@ -238,7 +238,7 @@ impl Second {
     /// One round of this kind: the source's result, the target's, and what it has fetched.
     fn round(&mut self, from: &Place, kind: u8) -> (Result<Round, SyncError>, String, u64) {
         self.say(kind);
-        let round = run_source(&from.0, &mut self.conns, false, &faults(kind == b'c'));
+        let round = run_source(&from.0, &mut self.conns, &mut Vec::new(), false, &faults(kind == b'c'));
         let answer = self.answer();
         let fetched = answer.rsplit_once(']').and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
         (round, answer, fetched)

@@ -103,10 +103,11 @@ impl<P: Place> Attendant<P> {
                 self.stripes.wait_here(&ticket).map(ControlReply::Connected)
             }
             Control::RoundSource { ticket, send_regions } => {
-                self.stripes.with(&ticket, |s| self.place.round_source(s, send_regions)).map(ControlReply::Round)
+                let round = self.stripes.with(&ticket, |s, compression| self.place.round_source(s, compression, send_regions));
+                round.map(ControlReply::Round)
             }
             Control::RoundTarget { ticket, verify, by_descriptor } => {
-                self.stripes.with(&ticket, |s| self.place.round_target(s, verify, by_descriptor)).map(ControlReply::Round)
+                self.stripes.with(&ticket, |s, _| self.place.round_target(s, verify, by_descriptor)).map(ControlReply::Round)
             }
             Control::Moved => Ok(ControlReply::Moved(self.place.moved())),
             Control::ShowMemory => self.place.show_memory(),
@@ -117,10 +118,10 @@ impl<P: Place> Attendant<P> {
                 Err(Refused::Other("only a worker makes large copies in this way".into()))
             }
             Control::PeerOut { ticket, number, parts } => {
-                self.stripes.with(&ticket, |s| self.place.send_parts(s, number, &parts)).map(|()| ControlReply::Ok)
+                self.stripes.with(&ticket, |s, _| self.place.send_parts(s, number, &parts)).map(|()| ControlReply::Ok)
             }
             Control::PeerIn { ticket, number, parts } => {
-                self.stripes.with(&ticket, |s| self.place.receive_parts(s, number, &parts)).map(|()| ControlReply::Ok)
+                self.stripes.with(&ticket, |s, _| self.place.receive_parts(s, number, &parts)).map(|()| ControlReply::Ok)
             }
             Control::EndLink { ticket } => {
                 self.forget(ticket);

@@ -251,9 +251,8 @@ impl From<memsync::SyncError> for Refused {
             E::Digest { .. } | E::Bytes { .. } => Refused::NotIdentical(text),
             E::Regions(_) | E::TooManyPages { .. } => Refused::OtherMemory(text),
             E::Damaged { .. } | E::File { what: "read" | "open", .. } => Refused::Damaged(text),
-            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Scarce | E::Protocol(_) | E::Thread(_) | E::NoConnection => {
-                Refused::Other(text)
-            }
+            E::Gpu { .. } | E::File { .. } | E::Full { .. } | E::Scarce | E::Protocol(_) => Refused::Other(text),
+            E::Thread(_) | E::Decompressor(_) | E::NoConnection => Refused::Other(text),
         }
     }
 }
@@ -295,6 +294,7 @@ mod tests {
             regions: 1,
             bytes_total: 2,
             bytes_sent: 3,
+            bytes_carried: 2,
             bytes_fetched: 1,
             bytes_adopted: 6,
             not_in_view: "the other place is of another machine".into(),

@@ -6,7 +6,7 @@ use ::executor::staging::Staging;
 use ::executor::{Budget, Busy, DeviceInfo};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
-use memsync::{Part, Stream, SyncError, Verify};
+use memsync::{Compression, Part, Stream, SyncError, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -111,8 +111,14 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn could_adopt(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<u64, Refused>;
     /// Adopts them.
     fn adopt_from(&self, offer: &Offer, chunks: &[[u64; 3]]) -> Result<(), Refused>;
-    /// Runs the source's part of a round over these connections; `send_regions`: sends all regions, which a store does not have.
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused>;
+    /// Runs the source's part of a round over these connections; `compression`: what earlier rounds have measured of them; `send_regions`:
+    /// sends all regions, which a store does not have.
+    fn round_source(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        compression: &mut Vec<Compression>,
+        send_regions: bool,
+    ) -> Result<memsync::Round, Refused>;
     /// Runs the target's part of a round over these connections.
     fn round_target(
         self: &Arc<Self>,

@@ -5,7 +5,7 @@ use crate::conn::Conn;
 use crate::control::Refused;
 use crate::sync::lock;
 use cuda_api::lock::wait_timeout;
-use memsync::Stream;
+use memsync::{Compression, Stream};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, Read, Write};
@@ -59,6 +59,8 @@ struct Bundle {
     /// A round is using the connections.
     in_use: bool,
     conns: Vec<Arc<Conn>>,
+    /// What rounds have measured of them as sources; empty before the first.
+    compression: Vec<Compression>,
 }
 
 type Table = HashMap<[u8; 32], Bundle>;
@@ -170,26 +172,27 @@ impl Stripes {
         }
     }
 
-    /// Uses the connections of a ticket for a round. After a failure they are closed, because their state is unknown.
+    /// Uses the connections of a ticket, with what was measured of them. After a failure they are closed, because their state is unknown.
     pub(crate) fn with<T>(
         &self,
         ticket: &[u8; 32],
-        round: impl FnOnce(&mut Streams) -> Result<T, Refused>,
+        round: impl FnOnce(&mut Streams, &mut Vec<Compression>) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        let mut streams: Streams = {
+        let (mut streams, mut compression): (Streams, _) = {
             let mut t = lock(&self.table);
             let b = t.get_mut(ticket).ok_or(Refused::UnknownTicket)?;
             if b.in_use || b.conns.len() != b.expected {
                 return Err(Refused::Other("the connections of this ticket are not ready".into()));
             }
             b.in_use = true;
-            b.conns.iter().map(|c| Box::new(Stripe(c.clone())) as Box<dyn Stream>).collect()
+            let streams = b.conns.iter().map(|c| Box::new(Stripe(c.clone())) as Box<dyn Stream>).collect();
+            (streams, std::mem::take(&mut b.compression))
         };
-        let result = round(&mut streams);
+        let result = round(&mut streams, &mut compression);
         if result.is_err() {
             self.remove(ticket);
         } else if let Some(b) = lock(&self.table).get_mut(ticket) {
-            b.in_use = false;
+            (b.in_use, b.compression) = (false, compression);
         }
         result
     }
@@ -235,15 +238,31 @@ mod tests {
         let (b, _y) = pair();
         let (c, mut z) = pair();
         s.arrived(&t, a);
-        assert!(s.with(&t, |_| Ok(())).is_err(), "one is missing");
+        assert!(s.with(&t, |_, _| Ok(())).is_err(), "one is missing");
         s.arrived(&t, b);
         s.arrived(&t, c);
         assert_eq!(std::io::Read::read(&mut z, &mut [0]).unwrap(), 0, "the third was closed");
         assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
-        assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
-        assert_eq!(s.with(&t, |_| Err::<(), _>(Refused::Other("broken".into()))), Err(Refused::Other("broken".into())));
-        assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
+        assert_eq!(s.with(&t, |streams, _| Ok(streams.len())), Ok(2));
+        assert_eq!(s.with(&t, |_, _| Err::<(), _>(Refused::Other("broken".into()))), Err(Refused::Other("broken".into())));
+        assert!(s.with(&t, |_, _| Ok(())).is_err(), "closed after a failure");
         assert!(s.wait_here(&t).is_err());
+    }
+
+    #[test]
+    fn what_a_round_has_measured_is_there_in_the_next_one() {
+        let (s, t) = (Stripes::default(), [6; 32]);
+        s.add(t, 1).unwrap();
+        let (a, _x) = pair();
+        s.arrived(&t, a);
+        let round = || {
+            s.with(&t, |_, compression| {
+                let before = compression.len();
+                compression.resize_with(1, Compression::default);
+                Ok(before)
+            })
+        };
+        assert_eq!([round(), round()], [Ok(0), Ok(1)]);
     }
 
     #[test]
@@ -261,7 +280,7 @@ mod tests {
         assert!(s.expect_only(&[5; 32], 2).is_err());
         assert_eq!([4, 2, 2].map(|n| s.expect_only(&t, n)), [Ok(false), Ok(true), Ok(false)]);
         assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
-        assert_eq!(s.with(&t, |streams| Ok(streams.len())), Ok(2));
+        assert_eq!(s.with(&t, |streams, _| Ok(streams.len())), Ok(2));
     }
 
     #[test]
@@ -274,7 +293,7 @@ mod tests {
         let (began, has_begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let round = scope.spawn(|| {
-                s.with(&t, |streams| {
+                s.with(&t, |streams, _| {
                     began.send(()).unwrap();
                     streams[0].read_exact(&mut [0]).map_err(|e| Refused::OtherEnd(e.to_string()))
                 })
@@ -284,7 +303,7 @@ mod tests {
             s.remove(&t);
             assert!(round.join().unwrap().is_err());
         });
-        assert!(s.with(&t, |_| Ok(())).is_err(), "the ticket is forgotten");
+        assert!(s.with(&t, |_, _| Ok(())).is_err(), "the ticket is forgotten");
     }
 
     /// So a move fails, and its job stays where it is.
@@ -299,9 +318,9 @@ mod tests {
         let start =
             Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
         let place = Fake::open(&start).unwrap();
-        let round = s.with(&t, |streams| place.round_source(streams, false));
+        let round = s.with(&t, |streams, compression| place.round_source(streams, compression, false));
         assert!(matches!(&round, Err(Refused::OtherEnd(why)) if why.contains("has read nothing")), "{round:?}");
-        assert!(s.with(&t, |_| Ok(())).is_err(), "closed after a failure");
+        assert!(s.with(&t, |_, _| Ok(())).is_err(), "closed after a failure");
     }
 
     #[test]

@@ -24,6 +24,9 @@ fn place(random: &mut Random) -> Fake {
 /// Rounds that the source has given up.
 static BROKEN: AtomicUsize = AtomicUsize::new(0);
 
+/// Rounds in which something was compressed.
+static COMPRESSED: AtomicUsize = AtomicUsize::new(0);
+
 fn moves(seed: u64, breaks: bool) {
     let mut network = Network::new(seed);
     let (from, to) = (place(network.random()), place(network.random()));
@@ -44,7 +47,12 @@ fn moves(seed: u64, breaks: bool) {
     };
     let ends: (Ends, Ends) = (0..stripes).map(connect).unzip();
     let before = from.contents();
-    let (source, target) = round_over(ends, &from, &to, verify, Faults::default());
+    // Half of the connections are known to be slow, so that batches on them are compressed if that pays.
+    let known = |_| if network.random().below(2) == 0 { compression::known_as_slow() } else { Compression::default() };
+    let known = (0..stripes).map(known).collect();
+    let (source, target) = round_with(known, ends, &from, &to, verify, Faults::default());
+    COMPRESSED
+        .fetch_add(usize::from(source.as_ref().is_ok_and(|round| round.bytes_carried < round.bytes_sent)), Ordering::Relaxed);
     assert!(from.contents() == before, "seed {seed}: the source has changed");
     assert!(breaks || source.is_ok() && target.is_ok(), "seed {seed}: {source:?} {target:?}");
     BROKEN.fetch_add(usize::from(source.is_err()), Ordering::Relaxed);
@@ -60,6 +68,7 @@ fn places_are_equal_after_a_round_over_a_bad_network() {
     for seed in fake_network::seeds(SEEDS) {
         to_its_end(seed, move || moves(seed, false));
     }
+    assert!(COMPRESSED.load(Ordering::Relaxed) > 12, "nearly nothing is compressed");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn between<S: Memory + Sync, T: Memory + Sync>(
     verify: Verify,
 ) -> Results {
     std::thread::scope(|s| {
-        let source = s.spawn(move || source::run(from, &mut a, send_regions, &Faults::default()));
+        let source = s.spawn(move || source::run(from, &mut a, &mut Vec::new(), send_regions, &Faults::default()));
         let target = target::run(to, &mut b, verify, false, &Faults::default());
         drop(b);
         (source.join().expect("source"), target)
@@ -329,7 +329,7 @@ fn memory_in_view_that_was_not_shown_is_refused_before_it_is_hashed() {
     let regions = vec![Region { address: 1 << 40, bytes: 1 << 39, kind: Kind::Chunk }];
     let hello = Hello { sent: Verify::Hash, seen: Verify::Hash, regions, in_view: vec![true], adopted: Vec::new() };
     hello.send(&mut *b[0]).expect("sent");
-    let ended = source::run(&Store::in_memory(u64::MAX), &mut a, false, &Faults::default());
+    let ended = source::run(&Store::in_memory(u64::MAX), &mut a, &mut Vec::new(), false, &Faults::default());
     assert!(matches!(ended, Err(SyncError::Protocol("memory in view that was not shown"))), "{ended:?}");
     let _: (Seeds, Show) = Show::receive(&mut *b[0]).expect("shown");
 }

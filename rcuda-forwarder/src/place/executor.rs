@@ -7,7 +7,7 @@ use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::Staging;
 use executor::{Applied, Budget, Busy, DeviceInfo, Executor, Pending, Shown};
-use memsync::{Part, Stream, Verify};
+use memsync::{Compression, Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -135,8 +135,13 @@ impl Place for Executor {
         Executor::adopt_from(self, offer, &shown(chunks)).map_err(|e| Refused::Other(e.to_string()))
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused> {
-        memsync::run_source(self, conns, send_regions, memsync::Faults::from_env()).map_err(Refused::from)
+    fn round_source(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        compression: &mut Vec<Compression>,
+        send_regions: bool,
+    ) -> Result<memsync::Round, Refused> {
+        memsync::run_source(self, conns, compression, send_regions, memsync::Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(

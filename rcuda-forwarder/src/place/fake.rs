@@ -10,7 +10,7 @@ use cuda_api::wire::Wire;
 use executor::host_mirror::Line;
 use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
 use executor::{Budget, Busy, DeviceInfo};
-use memsync::{Part, Stream, Verify};
+use memsync::{Compression, Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -387,7 +387,12 @@ impl Place for Fake {
         Err(Refused::Other("it adopts nothing".into()))
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], _tell: bool) -> Result<memsync::Round, Refused> {
+    fn round_source(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        _: &mut Vec<Compression>,
+        _tell: bool,
+    ) -> Result<memsync::Round, Refused> {
         let memory = lock(&self.memory);
         let part = MEMORY / conns.len();
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks(part)) {

@@ -8,7 +8,7 @@ use cuda_api::ops::Offer;
 use executor::host_mirror::Line;
 use executor::staging::{Sizes, Staging};
 use executor::{Budget, Busy, DeviceInfo, processors};
-use memsync::{Faults, Kind, Part, Store, Stream, Verify};
+use memsync::{Compression, Faults, Kind, Part, Store, Stream, Verify};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -141,8 +141,13 @@ impl Place for Parked {
         refused()
     }
 
-    fn round_source(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], send_regions: bool) -> Result<memsync::Round, Refused> {
-        self.store.run_source(conns, send_regions, Faults::from_env()).map_err(Refused::from)
+    fn round_source(
+        self: &Arc<Self>,
+        conns: &mut [Box<dyn Stream>],
+        compression: &mut Vec<Compression>,
+        send_regions: bool,
+    ) -> Result<memsync::Round, Refused> {
+        self.store.run_source(conns, compression, send_regions, Faults::from_env()).map_err(Refused::from)
     }
 
     fn round_target(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], verify: Verify, _: bool) -> Result<memsync::Round, Refused> {

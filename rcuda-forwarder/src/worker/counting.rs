@@ -51,10 +51,10 @@ impl Counting {
     pub(super) fn request(&self, to_here: bool, result: &Result<ControlReply, Refused>) {
         let (Some(usage), Ok(ControlReply::Round(round))) = (&self.usage, result) else { return };
         if to_here {
-            usage.count_in(round.bytes_sent);
+            usage.count_in(round.bytes_carried);
             usage.note_moved_in();
         } else {
-            usage.count_out(round.bytes_sent);
+            usage.count_out(round.bytes_carried);
             self.copied_out.store(true, Ordering::Relaxed);
         }
     }

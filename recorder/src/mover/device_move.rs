@@ -438,6 +438,7 @@ impl<'a> DeviceMove<'a> {
         tracing::trace!(target: "migrate", "a round copied {copied} bytes in {:.3} ms", round.copy_ms);
         let details = [
             ("bytes sent", json!(round.bytes_sent)),
+            ("bytes carried by connections", json!(round.bytes_carried)),
             ("bytes copied from GPU to GPU", json!(round.bytes_fetched)),
             ("bytes handed over", json!(round.bytes_adopted)),
             ("verified", json!(verify != Verify::Skip)),
@@ -449,6 +450,7 @@ impl<'a> DeviceMove<'a> {
         self.report.bytes += copied;
         self.task.trace_figure(self.track(), &format!("bytes copied of GPU {}", self.device.index), self.report.bytes);
         self.report.bytes_by_descriptor += round.bytes_fetched;
+        self.report.bytes_carried += round.bytes_carried;
         self.report.bytes_adopted = round.bytes_adopted;
         self.report.by_socket = Some(round.not_in_view.clone()).filter(|why| !why.is_empty());
         if verify != Verify::Skip {
