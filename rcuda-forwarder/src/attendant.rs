@@ -12,9 +12,9 @@ use crate::targets::{self, Sender, Targets};
 use crate::worker::complain;
 use cuda_api::code;
 use executor::{Busy, Executor};
-use std::cell::Cell;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A GPU that responds within this time was idle; the query itself takes part of it.
@@ -86,9 +86,8 @@ impl<P: Place> Attendant<P> {
                 let connected = self.connect(&endpoint, &to, &ticket, stripes);
                 match connected {
                     Ok(streams) => {
-                        let made = streams.len() as u32;
                         self.stripes.made(&ticket, streams);
-                        Ok(ControlReply::Made(made))
+                        Ok(ControlReply::Ok)
                     }
                     Err(why) => {
                         self.stripes.remove(&ticket);
@@ -96,12 +95,7 @@ impl<P: Place> Attendant<P> {
                     }
                 }
             }
-            Control::Accept { ticket, stripes } => {
-                if self.stripes.expect_only(&ticket, stripes)? {
-                    self.forget_at_server(ticket);
-                }
-                self.stripes.wait_here(&ticket).map(ControlReply::Connected)
-            }
+            Control::Accept { ticket } => self.stripes.wait_here(&ticket).map(ControlReply::Connected),
             Control::RoundSource { ticket, send_regions } => {
                 let round = self.stripes.with(&ticket, |s, compression| self.place.round_source(s, compression, send_regions));
                 round.map(ControlReply::Round)
@@ -151,11 +145,6 @@ impl<P: Place> Attendant<P> {
     /// Forgets a ticket.
     fn forget(&self, ticket: [u8; 32]) {
         self.stripes.remove(&ticket);
-        self.forget_at_server(ticket);
-    }
-
-    /// Has the server accept no more connections with a ticket.
-    fn forget_at_server(&self, ticket: [u8; 32]) {
         if let Reach::Daemon(channel, ..) = &self.reach {
             // If the server has ended, the ticket is gone as well.
             let _ = channel.send(&Message::Forget(ticket), None);
@@ -172,15 +161,15 @@ impl<P: Place> Attendant<P> {
             return connected.map_err(|e| Refused::Unreachable(e.to_string()));
         };
         let began = Instant::now();
-        let denied = Cell::new(false);
+        let denied = AtomicBool::new(false);
         let allowed = |address: Address<'_>| {
             let allowed = targets.allow(*sender, address);
-            denied.set(denied.get() || !allowed);
+            denied.fetch_or(!allowed, Ordering::Relaxed);
             allowed
         };
         let terms = Terms { allowed: &allowed, log: &|why| complain(&why), budget: self.place.budget() };
         link::bulk_connect_if(endpoint, ticket, stripes, &terms).map_err(|why| {
-            if denied.get() && targets::is_literal(&endpoint.host) {
+            if denied.load(Ordering::Relaxed) && targets::is_literal(&endpoint.host) {
                 return Refused::Unreachable(targets::not_allowed(to));
             }
             complain(&format!("cannot connect to {to}: {why}"));

@@ -29,15 +29,13 @@ pub enum Control {
         to: String,
         /// The ticket, a secret.
         ticket: [u8; 32],
-        /// Number of connections; fewer are made if that takes long.
+        /// Number of connections.
         stripes: u32,
     },
-    /// Wait until so many of the expected connections have arrived; more are not expected any longer.
+    /// Wait until all expected connections have arrived.
     Accept {
         /// Their ticket.
         ticket: [u8; 32],
-        /// Number of connections.
-        stripes: u32,
     },
     /// Be the source of one round of copying.
     RoundSource {
@@ -181,8 +179,6 @@ pub enum ControlReply {
     Adoptable(u64),
     /// Success.
     Ok,
-    /// So many connections have been made.
-    Made(u32),
     /// All connections are there; how their bytes travel.
     Connected(Carried),
     /// The round has ended.

@@ -7,19 +7,18 @@
 use crate::carried::Carried;
 use crate::channel::Channel;
 use crate::conn::Conn;
-use crate::control::{Control, ControlReply, Refused};
+use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Limits, Locality, NotGreeted, Opening, Protection};
+use crate::greet::{self, GreetError, JobHello, Locality, Opening, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::leave_request::LeaveRequest;
 use crate::local_socket::{self, Invitation};
 use crate::pipe::Closed;
-use crate::rdma::setup::{self, NoRdma, Rings};
-use crate::rdma::{CALL_RING, DATA_RING};
+use crate::rdma::CALL_RING;
+use crate::rdma::setup::{self, Rings};
 use crate::ring::{self, PushError, Ring};
-use crate::socket::Address;
 use crate::sync::lock;
 use crate::threads;
 use crate::token::{self, Token};
@@ -31,7 +30,6 @@ use executor::fork::NotInherited;
 use executor::host_mirror::Line;
 use executor::{Budget, DeviceInfo};
 use faults::Faults;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -44,7 +42,10 @@ mod answers;
 mod bulk;
 mod bulk_copy;
 mod common;
+mod data_connections;
+mod error;
 mod host_mirror;
+mod open;
 mod receive;
 mod replies;
 mod reply;
@@ -56,15 +57,21 @@ mod transport;
 pub use bulk::{BeforeSent, BulkMemory, read_registered};
 pub use bulk_copy::BulkCopy;
 pub use common::Fault;
+pub use data_connections::bulk_connect;
+pub use error::LinkError;
 pub use replies::{Landing, Lost};
 pub use reply::Reply;
 pub use time_limits::TimeLimits;
 pub use transport::Transport;
 
+pub(crate) use data_connections::{BULK_UNACKNOWLEDGED, RDMA, Terms, bulk_connect_if, bulk_connect_within};
+pub(crate) use error::refused;
+
 use answers::Answers;
 use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
+use open::{Opened, open};
 use replies::{Replies, Waiter};
 use shared::Shared;
 use socket::Socket;
@@ -77,77 +84,6 @@ pub struct Credentials {
     pub token: Token,
     /// How it recognizes them.
     pub trust: Trust,
-}
-
-/// Why a link could not be established or a control request failed.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// No connection.
-    #[error("cannot connect to {to}: {source}{}", hint(source))]
-    Connect {
-        /// The server.
-        to: Endpoint,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A server on a network requires a token.
-    #[error("{to} requires a token, and there is none (copy the server's token file)")]
-    NoToken {
-        /// The server.
-        to: Endpoint,
-    },
-    /// The server refused, or is not a mrcuda server.
-    #[error("{to} cannot be used: {why}")]
-    Greeting {
-        /// The server.
-        to: Endpoint,
-        /// Its reason.
-        why: NotGreeted,
-    },
-    /// The threads or the memory of a link could not be created.
-    #[error("cannot set up the connection to {to}: {source}")]
-    Setup {
-        /// The server.
-        to: Endpoint,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A helper could not be started, or has ended.
-    #[error("no helper process: {0}")]
-    Helper(io::Error),
-    /// The worker refused a request.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// The worker's answer is malformed.
-    #[error("the worker's answer is malformed")]
-    Answer,
-    /// The worker sends heartbeats but no answer.
-    #[error("the worker has not answered a request within {} s", .0.as_secs())]
-    Unanswered(Duration),
-    /// The link is lost.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-}
-
-impl LinkError {
-    /// The same error with the address that the user knows.
-    fn at(self, named: &Endpoint) -> LinkError {
-        let to = named.clone();
-        match self {
-            LinkError::Connect { source, .. } => LinkError::Connect { to, source },
-            LinkError::Greeting { why, .. } => LinkError::Greeting { to, why },
-            LinkError::Setup { source, .. } => LinkError::Setup { to, source },
-            other => other,
-        }
-    }
-}
-
-/// A hint for the user if no server listens.
-fn hint(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => " (does `mrcuda serve` run there?)",
-        _ => "",
-    }
 }
 
 /// Whose worker is at the other end.
@@ -199,78 +135,9 @@ pub struct Link {
     opening: Mutex<()>,
 }
 
-/// First and longest pause before retrying a server that is busy, or that closed the connection during the greeting.
-const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(320)];
-
-/// How often a server may close the connection during the greeting: a busy one does so for seconds at most. With the
-/// pauses, the retries take about ten seconds; a server that still closes it then is another service, or is ending.
-const HANG_UPS: u32 = 24;
-
-/// Total time limit for a data connection and its greeting. A move that fails is retried later, and a client that asks
-/// a server to connect somewhere gets the result after this time, whatever is at the target.
-const BULK: Duration = Duration::from_secs(5);
-
 /// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
-
-/// Additional time limit for RDMA to carry a data connection: longer than the probes of both ends.
-pub(crate) const RDMA: Duration = Duration::from_secs(10);
-
-/// Time limits for connecting and greeting.
-struct Opened {
-    connection: Duration,
-    greeting: Duration,
-    all: Duration,
-}
-
-impl Opened {
-    /// Maximum number of messages of a greeting.
-    const PARTS: u32 = 4;
-
-    fn of(limits: &TimeLimits) -> Opened {
-        let TimeLimits { connection, greeting, .. } = *limits;
-        Opened { connection, greeting, all: connection + Opened::PARTS * greeting }
-    }
-}
-
-/// Connects and greets; retries within the time limit if the server is busy. Returns the connection with the binding of TLS, or
-/// zeros. What the server sends next depends on the opening.
-fn open(
-    to: &Endpoint,
-    opening: &Opening,
-    (key, protection): (&[u8; 32], Protection<'_>),
-    limit: &Opened,
-    connect: &dyn Fn(Instant) -> io::Result<Conn>,
-) -> Result<(Conn, [u8; 32]), LinkError> {
-    let (began, mut pause, mut hang_ups, mut before) = (Instant::now(), PAUSES[0], 0, None);
-    let (end, deadline) = (began + limit.all, began + limit.greeting);
-    loop {
-        let connected = end.min(Instant::now() + limit.connection);
-        let conn = match connect(connected) {
-            Ok(conn) => conn,
-            // The earlier error says more.
-            Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
-        };
-        match greet::greet(&conn, opening, key, protection, Limits { silence: limit.greeting, end }) {
-            Ok(binding) => return Ok((conn, binding)),
-            Err(why) => {
-                hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
-                let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
-                let error = refused(to, &why);
-                if !again || Instant::now() + 2 * pause >= deadline {
-                    return Err(error);
-                }
-                before = Some(error);
-            }
-        }
-        drop(conn);
-        // Randomized, so that clients that were refused together do not return together.
-        let part = RandomState::new().hash_one(0) as u32 % 1000;
-        std::thread::sleep(pause + pause * part / 1000);
-        pause = (2 * pause).min(PAUSES[1]);
-    }
-}
 
 /// Connects to a server for anything that needs the token, and greets. Returns what [`open`] does.
 pub(crate) fn greeted(
@@ -302,18 +169,6 @@ fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Ve
             answer => return answer,
         }
     }
-}
-
-/// The error for the job's user.
-pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
-    let why = match why {
-        GreetError::WrongToken => NotGreeted::WrongToken,
-        GreetError::TooSlow => NotGreeted::NoAnswer,
-        GreetError::OtherBuild => NotGreeted::OtherBuild,
-        GreetError::Garbage => NotGreeted::OtherProtocol,
-        other => NotGreeted::Other(other.to_string()),
-    };
-    LinkError::Greeting { to: to.clone(), why }
 }
 
 /// Why a job does not share memory with a server on its machine.
@@ -566,7 +421,7 @@ impl Link {
         let ticket = token::random().map_err(failed)?;
         let opened = self.control(&Control::Expect { ticket, stripes: connections }).and_then(|_| {
             let opened = self.peer.connect(&ticket, connections)?;
-            self.control(&Control::Accept { ticket, stripes: opened.len() as u32 })?;
+            self.control(&Control::Accept { ticket })?;
             if let (Some(file), Some(first)) = (&file, opened.first()) {
                 first.send_descriptors(file.as_fd(), None).map_err(failed)?;
             }
@@ -798,69 +653,6 @@ fn operation(memory: &BulkMemory, token: u64) -> (u16, Vec<u8>) {
     let mut body = Vec::new();
     ops::BulkCopy { token, address, bytes, stream, late }.put(&mut body);
     (bulk::operation(to_device), body)
-}
-
-/// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has
-/// no such limit, because its worker may be busy with one call for long, and sends heartbeats meanwhile.
-pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
-
-/// If connections take longer than that to make, this many are enough: a move does not wait for the others.
-const ENOUGH: (usize, Duration) = (4, Duration::from_secs(2));
-
-/// Opens `stripes` connections to the place that expects `ticket`, one after the other: both ends number them in this
-/// order. If that takes long, there are [fewer](ENOUGH).
-pub fn bulk_connect(to: &Endpoint, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, LinkError> {
-    bulk_connect_within(to, ticket, stripes, &Budget::new(u64::MAX))
-}
-
-/// As [`bulk_connect`], with a limit for the memory that RDMA registers.
-pub(crate) fn bulk_connect_within(
-    to: &Endpoint,
-    ticket: &[u8; 32],
-    stripes: u32,
-    budget: &Arc<Budget>,
-) -> Result<Vec<Conn>, LinkError> {
-    let log = |why: &str| tracing::info!(target: "place", "{why}");
-    bulk_connect_if(to, ticket, stripes, &Terms { allowed: &|_| true, log: &log, budget })
-}
-
-/// How a place makes data connections.
-pub(crate) struct Terms<'a> {
-    /// Decides to which addresses it may connect.
-    pub(crate) allowed: &'a dyn Fn(Address<'_>) -> bool,
-    /// Takes the reason why RDMA does not carry them.
-    pub(crate) log: &'a dyn Fn(&str),
-    /// For the memory that RDMA registers.
-    pub(crate) budget: &'a Arc<Budget>,
-}
-
-/// As [`bulk_connect`], on these terms.
-pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, terms: &Terms<'_>) -> Result<Vec<Conn>, LinkError> {
-    let name = greet::ticket_name(ticket);
-    let (key, protection) = (greet::ticket_key(ticket), if to.is_tls() { Protection::AnyServer } else { Protection::Plain });
-    let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
-    // After the first one that cannot have it, no other one tries.
-    let mut rdma = to.is_rdma();
-    let stripe = |_| {
-        let connect = |until| Conn::open_if(to, until, terms.allowed);
-        let (conn, _) = open(to, &Opening::Bulk { name, rdma }, (&key, protection), &limit, &connect)?;
-        if rdma {
-            match setup::connect(&conn, Rings { bytes: DATA_RING, budget: terms.budget, others: 0 }, Instant::now() + RDMA) {
-                Ok(()) => {}
-                Err(NoRdma::Unavailable(why)) => {
-                    (terms.log)(&format!("the data connections to {to} are not carried by RDMA: {why}"));
-                    rdma = false;
-                }
-                Err(NoRdma::Failed(why)) => return Err(refused(to, &why)),
-            }
-        }
-        greet::read_answer(&conn, Instant::now() + BULK).map_err(|why| refused(to, &why))?;
-        conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
-        Ok(conn)
-    };
-    let began = Instant::now();
-    let is_next = |n: &u32| (*n as usize) < ENOUGH.0 || began.elapsed() < ENOUGH.1;
-    (0..stripes).take_while(is_next).map(stripe).collect()
 }
 
 #[cfg(test)]

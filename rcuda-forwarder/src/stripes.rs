@@ -106,17 +106,18 @@ impl Stripes {
         self.changed.notify_all();
     }
 
-    /// Adds a connection that has arrived, and returns it. One with an unexpected ticket is closed.
-    pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) -> Option<Arc<Conn>> {
+    /// Adds a connection that has arrived, and returns it with its number. One with an unexpected ticket is closed.
+    pub(crate) fn arrived(&self, ticket: &[u8; 32], conn: Conn) -> Option<(u32, Arc<Conn>)> {
         let mut t = lock(&self.table);
         let b = t.get_mut(ticket).filter(|b| b.conns.len() < b.expected)?;
         // If this fails, there is no time limit for a silent peer.
         let _ = conn.limit_silence(SILENT);
         let conn = Arc::new(conn);
+        let number = b.conns.len() as u32;
         b.conns.push(conn.clone());
         drop(t);
         self.changed.notify_all();
-        Some(conn)
+        Some((number, conn))
     }
 
     /// Adds connections that were opened from here.
@@ -124,19 +125,7 @@ impl Stripes {
         if let Some(b) = lock(&self.table).get_mut(ticket) {
             conns.iter().for_each(|conn| drop(conn.limit_silence(SILENT)));
             b.conns = conns.into_iter().map(Arc::new).collect();
-            b.expected = b.conns.len();
         }
-    }
-
-    /// Lowers the number of connections of a ticket to so many, which have arrived or are about to. Returns whether it was higher.
-    pub(crate) fn expect_only(&self, ticket: &[u8; 32], stripes: u32) -> Result<bool, Refused> {
-        let mut t = lock(&self.table);
-        let b = t.get_mut(ticket).ok_or(Refused::UnknownTicket)?;
-        let stripes = stripes as usize;
-        if stripes == 0 || !(b.conns.len()..=b.expected).contains(&stripes) {
-            return Err(Refused::Other(format!("{stripes} of {} expected connections", b.expected)));
-        }
-        Ok(std::mem::replace(&mut b.expected, stripes) > stripes)
     }
 
     /// Waits until the daemon knows a ticket.
@@ -237,9 +226,9 @@ mod tests {
         let (a, _x) = pair();
         let (b, _y) = pair();
         let (c, mut z) = pair();
-        s.arrived(&t, a);
+        assert_eq!(s.arrived(&t, a).unwrap().0, 0);
         assert!(s.with(&t, |_, _| Ok(())).is_err(), "one is missing");
-        s.arrived(&t, b);
+        assert_eq!(s.arrived(&t, b).unwrap().0, 1);
         s.arrived(&t, c);
         assert_eq!(std::io::Read::read(&mut z, &mut [0]).unwrap(), 0, "the third was closed");
         assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
@@ -263,24 +252,6 @@ mod tests {
             })
         };
         assert_eq!([round(), round()], [Ok(0), Ok(1)]);
-    }
-
-    #[test]
-    fn fewer_connections_than_expected_may_be_enough() {
-        let (s, t) = (Stripes::default(), [4; 32]);
-        s.add(t, 4).unwrap();
-        let ends = [pair(), pair()];
-        let _others = ends.map(|(ours, theirs)| {
-            s.arrived(&t, ours);
-            theirs
-        });
-        for wrong in [0, 1, 5] {
-            assert!(s.expect_only(&t, wrong).is_err(), "{wrong}");
-        }
-        assert!(s.expect_only(&[5; 32], 2).is_err());
-        assert_eq!([4, 2, 2].map(|n| s.expect_only(&t, n)), [Ok(false), Ok(true), Ok(false)]);
-        assert_eq!(s.wait_here(&t), Ok(Carried::UNIX));
-        assert_eq!(s.with(&t, |streams, _| Ok(streams.len())), Ok(2));
     }
 
     #[test]

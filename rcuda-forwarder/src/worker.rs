@@ -662,8 +662,7 @@ impl<P: Place> Worker<P> {
         threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
     }
 
-    /// Answers the peer of a data connection. It makes its next one only then, so both ends number them in the same
-    /// order.
+    /// Adds a data connection, and answers its peer.
     fn welcome(self: &Arc<Self>, ticket: [u8; 32], conn: io::Result<Conn>, rdma: bool) {
         // Without an answer, the peer learns that the connection has ended.
         let Ok(conn) = conn else { return };
@@ -681,10 +680,9 @@ impl<P: Place> Worker<P> {
     }
 
     fn admit(&self, ticket: &[u8; 32], conn: Conn) {
-        // Before the answer, behind which the peer opens the next one: both ends number the connections in the order of their arrival.
-        // It is not used until the peer has had all answers.
-        let Some(conn) = self.attendant.stripes().arrived(ticket, conn) else { return };
-        if greet::answer(&conn, Ok(&[])).is_err() {
+        // The peer opens them concurrently. The answer says the number, so that both ends use them in the same order.
+        let Some((number, conn)) = self.attendant.stripes().arrived(ticket, conn) else { return };
+        if greet::answer(&conn, Ok(&number.to_le_bytes())).is_err() {
             conn.shutdown();
         }
     }

@@ -372,7 +372,7 @@ fn memory_moves_from_server_to_server() {
     let ticket = [0x77; 32];
     target.control(&Control::Expect { ticket, stripes: 3 });
     source.control(&Control::Connect { to: there.at(0).to_string(), ticket, stripes: 3 });
-    target.control(&Control::Accept { ticket, stripes: 3 });
+    target.control(&Control::Accept { ticket });
     let mut moved = 0;
     for verify in [false, true] {
         let how = if verify { Verify::Auto } else { Verify::Skip };

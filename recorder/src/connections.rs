@@ -35,7 +35,7 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
     let (listens, connects) = ends[0];
     let set = config::get().ok().and_then(|config| config.move_connections);
     let costly = listens.address().is_some_and(Endpoint::is_rdma) || places.iter().any(|place| place.in_process().is_some());
-    let mut stripes = set.unwrap_or_else(|| between(places.map(|place| place.device().processors), costly));
+    let stripes = set.unwrap_or_else(|| between(places.map(|place| place.device().processors), costly));
     let expect = Control::Expect { ticket, stripes };
     listens.control(&expect)?;
     match listens.address_for(connects) {
@@ -43,10 +43,7 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
             let may_use_rdma = connects.address().is_none_or(may_use_rdma);
             let at = if may_use_rdma { at } else { at.without_rdma() };
             let asked = connects.control(&Control::Connect { to: at.to_string(), ticket, stripes });
-            match asked.map_err(|why| named(why, &at, listens.spec()))? {
-                ControlReply::Made(made) => stripes = made,
-                odd => return Err(MoveError::unexpected(&odd)),
-            }
+            asked.map_err(|why| named(why, &at, listens.spec()))?;
         }
         None => {
             // Both places are on this machine and belong to this job, which creates the connections for them.
@@ -56,10 +53,10 @@ pub(crate) fn connect(places: [&Place; 2], ticket: [u8; 32]) -> Result<Carried, 
                 listens.hand_over(&ticket, a)?;
                 connects.hand_over(&ticket, b)?;
             }
-            connects.control(&Control::Accept { ticket, stripes })?;
+            connects.control(&Control::Accept { ticket })?;
         }
     }
-    match listens.control(&Control::Accept { ticket, stripes })? {
+    match listens.control(&Control::Accept { ticket })? {
         ControlReply::Connected(carried) => {
             tracing::debug!(target: "place", "{stripes} connections by {carried} between {} and {}", connects.spec(), listens.spec());
             Ok(carried)

@@ -515,7 +515,7 @@ fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
 fn a_server_that_always_hangs_up_is_given_up_soon() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("{}/0", port.local_addr().unwrap()).parse().unwrap();
-    let asked = thread::spawn(move || (0..HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
+    let asked = thread::spawn(move || (0..open::HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
     let hello = JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new(), name: String::new() };
     let trust = Trust { authorities: None, known_servers: "/nonexistent".into(), certificate: None };
     let credentials = Credentials { token: Token([7; 32]), trust };

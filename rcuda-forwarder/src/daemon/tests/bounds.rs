@@ -313,7 +313,7 @@ fn a_request_for_which_there_is_no_thread_is_refused() {
         Control::Regions,
         Control::Expect { ticket, stripes: 1 },
         Control::Connect { to: s.at(0).to_string(), ticket, stripes: 1 },
-        Control::Accept { ticket, stripes: 1 },
+        Control::Accept { ticket },
         Control::RoundSource { ticket, send_regions: false },
         Control::RoundTarget { ticket, verify: memsync::Verify::Auto, by_descriptor: true },
         Control::Drain { limit_ms: 0 },
@@ -343,12 +343,7 @@ fn rounds_that_do_not_end_can_be_ended_however_many_they_are() {
     tickets.iter().for_each(|t| drop(link.control(&Control::Expect { ticket: *t, stripes: 1 }).unwrap()));
     // The question below is a request too: one of these that comes beside it can be the one too many, and comes again.
     let accept = |ticket: &[u8; 32]| {
-        while link
-            .control(&Control::Accept { ticket: *ticket, stripes: 1 })
-            .unwrap_err()
-            .to_string()
-            .contains("too many requests")
-        {}
+        while link.control(&Control::Accept { ticket: *ticket }).unwrap_err().to_string().contains("too many requests") {}
     };
     thread::scope(|scope| {
         let accept = &accept;

@@ -105,7 +105,7 @@ fn rdma_beyond_the_limit_of_pinned_memory_is_refused_with_the_reason() {
     assert_eq!(bulk_connect(&to, &ticket, 1).unwrap()[0].carried(), Carried::TLS);
     let tried = format!("worker {}: a data connection", pid(&link));
     assert!(logged(|l| l.starts_with(&tried) && l.contains("not carried by RDMA: RDMA at the server: 8 MiB more")));
-    let ControlReply::Connected(by) = link.control(&Control::Accept { ticket, stripes: 1 }).unwrap() else { panic!() };
+    let ControlReply::Connected(by) = link.control(&Control::Accept { ticket }).unwrap() else { panic!() };
     assert_eq!(by.to_string(), "tls");
 }
 
@@ -290,7 +290,7 @@ fn jobs_show_a_certificate_if_the_server_requires_one_and_other_places_a_ticket(
     let ticket = [0x77; 32];
     link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
     assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
-    link.control(&Control::Accept { ticket, stripes: 1 }).unwrap();
+    link.control(&Control::Accept { ticket }).unwrap();
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -307,7 +307,7 @@ fn data_connections_without_rdma_are_encrypted_ones() {
         assert_eq!(opened[0].carried(), Carried::TLS);
         // A worker whose server wants encryption does not ask for RDMA, whatever the job says.
         source.control(&Control::Connect { to: to.to_string(), ticket, stripes: 2 }).unwrap();
-        let ControlReply::Connected(by) = target.control(&Control::Accept { ticket, stripes: 3 }).unwrap() else { panic!() };
+        let ControlReply::Connected(by) = target.control(&Control::Accept { ticket }).unwrap() else { panic!() };
         assert_eq!(by.to_string(), "tls");
         let tried = format!("worker {}: a data connection", pid(&target));
         assert!(!allow_plain || logged(|l| l.starts_with(&tried) && l.contains("not carried by RDMA: RDMA at the server: ")));

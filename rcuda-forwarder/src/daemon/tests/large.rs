@@ -1,8 +1,7 @@
 //! Large copies over connections of their own.
 
 use super::*;
-use crate::link::{BulkMemory, Terms, bulk_connect_if};
-use crate::socket::Address;
+use crate::link::BulkMemory;
 use executor::staging::AREAS;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -273,19 +272,6 @@ fn a_copy_ends_with_its_worker() {
 }
 
 #[test]
-fn connections_that_take_long_to_make_are_fewer() {
-    let s = Scene::lending(vec![0]);
-    let (link, ticket) = (s.link(0), [0x55; 32]);
-    link.control(&Control::Expect { ticket, stripes: 9 }).unwrap();
-    let slow = |_: Address<'_>| {
-        thread::sleep(Duration::from_millis(900));
-        true
-    };
-    let terms = Terms { allowed: &slow, log: &|_| (), budget: &executor::Budget::new(u64::MAX) };
-    assert_eq!(bulk_connect_if(&s.at(0), &ticket, 9, &terms).unwrap().len(), 4);
-}
-
-#[test]
 fn a_worker_ends_with_one_of_these_connections() {
     let s = Scene::new();
     let link = s.link(0);
@@ -293,7 +279,7 @@ fn a_worker_ends_with_one_of_these_connections() {
     link.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     assert!(link.control(&Control::Bulk { ticket, to_device: true, shared: false }).is_err(), "they have not arrived");
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
-    link.control(&Control::Accept { ticket, stripes: 2 }).unwrap();
+    link.control(&Control::Accept { ticket }).unwrap();
     assert!(link.control(&Control::Bulk { ticket: [4; 32], to_device: true, shared: false }).is_err(), "another ticket");
     assert!(!link.has_bulk(false, || 0), "none were wanted");
     drop(connections);
@@ -302,7 +288,7 @@ fn a_worker_ends_with_one_of_these_connections() {
     let ticket = [5; 32];
     link.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     let connections = bulk_connect(&s.at(0), &ticket, 2).unwrap();
-    link.control(&Control::Accept { ticket, stripes: 2 }).unwrap();
+    link.control(&Control::Accept { ticket }).unwrap();
     drop(connections);
     link.control(&Control::Bulk { ticket, to_device: false, shared: false }).unwrap();
     // The worker notices it when it uses the connection, at the latest.
@@ -332,7 +318,7 @@ fn a_worker_takes_no_file_whose_memory_may_go() {
         let ticket = [number; 32];
         link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
         let connections = bulk_connect(&at, &ticket, 1).unwrap();
-        link.control(&Control::Accept { ticket, stripes: 1 }).unwrap();
+        link.control(&Control::Accept { ticket }).unwrap();
         match file {
             Some(file) => connections[0].send_descriptors(file.as_fd(), None).unwrap(),
             None => connections[0].write_pieces(&[&[0]]).unwrap(),
