@@ -14,6 +14,7 @@ pub(crate) mod journals;
 mod machine;
 mod moves;
 mod paths;
+mod rdma;
 mod report;
 mod scale;
 mod stage;
@@ -33,7 +34,7 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Measure calls, start-up, recording, moves, large copies, copies between GPUs, many clients and long links.
+/// Measure calls, start-up, recording, moves, large copies, copies between GPUs, RDMA, many clients and long links.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// Few repetitions and little memory; the figures are rough
@@ -96,6 +97,8 @@ enum Part {
     Bulk,
     /// Copies between two GPUs of a job, beside copies by way of the program's memory.
     Peer,
+    /// Calls and large copies by RDMA, where there is a device, and what links would give by a model.
+    Rdma,
     /// 1 to 64 threads of a client, 1 to 64 clients of a server.
     Scale,
     /// Start and steps of a program over long links.
@@ -145,6 +148,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), Error> {
     }
     if wanted(Part::Peer) {
         between::run(&bench, &mut figures)?;
+    }
+    if wanted(Part::Rdma) {
+        rdma::run(&bench, &mut figures)?;
     }
     if wanted(Part::Scale) {
         scale::run(&bench, &mut figures)?;

@@ -38,6 +38,8 @@ Examples:
       Measure only calls and moves, and write the results to this directory
   mrcuda bench --server gpubox:7878 --only bulk
       Measure large copies at a server that runs already
+  mrcuda bench --only rdma
+      Show what links with RDMA would give on this machine, by a model
   mrcuda bench --only wan --delay 10ms,50ms --rate 1G
       Measure steps of a program over long links";
 
@@ -50,7 +52,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure calls, start-up, recording, moves, large copies, copies between GPUs, many clients and long links
+    /// Measure calls, start-up, recording, moves, large copies, copies between GPUs, RDMA, many clients and long links
     #[command(override_usage = "mrcuda bench [OPTIONS]", after_help = BENCH_EXAMPLES)]
     Bench(bench::BenchArgs),
     /// Copy from one GPU to another

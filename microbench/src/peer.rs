@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -314,16 +315,27 @@ impl Controls {
     }
 }
 
-/// Bytes a second of one core's copy from memory to memory.
-pub(crate) fn copy_bandwidth(bytes: usize) -> f64 {
-    let mut from = vec![0; bytes];
-    scramble(&mut from);
-    let mut to = vec![1; bytes];
-    let since = Instant::now();
-    to.copy_from_slice(&from);
-    let seconds = since.elapsed().as_secs_f64();
-    std::hint::black_box(&to);
-    bytes as f64 / seconds
+/// Bytes a second of so many threads together, each of which copies `bytes` from memory to memory.
+pub(crate) fn copy_bandwidth(threads: u32, bytes: usize) -> f64 {
+    let ready = Barrier::new(threads as usize);
+    let copy = || {
+        let mut from = vec![0; bytes];
+        scramble(&mut from);
+        let mut to = vec![1; bytes];
+        ready.wait();
+        let since = Instant::now();
+        to.copy_from_slice(&from);
+        let until = Instant::now();
+        std::hint::black_box(&to);
+        (since, until)
+    };
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let (since, until) = (times.iter().map(|t| t.0).min(), times.iter().map(|t| t.1).max());
+    let seconds = since.zip(until).map_or(f64::INFINITY, |(since, until)| (until - since).as_secs_f64());
+    (times.len() * bytes) as f64 / seconds
 }
 
 #[cfg(test)]
@@ -360,6 +372,6 @@ mod tests {
         assert_eq!(controls.shared(5).unwrap().len(), 5);
         assert!(controls.bandwidth(Way::Unix, 1, 1000).unwrap() > 0.0);
         std::fs::remove_dir_all(directory).unwrap();
-        assert!(copy_bandwidth(1 << 16) > 0.0);
+        assert!([1, 3].map(|threads| copy_bandwidth(threads, 1 << 16)).into_iter().all(|rate| rate > 0.0));
     }
 }

@@ -35,7 +35,12 @@ impl Row {
 }
 
 /// Times of one case, and processor time of both ends.
-fn copies(process: &mut Process, server: Option<&Server>, case: Case, ask: Ask) -> Result<(Vec<f64>, [f64; 2]), Error> {
+pub(super) fn copies(
+    process: &mut Process,
+    server: Option<&Server>,
+    case: Case,
+    ask: Ask,
+) -> Result<(Vec<f64>, [f64; 2]), Error> {
     let used = |process: &Process| {
         let workers = server.map(Server::workers).unwrap_or_default();
         [processor_seconds(process.pid()), workers.into_iter().map(processor_seconds).sum()]

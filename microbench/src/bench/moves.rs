@@ -195,7 +195,7 @@ fn raw(stage: &Stage, controls: &Controls, ask: Ask, widths: &mut BTreeMap<Strin
             widths.entry(format!("{name}, {width} connections")).or_default().push(n);
         }
     }
-    widths.entry("copy by one core".into()).or_default().push(copy_bandwidth(bytes as usize));
+    widths.entry("copy by one core".into()).or_default().push(copy_bandwidth(1, bytes as usize));
     let mut client = stage.native(&["client"])?;
     client.answer()?;
     let bytes = bytes * 4;

@@ -120,12 +120,13 @@ impl Others {
         self.places.iter().map(|place| Path::at(place, place)).collect()
     }
 
-    /// The first place over TCP.
+    /// The first place over TCP. RDMA is no such: its packets would not pass through a proxy.
     pub(super) fn tcp(&self, servers: &[Server; 2]) -> Option<String> {
         if self.places.is_empty() {
             Some(home(servers).to_owned())
         } else {
-            self.places.iter().find(|p| p.contains(':') && !p.starts_with("unix:")).cloned()
+            let is_tcp = |p: &&String| p.contains(':') && !["unix:", "rdma:"].iter().any(|other| p.starts_with(other));
+            self.places.iter().find(is_tcp).cloned()
         }
     }
 }

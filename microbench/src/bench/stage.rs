@@ -4,6 +4,7 @@
 use crate::error::Error;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -93,15 +94,22 @@ impl Stage {
         Process::start(command, place)
     }
 
-    /// A server on a free TCP port and on a Unix socket.
+    /// A server on a free TCP port of the loopback interface and on a Unix socket.
     pub(crate) fn server(&self, name: &str) -> Result<Server, Error> {
+        self.server_at(name, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// A server on a free TCP port at this address of the machine and on a Unix socket.
+    pub(crate) fn server_at(&self, name: &str, address: IpAddr) -> Result<Server, Error> {
+        let listen = SocketAddr::new(address, 0).to_string();
         let socket = self.directory.join(name);
         let mut command = self.mrcuda();
         // Programs that are started one after the other each find a worker ready.
-        command.args(["serve", "--warm", "2", "--allow-plain", "--listen", "127.0.0.1:0", "--unix"]).arg(&socket);
+        command.args(["serve", "--warm", "2", "--allow-plain", "--listen", &listen, "--unix"]).arg(&socket);
         let mut process = Process::start(command, "the server")?;
         let said = process.line()?;
-        let address = said.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).ok_or(format!("the server says `{said}`"))?;
+        let address =
+            said.split_whitespace().find(|w| w.starts_with(&format!("{address}:"))).ok_or(format!("the server says `{said}`"))?;
         Ok(Server {
             // Without a prefix the job would share memory with it.
             tls: format!("tls://{address}/0"),
