@@ -20,7 +20,8 @@ pub(crate) struct ConformanceArgs {
     /// How many sections at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
-    /// Only the modes at a server, which is reached in this way: tls, plain, shm or rdma [default: all modes, by TLS]
+    /// Only the modes at a server, which is reached in this way: tls, plain, shm, rdma, or
+    /// nearest for an address without a prefix [default: all modes, by TLS]
     #[arg(long)]
     transport: Option<Transport>,
     /// How many seconds one transcript may take

@@ -19,7 +19,8 @@ pub(crate) struct KillArgs {
     /// Only so many cells, chosen by the seed
     #[arg(long)]
     sample: Option<usize>,
-    /// Only cells with a server that is reached in this way: tls, plain, shm or rdma [default: all, by TLS and shared memory]
+    /// Only cells with a server that is reached in this way: tls, plain, shm, rdma, or
+    /// nearest for an address without a prefix [default: all, by TLS and shared memory]
     #[arg(long)]
     transport: Option<Transport>,
     /// Cells at a time: most of them mostly wait

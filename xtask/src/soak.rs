@@ -32,7 +32,8 @@ pub(crate) struct SoakArgs {
     /// Direction of the first move of each run
     #[arg(long, value_enum, default_value_t = Direction::Any)]
     direction: Direction,
-    /// Runs are only at two servers that are reached in this way: tls, plain, shm or rdma [default: at places of all kinds]
+    /// Runs are only at two servers that are reached in this way: tls, plain, shm, rdma, or
+    /// nearest for an address without a prefix [default: at places of all kinds]
     #[arg(long)]
     transport: Option<Transport>,
     /// About how long a run should work, in seconds
