@@ -134,7 +134,7 @@ fn token() -> Finding {
             format!("{} can be read by others (mode {:o}): chmod 600 it", path.display(), meta.mode() & 0o777),
         ),
         Ok(_) => match rcuda_forwarder::Token::load(&path) {
-            Ok(_) => Finding::good(SUBJECT, path.display().to_string()),
+            Ok(token) => Finding::good(SUBJECT, format!("{}, fingerprint {}", path.display(), token.fingerprint())),
             Err(e) => Finding::bad(SUBJECT, e.to_string()),
         },
     }

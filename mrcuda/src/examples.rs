@@ -52,6 +52,38 @@ Examples:
   mrcuda serve --driver soft
       Serve without a GPU, to try mrcuda on one machine";
 
+/// Of `mrcuda token`.
+pub(crate) const TOKEN: &str = "\
+Examples:
+  mrcuda token add ann
+      Make a token for ann, who can then start jobs at this server
+  mrcuda token list
+      List the users who have one
+  mrcuda token revoke ann
+      Shut ann out; jobs of ann that run go on until they end";
+
+/// Of `mrcuda token add`.
+pub(crate) const TOKEN_ADD: &str = "\
+Examples:
+  mrcuda token add ann
+      Make a token for ann; the running server accepts it at once
+  mrcuda token add ann > ann.token
+      In a script: the token alone is written to stdout";
+
+/// Of `mrcuda token list`.
+pub(crate) const TOKEN_LIST: &str = "\
+Examples:
+  mrcuda token list
+      List the users, since when they have a token, and its fingerprint
+  mrcuda token list --file /srv/mrcuda/tokens --json
+      List those of a server with another file as JSON";
+
+/// Of `mrcuda token revoke`.
+pub(crate) const TOKEN_REVOKE: &str = "\
+Examples:
+  mrcuda token revoke ann
+      Shut ann out; the running server refuses the token at once";
+
 /// Of `mrcuda gpus`.
 pub(crate) const GPUS: &str = "\
 Examples:

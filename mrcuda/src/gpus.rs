@@ -4,7 +4,9 @@ use crate::ask::print_json;
 use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
-use rcuda_forwarder::{Credentials, Endpoint, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, inspect};
+use rcuda_forwarder::{
+    Credentials, Endpoint, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, UserBy, inspect,
+};
 use serde::Serialize;
 use std::io::ErrorKind;
 
@@ -60,14 +62,28 @@ struct Served {
     pid: u32,
     uid: Option<u32>,
     user: Option<String>,
+    user_by: Option<NamedBy>,
     since_unix_ms: u64,
     used_bytes: Option<u64>,
 }
 
+/// How the server knows a job's user, as JSON.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+enum NamedBy {
+    Token,
+    System,
+}
+
 impl From<ServedJob> for Served {
     fn from(job: ServedJob) -> Served {
-        let ServedJob { worker, host, pid, uid, user, since_unix_ms, used_bytes } = job;
-        Served { worker, host, pid, uid, user, since_unix_ms, used_bytes }
+        let ServedJob { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes } = job;
+        let user_by = user_by.map(|by| match by {
+            UserBy::Token => NamedBy::Token,
+            UserBy::System => NamedBy::System,
+        });
+        Served { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes }
     }
 }
 
@@ -148,10 +164,11 @@ impl Server {
     }
 }
 
-/// Where a job comes from: another machine, or a user of the server's own.
+/// Where a job comes from: a user, as far as one is known, and the other machine, if it is one.
 fn client(job: &Served) -> String {
     match (&job.host, &job.user, job.uid) {
-        (Some(host), ..) => host.clone(),
+        (Some(host), Some(user), _) => format!("{user}@{host}"),
+        (Some(host), None, _) => host.clone(),
         (None, Some(user), _) => format!("user {user}"),
         (None, None, Some(uid)) => format!("user {uid}"),
         (None, None, None) => "its machine".to_owned(),
@@ -234,9 +251,10 @@ mod tests {
     use serde_json::{Value, json};
 
     fn job(host: Option<&str>, user: Option<&str>, used_bytes: Option<u64>) -> ServedJob {
-        let uid = user.map(|_| 1000);
+        let uid = user.filter(|_| host.is_none()).map(|_| 1000);
+        let user_by = user.map(|_| if host.is_some() { UserBy::Token } else { UserBy::System });
         let (host, user) = (host.map(str::to_owned), user.map(str::to_owned));
-        ServedJob { worker: 4_194_304, host, pid: 4_194_303, uid, user, since_unix_ms: 0, used_bytes }
+        ServedJob { worker: 4_194_304, host, pid: 4_194_303, uid, user, user_by, since_unix_ms: 0, used_bytes }
     }
 
     fn server() -> Server {
@@ -250,7 +268,7 @@ mod tests {
             vec![job(Some("2001:db8:1234:5678:9abc:def0:1234:5678"), None, Some(100 << 30)), job(None, Some("ann\x1b"), None)];
         let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs };
         let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
-        let parked = vec![job(None, None, Some(0))];
+        let parked = vec![job(None, None, Some(0)), job(Some("10.0.0.7"), Some("bob"), Some(0))];
         let state = ServerState { pid: 7, since_unix_ms: 0, ending: true, gpus: vec![known, unknown], parked };
         Server::new(&"gpubox:7878/3".parse().expect("a server"), Ok(state))
     }
@@ -267,6 +285,7 @@ mod tests {
             "1023.0 MiB",
             "4194303",
             "user ann\\u001b",
+            "bob@10.0.0.7",
             "parked",
             "…",
         ] {
@@ -290,6 +309,10 @@ mod tests {
         assert_eq!((&whole["ok"], &whole["reason"], &whole["gpus"][1]["name"]), (&json!(true), &Value::Null, &Value::Null));
         assert_eq!(whole["gpus"][0]["place"], json!("gpubox:7878/0"));
         assert_eq!(whole["gpus"][0]["uuid"], json!("ab".repeat(16)));
+        let by = |job: &Value| (job["user"].clone(), job["user_by"].clone());
+        assert_eq!(by(&whole["gpus"][0]["jobs"][0]), (Value::Null, Value::Null));
+        assert_eq!(by(&whole["gpus"][0]["jobs"][1]).1, json!("system"));
+        assert_eq!(by(&whole["parked"][1]), (json!("bob"), json!("token")));
     }
 
     #[test]

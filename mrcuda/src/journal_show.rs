@@ -2,13 +2,13 @@
 
 use crate::failure::Failure;
 use crate::table::{one_line, say, say_as_it_is};
+use crate::time::date;
 use cuda_api::calls::name;
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use journal::{JournalError, Meta, OwnedRecord, Reader, print_line};
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
 
 /// Arguments of `mrcuda journal show`.
 #[derive(Debug, clap::Args)]
@@ -58,14 +58,6 @@ fn about(json: &str) -> Option<String> {
     let about: serde_json::Value = serde_json::from_str(json).ok()?;
     let text = |name: &str| about.get(name)?.as_str();
     Some(format!("GPU {}: {}, compute capability {}", about.get("device")?.as_u64()?, text("name")?, text("capability")?))
-}
-
-/// A time of day in UTC, as people write it.
-fn date(unix: u64) -> String {
-    /// The end of the year 9999: dates after it cannot be written.
-    const LAST: u64 = 253_402_300_799;
-    let time = UNIX_EPOCH + Duration::from_secs(unix.min(LAST));
-    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
 }
 
 /// Formats a record for people.
@@ -128,12 +120,6 @@ mod tests {
         let json = r#"{"device":1,"name":"H200","capability":"9.0"}"#;
         assert_eq!(about(json).as_deref(), Some("GPU 1: H200, compute capability 9.0"));
         assert_eq!((about("{}"), about("x"), about("")), (None, None, None));
-    }
-
-    #[test]
-    fn dates_can_be_read() {
-        assert_eq!((date(0), date(1_795_802_594)), ("1970-01-01 00:00:00 UTC".into(), "2026-11-27 18:03:14 UTC".into()));
-        assert_eq!(date(u64::MAX), "9999-12-31 23:59:59 UTC");
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod table;
 mod terminal;
 mod time;
 mod timeline;
+mod token;
 mod trace;
 mod value_error;
 
@@ -60,6 +61,9 @@ enum Command {
     /// Share this machine's GPUs with jobs on this and other machines
     #[command(after_help = examples::SERVE)]
     Serve(Box<serve::ServeArgs>),
+    /// Give users of this server tokens of their own, list them, and revoke them
+    #[command(subcommand, after_help = examples::TOKEN)]
+    Token(token::TokenCommand),
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),
@@ -149,6 +153,7 @@ fn main() {
     let done = match parse().command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),

@@ -6,6 +6,7 @@ use crate::gpus::Server;
 use crate::jobs::Listed;
 use crate::migrate::{Foreseen, Made};
 use crate::moves::Shown;
+use crate::token;
 use control::history::Past;
 use control::{Answer, Event, Job, Move, Refusal, Request};
 use schemars::generate::SchemaSettings;
@@ -103,10 +104,12 @@ struct LogLine {
     gpu: Option<u32>,
     /// The other end of the connection.
     peer: Option<String>,
-    /// The job's user, if the kernel says: its number,
+    /// The number of the job's user, if the kernel says.
     uid: Option<u32>,
-    /// and its name.
+    /// The name of the user whose token was shown, otherwise that of `uid`.
     user: Option<String>,
+    /// Which of both it is: `token` or `system`.
+    user_by: Option<String>,
     /// The job's process; over a network by its own word.
     job: Option<u32>,
     /// The job's name, by its own word.
@@ -126,7 +129,7 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 11] {
+fn schemas() -> [(&'static str, Schema); 12] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
@@ -140,7 +143,8 @@ fn schemas() -> [(&'static str, Schema); 11] {
         ("moves", of::<Asked<Vec<Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),
         ("ps", of::<Vec<Listed>>(printed.clone(), "mrcuda ps --json")),
-        ("suspend", of::<Asked<MoveOrJob>>(printed, "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),
+        ("suspend", of::<Asked<MoveOrJob>>(printed.clone(), "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),
+        ("tokens", of::<Vec<token::Listed>>(printed, "mrcuda token list --json")),
     ]
 }
 

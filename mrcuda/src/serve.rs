@@ -31,6 +31,9 @@ pub(crate) struct ServeArgs {
     /// Token file; created, readable by its owner only, if it does not exist
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// File with the tokens of users (mrcuda token), which may change while the server runs [default: tokens beside the token file]
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
     /// File with the server's certificate (and those that lead from it to an authority) and its private key, in the PEM format
     /// [default: server.pem beside the token file; created, readable by its owner only, if it does not exist]
     #[arg(long, value_name = "FILE")]
@@ -44,20 +47,22 @@ pub(crate) struct ServeArgs {
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_workers: Option<u32>,
-    /// Maximum number of concurrent workers for one client address over TCP [default: 16 for each shared GPU, at least 32]
+    /// Maximum number of concurrent workers for one client over TCP: a user with a token of their own, or an address [default: 16 for each shared GPU, at least 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_workers: Option<u32>,
     /// Maximum number of concurrent workers on each GPU; 1: GPUs are exclusive [default: no limit of its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_gpu_jobs: Option<u32>,
-    /// Maximum number of workers that one client address may start in a minute over TCP [default: no limit]
+    /// Maximum number of workers that one client may start in a minute over TCP: a user with a token of their own, or an address [default: no
+    /// limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_rate: Option<u32>,
     /// Maximum GPU memory of each worker, so for each GPU of a job: programs see a GPU with this memory. Without what the driver needs
     /// for the context [default: that of the GPU]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
-    /// Maximum GPU memory of all workers of one client together: of an address over TCP, or of this machine [default: no limit]
+    /// Maximum GPU memory of all workers of one client together: of a user with a token of their own, of an address over TCP, or of this
+    /// machine [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_client_memory: Option<u64>,
     /// Workers kept ready for each shared GPU: this many clients that come at the same time need not wait until theirs has opened it
@@ -160,6 +165,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         driver,
         gpus: args.gpus,
         token,
+        tokens: args.tokens.clone(),
         certificate: args.certificate.clone(),
         client_ca: args.client_ca.clone(),
         allow_plain: args.allow_plain,

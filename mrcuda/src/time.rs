@@ -1,6 +1,7 @@
-//! Times in the command line.
+//! Times in the command line, and dates as people write them.
 
 use crate::value_error::ValueError;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A time in milliseconds.
 pub(crate) fn time(text: &str) -> Result<u64, ValueError> {
@@ -12,9 +13,23 @@ pub(crate) fn time(text: &str) -> Result<u64, ValueError> {
     }
 }
 
+/// A time of day in UTC, as people write it. `unix`: seconds since 1970.
+pub(crate) fn date(unix: u64) -> String {
+    /// The end of the year 9999: dates after it cannot be written.
+    const LAST: u64 = 253_402_300_799;
+    let time = UNIX_EPOCH + Duration::from_secs(unix.min(LAST));
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_can_be_read() {
+        assert_eq!((date(0), date(1_795_802_594)), ("1970-01-01 00:00:00 UTC".into(), "2026-11-27 18:03:14 UTC".into()));
+        assert_eq!(date(u64::MAX), "9999-12-31 23:59:59 UTC");
+    }
 
     #[test]
     fn times_have_units() {

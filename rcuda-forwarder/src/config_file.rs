@@ -1,8 +1,9 @@
 //! The user's files: where they are, and how they are kept from other users.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The value of a variable, if it is set and not empty.
@@ -37,16 +38,102 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<(Vec<u8>, bool)> {
 
 /// Makes a file with this content, readable by its owner only, which appears at once; an existing file is an error.
 pub(crate) fn create(path: &Path, content: &[u8]) -> io::Result<()> {
-    let directory = parent(path);
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let fresh = directory.join(format!(".mrcuda.{}.{:?}", std::process::id(), std::thread::current().id()));
+    make_directory(path)?;
+    let fresh = write_beside(path, content, |_| Ok(()))?;
+    let linked = fs::hard_link(&fresh, path);
+    fs::remove_file(&fresh)?;
+    linked
+}
+
+/// Makes a file with this content, readable by its owner only, in place of the one that may be there: whoever opens it reads the old
+/// content or the new one. The new file is on the disk when this returns.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    make_directory(path)?;
+    // What replaces a link is in the directory of the file that it leads to.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let fresh = write_beside(path, content, |file| give_to_owner_of(path, file))?;
+    fs::rename(&fresh, path).inspect_err(|_| drop(fs::remove_file(&fresh)))?;
+    File::open(parent(path))?.sync_all()
+}
+
+/// Waits for the lock of a file, by which processes that change it take turns. It is in a file of its own, because the file itself is
+/// replaced.
+pub(crate) fn lock(path: &Path) -> io::Result<Flock<File>> {
+    make_directory(path)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.with_file_name(name))?;
+    give_to_owner_of(path, &file)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e.into())
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(parent(path))
+}
+
+/// Writes a private file with this content, of a name that nobody else uses, beside another one.
+fn write_beside(path: &Path, content: &[u8], prepare: impl FnOnce(&File) -> io::Result<()>) -> io::Result<PathBuf> {
+    let fresh = parent(path).join(format!(".mrcuda.{}.{:?}", std::process::id(), std::thread::current().id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     let written = (|| {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        prepare(&file)?;
         file.write_all(content)?;
-        file.sync_all()?;
-        fs::hard_link(&fresh, path)
+        file.sync_all()
     })();
-    fs::remove_file(&fresh)?;
-    written
+    written.inspect_err(|_| drop(fs::remove_file(&fresh)))?;
+    Ok(fresh)
+}
+
+/// Gives a file that root has made to the user whose the file at `path` is, or its directory: that user's server must be able to read it.
+fn give_to_owner_of(path: &Path, file: &File) -> io::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let owner: Metadata = fs::metadata(path).or_else(|_| fs::metadata(parent(path)))?;
+    fchown(file, Some(owner.uid()), Some(owner.gid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_link_stays_one() {
+        let dir = std::env::temp_dir().join(format!("mrcuda-replace-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let (file, link) = (dir.join("deep").join("file"), dir.join("link"));
+        replace(&file, b"one").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut before = File::open(&file).unwrap();
+        replace(&link, b"two").unwrap();
+        let mut read = String::new();
+        before.read_to_string(&mut read).unwrap();
+        assert_eq!((read.as_str(), fs::read_to_string(&file).unwrap().as_str()), ("one", "two"));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "no half-made file stays");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_root_makes_belongs_to_the_user_of_the_directory() {
+        // Only root can make files for another user.
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("mrcuda-owner-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        DirBuilder::new().create(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, Some(4242), Some(4243)).unwrap();
+        let file = dir.join("file");
+        drop(lock(&file).unwrap());
+        replace(&file, b"one").unwrap();
+        for path in [&file, &dir.join("file.lock")] {
+            let made = fs::metadata(path).unwrap();
+            assert_eq!((made.uid(), made.gid(), made.mode() & 0o777), (4242, 4243, 0o600), "{}", path.display());
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

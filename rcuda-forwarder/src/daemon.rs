@@ -9,17 +9,20 @@ use crate::channel::{Message, OPENING};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, JobHello, Locality, Offer, Opening, ticket_key, ticket_name};
+use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, ticket_key, ticket_name};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
+use crate::secret::Secret;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use crate::trial;
+use crate::user_tokens::TokensFile;
 use crate::worker::raise_descriptors;
+use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{Budget, Door, Greeting, Source};
 use client::Client;
@@ -41,6 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+mod accepted_tokens;
 mod accounting;
 mod admission;
 mod client;
@@ -90,6 +94,8 @@ pub struct ServeOptions {
     pub gpus: Option<u32>,
     /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
+    /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
+    pub tokens: Option<PathBuf>,
     /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
     /// exist.
     pub certificate: Option<PathBuf>,
@@ -136,7 +142,8 @@ struct Ticket {
 struct State {
     /// Since when it serves.
     since_unix_ms: u64,
-    token: Option<Token>,
+    /// The tokens of clients over TCP, if it listens there.
+    tokens: Option<AcceptedTokens>,
     tls: Option<ServerTls>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
@@ -180,6 +187,12 @@ fn certificate(o: &ServeOptions) -> Result<Certificate, ServeError> {
         Some(file) => Certificate::load(file)?,
         None => Certificate::load_or_create(&config_file::parent(&o.token).join("server.pem"))?,
     })
+}
+
+/// The tokens that the server accepts: its own, which is made at its first start, and those of its users.
+fn accepted_tokens(o: &ServeOptions, log: Log) -> Result<AcceptedTokens, ServeError> {
+    let file = o.tokens.clone().map_or_else(|| TokensFile::beside(&o.token), TokensFile::new);
+    Ok(AcceptedTokens::open(Token::load_or_create(&o.token)?, file, log)?)
 }
 
 /// How lines are written.
@@ -278,7 +291,7 @@ impl Daemon {
         if o.listen.is_none() && o.unix.is_none() {
             return Err(ServeError::Nowhere);
         }
-        let token = o.listen.map(|_| Token::load_or_create(&o.token)).transpose()?;
+        let tokens = o.listen.map(|_| accepted_tokens(o, log)).transpose()?;
         let certificate = o.listen.map(|_| certificate(o)).transpose()?;
         let tls = certificate.as_ref().map(|c| ServerTls::new(c, o.client_ca.as_deref())).transpose();
         let tls = tls.map_err(|why| match why {
@@ -289,16 +302,16 @@ impl Daemon {
         let open =
             |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
         let accounting = o.accounting.as_ref().map(open).transpose()?;
-        let local_socket = token.as_ref().and_then(|token| {
+        let local_socket = o.listen.and_then(|_| {
             // Without it jobs on this machine use TCP.
-            LocalSocket::listen(&token.0)
+            LocalSocket::listen()
                 .map_err(|e| log(&LogLine::warning(format!("jobs on this machine use TCP if they name an address: {e}"))))
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
-            token,
+            tokens,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
@@ -365,7 +378,12 @@ impl Daemon {
         let gpus = if n == 1 { "1 GPU".to_owned() } else { format!("{n} GPUs") };
         let (token, fingerprint) = (o.token.display(), self.fingerprint.as_deref().unwrap_or_default());
         let plain = if o.allow_plain { ", also without encryption" } else { "" };
-        let tcp = self.address.map(|a| format!("{a} (token file {token}, certificate {fingerprint}{plain})"));
+        let users = match self.state.tokens.as_ref().map(|tokens| (tokens.users(), tokens.file().path().display())) {
+            None | Some((0, _)) => String::new(),
+            Some((1, file)) => format!(", tokens file {file} with 1 user"),
+            Some((n, file)) => format!(", tokens file {file} with {n} users"),
+        };
+        let tcp = self.address.map(|a| format!("{a} (token file {token}{users}, certificate {fingerprint}{plain})"));
         let unix = self.unix.as_ref().map(|(path, _)| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         format!("mrcuda: serving {gpus} on {}", places.join(" and "))
@@ -422,20 +440,20 @@ fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entr
 fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), WelcomeError> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
-    let trusted = state.key(by, conn).inspect_err(|_| {
+    let trusted = state.check(by, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
         let _ = greet::introduce(conn, state.offer(by));
     });
-    let heard = trusted.and_then(|secret| {
+    let heard = trusted.and_then(|()| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
             Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
                 GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
             ),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
-            Opening::Job { locality, .. } if by == Entrance::LocalSocket => state.invited(*locality, conn),
+            Opening::Job { locality, .. } if by == Entrance::LocalSocket => Ok([state.invited(*locality, conn)?].into()),
             Opening::Inspect | Opening::Trial if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Ok(secret),
-            Opening::Bulk { name, .. } => state.ticket_key(name),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => state.secrets(by),
+            Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.ticket_key(name)?)].into()),
         })
     });
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
@@ -454,24 +472,25 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     // It may have disconnected, so errors are ignored.
     let answer = |error: &AssignError| drop(greet::answer(conn, Err(&error.to_string())));
     // The invitation contains a secret, so it is sent only over an encrypted connection.
-    if let Ok((Opening::Job { locality: Locality::Machine(machine), .. }, binding)) = &heard
+    if let Ok(Greeted { opening: Opening::Job { locality: Locality::Machine(machine), .. }, binding, secret }) = &heard
         && conn.carried() == Carried::TLS
-        && let Some(socket) = state.local_socket.as_ref().filter(|socket| socket.is_here(machine))
+        && let Some(socket) = state.local_socket.as_ref().filter(|socket| socket.is_here(&secret.key, machine))
     {
-        let invited = socket.invite(binding).and_then(|invitation| greet::invite(conn, &invitation));
+        let invited = socket.invite(binding, secret.user.clone()).and_then(|invitation| greet::invite(conn, &invitation));
         return invited.map_err(|e| WelcomeError::Client { peer, error: e.into() });
     }
-    match heard.map(|(opening, _)| opening) {
-        Err(error) => Err(WelcomeError::Client { peer, error }),
-        Ok(Opening::Job { gpu, rdma, waits, hello, .. }) => {
-            let served = job(state, conn, (gpu, rdma, waits), &hello).inspect_err(answer);
-            served.map_err(|error| WelcomeError::Job { peer, gpu, pid: hello.pid, error })?;
+    let Greeted { opening, secret, .. } = heard.map_err(|error| WelcomeError::Client { peer: peer.clone(), error })?;
+    match opening {
+        Opening::Job { gpu, rdma, waits, hello, .. } => {
+            let served = job(state, conn, (gpu, rdma, waits), &hello, &secret).inspect_err(answer);
+            served.map_err(|error| WelcomeError::Job { peer, user: secret.user_name(), gpu, pid: hello.pid, error })?;
             state.pool.counters().accept(Wish::Job);
             Ok(())
         }
-        Ok(question @ (Opening::Inspect | Opening::Trial)) => {
-            let seat = state.questions.take(Source::of(conn), QUESTIONS).map_err(|_| AssignError::Questions);
-            let _seat = seat.inspect_err(answer).map_err(|error| WelcomeError::Question { peer: peer.clone(), error })?;
+        question @ (Opening::Inspect | Opening::Trial) => {
+            let seat = state.questions.take(Source::of_client(conn, &secret), QUESTIONS).map_err(|_| AssignError::Questions);
+            let refused = |error| WelcomeError::Question { peer: peer.clone(), user: secret.user_name(), error };
+            let _seat = seat.inspect_err(answer).map_err(refused)?;
             // A client that reads nothing must not hold up this thread.
             let told = conn.limit_unread(GREETING).and_then(|()| match question {
                 Opening::Trial => trial::serve(conn),
@@ -482,7 +501,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             Ok(())
         }
         // The worker answers when it has the connection.
-        Ok(Opening::Bulk { name, rdma }) => {
+        Opening::Bulk { name, rdma } => {
             let served = state.bulk(&name, conn, rdma).inspect_err(answer);
             served.map_err(|error| WelcomeError::Bulk { peer, error })?;
             state.pool.counters().accept(Wish::Copy);
@@ -493,7 +512,13 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
 
 /// Finds a worker for a job, which may have to wait for its turn, and hands the connection to it. The worker sets up RDMA, if the job wants
 /// it.
-fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma, waits): (u32, bool, bool), hello: &JobHello) -> Result<(), AssignError> {
+fn job(
+    state: &Arc<State>,
+    conn: &Conn,
+    (gpu, rdma, waits): (u32, bool, bool),
+    hello: &JobHello,
+    secret: &Secret,
+) -> Result<(), AssignError> {
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
@@ -504,10 +529,10 @@ fn job(state: &Arc<State>, conn: &Conn, (gpu, rdma, waits): (u32, bool, bool), h
         return Err(AssignError::Gpu { gpu, offered: n });
     }
     let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
-    let mut admitted = state.admit(conn, gpu, waits)?;
+    let mut admitted = state.admit(conn, secret, gpu, waits)?;
     // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
-    let client = Client::of(conn, hello);
+    let client = Client::of(conn, hello, secret.user_name());
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
@@ -607,20 +632,33 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
 const TICKETS: usize = 64;
 
 impl State {
-    /// Decides whether a client may connect, and returns the key by which a job proves its identity.
-    fn key(&self, by: Entrance, conn: &Conn) -> Result<[u8; 32], GreetError> {
+    /// Decides whether a client may connect, as far as that is known before it has said anything.
+    fn check(&self, by: Entrance, conn: &Conn) -> Result<(), GreetError> {
         match by {
             Entrance::Tcp => {
                 conn.tune().map_err(GreetError::Io)?;
                 // A client that reads nothing must not hold up a thread that writes to it.
-                conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)?;
-                self.token.as_ref().map(|t| t.0).ok_or(GreetError::WrongToken)
+                conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)
             }
-            // The kernel identifies the peer, which is sufficient proof.
-            Entrance::Unix => same_user(conn).map(|()| [0; 32]),
+            Entrance::Unix => same_user(conn),
             // Every opening there has a key of its own.
-            Entrance::LocalSocket => Ok([0; 32]),
+            Entrance::LocalSocket => Ok(()),
         }
+    }
+
+    /// The secrets by which jobs and questions are let in now.
+    fn secrets(&self, by: Entrance) -> Result<Arc<[Secret]>, GreetError> {
+        match by {
+            Entrance::Tcp => self.tokens.as_ref().map(AcceptedTokens::current).ok_or(GreetError::WrongToken),
+            // The kernel identifies the peer, which is sufficient proof.
+            Entrance::Unix => Ok([Secret::of_nobody([0; 32])].into()),
+            Entrance::LocalSocket => Err(GreetError::UnknownTicket),
+        }
+    }
+
+    /// Whether a job may still start: the token of its user may have been revoked since the greeting.
+    fn still_accepts(&self, secret: &Secret) -> bool {
+        secret.user.as_ref().is_none_or(|user| self.tokens.as_ref().is_some_and(|tokens| tokens.accepts(user)))
     }
 
     /// Whether it takes no new jobs.
@@ -636,11 +674,12 @@ impl State {
         }
     }
 
-    /// The key of a job's invitation. Memory is shared only with those who may use the Unix socket.
-    fn invited(&self, locality: Locality, conn: &Conn) -> Result<[u8; 32], GreetError> {
+    /// The secret of a job's invitation, which is its user's. Memory is shared only with those who may use the Unix socket.
+    fn invited(&self, locality: Locality, conn: &Conn) -> Result<Secret, GreetError> {
         same_user(conn)?;
         let Locality::Invited(name) = locality else { return Err(GreetError::UnknownTicket) };
-        self.local_socket.as_ref().and_then(|socket| socket.take(&name)).ok_or(GreetError::UnknownTicket)
+        let secret = self.local_socket.as_ref().and_then(|socket| socket.take(&name)).ok_or(GreetError::UnknownTicket)?;
+        if self.still_accepts(&secret) { Ok(secret) } else { Err(GreetError::WrongToken) }
     }
 
     /// Whether jobs must have a certificate.

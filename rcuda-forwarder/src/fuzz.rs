@@ -9,6 +9,8 @@ use crate::greet::{JobHello, Limits, Locality, Offer, Opening, Protection, greet
 use crate::handshake::{self, ServerTls};
 use crate::inbox::Inbox;
 use crate::records::{Records, Session, Traffic};
+use crate::secret::Secret;
+use crate::user_tokens::{UserToken, read_lines};
 use fuzz::Limit;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -54,7 +56,8 @@ fn greetings_of_clients() {
         let hear = |bytes: &[u8]| {
             let (ours, _theirs) = says(bytes);
             // The input cannot contain a proof that depends on a nonce drawn here.
-            receive(&ours, LONG, Offer::LOCAL, |_, _| Ok([1; 32])).expect_err("nobody is let in");
+            let secrets = |_: &Opening, _| Ok([1, 2].map(|n| Secret::of_nobody([n; 32])).into());
+            receive(&ours, LONG, Offer::LOCAL, secrets).expect_err("nobody is let in");
         };
         hear(input);
         hear(&[&preamble(), &[2][..], input].concat());
@@ -62,6 +65,20 @@ fn greetings_of_clients() {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
             }
+        }
+    });
+}
+
+#[test]
+fn files_with_the_tokens_of_users() {
+    let line = |name: &str, digit: &str| format!("{name} {} 1795900000000\n", digit.repeat(64));
+    let seeds =
+        [format!("# two\n{}\n{}", line("ann", "a"), line("bob.b-2", "0F")), line("ann", "b").repeat(2), "a b c".to_owned()];
+    fuzz::run("files-with-the-tokens-of-users", seeds.map(String::into_bytes), LIMIT, |input| {
+        if let Ok(users) = read_lines(input) {
+            let written = |user: &UserToken| format!("{} {} {}\n", user.name, user.token.digits(), user.added_unix_ms);
+            let text: String = users.iter().map(written).collect();
+            assert_eq!(read_lines(text.as_bytes()).expect("what was read can be written"), users);
         }
     });
 }

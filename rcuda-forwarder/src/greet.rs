@@ -1,9 +1,10 @@
 //! The greeting: the first messages on a connection (docs/formats.md, "Greeting").
 //!
 //! The server sends first. Over TCP the two then make the connection a TLS connection, unless both were started to do
-//! without. Both ends prove that they know the secret (the token, or the ticket of a data connection) without sending
+//! without. Both ends prove that they know the secret (a token, or the ticket of a data connection) without sending
 //! it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero. The proofs cover what
-//! the server has offered, what the client has chosen, and the TLS connection itself.
+//! the server has offered, what the client has chosen, and the TLS connection itself. A client does not say whose token it
+//! has: the server compares the proof with one for each token that it accepts.
 
 use crate::certificate::Fingerprint;
 use crate::conn::Conn;
@@ -11,11 +12,12 @@ use crate::endpoint::Endpoint;
 use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
 use crate::known_servers;
 use crate::local_socket::Invitation;
+use crate::secret::Secret;
 use crate::token::random;
 use cuda_api::wire::{Short, Wire, take};
 use cuda_api::{calls, ops, wire_struct};
 use std::io::{self, Write};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
@@ -220,7 +222,10 @@ pub(crate) enum GreetError {
     #[error("wrong token")]
     WrongToken,
     /// The peer says that this end's secret is wrong.
-    #[error("wrong token: copy the server's token file to this machine, to $MRCUDA_TOKEN_FILE or ~/.config/mrcuda/token")]
+    #[error(
+        "wrong token: copy the server's token file to this machine, to $MRCUDA_TOKEN_FILE or ~/.config/mrcuda/token; a token of your own \
+         may have been revoked: ask who runs the server for a new one (mrcuda token add)"
+    )]
     TokenRefused,
     /// The server encrypts, and the client does not want that.
     #[error("this server accepts encrypted connections only: name it without plain://, or start it with --allow-plain")]
@@ -334,13 +339,35 @@ struct Transcript<'a> {
 }
 
 impl Transcript<'_> {
+    /// A hash of it, so that a proof takes the same short time however long the body is.
+    fn digest(&self) -> Digest {
+        let mut h = blake3::Hasher::new();
+        h.update(&build_digest()).update(&[self.offer, self.choice]).update(&self.binding);
+        h.update(&self.nonces[0]).update(&self.nonces[1]).update(&[self.role]).update(self.body);
+        Digest(h.finalize())
+    }
+}
+
+/// Digest of a [`Transcript`].
+struct Digest(blake3::Hash);
+
+impl Digest {
     /// The proof of one end, `client` or `server`, that it knows the key and has seen the same.
     fn proof(&self, key: &[u8; 32], who: &str) -> blake3::Hash {
         let mut h = blake3::Hasher::new_keyed(key);
-        h.update(who.as_bytes()).update(&build_digest()).update(&[self.offer, self.choice]).update(&self.binding);
-        h.update(&self.nonces[0]).update(&self.nonces[1]).update(&[self.role]).update(self.body);
+        h.update(who.as_bytes()).update(self.0.as_bytes());
         h.finalize()
     }
+}
+
+/// A client that has proved a secret.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    pub(crate) opening: Opening,
+    /// The binding of the TLS connection, or zeros.
+    pub(crate) binding: [u8; 32],
+    /// The secret that it has proved.
+    pub(crate) secret: Secret,
 }
 
 /// First byte of an answer.
@@ -493,17 +520,17 @@ fn prove(
     }
     let binding = established.as_ref().map_or([0; 32], |e| e.binding);
     let (role, nonces) = (opening.role(), [theirs, ours]);
-    let transcript = Transcript { offer: offer[0], choice, binding, nonces, role, body: &body };
+    let digest = Transcript { offer: offer[0], choice, binding, nonces, role, body: &body }.digest();
     let mut out = vec![role];
     out.extend(ours);
     out.extend((body.len() as u32).to_le_bytes());
     out.extend(&body);
-    out.extend(transcript.proof(key, "client").as_bytes());
+    out.extend(digest.proof(key, "client").as_bytes());
     send(conn, &out)?;
     let answer = read_answer(conn, limits.next())?;
     // A server that does not know the secret must not get the job's data. The comparison takes constant time.
     match <[u8; 32]>::try_from(answer) {
-        Ok(said) if transcript.proof(key, "server") == said => {}
+        Ok(said) if digest.proof(key, "server") == said => {}
         _ => return Err(GreetError::WrongToken),
     }
     // Only now: no other server can have its certificate recorded.
@@ -575,16 +602,27 @@ impl Offer<'_> {
     }
 }
 
-/// The server's part: `key_of` returns the secret for an opening, and learns whether the client has a certificate of an
-/// authority. Returns the opening with the binding of the TLS connection, or zeros. On an error the client has not been told
-/// yet: see [`refuse`].
+/// The server's part: `secrets_for` returns the secrets of which one opens the server for an opening, and learns whether the
+/// client has a certificate of an authority. On an error the client has not been told yet: see [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
     offer: Offer<'_>,
-    key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
-) -> Result<(Opening, [u8; 32]), GreetError> {
-    hear(conn, Instant::now() + limit, offer, key_of)
+    secrets_for: impl FnOnce(&Opening, bool) -> Result<Arc<[Secret]>, GreetError>,
+) -> Result<Greeted, GreetError> {
+    hear(conn, Instant::now() + limit, offer, secrets_for)
+}
+
+/// The secret that a client has proved.
+fn proved<'a>(secrets: &'a [Secret], digest: &Digest, said: &[u8; 32]) -> Option<&'a Secret> {
+    let mut found = None;
+    // All are compared, and each comparison takes constant time: the time tells nobody whose token comes close, or where it stands.
+    for secret in secrets {
+        if digest.proof(&secret.key, "client") == *said {
+            found = Some(secret);
+        }
+    }
+    found
 }
 
 /// Sends our preamble to a client that is refused before its greeting is read; without it the client could not decode
@@ -608,8 +646,8 @@ fn hear(
     mut conn: &Conn,
     deadline: Instant,
     offer: Offer<'_>,
-    key_of: impl FnOnce(&Opening, bool) -> Result<[u8; 32], GreetError>,
-) -> Result<(Opening, [u8; 32]), GreetError> {
+    secrets_for: impl FnOnce(&Opening, bool) -> Result<Arc<[Secret]>, GreetError>,
+) -> Result<Greeted, GreetError> {
     let ours = random()?;
     conn.write_all(&[&preamble()[..], &[offer.bits()], &ours].concat())?;
     let mut said = [0; PREAMBLE];
@@ -644,20 +682,21 @@ fn hear(
     let mut proof = [0; 32];
     conn.read_exact_by(&mut proof, deadline)?;
     let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
-    let key = key_of(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
+    let secrets = secrets_for(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
     let binding = established.map_or([0; 32], |e| e.binding);
-    let transcript = Transcript { offer: offer.bits(), choice: choice[0], binding, nonces: [ours, theirs], role, body: &body };
-    if transcript.proof(&key, "client") != proof {
-        return Err(GreetError::WrongToken);
-    }
-    answer(conn, Ok(transcript.proof(&key, "server").as_bytes()))?;
-    Ok((opening, binding))
+    let nonces = [ours, theirs];
+    let digest = Transcript { offer: offer.bits(), choice: choice[0], binding, nonces, role, body: &body }.digest();
+    let secret = proved(&secrets, &digest, &proof).ok_or(GreetError::WrongToken)?.clone();
+    answer(conn, Ok(digest.proof(&secret.key, "server").as_bytes()))?;
+    Ok(Greeted { opening, binding, secret })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conn::pair;
+    use crate::token::Token;
+    use crate::user_tokens::UserToken;
     use std::thread;
 
     const LIMIT: Duration = Duration::from_secs(5);
@@ -674,17 +713,73 @@ mod tests {
 
     /// Runs both ends; returns the result of each.
     fn meet(opening: Opening, client: [u8; 32], server: [u8; 32]) -> (Result<(), GreetError>, Result<Opening, GreetError>) {
+        let (here, there) = meet_one_of(opening, client, vec![Secret::of_nobody(server)]);
+        (here, there.map(|greeted| greeted.opening))
+    }
+
+    /// The same with a server that accepts several secrets.
+    fn meet_one_of(
+        opening: Opening,
+        client: [u8; 32],
+        secrets: Vec<Secret>,
+    ) -> (Result<(), GreetError>, Result<Greeted, GreetError>) {
         let (a, b) = pair();
-        let there = thread::spawn(move || receive(&b, LIMIT, Offer::LOCAL, |_, _| Ok(server)).inspect_err(|why| refuse(&b, why)));
+        let there =
+            thread::spawn(move || receive(&b, LIMIT, Offer::LOCAL, |_, _| Ok(secrets.into())).inspect_err(|why| refuse(&b, why)));
         let here = greet(&a, &opening, &client, Protection::Plain, within(LIMIT));
-        (here.map(drop), there.join().unwrap().map(|(opening, _)| opening))
+        (here.map(drop), there.join().unwrap())
+    }
+
+    fn of_user(name: &str, key: u8) -> Secret {
+        Secret::of_user(UserToken { name: name.to_owned(), token: Token([key; 32]), added_unix_ms: 5 })
+    }
+
+    #[test]
+    fn each_user_is_recognized_by_their_own_token_alone() {
+        let all = || vec![Secret::of_nobody([1; 32]), of_user("ann", 2), of_user("bob", 3)];
+        for (key, user) in [(1, None), (2, Some("ann")), (3, Some("bob"))] {
+            // The server proves the same token: the client would not go on with another one.
+            let (here, there) = meet_one_of(job(7), [key; 32], all());
+            here.unwrap();
+            assert_eq!(there.unwrap().secret.user_name().as_deref(), user);
+        }
+        let (here, there) = meet_one_of(job(7), [4; 32], all());
+        assert!(matches!((here, there), (Err(GreetError::TokenRefused), Err(GreetError::WrongToken))));
+        // One that was revoked, and a server without any.
+        for secrets in [vec![Secret::of_nobody([1; 32]), of_user("bob", 3)], Vec::new()] {
+            let (here, there) = meet_one_of(job(7), [2; 32], secrets);
+            assert!(matches!((here, there), (Err(GreetError::TokenRefused), Err(GreetError::WrongToken))));
+        }
+    }
+
+    #[test]
+    fn a_server_that_answers_with_another_token_is_not_believed() {
+        let (a, mut b) = pair();
+        let (ann, bob) = ([2; 32], [3; 32]);
+        let there = thread::spawn(move || {
+            b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
+            let mut said = vec![0; PREAMBLE + 38 + job(7).body().len() + 32];
+            b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
+            // Bob knows his own token, and has seen all that Ann has sent.
+            let theirs = said[PREAMBLE + 2..PREAMBLE + 34].try_into().unwrap();
+            let nonces = [[9; 32], theirs];
+            let body = job(7).body();
+            let digest = Transcript { offer: PLAIN, choice: PLAIN, binding: [0; 32], nonces, role: 1, body: &body }.digest();
+            let is_ann = digest.proof(&ann, "client").as_bytes()[..] == said[said.len() - 32..];
+            answer(&b, Ok(digest.proof(&bob, "server").as_bytes())).unwrap();
+            is_ann
+        });
+        let here = greet(&a, &job(7), &ann, Protection::Plain, within(LIMIT));
+        assert!(matches!(here, Err(GreetError::WrongToken)));
+        assert!(there.join().unwrap(), "the test reads what was sent");
     }
 
     /// Runs a client that sends `bytes`; returns the server's error, and what the server sends after its preamble.
     fn hears(bytes: Vec<u8>, limit: Duration) -> (GreetError, String) {
         let (mut a, b) = pair();
         let there = thread::spawn(move || {
-            receive(&b, limit, Offer::LOCAL, |_, _| Ok([1; 32])).inspect_err(|why| refuse(&b, why)).unwrap_err()
+            let secrets = |_: &Opening, _| Ok(Arc::from([Secret::of_nobody([1; 32])]));
+            receive(&b, limit, Offer::LOCAL, secrets).inspect_err(|why| refuse(&b, why)).unwrap_err()
         });
         a.read_exact_by(&mut [0; PREAMBLE + 33], Instant::now() + LIMIT).unwrap();
         a.write_all(&bytes).unwrap();

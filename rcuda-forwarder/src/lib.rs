@@ -1,7 +1,7 @@
 //! Forwards the calls of a job to a GPU in another process, on the same or another machine.
 //!
 //! * [`Link`] is the job's end: many threads put calls into a [`ring`]; the worker receives them in one order.
-//! * [`serve`] is the daemon: it authenticates clients ([`Token`]) and hands each to a worker process
+//! * [`serve`] is the daemon: it authenticates clients ([`Token`], [`TokensFile`]) and hands each to a worker process
 //!   ([`worker_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
 //! * [`inspect()`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
@@ -48,6 +48,7 @@ mod place_spec;
 mod rdma;
 mod records;
 pub mod ring;
+mod secret;
 mod server_state;
 mod shm;
 mod socket;
@@ -58,6 +59,8 @@ mod threads;
 mod token;
 mod traffic;
 mod trial;
+mod user_by;
+mod user_tokens;
 mod worker;
 
 pub use attendant::InProcess;
@@ -87,4 +90,6 @@ pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};
 pub use trial::{Trial, trial};
+pub use user_by::UserBy;
+pub use user_tokens::{LineError, TokensError, TokensFile, UserToken};
 pub use worker::{helper_main, worker_main};

@@ -9,8 +9,10 @@
 
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
+use crate::secret::Secret;
 use crate::sync::lock;
 use crate::token::random;
+use crate::user_tokens::UserToken;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 use std::collections::VecDeque;
@@ -19,7 +21,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The user that the kernel reports for those who do not exist in this process' user namespace.
@@ -29,20 +31,37 @@ const VALID: Duration = Duration::from_secs(10);
 /// Number of valid invitations that a server keeps. If there are more, the oldest is forgotten, and its job uses TCP.
 const KEPT: usize = 256;
 
-/// Identifies this machine, and a user on it, to those who have the token: the kernel since the last boot, and the network in
-/// which sockets without a file are found, which containers may have for themselves. Tells others nothing. `None` if the system
-/// does not say.
-fn machine_of(token: &[u8; 32], user: u32) -> Option<[u8; 32]> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let network = fs::metadata("/proc/self/ns/net").ok()?;
-    let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("mrcuda 2026 machine", token));
-    hasher.update(boot.trim().as_bytes()).update(&network.dev().to_le_bytes()).update(&network.ino().to_le_bytes());
-    Some(*hasher.update(&user.to_le_bytes()).finalize().as_bytes())
+/// This machine, as far as sockets without a file can be found on it.
+#[derive(Debug)]
+struct Machine {
+    /// The kernel since the last boot.
+    boot: String,
+    /// Device and inode of the network namespace, which containers may have for themselves.
+    network: [u64; 2],
 }
 
-/// This machine and this process' user, see [`machine_of`].
+impl Machine {
+    /// `None` if the system does not say.
+    fn here() -> Option<Machine> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let network = fs::metadata("/proc/self/ns/net").ok()?;
+        Some(Machine { boot: boot.trim().to_owned(), network: [network.dev(), network.ino()] })
+    }
+
+    /// Identifies it, and a user on it, to those who have the token. Tells others nothing.
+    fn digest(&self, token: &[u8; 32], user: u32) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("mrcuda 2026 machine", token));
+        hasher.update(self.boot.as_bytes());
+        for number in self.network {
+            hasher.update(&number.to_le_bytes());
+        }
+        *hasher.update(&user.to_le_bytes()).finalize().as_bytes()
+    }
+}
+
+/// Identifies this machine and this process' user to those who have the token; `None` if the system does not say.
 pub(crate) fn machine(token: &[u8; 32]) -> Option<[u8; 32]> {
-    machine_of(token, geteuid().as_raw())
+    Some(Machine::here()?.digest(token, geteuid().as_raw()))
 }
 
 /// The socket of the server with this id.
@@ -110,14 +129,15 @@ impl Invitation {
 struct Open {
     name: [u8; 32],
     key: [u8; 32],
+    /// The user whose token the job has shown over TLS.
+    user: Option<Arc<UserToken>>,
     since: Instant,
 }
 
 /// What a server needs to meet jobs on its machine.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
-    /// This machine with the server's user, and with root: other users may not share memory with its workers.
-    machines: [[u8; 32]; 2],
+    machine: Machine,
     id: [u8; 32],
     /// The oldest first.
     open: Mutex<VecDeque<Open>>,
@@ -125,43 +145,44 @@ pub(crate) struct LocalSocket {
 
 impl LocalSocket {
     /// Binds the socket.
-    pub(crate) fn listen(token: &[u8; 32]) -> io::Result<(LocalSocket, UnixListener)> {
-        let of = |user| machine_of(token, user).ok_or(io::ErrorKind::Unsupported);
-        let machines = [of(geteuid().as_raw())?, of(0)?];
-        let socket = LocalSocket { machines, id: random()?, open: Mutex::default() };
+    pub(crate) fn listen() -> io::Result<(LocalSocket, UnixListener)> {
+        let machine = Machine::here().ok_or(io::ErrorKind::Unsupported)?;
+        let socket = LocalSocket { machine, id: random()?, open: Mutex::default() };
         let at = endpoint(&socket.id, 0);
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(at.name_without_file().unwrap_or_default())?)?;
         Ok((socket, listener))
     }
 
-    /// Whether a job is on this machine, and of a user who may share memory with workers.
-    pub(crate) fn is_here(&self, machine: &[u8; 32]) -> bool {
-        self.machines.contains(machine)
+    /// Whether a job with this token is on this machine, and runs as the server's user or root: other users may not share memory with
+    /// workers.
+    pub(crate) fn is_here(&self, token: &[u8; 32], machine: &[u8; 32]) -> bool {
+        [geteuid().as_raw(), 0].iter().any(|user| self.machine.digest(token, *user) == *machine)
     }
 
-    /// Invites a job that has come over the TLS connection with this binding.
-    pub(crate) fn invite(&self, binding: &[u8; 32]) -> io::Result<Invitation> {
+    /// Invites a job that has come over the TLS connection with this binding, with the token of this user.
+    pub(crate) fn invite(&self, binding: &[u8; 32], user: Option<Arc<UserToken>>) -> io::Result<Invitation> {
         let invitation = Invitation { socket: self.id, secret: random()? };
         let mut open = lock(&self.open);
         open.retain(|open| open.since.elapsed() < VALID);
         if open.len() >= KEPT {
             open.pop_front();
         }
-        open.push_back(Open { name: invitation.name(), key: invitation.key(binding), since: Instant::now() });
+        open.push_back(Open { name: invitation.name(), key: invitation.key(binding), user, since: Instant::now() });
         Ok(invitation)
     }
 
-    /// Returns the key of a valid invitation and removes it, because each is valid for one use.
-    pub(crate) fn take(&self, name: &[u8; 32]) -> Option<[u8; 32]> {
+    /// Returns what proves a valid invitation, and removes it, because each is valid for one use.
+    pub(crate) fn take(&self, name: &[u8; 32]) -> Option<Secret> {
         let mut open = lock(&self.open);
         let at = open.iter().position(|open| open.name == *name && open.since.elapsed() < VALID)?;
-        open.remove(at).map(|open| open.key)
+        open.remove(at).map(|Open { key, user, .. }| Secret { key, user })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::Token;
 
     const BINDING: [u8; 32] = [3; 32];
 
@@ -169,10 +190,12 @@ mod tests {
     fn a_machine_and_a_user_are_recognized_by_those_who_have_the_token() {
         let here = machine(&[1; 32]).unwrap();
         assert_eq!(Some(here), machine(&[1; 32]));
-        let (socket, _listener) = LocalSocket::listen(&[1; 32]).unwrap();
-        assert!(socket.is_here(&here) && socket.is_here(&machine_of(&[1; 32], 0).unwrap()));
-        let another = geteuid().as_raw() + 1;
-        assert!(!socket.is_here(&machine(&[2; 32]).unwrap()) && !socket.is_here(&machine_of(&[1; 32], another).unwrap()));
+        let (socket, _listener) = LocalSocket::listen().unwrap();
+        let of = |user| Machine::here().unwrap().digest(&[1; 32], user);
+        assert!(socket.is_here(&[1; 32], &here) && socket.is_here(&[1; 32], &of(0)));
+        assert!(!socket.is_here(&[1; 32], &of(geteuid().as_raw() + 1)));
+        // What the job has said under one token means nothing under another one.
+        assert!(!socket.is_here(&[2; 32], &here) && socket.is_here(&[2; 32], &machine(&[2; 32]).unwrap()));
     }
 
     #[test]
@@ -183,22 +206,24 @@ mod tests {
 
     #[test]
     fn an_invitation_is_for_one_connection_and_one_use() {
-        let (socket, _listener) = LocalSocket::listen(&[1; 32]).unwrap();
-        let [first, second] = [(); 2].map(|()| socket.invite(&BINDING).unwrap());
+        let (socket, _listener) = LocalSocket::listen().unwrap();
+        let ann = Arc::new(UserToken { name: "ann".into(), token: Token([5; 32]), added_unix_ms: 5 });
+        let (first, second) = (socket.invite(&BINDING, None).unwrap(), socket.invite(&BINDING, Some(ann.clone())).unwrap());
         assert!(first.socket == second.socket && first.secret != second.secret);
-        assert_eq!(socket.take(&second.name()), Some(second.key(&BINDING)));
-        assert_eq!((socket.take(&second.name()), socket.take(&[0; 32])), (None, None));
+        let proof = socket.take(&second.name()).unwrap();
+        assert_eq!((proof.key, proof.user), (second.key(&BINDING), Some(ann)));
+        assert!(socket.take(&second.name()).is_none() && socket.take(&[0; 32]).is_none());
         assert_ne!(first.key(&BINDING), first.key(&[4; 32]));
         // Another server, or the same one after a restart.
-        assert_eq!(LocalSocket::listen(&[1; 32]).unwrap().0.take(&first.name()), None);
+        assert!(LocalSocket::listen().unwrap().0.take(&first.name()).is_none());
         for _ in 0..KEPT {
-            socket.invite(&BINDING).unwrap();
+            socket.invite(&BINDING, None).unwrap();
         }
-        assert_eq!(socket.take(&first.name()), None);
+        assert!(socket.take(&first.name()).is_none());
         assert_eq!(lock(&socket.open).len(), KEPT);
-        let old = socket.invite(&BINDING).unwrap();
+        let old = socket.invite(&BINDING, None).unwrap();
         lock(&socket.open).back_mut().unwrap().since -= VALID;
-        assert_eq!(socket.take(&old.name()), None);
+        assert!(socket.take(&old.name()).is_none());
     }
 
     #[test]

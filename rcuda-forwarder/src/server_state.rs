@@ -2,6 +2,7 @@
 
 use crate::conn::Conn;
 use crate::greet::{self, GreetError};
+use crate::user_by::UserBy;
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use executor::DeviceInfo;
@@ -57,8 +58,10 @@ wire_struct! {
         pub pid: u32,
         /// The job's user, if the kernel says.
         pub uid: Option<u32>,
-        /// That user's name, if the server's machine knows it.
+        /// The name of the user whose token the job has shown; otherwise that of `uid`, if the server's machine knows it.
         pub user: Option<String>,
+        /// Which of both it is.
+        pub user_by: Option<UserBy>,
         /// Since when the worker serves it, in milliseconds since 1970.
         pub since_unix_ms: u64,
         /// Bytes of the job's memory at this worker; `None`: the worker has not answered in time.
@@ -137,6 +140,7 @@ mod tests {
             pid: 4711,
             uid: (!n.is_multiple_of(2)).then_some(1000),
             user: (!n.is_multiple_of(2)).then(|| "ann".into()),
+            user_by: [None, Some(UserBy::Token), None, Some(UserBy::System)][n % 4],
             since_unix_ms: 1 << 40,
             used_bytes: Some(n as u64),
         };

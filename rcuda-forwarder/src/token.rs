@@ -1,4 +1,4 @@
-//! The secret shared by clients and a server.
+//! A secret that a server and a client share.
 
 use crate::config_file;
 use cuda_api::hex::hex;
@@ -8,8 +8,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// A secret of 256 bits, kept as 64 hexadecimal digits in a file that only its owner can read.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Eq)]
 pub struct Token(pub(crate) [u8; 32]);
+
+impl PartialEq for Token {
+    /// Takes the same time wherever the two differ.
+    fn eq(&self, other: &Token) -> bool {
+        blake3::Hash::from(self.0) == blake3::Hash::from(other.0)
+    }
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,6 +67,21 @@ pub(crate) fn random() -> io::Result<[u8; 32]> {
 }
 
 impl Token {
+    /// A new one, drawn at random.
+    pub(crate) fn draw() -> io::Result<Token> {
+        Ok(Token(random()?))
+    }
+
+    /// The secret itself, as its file has it.
+    pub fn digits(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// 16 hexadecimal digits by which people compare tokens; they do not reveal the token.
+    pub fn fingerprint(&self) -> String {
+        hex(&blake3::derive_key("mrcuda 2026 token fingerprint", &self.0)[..8])
+    }
+
     /// `$MRCUDA_TOKEN_FILE`, else `$XDG_CONFIG_HOME/mrcuda/token`, else `~/.config/mrcuda/token`.
     pub fn default_path() -> PathBuf {
         config_file::variable("MRCUDA_TOKEN_FILE").unwrap_or_else(|| config_file::directory().join("token"))
@@ -92,12 +114,13 @@ impl Token {
 }
 
 fn create(path: &Path) -> io::Result<Token> {
-    let token = Token(random()?);
-    config_file::create(path, format!("{}\n", hex(&token.0)).as_bytes())?;
+    let token = Token::draw()?;
+    config_file::create(path, format!("{}\n", token.digits()).as_bytes())?;
     Ok(token)
 }
 
-fn parse(text: &str) -> Option<Token> {
+/// Reads 64 hexadecimal digits.
+pub(crate) fn parse(text: &str) -> Option<Token> {
     if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }

@@ -67,6 +67,7 @@ fn daemon(directory: &Path) -> ExitCode {
         driver: beside("libsoftgpu.so"),
         gpus: None,
         token: directory.join("token"),
+        tokens: None,
         certificate: None,
         client_ca: None,
         allow_plain: false,

@@ -39,7 +39,7 @@
 //! | `when_full` | jobs that find no memory move to a place that has it |
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
-//! | `servers` | servers say who uses them, and have their jobs moved away before they end |
+//! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |

@@ -75,6 +75,8 @@ fn what_commands_print() {
     assert_eq!(first(schemas.check("ps", &print(&["ps"])))["pid"].as_u64(), Some(job.pid().into()));
     let gpus = schemas.check("gpus", &print(&["gpus", &at, "127.0.0.1:1"]));
     assert_eq!((&gpus[0]["ok"], &gpus[1]["ok"]), (&json!(true), &json!(false)), "{gpus}");
+    assert!(scene.mrcuda().args(["token", "add", "ann"]).output().unwrap().status.success());
+    assert_eq!(take("tokens", &["token", "list"], first)["name"], "ann");
     assert_eq!(take("plan", &["plan", &pid, "--to", "local"], one)["ok"], true);
     assert_eq!(take("plan", &["plan", &pid, "--to", "127.0.0.1:1"], one)["ok"], false);
     assert_eq!(take("plan", &["migrate", &pid, "--to", "local", "--dry-run"], one)["ok"], true);

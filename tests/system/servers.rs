@@ -118,6 +118,122 @@ fn doctor_checks_the_way_to_a_server() {
     assert_eq!(list[0]["gpus"][0]["jobs"].as_array().map(Vec::len), Some(0), "{list:?}");
 }
 
+/// What `mrcuda token` prints with these arguments, to stdout and stderr, and its exit code.
+fn token(scene: &Scene, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = scene.mrcuda().arg("token").args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Gives a user a token; returns the file that the user has it in.
+fn add_user(scene: &Scene, name: &str) -> String {
+    let (code, token, _) = token(scene, &["add", name]);
+    assert_eq!(code, Some(0));
+    let file = scene.path.join(format!("token-of-{name}"));
+    std::fs::write(&file, token).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn users_are_told_apart_and_shut_out() {
+    let scene = Scene::new("users");
+    let native = native_orbit(&scene, &PACED);
+    let records = scene.path.join("accounting");
+    let server = Server::start_with(&scene, "one", &["--accounting", records.to_str().unwrap()], &[]);
+    // The server runs already.
+    let [ann, bob] = ["ann", "bob"].map(|name| add_user(&scene, name));
+    let [of_ann, of_bob] = [[("MRCUDA_TOKEN_FILE", ann.as_str())], [("MRCUDA_TOKEN_FILE", bob.as_str())]];
+    let at = server.place(0);
+    let jobs = [of_ann, of_bob].map(|env| remote_orbit(&scene, "job", &at, &PACED, &env));
+    let address = server.address.to_string();
+    let listed = || {
+        let (answered, list) = gpus(&scene, &[&address]);
+        assert!(answered, "{list:?}");
+        let jobs = list[0]["gpus"][0]["jobs"].as_array().unwrap().clone();
+        jobs.iter().map(|job| (job["user"].as_str().map(str::to_owned), job["user_by"].clone())).collect::<Vec<_>>()
+    };
+    let by_token = |name: &str| (Some(name.to_owned()), Value::from("token"));
+    assert_eq!(listed(), [by_token("ann"), by_token("bob")]);
+    let output = scene.mrcuda().args(["gpus", &address]).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("ann@127.0.0.1") && table.contains("bob@127.0.0.1"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+
+    let (code, text, _) = token(&scene, &["revoke", "ann"]);
+    assert!(code == Some(0) && text.contains("jobs of ann that run go on until they end"), "{text}");
+    let refused = Job::orbit(&scene, "refused", &["--server", &at], &PACED, &of_ann).wait(LIMIT);
+    let words = crate::words_of_mrcuda(&refused);
+    assert_eq!((refused.code, words.len()), (Some(2), 1), "{}", refused.stderr);
+    assert!(words[0].contains("wrong token") && words[0].contains("may have been revoked"), "{}", words[0]);
+    let mut question = scene.mrcuda();
+    let question = question.args(["gpus", &address]).envs(of_ann).output().unwrap();
+    assert!(!question.status.success() && String::from_utf8_lossy(&question.stderr).contains("wrong token"), "{question:?}");
+    // The job that runs goes on, and may leave the server, but not come back.
+    assert_eq!(listed(), [by_token("ann"), by_token("bob")]);
+    let [ann, bob] = jobs;
+    let left = ann.migrate("helper").unwrap();
+    assert!(left.ok(), "{}", left.reason());
+    let back = ann.migrate(&at).unwrap();
+    assert!(!back.ok() && back.code() == "target-refused" && back.reason().contains("wrong token"), "{}", back.reason());
+    for job in [ann, bob] {
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+    let whose = wait_for(LIMIT, || {
+        let text = std::fs::read_to_string(&records).unwrap_or_default();
+        let lines: Vec<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+        let named = |name: &str| lines.iter().any(|line| line["user"] == name && line["user_by"] == "token");
+        (named("ann") && named("bob")).then_some(())
+    });
+    assert!(whose.is_some(), "{:?}", std::fs::read_to_string(&records));
+    let log = server.errors();
+    for line in [" of ann at 127.0.0.1:", "ann was added; bob was added; it has 2 users", "ann was revoked; it has 1 user"] {
+        assert!(log.contains(line), "`{line}` is missing: {log}");
+    }
+}
+
+#[test]
+fn tokens_of_users_are_made_listed_and_revoked() {
+    let scene = Scene::new("tokens");
+    let (code, text, words) = token(&scene, &["add", "ann"]);
+    let is_token = |text: &str| text.len() == 65 && text.trim_end().bytes().all(|b| b.is_ascii_hexdigit());
+    assert!(code == Some(0) && is_token(&text), "the token alone: {text}");
+    let file = scene.path.join("tokens").display().to_string();
+    assert!(words.contains(&file) && words.contains("chmod 600") && !words.contains(text.trim_end()), "{words}");
+    for (args, code, wanted) in [
+        (&["add", "ann"][..], 1, "ann has a token in"),
+        (&["add", "a/b"], 1, "`a/b` cannot be the name of a user"),
+        (&["add", ""], 1, "cannot be the name of a user"),
+        (&["revoke", "bob"], 1, "has no token of a user bob"),
+        (&["add"], 2, "NAME"),
+        (&["add", "bob", "--file", "/proc/tokens"], 1, "cannot write the tokens file /proc/tokens"),
+        (&["list", "--file", "/dev/null"], 1, "cannot read the tokens file /dev/null: it is not a file"),
+    ] {
+        let (ended, text, why) = token(&scene, args);
+        assert!(ended == Some(code) && text.is_empty() && why.contains(wanted), "{args:?}: {ended:?} {text} {why}");
+    }
+    // Commands that run at the same time lose nobody.
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let scene = &scene;
+            scope.spawn(move || assert_eq!(token(scene, &["add", &format!("user-{n}")]).0, Some(0)));
+        }
+    });
+    let (_, text, _) = token(&scene, &["list"]);
+    assert!(text.lines().count() == 10 && text.contains("FINGERPRINT") && text.contains("ann  "), "{text}");
+    let (_, json, _) = token(&scene, &["list", "--json"]);
+    let users: Vec<Value> = serde_json::from_str(&json).unwrap();
+    assert!(users.len() == 9 && users[0]["name"] == "ann" && !json.contains(&"0".repeat(64)), "{json}");
+    let (_, text, _) = token(&scene, &["revoke", "ann"]);
+    assert!(text.contains(users[0]["fingerprint"].as_str().unwrap()), "{text}");
+    // A server with a broken file does not start.
+    std::fs::write(scene.path.join("tokens"), "ann secret\n").unwrap();
+    let mut command = scene.mrcuda();
+    let output = command.args(["serve", "--driver", "soft", "--listen", "127.0.0.1:0"]).output().unwrap();
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && why.contains("tokens has an error in line 1") && !why.contains("secret"), "{why}");
+}
+
 #[test]
 fn gpus_of_an_exclusive_server_are_taken_in_turn() {
     let scene = Scene::new("exclusive");

@@ -9,6 +9,7 @@ use crate::account::Used;
 use crate::endpoint::Endpoint;
 use crate::server_state::GpuFacts;
 use crate::threads;
+use crate::user_by::UserBy;
 use cuda_api::clock::unix_ms;
 use cuda_api::hex::hex;
 use serde::Serialize;
@@ -51,6 +52,7 @@ struct Line<'a> {
     name: &'a str,
     uid: Option<u32>,
     user: Option<String>,
+    user_by: Option<&'static str>,
     since_unix_ms: u64,
     until_unix_ms: u64,
     gpu_seconds: f64,
@@ -124,6 +126,7 @@ impl Accounting {
             name: client.name(),
             uid: served.uid,
             user: served.user,
+            user_by: served.user_by.map(UserBy::word),
             since_unix_ms: since,
             until_unix_ms: until,
             gpu_seconds: if gpu.is_some() { seconds } else { 0.0 },
@@ -194,7 +197,7 @@ mod tests {
 
     fn client() -> Client {
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "train\x1b\n1".into() };
-        Client::of(&pair().0, &hello)
+        Client::of(&pair().0, &hello, Some("ann".into()))
     }
 
     const USED: Used = Used { peak: 3 << 20, kib_ms: 1_000_000, bytes_in: 5, bytes_out: 6, moved_in: true, moved_out: false };
@@ -220,6 +223,7 @@ mod tests {
             (&lines[0]["gpu"], &lines[0]["gpu_uuid"], &lines[0]["name"]),
             (&2.into(), &"ab".repeat(16).into(), &"train1".into())
         );
+        assert_eq!((&lines[0]["user"], &lines[0]["user_by"]), (&"ann".into(), &"token".into()));
         assert_eq!((&lines[0]["byte_seconds"], &lines[0]["end"]), (&1_024_000.0.into(), &"left".into()));
         assert_eq!(
             (&lines[1]["gpu"], &lines[1]["gpu_seconds"], &lines[1]["end"]),

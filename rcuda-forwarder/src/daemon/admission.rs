@@ -7,6 +7,7 @@
 //! budget: strangers on the network cannot lock out clients of other addresses, nor those of this machine.
 
 use crate::conn::Conn;
+use crate::secret::Secret;
 use crate::sync::lock;
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The source of a connection, as far as clients can be distinguished by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {
+    /// A user who has shown their token, from whatever address.
+    User(Arc<str>),
     /// An address; for IPv6 the /64 network, in which one machine can use any address.
     Address(IpAddr),
     /// This machine, by a Unix socket.
@@ -25,6 +28,12 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The source of a connection whose client has proved this.
+    pub(super) fn of_client(conn: &Conn, secret: &Secret) -> Source {
+        secret.user_name().map_or_else(|| Source::of(conn), Source::User)
+    }
+
+    /// The source of a connection whose client has proved nothing so far.
     pub(super) fn of(conn: &Conn) -> Source {
         match conn.ip_peer() {
             Some(IpAddr::V6(a)) => Source::Address(Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into()),
@@ -37,6 +46,7 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Source::User(name) => f.write_str(name),
             Source::Address(a) => a.fmt(f),
             Source::Here => f.write_str("this machine"),
         }
@@ -89,9 +99,9 @@ impl Door {
         let number = *next;
         *next += 1;
         let mut counts: HashMap<Source, usize> = HashMap::new();
-        table.values().for_each(|g| *counts.entry(g.source).or_default() += 1);
+        table.values().for_each(|g| *counts.entry(g.source.clone()).or_default() += 1);
         let from = if counts.get(&source).is_some_and(|n| *n >= self.budget.of_one) {
-            Some(source)
+            Some(source.clone())
         } else if table.len() >= self.budget.all {
             counts.into_iter().max_by_key(|(_, n)| *n).map(|(source, _)| source)
         } else {

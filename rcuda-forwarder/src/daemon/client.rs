@@ -1,5 +1,6 @@
 //! The client of a worker, as the daemon describes it in its log and to those who ask.
 
+use super::error::of;
 use super::log::LogLine;
 use super::users;
 use crate::conn::Conn;
@@ -7,6 +8,7 @@ use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
 use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
+use std::sync::Arc;
 
 /// A job that a worker serves.
 #[derive(Debug, Clone)]
@@ -14,6 +16,8 @@ pub(super) struct Client {
     host: Option<String>,
     pid: u32,
     uid: Option<u32>,
+    /// The user whose token it has shown.
+    user: Option<Arc<str>>,
     peer: String,
     name: String,
     since_unix_ms: u64,
@@ -25,7 +29,7 @@ const LONGEST_NAME: usize = 64;
 impl Client {
     /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
     /// client's statement is known.
-    pub(super) fn of(conn: &Conn, hello: &JobHello) -> Client {
+    pub(super) fn of(conn: &Conn, hello: &JobHello, user: Option<Arc<str>>) -> Client {
         let host = conn.ip_peer().map(|a| a.to_string());
         let credentials = conn.socket().ok().filter(|_| host.is_none());
         let credentials = credentials.and_then(|fd| getsockopt(&fd, sockopt::PeerCredentials).ok());
@@ -35,6 +39,7 @@ impl Client {
             host,
             pid: known.unwrap_or(hello.pid),
             uid: credentials.map(|c| c.uid()),
+            user,
             peer: conn.peer(),
             name: hello.name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect(),
             since_unix_ms: unix_ms(),
@@ -49,22 +54,24 @@ impl Client {
     /// For the log.
     pub(super) fn words(&self) -> String {
         let own_word = if self.host.is_some() { " (its own word)" } else { "" };
-        format!("job {}{own_word} at {}", self.pid, self.peer)
+        format!("job {}{own_word}{} at {}", self.pid, of(self.user.as_deref()), self.peer)
     }
 
     /// A line of the log that is about it.
     pub(super) fn on(&self, line: LogLine) -> LogLine {
-        line.at_peer(&self.peer).of_job(self.pid).named(&self.name, self.uid)
+        line.at_peer(&self.peer).of_user(self.user.as_deref()).of_job(self.pid).named(&self.name, self.uid)
     }
 
     /// For those who ask.
     pub(super) fn served(&self, worker: u32, memory: Option<MemoryUse>) -> ServedJob {
+        let (user, user_by) = users::known_as(self.user.as_deref(), self.uid).unzip();
         ServedJob {
             worker,
             host: self.host.clone(),
             pid: self.pid,
             uid: self.uid,
-            user: self.uid.and_then(users::name),
+            user,
+            user_by,
             since_unix_ms: self.since_unix_ms,
             used_bytes: memory.map(|m| m.used_bytes),
         }

@@ -210,10 +210,16 @@ mod tests {
         let all: Vec<_> = counters.refused().map(|(wish, reason, _)| (wish, reason)).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "no series is there twice: {all:?}");
         let peer = String::new;
-        counters.refuse(&WelcomeError::Job { peer: peer(), gpu: 0, pid: 7, error: AssignError::GpuFull { gpu: 0, jobs: 1 } });
+        counters.refuse(&WelcomeError::Job {
+            peer: peer(),
+            user: None,
+            gpu: 0,
+            pid: 7,
+            error: AssignError::GpuFull { gpu: 0, jobs: 1 },
+        });
         counters.refuse(&WelcomeError::Client { peer: peer(), error: GreetError::WrongToken });
         counters.refuse(&WelcomeError::Bulk { peer: peer(), error: AssignError::TicketUsed });
-        counters.refuse(&WelcomeError::Question { peer: peer(), error: AssignError::Questions });
+        counters.refuse(&WelcomeError::Question { peer: peer(), user: None, error: AssignError::Questions });
         // Nobody expects that.
         counters.refuse(&WelcomeError::Bulk { peer: peer(), error: AssignError::Environment });
         let counted: Vec<_> = counters.refused().filter(|(.., n)| *n > 0).map(|(wish, reason, _)| (wish, reason)).collect();

@@ -5,8 +5,10 @@ use super::log::LogLine;
 use crate::certificate::CertificateError;
 use crate::greet::GreetError;
 use crate::token::TokenError;
+use crate::user_tokens::TokensError;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why the daemon cannot serve.
@@ -18,6 +20,9 @@ pub enum ServeError {
     /// The token cannot be read or created.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The tokens of users cannot be read.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// A file with certificates cannot be read or created.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -105,6 +110,9 @@ pub(super) enum AssignError {
         /// How many are offered.
         offered: u32,
     },
+    /// The token of the job's user was revoked while the job waited.
+    #[error("the token of {0} was revoked (mrcuda token)")]
+    Revoked(Arc<str>),
     /// The job's environment is malformed.
     #[error("its environment has a variable that cannot be passed on")]
     Environment,
@@ -177,8 +185,9 @@ pub(super) enum AssignError {
 
 impl AssignError {
     /// What [`AssignError::reason`] says of jobs;
-    pub(super) const REASONS_OF_JOBS: [&str; 15] = [
+    pub(super) const REASONS_OF_JOBS: [&str; 16] = [
         "stopping",
+        "revoked",
         "no_such_gpu",
         "environment",
         "client_workers",
@@ -205,6 +214,7 @@ impl AssignError {
             AssignError::Stopping => "stopping",
             AssignError::Connection(_) => "connection",
             AssignError::Gpu { .. } | AssignError::NoSuchGpu => "no_such_gpu",
+            AssignError::Revoked(_) => "revoked",
             AssignError::Environment => "environment",
             AssignError::ClientWorkers { .. } => "client_workers",
             AssignError::Workers(_) => "workers",
@@ -250,10 +260,12 @@ pub(super) enum WelcomeError {
         error: GreetError,
     },
     /// A job.
-    #[error("a job at {peer} was refused: {error}")]
+    #[error("a job{} at {peer} was refused: {error}", of(user.as_deref()))]
     Job {
         /// The client's address.
         peer: String,
+        /// The user whose token it has shown.
+        user: Option<Arc<str>>,
         /// The GPU that it wants.
         gpu: u32,
         /// Its process, by its own word.
@@ -262,10 +274,12 @@ pub(super) enum WelcomeError {
         error: AssignError,
     },
     /// A question about the server.
-    #[error("a question from {peer} was not answered: {error}")]
+    #[error("a question{} from {peer} was not answered: {error}", of(user.as_deref()))]
     Question {
         /// The client's address.
         peer: String,
+        /// The user whose token it has shown.
+        user: Option<Arc<str>>,
         /// Why.
         error: AssignError,
     },
@@ -279,15 +293,21 @@ pub(super) enum WelcomeError {
     },
 }
 
+/// Whose a job is, for a sentence about it.
+pub(super) fn of(user: Option<&str>) -> String {
+    user.map(|user| format!(" of {user}")).unwrap_or_default()
+}
+
 impl WelcomeError {
     /// The line of the log.
     pub(super) fn line(&self) -> LogLine {
         let line = LogLine::warning(self.to_string());
         match self {
-            WelcomeError::Job { peer, gpu, pid, .. } => line.at_peer(peer).of_job(*pid).at_gpu(*gpu),
-            WelcomeError::Client { peer, .. } | WelcomeError::Question { peer, .. } | WelcomeError::Bulk { peer, .. } => {
-                line.at_peer(peer)
+            WelcomeError::Job { peer, user, gpu, pid, .. } => {
+                line.at_peer(peer).of_user(user.as_deref()).of_job(*pid).at_gpu(*gpu)
             }
+            WelcomeError::Question { peer, user, .. } => line.at_peer(peer).of_user(user.as_deref()),
+            WelcomeError::Client { peer, .. } | WelcomeError::Bulk { peer, .. } => line.at_peer(peer),
         }
     }
 }
@@ -304,7 +324,8 @@ mod tests {
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,
-            AssignError::ClientWorkers { client: here, workers: 1 },
+            AssignError::Revoked("ann".into()),
+            AssignError::ClientWorkers { client: here.clone(), workers: 1 },
             AssignError::Workers(1),
             AssignError::GpuFull { gpu: 0, jobs: 1 },
             AssignError::Rate { client: here, per_minute: 1 },

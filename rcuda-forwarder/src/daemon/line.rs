@@ -44,7 +44,7 @@ impl Lines {
 
     /// Puts a job into the line of a GPU, behind those that wait already. One that does not wait takes no seat.
     pub(super) fn enter(&self, source: Source, gpu: u32, waits: bool) -> Result<Turn<'_>, AssignError> {
-        let seat = waits.then(|| self.seats.take(source, WAITING)).transpose().map_err(|_| AssignError::TooManyWait)?;
+        let seat = waits.then(|| self.seats.take(source.clone(), WAITING)).transpose().map_err(|_| AssignError::TooManyWait)?;
         let mut lines = lock(&self.lines);
         let number = lines.0;
         lines.0 += 1;
@@ -63,7 +63,7 @@ impl Turn<'_> {
         for waiter in line {
             let admitted = match waiter.got.take() {
                 Some(got) => Ok(got),
-                None => pool.admit(waiter.source, self.gpu),
+                None => pool.admit(&waiter.source, self.gpu),
             };
             match (admitted, waiter.number == self.number) {
                 (Ok(admitted), true) => return Ok(admitted),

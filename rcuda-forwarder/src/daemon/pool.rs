@@ -486,7 +486,7 @@ impl Pool {
     }
 
     /// Grants one more worker to a client, on this GPU. The error is for the client.
-    pub(super) fn admit(&self, source: Source, gpu: u32) -> Result<Admitted, AssignError> {
+    pub(super) fn admit(&self, source: &Source, gpu: u32) -> Result<Admitted, AssignError> {
         let ClientLimits { memory, gpu_jobs, .. } = self.limits.clients;
         let any = usize::MAX;
         let of_gpu = gpu_jobs.filter(|_| gpu != Endpoint::MEMORY).map_or(any, |n| n as usize);
@@ -495,18 +495,20 @@ impl Pool {
             .take(gpu, Budget { all: any, of_one: of_gpu })
             .map_err(|_| AssignError::GpuFull { gpu, jobs: of_gpu })?;
         // A process on this machine with the server's user could start as many by itself.
-        let is_here = source == Source::Here;
+        let is_here = *source == Source::Here;
         let of_one = if is_here { any } else { self.limits.client_workers as usize };
         let client =
-            self.clients.take(source, Budget { all: self.limits.workers as usize, of_one }).map_err(|full| match full {
-                Full::OfOne(workers) => AssignError::ClientWorkers { client: source, workers },
-                Full::All(workers) => AssignError::Workers(workers),
-            })?;
+            self.clients.take(source.clone(), Budget { all: self.limits.workers as usize, of_one }).map_err(
+                |full| match full {
+                    Full::OfOne(workers) => AssignError::ClientWorkers { client: source.clone(), workers },
+                    Full::All(workers) => AssignError::Workers(workers),
+                },
+            )?;
         // The last check, because it counts what is granted.
         if let Some(per_minute) = self.limits.clients.rate.filter(|_| !is_here)
-            && self.rates.as_ref().is_some_and(|rates| !rates.start(source, Instant::now()))
+            && self.rates.as_ref().is_some_and(|rates| !rates.start(source.clone(), Instant::now()))
         {
-            return Err(AssignError::Rate { client: source, per_minute });
+            return Err(AssignError::Rate { client: source.clone(), per_minute });
         }
         // After all checks: a new account takes system calls, and jobs that wait are checked often.
         let entry = self
@@ -518,14 +520,14 @@ impl Pool {
     }
 
     /// The account of a client, which exists as long as it has workers.
-    fn account(&self, source: Source) -> io::Result<Arc<ClientAccount>> {
+    fn account(&self, source: &Source) -> io::Result<Arc<ClientAccount>> {
         let mut accounts = lock(&self.accounts);
-        if let Some(account) = accounts.get(&source).and_then(Weak::upgrade) {
+        if let Some(account) = accounts.get(source).and_then(Weak::upgrade) {
             return Ok(account);
         }
         accounts.retain(|_, account| account.strong_count() > 0);
         let account = ClientAccount::create()?;
-        accounts.insert(source, Arc::downgrade(&account));
+        accounts.insert(source.clone(), Arc::downgrade(&account));
         Ok(account)
     }
 

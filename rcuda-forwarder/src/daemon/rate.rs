@@ -49,10 +49,10 @@ mod tests {
     #[test]
     fn a_client_starts_no_more_workers_than_its_rate() {
         let (rates, began) = (Rates::new(3), Instant::now());
-        let other = Source::Address([10, 0, 0, 1].into());
+        let other = || Source::User("ann".into());
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!([0, 0, 0, 0, 1].map(|t| rates.start(Source::Here, at(t))), [true, true, true, false, false]);
-        assert!(rates.start(other, at(1)), "each has its own");
+        assert!(rates.start(other(), at(1)), "each has its own");
         // One more after each third of a minute.
         assert_eq!([21, 21, 41, 41].map(|t| rates.start(Source::Here, at(t))), [true, false, true, false]);
         assert_eq!([600, 600, 600, 600].map(|t| rates.start(Source::Here, at(t))), [true, true, true, false]);

@@ -32,7 +32,7 @@ impl<K> Default for Seats<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Seats<K> {
+impl<K: Clone + Eq + Hash> Seats<K> {
     /// Takes a seat.
     pub(super) fn take(&self, owner: K, budget: Budget) -> Result<Seat<K>, Full> {
         let mut counts = lock(&self.0);
@@ -43,7 +43,7 @@ impl<K: Copy + Eq + Hash> Seats<K> {
         if all >= budget.all {
             return Err(Full::All(all));
         }
-        *counts.entry(owner).or_default() += 1;
+        *counts.entry(owner.clone()).or_default() += 1;
         Ok(Seat(self.0.clone(), owner))
     }
 

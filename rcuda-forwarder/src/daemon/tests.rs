@@ -19,6 +19,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::Instant;
@@ -31,6 +32,7 @@ mod large;
 mod limits;
 mod local_socket;
 mod metrics;
+mod users;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
@@ -66,6 +68,33 @@ fn soon(met: impl Fn() -> bool) -> bool {
     met()
 }
 
+/// Options of a daemon with this directory.
+fn options_in(directory: &Path) -> ServeOptions {
+    ServeOptions {
+        listen: Some("127.0.0.1:0".parse().unwrap()),
+        unix: Some(directory.join("socket")),
+        driver: "driver".into(),
+        gpus: None,
+        token: directory.join("token"),
+        tokens: None,
+        certificate: None,
+        client_ca: None,
+        allow_plain: false,
+        worker_exe: std::env::current_exe().unwrap(),
+        max_workers: None,
+        max_client_workers: None,
+        clients: ClientLimits::default(),
+        warm: 1,
+        of_worker: WorkerLimits::of_machine(),
+        targets: Vec::new(),
+        drain: None,
+        accounting: None,
+        metrics: None,
+        log_format: Format::Text,
+        announce: |_| {},
+    }
+}
+
 /// A daemon with its own directory.
 struct Scene {
     daemon: Daemon,
@@ -86,28 +115,7 @@ impl Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
-        let mut options = ServeOptions {
-            listen: Some("127.0.0.1:0".parse().unwrap()),
-            unix: Some(directory.join("socket")),
-            driver: "driver".into(),
-            gpus: None,
-            token: directory.join("token"),
-            certificate: None,
-            client_ca: None,
-            allow_plain: false,
-            worker_exe: std::env::current_exe().unwrap(),
-            max_workers: None,
-            max_client_workers: None,
-            clients: ClientLimits::default(),
-            warm: 1,
-            of_worker: WorkerLimits::of_machine(),
-            targets: Vec::new(),
-            drain: None,
-            accounting: None,
-            metrics: None,
-            log_format: Format::Text,
-            announce: |_| {},
-        };
+        let mut options = options_in(&directory);
         change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();

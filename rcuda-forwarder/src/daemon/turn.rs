@@ -6,6 +6,7 @@ use super::error::AssignError;
 use super::pool::Admitted;
 use crate::conn::Conn;
 use crate::greet;
+use crate::secret::Secret;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
@@ -16,18 +17,22 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl State {
     /// Admits a job to a GPU. If there is no room now and the job waits for it, this waits, and tells the job why.
-    pub(super) fn admit(&self, conn: &Conn, gpu: u32, waits: bool) -> Result<Admitted, AssignError> {
-        let turn = self.lines.enter(Source::of(conn), gpu, waits)?;
+    pub(super) fn admit(&self, conn: &Conn, secret: &Secret, gpu: u32, waits: bool) -> Result<Admitted, AssignError> {
+        let turn = self.lines.enter(Source::of_client(conn, secret), gpu, waits)?;
         let mut told: Option<Instant> = None;
         loop {
             let (before, why) = match turn.poll(&self.pool) {
-                Ok(admitted) => return Ok(admitted),
+                Ok(admitted) => return self.check_user(secret).map(|()| admitted),
                 Err((_, why)) if !waits || !why.may_pass() => return Err(why),
                 Err(waiting) => waiting,
             };
             // A client that is stopped reads nothing: this must not wait for it, since it may have got its turn, which others wait for.
             let can_write = || conn.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen.contains(PollFlags::POLLOUT));
-            if told.is_none_or(|at| at.elapsed() >= MESSAGE_INTERVAL) && can_write() {
+            let is_due = told.is_none_or(|at| at.elapsed() >= MESSAGE_INTERVAL);
+            if is_due {
+                self.check_user(secret)?;
+            }
+            if is_due && can_write() {
                 let others = if before == 0 { String::new() } else { format!("; jobs that wait before this one: {before}") };
                 greet::keep_waiting(conn, &format!("{why}{others}"))?;
                 told = Some(Instant::now());
@@ -38,6 +43,14 @@ impl State {
             if self.is_ending() {
                 return Err(AssignError::Stopping);
             }
+        }
+    }
+
+    /// Refuses a job whose user's token was revoked while it waited.
+    fn check_user(&self, secret: &Secret) -> Result<(), AssignError> {
+        match secret.user_name() {
+            Some(user) if !self.still_accepts(secret) => Err(AssignError::Revoked(user)),
+            _ => Ok(()),
         }
     }
 }

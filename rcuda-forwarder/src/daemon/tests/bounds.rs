@@ -82,9 +82,9 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let threads = || std::fs::read_dir(format!("/proc/{}/task", warm.pid())).unwrap();
     assert!(soon(|| threads().all(|thread| stopped(thread.unwrap().path()))));
     let (a, _b) = crate::conn::pair();
-    let admitted = s.daemon.state.pool.admit(admission::Source::Here, 0).unwrap();
+    let admitted = s.daemon.state.pool.admit(&admission::Source::Here, 0).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
-    let served = warm.serve(&Message::Job(hello(), None, false), &a, &Client::of(&a, &hello()), admitted, until);
+    let served = warm.serve(&Message::Job(hello(), None, false), &a, &Client::of(&a, &hello(), None), admitted, until);
     assert!(served.unwrap_err().1.is_some(), "the client can have another one");
     assert!(!runs(warm.pid() as i32), "and this one never wakes up");
 }
@@ -136,7 +136,7 @@ fn a_client_that_reads_nothing_holds_up_no_thread() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let conn = Conn::new(listener.accept().unwrap().0.into());
-    s.daemon.state.key(Entrance::Tcp, &conn).unwrap();
+    s.daemon.state.check(Entrance::Tcp, &conn).unwrap();
     let limit = getsockopt(&conn.socket().unwrap(), sockopt::TcpUserTimeout).unwrap();
     assert_eq!(u128::from(limit), GREETING.as_millis());
 }

@@ -19,7 +19,7 @@ fn connect(s: &Scene) -> Arc<Link> {
 
 /// An invitation, as a job gets it over a TLS connection with that binding.
 fn invite(s: &Scene) -> Invitation {
-    s.daemon.state.local_socket.as_ref().unwrap().invite(&BINDING).unwrap()
+    s.daemon.state.local_socket.as_ref().unwrap().invite(&BINDING, None).unwrap()
 }
 
 fn job(locality: Locality) -> Opening {
@@ -135,7 +135,8 @@ fn hostile_server(s: &Scene, invitation: Invitation) -> (Endpoint, thread::JoinH
         let serve = |_| {
             let conn = Conn::new(listener.accept().unwrap().0.into());
             let offer = Offer { tls: Some(&tls), plain: false };
-            let Opening::Job { locality, .. } = greet::receive(&conn, GREETING, offer, |_, _| Ok(token)).unwrap().0 else {
+            let secrets = |_: &Opening, _| Ok([Secret::of_nobody(token)].into());
+            let Opening::Job { locality, .. } = greet::receive(&conn, GREETING, offer, secrets).unwrap().opening else {
                 panic!("no job")
             };
             match locality {
