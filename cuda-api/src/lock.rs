@@ -14,7 +14,12 @@ pub fn spin_time() -> Duration {
     static TIME: OnceLock<Duration> = OnceLock::new();
     *TIME.get_or_init(|| {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        if processors >= SPARE { 4 * WAKE_UP } else { WAKE_UP }
+        match processors {
+            // What is waited for needs the processor.
+            1 => POLITE,
+            n if n < SPARE => WAKE_UP,
+            _ => 4 * WAKE_UP,
+        }
     })
 }
 

@@ -65,9 +65,14 @@ fn receive<M: Memory>(
     let mut spare: Option<M::Buffer> = None;
     let mut discard = Vec::new();
     let mut incoming = Incoming::default();
+    let all_bytes: u64 = all.regions().iter().map(|r| r.bytes).sum();
     while let Some(batch) = receive_batch(s)? {
         faults::at(point);
         got.bytes += batch.bytes as u64;
+        // A source that sends pages again and again, compressed, would cost itself little and this place much.
+        if got.bytes > all_bytes {
+            return Err(SyncError::Protocol("more bytes than all pages have"));
+        }
         got.carried += batch.carried as u64;
         let ready = match (&got.trouble, spare.take()) {
             (Some(_), _) => None,

@@ -28,6 +28,11 @@ pub(crate) trait Carrier {
     /// Waits for one of the events `wanted`, or until the peer has closed; empty on timeout.
     fn ready(&self, stream: &dyn ByteStream, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags>;
 
+    /// Whether a read needs nothing from the stream.
+    fn has_read_ahead(&self) -> bool {
+        false
+    }
+
     /// Waits until what was written has left this process, for a limited time. A kernel keeps what was written to a socket.
     fn wait_written(&self, _limit: Duration) {}
 }
@@ -81,6 +86,10 @@ impl Carrier for Records {
             }
             Ok(())
         })
+    }
+
+    fn has_read_ahead(&self) -> bool {
+        self.is_ready()
     }
 
     fn ready(&self, stream: &dyn ByteStream, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {

@@ -176,6 +176,11 @@ impl Conn {
         self.stream.socket()
     }
 
+    /// Whether a read needs nothing from the socket, so that a thread which sleeps there would not notice.
+    pub(crate) fn has_read_ahead(&self) -> bool {
+        self.carrier().has_read_ahead()
+    }
+
     /// Waits for one of the events `wanted`, or until the peer has closed; empty on timeout.
     pub(crate) fn ready(&self, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
         self.carrier().ready(&*self.stream, wanted, limit)

@@ -247,6 +247,9 @@ impl CallContext {
                     (decode::<C>(&bytes)?, bytes)
                 }
             };
+            if C::ID == cuCtxSetLimit::Fn::ID {
+                device.limit_answers.forget();
+            }
             if let Some(ended) = edges.ends.filter(|h| matches!(cuda_api::handle::kind(*h), Some(Kind::Module | Kind::Library))) {
                 // Under the ledger: code that is loaded next may have its variables there.
                 variables::unloaded(ended);
@@ -257,9 +260,6 @@ impl CallContext {
             }
             if let Some(made) = creation {
                 creation::note_creation(self, device, made)?;
-            }
-            if C::ID == cuCtxSetLimit::Fn::ID {
-                device.limit_answers.forget();
             }
             if let Some((f, attribute, value)) = setting {
                 f.answers.set(device.index, attribute, value);

@@ -243,6 +243,31 @@ fn a_compressed_batch_that_is_not_what_it_claims_fails_the_round() {
     assert!(matches!(target, Err(SyncError::Protocol("a page that was not offered"))));
 }
 
+#[test]
+fn a_source_cannot_send_pages_without_end() {
+    let to = job(2);
+    let all: u64 = to.regions().expect("regions").iter().map(|r| r.bytes).sum();
+    let (a, b) = UnixStream::pair().expect("sockets");
+    let (mut a, mut b): (Ends, Ends) = (vec![Box::new(a)], vec![Box::new(b)]);
+    let ended = std::thread::scope(|s| {
+        let target = s.spawn(|| {
+            let ended = target::run(&to, &mut b, Verify::Skip, true, &Faults::default());
+            b.clear();
+            ended
+        });
+        Show::default().send(&Seeds::draw().expect("keys"), &mut *a[0]).expect("show");
+        let (theirs, _) = Hello::receive(&mut *a[0]).expect("hello").pages();
+        receive_hashes(&mut a, &mut vec![NO_HASH; theirs.len()]).expect("hashes");
+        Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
+        let compressed = zstd::bulk::compress(&vec![5; PAGE as usize], 1).expect("compressed");
+        // The target hangs up meanwhile.
+        let sent = (0..=all / PAGE).try_for_each(|_| send_compressed(&mut *a[0], &[1], PAGE as usize, &compressed));
+        let _ = sent.and_then(|()| send_batch(&mut *a[0], &[], &[]));
+        target.join().expect("target")
+    });
+    assert!(matches!(ended, Err(SyncError::Protocol("more bytes than all pages have"))), "{ended:?}");
+}
+
 /// Flips a bit of its first long write, which is a compressed batch.
 struct Damaging {
     stream: Box<dyn Stream>,

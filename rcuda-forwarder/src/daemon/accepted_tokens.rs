@@ -127,9 +127,11 @@ impl AcceptedTokens {
     }
 }
 
-/// The server's own token, and then those of its users.
+/// The server's own token, and then those of its users. A user who has the server's own would keep it when revoked, so such a line counts
+/// for nothing.
 fn secrets(own: &Token, users: Vec<UserToken>) -> Arc<[Secret]> {
-    [Secret::of_nobody(own.0)].into_iter().chain(users.into_iter().map(Secret::of_user)).collect()
+    let others = users.into_iter().filter(|user| user.token != *own).map(Secret::of_user);
+    [Secret::of_nobody(own.0)].into_iter().chain(others).collect()
 }
 
 /// Maximum number of users that one line of the log names.

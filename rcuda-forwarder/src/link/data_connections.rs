@@ -27,6 +27,9 @@ const BULK: Duration = Duration::from_secs(5);
 /// Additional time limit for RDMA to carry a data connection: longer than the probes of both ends.
 pub(crate) const RDMA: Duration = Duration::from_secs(10);
 
+/// Total time limit for all connections of a ticket. A worker that opens them answers its job well before the job gives it up.
+const ALL: Duration = Duration::from_secs(60);
+
 /// How long the other end of a copy may acknowledge no data: during a round it always reads. A job's own connection has
 /// no such limit, because its worker may be busy with one call for long, and sends heartbeats meanwhile.
 pub(crate) const BULK_UNACKNOWLEDGED: Duration = Duration::from_secs(15);
@@ -82,12 +85,17 @@ fn connect_all(
         connect,
         rdma: AtomicBool::new(to.is_rdma()),
         retrying: Mutex::new(()),
+        end: Instant::now() + ALL,
     };
     // The first one alone finds out whether there is RDMA: a setup that fails can take seconds.
     let alone = stripes.min(u32::from(to.is_rdma()));
     let mut opened = all_at_once(alone, &|| opener.open())?;
     opened.extend(all_at_once(stripes - alone, &|| opener.open())?);
     opened.sort_by_key(|(number, _)| *number);
+    if !opened.iter().map(|(number, _)| *number).eq(0..stripes) {
+        // Both ends would use the connections in different orders.
+        return Err(refused(to, &GreetError::Garbage));
+    }
     Ok(opened.into_iter().map(|(_, conn)| conn).collect())
 }
 
@@ -132,6 +140,8 @@ struct Opener<'a> {
     rdma: AtomicBool,
     /// Held by a connection that a busy server has sent away, while it tries again.
     retrying: Mutex<()>,
+    /// When all must be open.
+    end: Instant,
 }
 
 impl Opener<'_> {
@@ -139,7 +149,8 @@ impl Opener<'_> {
     fn open(&self) -> Result<(u32, Conn), LinkError> {
         let (to, rdma) = (self.to, self.rdma.load(Ordering::Relaxed));
         let protection = if to.is_tls() { Protection::AnyServer } else { Protection::Plain };
-        let limit = Opened { connection: BULK, greeting: BULK, all: BULK };
+        let left = self.end.saturating_duration_since(Instant::now()).min(BULK);
+        let limit = Opened { connection: left, greeting: left, all: left };
         let (is_retry, turn) = (Cell::new(false), Cell::new(None));
         let connect = |until| {
             // One at a time: a server that is busy drops connections which are greeting, and has to deal with fewer of them then.
@@ -147,13 +158,17 @@ impl Opener<'_> {
                 let before = turn.take();
                 turn.set(before.or_else(|| Some(lock(&self.retrying))));
             }
+            // Looking up a name would take time, whatever the limit.
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             (self.connect)(until)
         };
         let (conn, _) = open(to, &Opening::Bulk { name: self.name, rdma }, (&self.key, protection), &limit, &connect)?;
         drop(turn);
         if rdma {
             let rings = Rings { bytes: DATA_RING, budget: self.terms.budget, others: 0 };
-            match setup::connect(&conn, rings, Instant::now() + RDMA) {
+            match setup::connect(&conn, rings, self.end.min(Instant::now() + RDMA)) {
                 Ok(()) => {}
                 Err(NoRdma::Unavailable(why)) => {
                     (self.terms.log)(&format!("the data connections to {to} are not carried by RDMA: {why}"));
@@ -162,7 +177,7 @@ impl Opener<'_> {
                 Err(NoRdma::Failed(why)) => return Err(refused(to, &why)),
             }
         }
-        let answer = greet::read_answer(&conn, Instant::now() + BULK).map_err(|why| refused(to, &why))?;
+        let answer = greet::read_answer(&conn, self.end.min(Instant::now() + BULK)).map_err(|why| refused(to, &why))?;
         let number = answer.try_into().map_err(|_| refused(to, &GreetError::Garbage))?;
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED).map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         Ok((u32::from_le_bytes(number), conn))

@@ -109,7 +109,7 @@ impl Socket {
     /// case, because polling the socket would not show it.
     fn read_messages(&self, common: &Common, desk: &mut Desk, mine: Option<&Waiter>) {
         let wanted = || !mine.is_some_and(Waiter::is_here) && self.something();
-        while !desk.over && (!desk.inbox.is_empty() || wanted()) {
+        while !desk.over && (!desk.inbox.is_empty() || self.conn.has_read_ahead() || wanted()) {
             let why = match common.receive(&mut desk.inbox) {
                 Ok(true) => {
                     self.messages.fetch_add(1, Ordering::Relaxed);
@@ -171,18 +171,21 @@ impl CallTransport for Socket {
     }
 
     fn receive_all(&self, common: &Common) {
-        let mut spin = Spin::firm();
+        let mut spin = Spin::new();
         loop {
-            {
+            let has_read = {
                 let mut desk = lock(&self.desk);
+                let before = self.messages.load(Ordering::Relaxed);
                 self.read_messages(common, &mut desk, None);
                 if desk.over {
                     return;
                 }
-            }
-            // Messages that no thread waits for may follow each other, for example when a stream calls functions of the program.
+                self.messages.load(Ordering::Relaxed) != before
+            };
+            // Messages that no thread waits for may follow each other, for example when a stream calls functions of the program. Where
+            // threads read their answers themselves, this one sleeps.
             let began = Instant::now();
-            if !spin.until(|| self.something() || self.pollers.load(Ordering::SeqCst) != 0) {
+            if !(has_read && spin.until(|| self.something() || self.pollers.load(Ordering::SeqCst) != 0)) {
                 if self.is_silent(common.limits.silence) {
                     let mut desk = lock(&self.desk);
                     return self.end_reading(common, &mut desk, &silent(common.limits.silence).to_string());

@@ -9,9 +9,9 @@
 use crate::place::{Outcome, Place};
 use crate::sync::lock;
 use cuda_api::code::Code;
-use cuda_api::lock::{WAKE_UP, wait};
+use cuda_api::lock::{WAKE_UP, spin_time, wait};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -92,11 +92,15 @@ impl<T> Completion<T> {
     ) {
         let began = Instant::now();
         while !self.is_empty() && idle() {
+            // Who holds the lock has either polled what was added before, or sees it when it wakes the thread.
+            fence(Ordering::SeqCst);
             let Ok(mut list) = self.polling.try_lock() else { return };
             list.append(&mut lock(&self.fresh));
             self.poll(place, &mut list, &answer);
             drop(list);
-            if began.elapsed() >= WAKE_UP {
+            fence(Ordering::SeqCst);
+            // With one processor, what is waited for needs it.
+            if began.elapsed() >= WAKE_UP.min(spin_time()) {
                 break;
             }
         }

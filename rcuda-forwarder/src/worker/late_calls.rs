@@ -85,12 +85,14 @@ impl LateCalls {
         if self.waiting.load(Ordering::Relaxed).saturating_add(bytes) > self.limit {
             return false;
         }
+        let body = body.to_vec();
+        // Under the lock, so that the other thread waits for it instead of asking again and again for a call that is not there yet.
+        let mut queue = lock(&self.queue);
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
         self.ends.fetch_add(usize::from(ends_memory(head.id)), Ordering::AcqRel);
-        let mut queue = lock(&self.queue);
-        queue.push_back((head, body.to_vec()));
+        queue.push_back((head, body));
         // It is set under the lock.
         if self.asleep.load(Ordering::Relaxed) {
             self.arrived.notify_one();
@@ -99,14 +101,14 @@ impl LateCalls {
     }
 
     /// Applies calls with `apply`, in order, until it fails. Between two calls it calls `idle` with a function that returns whether there
-    /// is no next one yet. Then it spins before it sleeps, as the reader does: mostly a call or the GPU's progress comes sooner than a
-    /// thread can be woken.
+    /// is no next one yet. Then it spins before it sleeps: mostly a call or the GPU's progress comes sooner than a thread can be woken. It
+    /// yields meanwhile, because what it waits for is the reader, which may need this processor.
     pub(super) fn run<E>(
         &self,
         mut apply: impl FnMut(Head, &[u8]) -> Result<(), E>,
         mut idle: impl FnMut(&dyn Fn() -> bool),
     ) -> E {
-        let mut spin = Spin::firm();
+        let mut spin = Spin::new();
         loop {
             idle(&|| self.is_empty());
             let began = Instant::now();

@@ -99,7 +99,10 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static 
     // Libraries stay loaded and their variables get their initial values in the new context.
     let gone = {
         let mut ledger = lock(&device.ledger);
-        let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[])?;
+        let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[]);
+        // Whatever came of it.
+        device.limit_answers.forget();
+        let made_heap = made_heap?;
         ledger.reset_succeeded(made_heap.first().is_some_and(|made| *made != 0))?
     };
     for handle in gone {
@@ -112,7 +115,6 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static 
         kernel.data.forget_on(device.index);
         kernel.data.answers.forget();
     }
-    device.limit_answers.forget();
     crate::device_memory::variables::context_ended(device);
     device.change_primary(|p| p.reset = true);
     drop(ending);

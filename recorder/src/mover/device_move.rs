@@ -527,8 +527,9 @@ impl<'a> DeviceMove<'a> {
             job.tables.functions.all(self.device.index).iter().for_each(|(_, f)| f.data.answers.forget());
             job.tables.kernels.all(EVERY_DEVICE).iter().for_each(|(_, k)| k.data.answers.forget());
             job.tensor_maps.forget();
-            self.device.limit_answers.forget();
         }
+        // The surroundings of the other place may have set others.
+        self.device.limit_answers.forget();
     }
 
     /// Releases the source, which the job has left.

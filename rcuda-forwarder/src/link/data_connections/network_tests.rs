@@ -4,6 +4,7 @@
 use super::*;
 use crate::endpoint::Scheme;
 use crate::greet::Offer;
+use crate::secret::Secret;
 use fake_network::{Faults, Network, to_its_end};
 use std::io::{Read, Write};
 use std::sync::Barrier;
@@ -77,9 +78,9 @@ impl Place {
 fn greet_plainly(conn: &Conn, before_answer: impl FnOnce()) -> Result<bool, GreetError> {
     let heard = greet::receive(conn, LONG, Offer::LOCAL, |_, _| {
         before_answer();
-        Ok(greet::ticket_key(&TICKET))
+        Ok([Secret::of_nobody(greet::ticket_key(&TICKET))].into())
     });
-    let Opening::Bulk { name, rdma } = heard?.0 else { panic!("another opening") };
+    let Opening::Bulk { name, rdma } = heard?.opening else { panic!("another opening") };
     assert_eq!(name, greet::ticket_name(&TICKET));
     Ok(rdma)
 }
@@ -176,6 +177,20 @@ fn after_a_failure_no_more_are_opened() {
         });
         let why = place.open("plain://", 12, &|_| ()).unwrap_err().to_string();
         assert!(why.ends_with("no more"), "{why}");
+    });
+}
+
+#[test]
+fn numbers_that_are_no_order_are_refused() {
+    to_its_end(0, || {
+        for lie in [|_| 0, |number: u32| number + 1, |_| u32::MAX] {
+            let place = Place::new(0, move |place, conn, _| {
+                greet_plainly(conn, || ())?;
+                let number = place.numbers.fetch_add(1, Ordering::SeqCst);
+                Ok(greet::answer(conn, Ok(&lie(number).to_le_bytes()))?)
+            });
+            assert!(matches!(place.open("plain://", 3, &|_| ()), Err(LinkError::Greeting { .. })));
+        }
     });
 }
 
