@@ -149,6 +149,17 @@ mod tests {
     }
 
     #[test]
+    fn times_are_those_of_the_command_line_too() {
+        let every =
+            |text: &str| Settings::read(&format!("every = '{text}'\n[[policy]]\nkind = 'home'\n")).map(|it| it.every).ok();
+        for (text, ms) in
+            [("200ms", 200), ("1.5s", 1500), ("10m", 600_000), ("2min", 120_000), ("0.5h", 1_800_000), ("3d", 259_200_000)]
+        {
+            assert_eq!(every(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused_by_name() {
         let refused = |text: &str| Settings::read(text).expect_err(text).to_string();
         for (text, why) in [

@@ -299,7 +299,8 @@ fn under_mrcuda(
 /// Sets separate directories and the token; the softgpu name of this machine.
 fn dress(setup: &Setup, command: &mut Command, runtime: &Path) {
     command.env("XDG_RUNTIME_DIR", runtime).env("XDG_CONFIG_HOME", &setup.directory).env("MRCUDA_TOKEN_FILE", &setup.token);
-    command.env("XDG_STATE_HOME", setup.directory.join("state"));
+    // The options of this machine's configuration file are not those that are compared.
+    command.env("XDG_STATE_HOME", setup.directory.join("state")).env("MRCUDA_CONFIG", "");
     for name in ["MRCUDA_DRIVER", "MRCUDA_SERVERS", "MRCUDA_LOG"] {
         command.env_remove(name);
     }

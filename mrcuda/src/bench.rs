@@ -1,7 +1,7 @@
 //! `mrcuda bench`: replaces itself with the measuring program, which lies in the same directory.
 
 use crate::failure::Failure;
-use crate::{drivers, layout};
+use crate::{config, drivers, layout};
 use rcuda_forwarder::Token;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -30,6 +30,8 @@ pub(crate) fn bench(args: &[OsString]) -> Result<(), Failure> {
         .arg(driver)
         .arg("--token")
         .arg(Token::default_path())
+        // Servers and jobs that are measured are as its options say.
+        .env(config::INSTEAD, "")
         .exec();
     Err(Failure::new(format!("cannot run {}: {error}", program.display())))
 }

@@ -5,6 +5,7 @@ mod machine;
 mod program;
 mod server;
 
+use crate::config::ConfigError;
 use crate::failure::Failure;
 use crate::progress::waiting;
 use crate::table::say;
@@ -29,10 +30,11 @@ pub(crate) struct DoctorArgs {
     program: Vec<OsString>,
 }
 
-/// Prints all findings; exit code 1 if something will not work.
-pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
+/// Prints all findings; exit code 1 if something will not work. `unread`: why the configuration files cannot be used.
+pub(crate) fn doctor(args: &DoctorArgs, unread: Option<&ConfigError>) -> Result<(), Failure> {
     let mut findings =
         vec![recorder(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
+    findings.extend(unread.map(|why| Finding::bad("settings", why.to_string())));
     findings.extend(machine::check());
     if let Some(server) = &args.server {
         findings.extend(server::check(server));

@@ -248,6 +248,30 @@ Examples:
   mrcuda journal show /tmp/journals/4711.d0.journal --json
       Print a JSON object for each record";
 
+/// Of `mrcuda config`.
+pub(crate) const CONFIG: &str = "\
+Examples:
+  mrcuda config show
+      Print each setting, and which file or variable it comes from
+  mrcuda config check /etc/mrcuda/config.toml
+      Check the file of this machine";
+
+/// Of `mrcuda config show`.
+pub(crate) const CONFIG_SHOW: &str = "\
+Examples:
+  mrcuda config show
+      Print each setting, and which file or variable it comes from
+  mrcuda config show --json
+      Print them for programs";
+
+/// Of `mrcuda config check`.
+pub(crate) const CONFIG_CHECK: &str = "\
+Examples:
+  mrcuda config check ~/.config/mrcuda/config.toml
+      Check this user's file
+  mrcuda config check new.toml
+      Check a file before it is copied to /etc/mrcuda/config.toml";
+
 /// Of `mrcuda completions`.
 pub(crate) const COMPLETIONS: &str = "\
 Examples:

@@ -1,7 +1,7 @@
 //! `mrcuda`: run a CUDA program on a GPU somewhere else, and move it while it runs.
 //!
 //! One file per command; the examples of their help texts are in [`examples`]. [`ask`] connects commands to a running job, [`drivers`] finds CUDA drivers, [`places`]
-//! validates place specifications, [`layout`] locates the files of this installation.
+//! validates place specifications, [`config`] reads configuration files, [`layout`] locates the files of this installation.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are help texts, in which brackets mean what may be left out")]
 
@@ -9,6 +9,7 @@ mod agent;
 mod ask;
 mod bench;
 mod calls;
+mod config;
 mod doctor;
 mod drivers;
 mod elf;
@@ -41,7 +42,9 @@ mod token;
 mod trace;
 mod value_error;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use config::{Config, ConfigError};
+use failure::Failure;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
@@ -110,6 +113,9 @@ enum Command {
     /// Inspect journal files
     #[command(subcommand, after_help = examples::JOURNAL)]
     Journal(JournalCommand),
+    /// Show the settings of configuration files and the environment, or check a file
+    #[command(subcommand, after_help = examples::CONFIG)]
+    Config(config::show::ConfigCommand),
     /// Print a script that completes commands and options in a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(pages::CompletionsArgs),
@@ -137,9 +143,39 @@ enum JournalCommand {
     Show(journal_show::ShowArgs),
 }
 
-/// The command line. Errors, help and the version end the process.
-fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|answer| {
+/// A command with its options.
+struct Called {
+    command: Command,
+    /// Variables that configuration files set for the command and the processes that it starts.
+    variables: Vec<(&'static str, OsString)>,
+    /// Why the files were not read, for a command that goes on without them.
+    unread: Option<ConfigError>,
+}
+
+/// The command line, over what configuration files and the environment say. Errors, help and the version end the process.
+fn parse() -> Called {
+    let mut matches = matches(Cli::command());
+    let (mut variables, mut unread) = (Vec::new(), None);
+    if let Some(command) = matches.subcommand_name().filter(|command| config::is_read_by(command)).map(str::to_owned) {
+        let read = Config::read(&Cli::command()).and_then(|config| Ok((config.as_defaults(Cli::command(), &command)?, config)));
+        match read {
+            Ok((with_defaults, config)) => {
+                matches = self::matches(with_defaults);
+                variables = config.variables();
+            }
+            // It reports this among its findings.
+            Err(why) if command == "doctor" => unread = Some(why),
+            Err(why) => Failure::with_code(2, why).exit(),
+        }
+    }
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => Called { command: cli.command, variables, unread },
+        Err(why) => why.format(&mut Cli::command()).exit(),
+    }
+}
+
+fn matches(command: clap::Command) -> clap::ArgMatches {
+    command.try_get_matches().unwrap_or_else(|answer| {
         // Help that cannot be written is an error; on a terminal it has colours.
         if answer.exit_code() == 0 && !std::io::stdout().is_terminal() {
             table::write(answer.render().to_string().as_bytes());
@@ -150,8 +186,13 @@ fn parse() -> Cli {
 }
 
 fn main() {
-    let done = match parse().command {
-        Command::Run(args) => run::run(&args),
+    let Called { command, variables, unread } = parse();
+    for (name, value) in &variables {
+        // SAFETY: this process has no other thread yet that could read the environment.
+        unsafe { std::env::set_var(name, value) };
+    }
+    let done = match command {
+        Command::Run(args) => run::run(&args, variables),
         Command::Serve(args) => serve::serve(&args),
         Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
@@ -163,11 +204,12 @@ fn main() {
         Command::Plan(args) => migrate::plan(&args),
         Command::Cancel(args) => migrate::cancel(&args),
         Command::Moves(args) => moves::moves(&args),
-        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Doctor(args) => doctor::doctor(&args, unread.as_ref()),
         Command::Calls(args) => calls::calls(&args),
         Command::Bench { args } => bench::bench(&args),
         Command::Models(command) => models::models(&command),
         Command::Journal(JournalCommand::Show(args)) => journal_show::show(&args),
+        Command::Config(command) => config::show::config(&command, &Cli::command()),
         Command::Completions(args) => pages::completions(&Cli::command(), &args),
         Command::Man(args) => pages::man(&Cli::command(), &args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),

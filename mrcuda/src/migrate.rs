@@ -11,6 +11,7 @@ use crate::time::time;
 use crate::timeline::{describe, reason};
 use crate::trace;
 use crate::value_error::ValueError;
+use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
@@ -29,7 +30,8 @@ struct Aim {
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = gpu)]
     gpu: Gpu,
     /// Allow another build of the driver, another model of GPU, or fewer multiprocessors, where everything that the job relies on holds there
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     allow_different: bool,
     /// Print JSON
     #[arg(long)]
@@ -107,7 +109,8 @@ struct How {
     #[arg(long, value_name = "hash|bytes", value_parser = verify())]
     verify: Option<Verify>,
     /// Queue the move if another one is under way, instead of refusing it
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     queue: bool,
     /// Return at once; `mrcuda moves` shows the outcome
     #[arg(long)]

@@ -26,8 +26,8 @@ pub(crate) struct RunArgs {
     /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
-    /// Places to which a GPU of the job moves if it has no memory for an allocation, the first one that has [default:
-    /// $MRCUDA_WHEN_FULL, or none: the allocation fails]
+    /// Places to which a GPU of the job moves if it has no memory for an allocation, the first one that has; also by $MRCUDA_WHEN_FULL
+    /// [default: none: the allocation fails]
     #[arg(long, value_name = "PLACES", value_parser = places::gpus)]
     when_full: Option<String>,
     /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]
@@ -79,10 +79,12 @@ fn name_from_environment() -> Result<(), Failure> {
 /// A variable and its value; `None`: what an enclosing job has set is removed.
 type Variable = (&'static str, Option<OsString>);
 
-/// Executes the program, which returns only on failure; or prints what it would get.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+/// Executes the program, which returns only on failure; or prints what it would get. It also gets the variables that configuration files
+/// set.
+pub(crate) fn run(args: &RunArgs, of_files: Vec<(&'static str, OsString)>) -> Result<(), Failure> {
+    let of_files = of_files.into_iter().map(|(name, value)| (name, Some(value)));
     if let Some(export) = args.export {
-        write(&exported(export, &variables(args)?));
+        write(&exported(export, &variables(args, of_files)?));
         return Ok(());
     }
     let (Some(program), rest) = (args.program.first(), args.program.get(1..).unwrap_or_default()) else {
@@ -93,7 +95,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let mut command = Command::new(program);
     command.args(rest);
-    for (name, value) in variables(args)? {
+    for (name, value) in variables(args, of_files)? {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
@@ -114,16 +116,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// The variables by which a program runs as a job.
-fn variables(args: &RunArgs) -> Result<Vec<Variable>, Failure> {
+fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result<Vec<Variable>, Failure> {
     if args.name.is_none() {
         name_from_environment()?;
     }
     let libraries =
         layout::library_directory().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
-    // The option takes precedence over the variable, the variable over the machine's driver.
-    let named = args.driver.clone().or_else(drivers::from_environment);
-    let driver = match named {
-        Some(text) => Some(drivers::named(&text).map_err(Failure::new)?),
+    let driver = match &args.driver {
+        Some(text) => Some(drivers::named(text).map_err(Failure::new)?),
         None => drivers::find(),
     };
     if driver.is_none() && args.server.as_deref().is_none_or(places::any_on_this_machine) {
@@ -149,6 +149,7 @@ fn variables(args: &RunArgs) -> Result<Vec<Variable>, Failure> {
     // Without these options, what the environment says, of an enclosing job or of the user, holds for this one.
     variables.extend(args.name.as_ref().map(|name| ("MRCUDA_NAME", Some(name.into()))));
     variables.extend(args.when_full.as_ref().map(|places| ("MRCUDA_WHEN_FULL", Some(places.into()))));
+    variables.extend(of_files);
     Ok(variables)
 }
 

@@ -2,10 +2,11 @@
 
 use crate::agent::tell;
 use crate::ask::Refused;
+use crate::config::show::Shown;
 use crate::gpus::Server;
 use crate::jobs::Listed;
 use crate::migrate::{Foreseen, Made};
-use crate::moves::Shown;
+use crate::moves;
 use crate::token;
 use control::history::Past;
 use control::{Answer, Event, Job, Move, Refusal, Request};
@@ -134,13 +135,14 @@ fn schemas() -> [(&'static str, Schema); 12] {
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
         ("agent", of::<tell::Line<'static>>(printed.clone(), "A line that mrcuda agent --json writes")),
+        ("config", of::<Shown>(printed.clone(), "mrcuda config show --json")),
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
         ("history", of::<Past>(read.clone(), "A line of the history of moves, moves.jsonl")),
         ("log", of::<LogLine>(read, "A line that mrcuda serve --log-format json writes")),
         ("migrate", of::<Asked<Made<'static>>>(printed.clone(), "mrcuda migrate --json")),
-        ("moves", of::<Asked<Vec<Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
+        ("moves", of::<Asked<Vec<moves::Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),
         ("ps", of::<Vec<Listed>>(printed.clone(), "mrcuda ps --json")),
         ("suspend", of::<Asked<MoveOrJob>>(printed.clone(), "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::time::time;
 use crate::value_error::ValueError;
 use crate::{drivers, table};
+use clap::ArgAction;
 use rcuda_forwarder::{
     ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, ServeOptions, Target, Token, WorkerLimits, error_line, info_line,
 };
@@ -28,7 +29,7 @@ pub(crate) struct ServeArgs {
     /// Number of GPUs to share [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     gpus: Option<u32>,
-    /// Token file; created, readable by its owner only, if it does not exist
+    /// Token file; created, readable by its owner only, if it does not exist [default: ~/.config/mrcuda/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// File with the tokens of users (mrcuda token), which may change while the server runs [default: tokens beside the token file]
@@ -42,7 +43,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
     /// Accept connections without encryption, too, from clients that ask for it (plain://HOST:PORT, rdma://HOST:PORT)
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     allow_plain: bool,
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -101,7 +103,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     metrics: Option<String>,
     /// Have the metrics name each job, with its user and the machine that it comes from
-    #[arg(long, requires = "metrics")]
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
+    #[arg(requires = "metrics")]
+    #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     metrics_jobs: bool,
     /// How the log is written: as lines for people, or as an object of JSON in each line
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogForm::Text)]
@@ -137,8 +141,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
-    let driver = match args.driver.clone().or_else(drivers::from_environment) {
-        Some(text) => drivers::named(&text).map_err(Failure::new)?,
+    let driver = match &args.driver {
+        Some(text) => drivers::named(text).map_err(Failure::new)?,
         None => drivers::find().ok_or_else(|| {
             Failure::new("this machine has no CUDA driver (mrcuda doctor says more; --driver soft needs no GPU)")
         })?,

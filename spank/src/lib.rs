@@ -103,7 +103,7 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
     if let Some(place) = on_signal {
         command.args(["--on-signal", place]);
     }
-    // The task's own, not those of slurmstepd.
+    // The task's own, not those of slurmstepd; they have precedence over configuration files.
     for name in [
         "HOME",
         "PATH",
@@ -112,8 +112,20 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         "XDG_CACHE_HOME",
         "XDG_RUNTIME_DIR",
         "CUDA_VISIBLE_DEVICES",
+        "MRCUDA_CONFIG",
         "MRCUDA_DRIVER",
         "MRCUDA_NAME",
+        "MRCUDA_WAIT",
+        "MRCUDA_WHEN_FULL",
+        "MRCUDA_TOKEN_FILE",
+        "MRCUDA_CA",
+        "MRCUDA_CERTIFICATE",
+        "MRCUDA_MOVE_CONNECTIONS",
+        "MRCUDA_BULK_CONNECTIONS",
+        "MRCUDA_COPY_THREADS",
+        "MRCUDA_KEEP_JOURNAL",
+        "MRCUDA_LOG",
+        "MRCUDA_LOG_CALLS",
     ] {
         if let Some(value) = slurm::variable(spank, name)? {
             command.env(name, value);

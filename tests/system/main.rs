@@ -43,6 +43,7 @@
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
+//! | `config` | settings come from files, variables and options, in this order |
 //! | `tutorials` | the commands of the tutorials run, and print what the pages show |
 //! | `schemas` | what is printed for programs is as its schema says |
 //! | `bench` | the benchmark, models made of it, predictions |
@@ -56,6 +57,7 @@ mod bench;
 mod cancel;
 mod code;
 mod commands;
+mod config;
 mod conformance;
 mod coverage;
 mod crossings;

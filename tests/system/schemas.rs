@@ -72,6 +72,10 @@ fn what_commands_print() {
     let first = |list: Value| list[0].clone();
     let one = |value: Value| value;
     let take = |name: &str, args: &[&str], take: fn(Value) -> Value| take(schemas.check(name, &print(args)));
+    std::fs::create_dir_all(scene.path.join("mrcuda")).unwrap();
+    std::fs::write(scene.path.join("mrcuda/config.toml"), "[log]\ncalls = true\n").unwrap();
+    let config = schemas.check("config", &print(&["config", "show"]));
+    assert!(config["settings"].as_array().unwrap().iter().any(|it| it["from"] == "file" && it["line"] == 2), "{config}");
     assert_eq!(first(schemas.check("ps", &print(&["ps"])))["pid"].as_u64(), Some(job.pid().into()));
     let gpus = schemas.check("gpus", &print(&["gpus", &at, "127.0.0.1:1"]));
     assert_eq!((&gpus[0]["ok"], &gpus[1]["ok"]), (&json!(true), &json!(false)), "{gpus}");
