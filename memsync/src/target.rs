@@ -69,8 +69,9 @@ fn receive<M: Memory>(
     while let Some(batch) = receive_batch(s)? {
         faults::at(point);
         got.bytes += batch.bytes as u64;
-        // A source that sends pages again and again, compressed, would cost itself little and this place much.
-        if got.bytes > all_bytes {
+        // A source that sends pages again and again, compressed, would cost itself little and this place much. (What one page too often
+        // means is decided below.)
+        if got.bytes > all_bytes + BATCH as u64 {
             return Err(SyncError::Protocol("more bytes than all pages have"));
         }
         got.carried += batch.carried as u64;

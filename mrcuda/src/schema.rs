@@ -130,7 +130,7 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 12] {
+fn schemas() -> [(&'static str, Schema); 13] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [

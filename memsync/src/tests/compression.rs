@@ -261,7 +261,8 @@ fn a_source_cannot_send_pages_without_end() {
         Word::send(&mut *a[0], None, [0; 32]).expect("verdict");
         let compressed = zstd::bulk::compress(&vec![5; PAGE as usize], 1).expect("compressed");
         // The target hangs up meanwhile.
-        let sent = (0..=all / PAGE).try_for_each(|_| send_compressed(&mut *a[0], &[1], PAGE as usize, &compressed));
+        let sent =
+            (0..=(all + BATCH as u64) / PAGE).try_for_each(|_| send_compressed(&mut *a[0], &[1], PAGE as usize, &compressed));
         let _ = sent.and_then(|()| send_batch(&mut *a[0], &[], &[]));
         target.join().expect("target")
     });
