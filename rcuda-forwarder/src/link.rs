@@ -139,7 +139,7 @@ pub struct Link {
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
 
-/// Connects to a server for anything that needs the token, and greets. Returns what [`open`] does.
+/// Connects to a server for anything that needs the token, and greets. Returns what [`open()`] does.
 pub(crate) fn greeted(
     to: &Endpoint,
     credentials: Option<&Credentials>,
