@@ -95,6 +95,7 @@ const OPERATIONS: &[(u16, fn(&[u8]))] = &[
     }),
     (id::ALIAS_MAP, again::<Alias>),
     (id::HOST_PIN, again::<HostPin>),
+    (id::HOST_BLOCK, again::<HostPin>),
     (id::HOST_CALL, again::<HostCall>),
     (id::COPY_IN_LATE, again::<CopyInLate>),
     (id::STREAM_MEMORY, |b| {

@@ -321,7 +321,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A part of the job's memory file that several small blocks have in common: it is mapped and registered as a whole, since
+    /// A part of the range of pinned memory that several small blocks have in common: it is mapped and registered as a whole, since
     /// registering takes some 40 us, however small the memory is.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Slab {
@@ -347,7 +347,7 @@ wire_struct! {
         pub flags: u32,
         /// The place allocates mirrored memory: whole pages, zero at first.
         pub apart: bool,
-        /// The slab that contains it. Mirrored memory is allocated by itself in any case.
+        /// The slab that contains it; the place registers all of the slab with its first block.
         pub slab: Slab,
     }
 }

@@ -92,6 +92,18 @@ struct Part {
     number: u64,
 }
 
+/// Changes of a place's copies.
+#[derive(Debug, Default)]
+pub struct PlaceChanges {
+    /// Number of the job's messages of changes that were applied before they were found.
+    pub messages: u64,
+    /// Number of the job's requests for blocks ([`cuda_api::ops::id::HOST_BLOCK`]) that were applied before. Another block may have been
+    /// at the address of a block that was requested later.
+    pub blocks: u64,
+    /// The changes, in the order in which the job must apply them.
+    pub lines: Vec<Line>,
+}
+
 /// One side's view of all mirrored memory.
 #[derive(Debug, Default)]
 pub struct MirroredMemory {

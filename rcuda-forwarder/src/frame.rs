@@ -22,7 +22,8 @@ pub(crate) const NO_TICKET: u64 = 0;
 pub(crate) const HEARTBEAT: u64 = u64::MAX;
 /// Ticket of text for the job's output: the code is 1 for standard output, 2 for standard error.
 pub(crate) const TEXT: u64 = u64::MAX - 1;
-/// Ticket of changes to mirrored host memory: the number of the job's messages applied before (u64), then lines.
+/// Ticket of changes to mirrored host memory: the numbers of the job's messages of changes and of its requests for blocks that were
+/// applied before (u64 each), then lines.
 pub(crate) const CHANGES: u64 = u64::MAX - 2;
 /// Ticket of the server's request that the job move away: a [`crate::LeaveRequest`].
 pub(crate) const LEAVE: u64 = u64::MAX - 3;

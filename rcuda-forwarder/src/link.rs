@@ -605,7 +605,31 @@ impl Link {
     /// There is no memory or no thread for that.
     pub unsafe fn keep_alike(&self, at: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: as the caller says; the link's end forgets all memory.
-        if unsafe { self.shared.common.alike.add(at, bytes) }? {
+        let begins = unsafe { self.shared.common.alike.add(at, bytes) }?;
+        self.begin_to_mirror(begins)
+    }
+
+    /// As [`Link::keep_alike`], for a block in a slab that the worker has registered; `body`: of the call that requests it. It is not
+    /// waited for. Returns its position, as [`Link::send`] does.
+    ///
+    /// # Safety
+    /// As for [`Link::keep_alike`].
+    ///
+    /// # Errors
+    /// There is no memory or no thread for that; [`Lost`] if the link is lost.
+    pub unsafe fn keep_block_alike(&self, body: &[u8], at: u64, bytes: u64) -> io::Result<Result<Range<u64>, Lost>> {
+        let id = ops::id::HOST_BLOCK;
+        traffic::sent(id, &[body]);
+        let push = || self.shared.common.ring.push(id, frame::NO_TICKET, &[body]).map_err(|e| self.not_sent(e));
+        // SAFETY: as the caller says; the link's end forgets all memory.
+        match unsafe { self.shared.common.alike.add_block(at, bytes, push) }? {
+            Ok((span, begins)) => self.begin_to_mirror(begins).map(|()| Ok(span)),
+            Err(lost) => Ok(Err(lost)),
+        }
+    }
+
+    fn begin_to_mirror(&self, begins: bool) -> io::Result<()> {
+        if begins {
             let shared = self.shared.clone();
             let keep = move || shared.common.alike.keep(&shared.common.ring, || shared.common.replies.is_lost());
             threads::spawn("mrcuda-alike", keep).inspect_err(|_| self.shared.common.alike.not_started())?;

@@ -1,7 +1,7 @@
 //! The operations of an executor that a worker needs.
 
 use crate::control::{ControlReply, Refused};
-use ::executor::host_mirror::Line;
+use ::executor::host_mirror::PlaceChanges;
 use ::executor::staging::Staging;
 use ::executor::{Budget, Busy, DeviceInfo};
 use cuda_api::code::Code;
@@ -86,11 +86,13 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether there is mirrored host memory.
     fn has_apart(&self) -> bool;
+    /// Whether the end of pinned memory (the body of [`cuda_api::ops::id::HOST_UNPIN`]) needs no driver.
+    fn ends_only_a_block(&self, body: &[u8]) -> bool;
     /// Whether the job has named an address for mirrored memory that this process uses itself: then the process must
     /// end.
     fn has_collided(&self) -> bool;
-    /// The changes of mirrored memory since the last call, and the number of the job's messages applied before.
-    fn collect_changes(&self) -> (u64, Vec<Line>);
+    /// The changes of mirrored memory since the last call.
+    fn collect_changes(&self) -> PlaceChanges;
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.

@@ -46,6 +46,8 @@ pub(crate) struct Pin {
     pub(crate) bytes: u64,
     /// Whether the place has a copy that mirrors the job's memory.
     pub(crate) apart: bool,
+    /// Number of its slab; 0 without one.
+    slab: u64,
     /// Whether the job has freed the memory without informing the place: the job may have allocated other memory there since.
     gone: bool,
 }
@@ -279,7 +281,15 @@ impl Worker<'_> {
         }
         let apart = self.is_apart(filed);
         let mut body = Vec::with_capacity(64);
-        HostPin { address: at, bytes, flags, apart, slab: if apart { Slab::default() } else { slab } }.put(&mut body);
+        HostPin { address: at, bytes, flags, apart, slab }.put(&mut body);
+        let pinned = Pin { bytes, apart, slab: slab.number, gone: false };
+        if apart && self.executes() && self.mirrors_slab(&slab) {
+            // SAFETY: guaranteed by the caller.
+            let sent = unsafe { self.link.keep_block_alike(&body, at, bytes) };
+            let span = sent.map_err(|_| code::ERROR_OUT_OF_MEMORY)?.map_err(lost)?;
+            lock(&self.pins.all).insert(at, pinned);
+            return Ok(Some(span));
+        }
         let asked = self.link.request(ops::id::HOST_PIN, &[&body]).map_err(lost)?;
         let span = asked.span();
         let answer =
@@ -293,8 +303,14 @@ impl Worker<'_> {
             // SAFETY: guaranteed by the caller.
             unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
-        lock(&self.pins.all).insert(at, Pin { bytes, apart, gone: false });
+        lock(&self.pins.all).insert(at, pinned);
         Ok(Some(span))
+    }
+
+    /// Returns whether the worker has a mirrored block of this slab, and so the slab.
+    fn mirrors_slab(&self, slab: &Slab) -> bool {
+        let range = slab.address..slab.address + slab.bytes;
+        lock(&self.pins.all).range(range).any(|(_, pin)| pin.apart && pin.slab == slab.number)
     }
 }
 

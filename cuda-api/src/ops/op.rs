@@ -194,6 +194,9 @@ operations! {
     HOST_PIN HostPin = 0x0f64 placed;
     /// Body: its address. Unmaps and unregisters such memory, which is not in use. Waits.
     HOST_UNPIN HostUnpin = 0x0f65 known;
+    /// [`crate::ops::HostPin`]: a block of mirrored memory in a slab that the place has already registered for another block, so that
+    /// no driver call is needed. Applied at once, before earlier calls that are still queued; the place counts these blocks.
+    HOST_BLOCK HostBlock = 0x0f69 placed;
     /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Applied at
     /// once, before earlier calls that are still queued.
     HOST_BYTES HostBytes = 0x0f66 known;

@@ -5,16 +5,17 @@
 //! shrink. A worker that cannot share the memory has a copy at the same addresses; both sides send each other their changes
 //! ([`crate::host_mirror`]).
 
-use super::state::pinned::{From, Part, SlabPart, inside};
+use super::state::pinned::{Apart, From, Part, SlabPart, inside};
 use super::{Executor, short};
-use crate::host_mirror::{LINE_BYTES, Line};
-use crate::limits::{MAX_PINNED_BLOCKS, report_once};
+use crate::host_mirror::{LINE_BYTES, PlaceChanges};
+use crate::limits::{Held, MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
 use cuda_api::address_map::{HEAP, HEAP_END, HOST, HOST_END, IMPORTS_END, PAGE, VMM};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::{HostPin, Slab};
 use cuda_api::wire::Wire;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
@@ -27,6 +28,11 @@ const END: u64 = 1 << 47;
 fn pages(at: u64, bytes: u64) -> (u64, u64) {
     let start = at & !(PAGE - 1);
     (start, (at + bytes).next_multiple_of(PAGE) - start)
+}
+
+/// Returns whether a block lies in a slab.
+fn is_in_slab(at: u64, bytes: u64, slab: &Slab) -> bool {
+    bytes > 0 && at >= slab.address && at.checked_add(bytes).is_some_and(|end| end - slab.address <= slab.bytes)
 }
 
 /// Why memory was not mapped at the requested address.
@@ -106,15 +112,14 @@ impl Executor {
     /// The driver's error; `NOT_SUPPORTED` if the GPU sees the memory at another address.
     pub fn pin_host(&self, at: u64, bytes: u64, flags: u32, slab: Slab) -> Result<(), Code> {
         if slab.bytes > 0 {
-            return self.pin_in_slab(at, (bytes, flags), slab, None);
+            return self.pin_in_slab(at, (bytes, flags), slab, From::Here);
         }
         self.register_host(at, bytes, flags, From::Here)
     }
 
-    /// Registers a block of a slab, and the slab with the first one; a worker maps it from the file.
-    fn pin_in_slab(&self, at: u64, (bytes, flags): (u64, u32), slab: Slab, file: Option<&OwnedFd>) -> Result<(), Code> {
-        let inside = at >= slab.address && at.checked_add(bytes).is_some_and(|end| end - slab.address <= slab.bytes);
-        if bytes == 0 || !inside {
+    /// Registers a block of a slab, and the slab with the first one; `from` says whether it is there, or is mapped from the file.
+    fn pin_in_slab(&self, at: u64, (bytes, flags): (u64, u32), slab: Slab, from: From) -> Result<(), Code> {
+        if !is_in_slab(at, bytes, &slab) {
             return Err(code::ERROR_INVALID_VALUE);
         }
         // Held while it is registered: another thread's block of it has to wait for that.
@@ -127,13 +132,15 @@ impl Executor {
             // The driver still has the pages of one that the job has unmapped.
             Some(_) => return Err(code::ERROR_INVALID_VALUE),
             None => {
-                if let Some(file) = file {
-                    map(file, slab.address, slab.bytes)?;
+                if from == From::File {
+                    map(self.pinned.file.get().ok_or(code::ERROR_NOT_SUPPORTED)?, slab.address, slab.bytes)?;
                 }
-                let registration = self
-                    .register(slab.address, slab.bytes, 0)
-                    .inspect_err(|_| file.into_iter().for_each(|_| unmap(slab.address, slab.bytes)))?;
-                let known = SlabPart { bytes: slab.bytes, number: slab.number, blocks: 1, mapped: file.is_some(), registration };
+                let registration = self.register(slab.address, slab.bytes, 0).inspect_err(|_| {
+                    if from == From::File {
+                        unmap(slab.address, slab.bytes);
+                    }
+                })?;
+                let known = SlabPart { bytes: slab.bytes, number: slab.number, blocks: 1, from, registration };
                 slabs.insert(slab.address, known);
             }
         }
@@ -141,22 +148,113 @@ impl Executor {
         Ok(())
     }
 
-    /// A block of a slab has gone; unregisters the slab with the last one, if the context is there.
-    fn forget_block(&self, slab: u64, current: bool) {
+    /// Allocates a block of mirrored memory in a slab, and the slab with its first one.
+    fn pin_in_mirrored_slab(&self, pin: &HostPin) -> Result<(), Code> {
+        let slab = &pin.slab;
+        let (start, len) = (slab.address, slab.bytes);
+        self.end_other_slabs(start..start + len, Some(slab.number));
+        let mut slabs = lock(&self.pinned.slabs);
+        if !slabs.contains_key(&start) {
+            let held = self.hold_pinned(len)?;
+            if self.overlaps_part(start, len) {
+                return Err(code::ERROR_OUT_OF_MEMORY);
+            }
+            self.map_mirrored(start, len)?;
+            let registration = self.register(start, len, 0).inspect_err(|_| unmap(start, len))?;
+            // Until the slab ends.
+            held.keep();
+            slabs.insert(start, SlabPart { bytes: len, number: slab.number, blocks: 0, from: From::Apart, registration });
+        }
+        let added = self.add_block(&mut slabs, &mut lock(&self.pinned.apart), pin);
+        if added.is_err() && slabs.get(&start).is_some_and(|known| known.blocks == 0) {
+            self.end_slab(&mut slabs, start, true);
+        }
+        added
+    }
+
+    /// Adds a block of mirrored memory to a slab, with zeros. Blocks that overlap it are gone: the job has given their pages to this one.
+    fn add_block(&self, slabs: &mut BTreeMap<u64, SlabPart>, apart: &mut Apart, pin: &HostPin) -> Result<(), Code> {
+        let &HostPin { address, bytes, flags, slab, .. } = pin;
+        let is_it = |known: &&mut SlabPart| known.from == From::Apart && (known.number, known.bytes) == (slab.number, slab.bytes);
+        let known = slabs.get_mut(&slab.address).filter(is_it).ok_or(code::ERROR_INVALID_VALUE)?;
+        if !is_in_slab(address, bytes, &slab) || !address.is_multiple_of(PAGE) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut parts = lock(&self.pinned.parts);
+        if parts.len() >= MAX_PINNED_BLOCKS {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        let (start, len) = pages(address, bytes);
+        let gone: Vec<u64> = parts.range(slab.address..start + len).filter(|(at, part)| *at + part.bytes > start).map(|(at, _)| *at).collect();
+        for at in gone {
+            parts.remove(&at);
+            apart.mirrored.remove(at);
+            known.blocks -= 1;
+            self.pinned.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: pages of a slab that is mapped here, and ends under the lock that the caller holds. No block has them now, so neither
+        // the GPU nor a scan uses them.
+        unsafe { std::ptr::write_bytes(start as *mut u8, 0, len as usize) };
+        // SAFETY: mapped, as above; `forget_block` removes it from the list before the slab is unmapped.
+        unsafe { apart.mirrored.add(start, len) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
+        parts.insert(address, Part { bytes, flags, from: From::Slab(slab.address), registration: 0 });
+        known.blocks += 1;
+        self.pinned.any_apart.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends slabs of mirrored memory that overlap a range, except that with a number: the job has unmapped them without a message.
+    fn end_other_slabs(&self, range: Range<u64>, number: Option<u64>) {
+        let other = |(at, slab): &(&u64, &SlabPart)| {
+            **at < range.end && range.start < **at + slab.bytes && slab.from == From::Apart && Some(slab.number) != number
+        };
+        let slabs: Vec<u64> = lock(&self.pinned.slabs).iter().filter(other).map(|(at, _)| *at).collect();
+        for slab in slabs {
+            let blocks: Vec<u64> = lock(&self.pinned.parts).iter().filter(|(_, p)| p.from == From::Slab(slab)).map(|(at, _)| *at).collect();
+            blocks.into_iter().for_each(|at| self.unpin_host(at));
+        }
+    }
+
+    /// A block of a slab, at this address, has gone; ends the slab with its last block.
+    fn forget_block(&self, slab: u64, at: u64, current: bool) {
         let mut slabs = lock(&self.pinned.slabs);
         let Some(known) = slabs.get_mut(&slab) else { return };
-        known.blocks -= 1;
-        if known.blocks > 0 {
-            return;
+        if known.from == From::Apart {
+            self.stop_mirroring(at);
         }
-        let known = *known;
-        slabs.remove(&slab);
+        known.blocks -= 1;
+        if known.blocks == 0 {
+            self.end_slab(&mut slabs, slab, current);
+        }
+    }
+
+    /// Unregisters a slab, if the context is there, and unmaps it.
+    fn end_slab(&self, slabs: &mut BTreeMap<u64, SlabPart>, slab: u64, current: bool) {
+        let Some(known) = slabs.remove(&slab) else { return };
         if current {
             // Fails only if the context was destroyed, and the registration with it.
             let _ = self.gpu.unregister(slab);
         }
-        if known.mapped {
+        if known.from == From::Apart {
+            self.pinned.budget.give_back(known.bytes);
+        }
+        if known.from != From::Here {
             unmap(slab, known.bytes);
+        }
+    }
+
+    fn stop_mirroring(&self, at: u64) {
+        let mut apart = lock(&self.pinned.apart);
+        apart.mirrored.remove(pages(at, 1).0);
+        self.pinned.any_apart.store(!apart.mirrored.is_empty(), Ordering::Release);
+    }
+
+    /// Returns whether the end of the block at an address needs no driver: it is mirrored memory in a slab that has other blocks.
+    pub fn ends_only_a_block(&self, at: u64) -> bool {
+        let slabs = lock(&self.pinned.slabs);
+        match lock(&self.pinned.parts).get(&at).map(|part| part.from) {
+            Some(From::Slab(slab)) => slabs.get(&slab).is_some_and(|known| known.from == From::Apart && known.blocks > 1),
+            _ => false,
         }
     }
 
@@ -199,7 +297,7 @@ impl Executor {
     fn forget(&self, at: u64, part: Part, current: bool) {
         if let From::Slab(slab) = part.from {
             // The slab ends with its last block in any case.
-            return self.forget_block(slab, current);
+            return self.forget_block(slab, at, current);
         }
         if !current {
             return;
@@ -208,9 +306,7 @@ impl Executor {
         let _ = self.gpu.unregister(at);
         if part.from == From::Apart {
             self.pinned.budget.give_back(pages(at, part.bytes).1);
-            let mut apart = lock(&self.pinned.apart);
-            apart.mirrored.remove(pages(at, part.bytes).0);
-            self.pinned.any_apart.store(!apart.mirrored.is_empty(), Ordering::Release);
+            self.stop_mirroring(at);
         }
         if part.from != From::Here {
             unmap(at, part.bytes);
@@ -223,20 +319,24 @@ impl Executor {
     }
 
     pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
-        let HostPin { address, bytes, flags, apart, slab } = HostPin::get(&mut body).map_err(short)?;
+        let pin = HostPin::get(&mut body).map_err(short)?;
+        let HostPin { address, bytes, flags, apart, slab } = pin;
         if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        let inside = |at: u64, bytes: u64| at >= HOST && at.checked_add(bytes).is_some_and(|end| end <= HOST_END);
+        if slab.bytes > 0 && (slab.address % PAGE != 0 || slab.bytes % PAGE != 0 || !inside(slab.address, slab.bytes)) {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        if apart && slab.bytes > 0 {
+            return self.pin_in_mirrored_slab(&pin);
         }
         if apart {
             return self.pin_apart(address, bytes, flags);
         }
         let file = self.pinned.file.get().ok_or(code::ERROR_NOT_SUPPORTED)?;
-        let inside = |at: u64, bytes: u64| at >= HOST && at.checked_add(bytes).is_some_and(|end| end <= HOST_END);
         if slab.bytes > 0 {
-            if slab.address % PAGE != 0 || slab.bytes % PAGE != 0 || !inside(slab.address, slab.bytes) {
-                return Err(code::ERROR_INVALID_VALUE);
-            }
-            return self.pin_in_slab(address, (bytes, flags), slab, Some(file));
+            return self.pin_in_slab(address, (bytes, flags), slab, From::File);
         }
         if bytes == 0 || address % PAGE != 0 || !inside(address, bytes) {
             return Err(code::ERROR_INVALID_VALUE);
@@ -261,23 +361,12 @@ impl Executor {
             self.unpin_host(address);
         }
         let (start, len) = pages(address, bytes);
-        let budget = &self.pinned.budget;
-        let Some(held) = budget.hold(len) else {
-            report_once(&self.pinned.reported, "pinned and managed memory", budget.limit(), "--max-pinned");
-            return Err(code::ERROR_OUT_OF_MEMORY);
-        };
-        let is_there = |(at, part): (&u64, &Part)| {
-            let (other, others) = pages(*at, part.bytes);
-            other < start + len && start < other + others
-        };
-        if lock(&self.pinned.parts).iter().any(is_there) {
+        self.end_other_slabs(start..start + len, None);
+        let held = self.hold_pinned(len)?;
+        if self.overlaps_part(start, len) {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        map_apart(address, bytes).inspect_err(|why| {
-            if *why == NotMapped::Taken {
-                self.pinned.collided.store(true, Ordering::Release);
-            }
-        })?;
+        self.map_mirrored(address, bytes)?;
         self.register_host(address, bytes, flags, From::Apart).inspect_err(|_| unmap(address, bytes))?;
         // Until it is forgotten.
         held.keep();
@@ -292,6 +381,34 @@ impl Executor {
         })
     }
 
+    /// Reserves bytes of this machine's pinned memory for the job.
+    fn hold_pinned(&self, bytes: u64) -> Result<Held, Code> {
+        let budget = &self.pinned.budget;
+        budget.hold(bytes).ok_or_else(|| {
+            report_once(&self.pinned.reported, "pinned and managed memory", budget.limit(), "--max-pinned");
+            code::ERROR_OUT_OF_MEMORY
+        })
+    }
+
+    /// Returns whether registered memory has some of these pages.
+    fn overlaps_part(&self, start: u64, len: u64) -> bool {
+        let overlaps = |(at, part): (&u64, &Part)| {
+            let (other, others) = pages(*at, part.bytes);
+            other < start + len && start < other + others
+        };
+        lock(&self.pinned.parts).iter().any(overlaps)
+    }
+
+    /// Maps fresh pages for mirrored memory.
+    fn map_mirrored(&self, at: u64, bytes: u64) -> Result<(), Code> {
+        let mapped = map_apart(at, bytes).inspect_err(|why| {
+            if *why == NotMapped::Taken {
+                self.pinned.collided.store(true, Ordering::Release);
+            }
+        });
+        Ok(mapped?)
+    }
+
     /// Returns whether the job has requested memory at an address that this process uses itself: the place must then be closed.
     pub fn has_collided(&self) -> bool {
         self.pinned.collided.load(Ordering::Acquire)
@@ -302,10 +419,19 @@ impl Executor {
         self.pinned.any_apart.load(Ordering::Acquire)
     }
 
-    /// The changes of mirrored memory since the last scan, and how many messages of the job were applied before it.
-    pub fn collect_changes(&self) -> (u64, Vec<Line>) {
+    /// The changes of mirrored memory since the last scan.
+    pub fn collect_changes(&self) -> PlaceChanges {
         let mut apart = lock(&self.pinned.apart);
-        (apart.taken, apart.mirrored.changes())
+        PlaceChanges { messages: apart.taken, blocks: apart.blocks, lines: apart.mirrored.changes() }
+    }
+
+    /// Adds a block of mirrored memory to a slab. Counted also if it fails, as the job has counted it.
+    pub(super) fn host_block(&self, mut body: &[u8]) -> Result<(), Code> {
+        let mut slabs = lock(&self.pinned.slabs);
+        // A scan finds the block and the count of it, or neither.
+        let mut apart = lock(&self.pinned.apart);
+        apart.blocks += 1;
+        self.add_block(&mut slabs, &mut apart, &HostPin::get(&mut body).map_err(short)?)
     }
 
     /// Applies the job's changes.

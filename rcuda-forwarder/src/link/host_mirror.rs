@@ -10,7 +10,7 @@ use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::ops::id;
 use executor::host_mirror::{Line, MirroredMemory, bytes_of, joined};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,6 +34,9 @@ pub(super) struct Alike {
     /// Held while changes are found and sent, so that they are sent in the order in which they are found.
     order: Mutex<()>,
     state: Mutex<State>,
+    /// Held while blocks are requested, so that they are sent in the order of their numbers. Taken before `state`, and also by who holds
+    /// `order`.
+    requesting: Mutex<()>,
     /// Number of calls whose work may read or change the memory.
     calls: AtomicU64,
     running: AtomicBool,
@@ -54,11 +57,17 @@ struct State {
     /// Changes that the worker may not have applied: number of the message, then lines and masks of their bytes in
     /// order.
     on_their_way: VecDeque<(u64, Vec<(u64, u64)>)>,
+    /// Number of blocks requested.
+    blocks: u64,
+    /// Blocks that the worker may not have added: the end of each and its number, by address. Until then the worker's changes there are
+    /// those of a block that was at the address before.
+    requested: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Default for State {
     fn default() -> State {
-        State { mirrored: MirroredMemory::of_job(), messages: 0, on_their_way: VecDeque::new() }
+        let (on_their_way, requested) = (VecDeque::new(), BTreeMap::new());
+        State { mirrored: MirroredMemory::of_job(), messages: 0, on_their_way, blocks: 0, requested }
     }
 }
 
@@ -92,8 +101,39 @@ impl Alike {
     pub(super) unsafe fn add(&self, at: u64, bytes: u64) -> io::Result<bool> {
         // SAFETY: as the caller says.
         unsafe { lock(&self.state).mirrored.add(at, bytes) }?;
+        Ok(self.begin())
+    }
+
+    /// As [`Alike::add`], for a block that the worker adds when it receives what `send` sends.
+    ///
+    /// # Safety
+    /// As for [`Alike::add`].
+    ///
+    /// # Errors
+    /// That of `send`, or there is not enough memory for the shadow copy.
+    pub(super) unsafe fn add_block<T, E>(
+        &self,
+        at: u64,
+        bytes: u64,
+        send: impl FnOnce() -> Result<T, E>,
+    ) -> io::Result<Result<(T, bool), E>> {
+        let _in_order = lock(&self.requesting);
+        let sent = match send() {
+            Ok(sent) => sent,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut state = lock(&self.state);
+        state.blocks += 1;
+        let number = state.blocks;
+        // SAFETY: as the caller says.
+        unsafe { state.mirrored.add(at, bytes) }?;
+        state.requested.insert(at, (at + bytes, number));
+        Ok(Ok((sent, self.begin())))
+    }
+
+    fn begin(&self) -> bool {
         self.used.store(true, Ordering::Release);
-        Ok(!self.running.swap(true, Ordering::AcqRel))
+        !self.running.swap(true, Ordering::AcqRel)
     }
 
     /// The thread could not be started: the next [`Alike::add`] requests it again.
@@ -105,6 +145,7 @@ impl Alike {
     pub(super) fn forget(&self, at: u64) {
         let mut state = lock(&self.state);
         state.mirrored.remove(at);
+        state.requested.remove(&at);
         self.used.store(!state.mirrored.is_empty(), Ordering::Release);
     }
 
@@ -122,14 +163,19 @@ impl Alike {
 
     /// Applies the worker's changes; false if the message is malformed.
     pub(super) fn take_over(&self, message: &[u8]) -> bool {
-        let Some((taken, lines)) = message.split_first_chunk() else { return false };
+        let Some((taken, rest)) = message.split_first_chunk() else { return false };
+        let Some((blocks, lines)) = rest.split_first_chunk() else { return false };
         let mut state = lock(&self.state);
-        let State { mirrored, on_their_way, .. } = &mut *state;
-        let taken = u64::from_le_bytes(*taken);
+        let State { mirrored, on_their_way, requested, .. } = &mut *state;
+        let (taken, blocks) = (u64::from_le_bytes(*taken), u64::from_le_bytes(*blocks));
         while on_their_way.front().is_some_and(|(number, _)| *number <= taken) {
             on_their_way.pop_front();
         }
+        requested.retain(|_, (_, number)| *number > blocks);
         let own = |at: u64| {
+            if requested.range(..=at).next_back().is_some_and(|(_, (end, _))| at < *end) {
+                return u64::MAX;
+            }
             let bits = |lines: &Vec<(u64, u64)>| lines.binary_search_by_key(&at, |l| l.0).map_or(0, |i| lines[i].1);
             on_their_way.iter().fold(0, |all, (_, lines)| all | bits(lines))
         };
@@ -141,6 +187,7 @@ impl Alike {
     pub(super) fn forget_all(&self) {
         let mut state = lock(&self.state);
         state.mirrored = MirroredMemory::of_job();
+        state.requested.clear();
         self.used.store(false, Ordering::Release);
     }
 

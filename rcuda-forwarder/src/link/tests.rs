@@ -178,7 +178,7 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     let outside =
         [first, first + 4096 - 64, first + 8192, first + 12288 - 64, first + 4096 + 8, first + 8192 - 56, 0, 64, u64::MAX - 63];
     let lines: Vec<[u64; 10]> = outside.into_iter().chain([first + 4096, first + 8192 - 64]).map(line).collect();
-    let message: Vec<u8> = [0u64].iter().chain(lines.iter().flatten()).flat_map(|w| w.to_le_bytes()).collect();
+    let message: Vec<u8> = [0u64; 2].iter().chain(lines.iter().flatten()).flat_map(|w| w.to_le_bytes()).collect();
     answer(&mut peer, 0, CHANGES, &message);
     let reply = link.request(7, &[]).unwrap();
     let head = loop {
@@ -201,6 +201,37 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     answer(&mut peer, 0, CHANGES, &message[..message.len() - 8]);
     let lost = link.request(7, &[]).and_then(Reply::wait).unwrap_err();
     assert!(lost.why.contains("changes"), "{lost}");
+}
+
+#[test]
+fn changes_of_the_block_that_was_at_an_address_before_do_not_reach_the_next() {
+    let (link, mut peer) = linked(LONG);
+    let memory = pages(2);
+    let at = memory.as_ptr() as u64;
+    let keep = |block: u64| {
+        // SAFETY: the pages stay.
+        unsafe { link.keep_block_alike(&[7; 5], at + 4096 * block, 4096) }.unwrap().unwrap();
+    };
+    let tell = |blocks: u64, value: u64| {
+        let line: executor::host_mirror::Line = [at + 64, 0xff, value, 0, 0, 0, 0, 0, 0, 0];
+        let message = [&0u64.to_le_bytes(), &blocks.to_le_bytes(), executor::host_mirror::bytes_of(&[line])].concat();
+        assert!(link.shared.common.alike.take_over(&message));
+        // SAFETY: a word of the pages; nobody writes it meanwhile.
+        unsafe { ((at + 64) as *const u64).read_volatile() }
+    };
+    keep(0);
+    let head = call(&mut peer);
+    assert_eq!((head.id, head.ticket, head.body()), (cuda_api::ops::id::HOST_BLOCK, frame::NO_TICKET, Some(5)));
+    assert_eq!((tell(0, 1), tell(1, 2)), (0, 2), "what the worker found before it had the block");
+    link.forget_memory(at);
+    assert_eq!(tell(1, 3), 2, "it has gone");
+    // SAFETY: the pages stay.
+    unsafe { ((at + 64) as *mut u64).write_volatile(0) };
+    // Two blocks, the second of which is at the address of the first.
+    keep(1);
+    keep(0);
+    assert_eq!((tell(1, 4), tell(2, 5)), (0, 0), "those of the block before it");
+    assert_eq!((tell(3, 6), tell(1, 7)), (6, 7), "once the worker has it, all are of this block");
 }
 
 #[test]
@@ -475,7 +506,7 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
         let mut line: executor::host_mirror::Line = [0; 10];
         (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
         let link = known.upgrade().unwrap();
-        assert!(link.shared.common.alike.take_over(&[&0u64.to_le_bytes(), executor::host_mirror::bytes_of(&[line])].concat()));
+        assert!(link.shared.common.alike.take_over(&[&[0; 16], executor::host_mirror::bytes_of(&[line])].concat()));
         // SAFETY: the pages stay.
         unsafe { link.keep_alike(at + 4096, 4096) }.unwrap();
         true

@@ -4,7 +4,8 @@ use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo, Refused};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
-use executor::host_mirror::Line;
+use cuda_api::wire::Wire;
+use executor::host_mirror::PlaceChanges;
 use executor::staging::Staging;
 use executor::{Applied, Budget, Busy, DeviceInfo, Executor, Pending, Shown};
 use memsync::{Compression, Part, Stream, Verify};
@@ -86,11 +87,15 @@ impl Place for Executor {
         Executor::has_apart(self)
     }
 
+    fn ends_only_a_block(&self, mut body: &[u8]) -> bool {
+        u64::get(&mut body).is_ok_and(|at| Executor::ends_only_a_block(self, at))
+    }
+
     fn has_collided(&self) -> bool {
         Executor::has_collided(self)
     }
 
-    fn collect_changes(&self) -> (u64, Vec<Line>) {
+    fn collect_changes(&self) -> PlaceChanges {
         Executor::collect_changes(self)
     }
 

@@ -7,7 +7,7 @@ use crate::sync::lock;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy, CopyIn, CopyOut, Offer, id};
 use cuda_api::wire::Wire;
-use executor::host_mirror::Line;
+use executor::host_mirror::PlaceChanges;
 use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
 use executor::{Budget, Busy, DeviceInfo};
 use memsync::{Compression, Part, Stream, Verify};
@@ -345,12 +345,16 @@ impl Place for Fake {
         false
     }
 
+    fn ends_only_a_block(&self, _: &[u8]) -> bool {
+        false
+    }
+
     fn has_collided(&self) -> bool {
         false
     }
 
-    fn collect_changes(&self) -> (u64, Vec<Line>) {
-        (0, Vec::new())
+    fn collect_changes(&self) -> PlaceChanges {
+        PlaceChanges::default()
     }
 
     fn prints(&self) -> bool {

@@ -5,7 +5,7 @@ use crate::channel::{Start, StoreAt};
 use crate::control::{ControlReply, Refused};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Offer;
-use executor::host_mirror::Line;
+use executor::host_mirror::PlaceChanges;
 use executor::staging::{Sizes, Staging};
 use executor::{Budget, Busy, DeviceInfo, processors};
 use memsync::{Compression, Faults, Kind, Part, Store, Stream, Verify};
@@ -100,12 +100,16 @@ impl Place for Parked {
         false
     }
 
+    fn ends_only_a_block(&self, _: &[u8]) -> bool {
+        false
+    }
+
     fn has_collided(&self) -> bool {
         false
     }
 
-    fn collect_changes(&self) -> (u64, Vec<Line>) {
-        (0, Vec::new())
+    fn collect_changes(&self) -> PlaceChanges {
+        PlaceChanges::default()
     }
 
     fn prints(&self) -> bool {

@@ -4,7 +4,7 @@
 use crate::host_mirror::{Pace, Scan};
 use crate::place::Place;
 use cuda_api::ops::id;
-use executor::host_mirror::bytes_of;
+use executor::host_mirror::{PlaceChanges, bytes_of};
 use std::time::Duration;
 
 /// Maximum number of lines of one message: about 1 MiB.
@@ -38,9 +38,9 @@ pub(super) fn shows_progress(call: u16) -> bool {
 
 /// Passes changes on in messages; returns whether there were any.
 pub(super) fn send_changes<P: Place>(place: &P, send: impl Fn(&[u8])) -> bool {
-    let (taken, lines) = place.collect_changes();
+    let PlaceChanges { messages, blocks, lines } = place.collect_changes();
     for some in lines.chunks(LINES) {
-        send(&[&taken.to_le_bytes(), bytes_of(some)].concat());
+        send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)].concat());
     }
     !lines.is_empty()
 }

@@ -640,6 +640,83 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     p.leave();
 }
 
+#[test]
+fn mirrored_blocks_share_the_registration_of_their_slab() {
+    let p = place();
+    let slab = ops::Slab { address: address_map::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
+    let request = |id, address, bytes, slab| {
+        p.try_apply(id, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab }, &[])).0
+    };
+    let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
+    let tell = |address: u64, value: u64| {
+        let line: host_mirror::Line = [address, 0xff, value, 0, 0, 0, 0, 0, 0, 0];
+        p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[line])).0
+    };
+    let (first, second, third) = (slab.address, slab.address + 8192, slab.address + 20480);
+    assert_eq!(request(id::HOST_BLOCK, first, 8, slab), code::ERROR_INVALID_VALUE, "there is no slab yet");
+    for (address, bytes, slab) in [
+        (first - 4096, 8, slab),
+        (first + 8, 8, slab),
+        (first, 0, slab),
+        (first, (64 << 10) + 1, slab),
+        (first + (64 << 10), 8, slab),
+        (first, u64::MAX, slab),
+        (first, 8, ops::Slab { address: slab.address + 8, ..slab }),
+        (first, 8, ops::Slab { bytes: 100, ..slab }),
+        (first, 8, ops::Slab { bytes: u64::MAX - 4095, ..slab }),
+        (0x5a00_0000_0000, 8, ops::Slab { address: 0x5a00_0000_0000, ..slab }),
+    ] {
+        assert_eq!(request(id::HOST_PIN, address, bytes, slab), code::ERROR_INVALID_VALUE, "{address:x} {bytes} {slab:?}");
+        assert_eq!((p.exec.has_apart(), p.exec.pinned_host().len()), (false, 0), "nothing is left of it");
+    }
+    assert_eq!((request(id::HOST_PIN, first, 100, slab), request(id::HOST_BLOCK, second, 8192, slab)), (0, 0));
+    assert_eq!(p.exec.collect_changes().blocks, 2, "the refused request counts, as the job has counted it");
+    for wrong in [ops::Slab { number: 2, ..slab }, ops::Slab { bytes: 32 << 10, ..slab }, ops::Slab::default()] {
+        assert_eq!(request(id::HOST_BLOCK, third, 8, wrong), code::ERROR_INVALID_VALUE, "{wrong:?}");
+    }
+    let a = p.map(0, 2 << 20);
+    let copy = |dst, src, width| {
+        let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
+        let rc = p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0;
+        p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+        rc
+    };
+    assert_eq!((tell(second + 64, 0x1234), copy(a, second + 64, 8), copy(first + 64, a, 8)), (0, 0, 0));
+    let found = p.exec.collect_changes().lines;
+    assert_eq!((found.len(), &found[0][..3]), (1, &[first + 64, 3, 0x1234][..]));
+    // What lies between and behind them in the slab is nobody's.
+    for (src, width) in [(first + 96, 8), (first + 4096, 8), (second + 8192, 8), (second, 8200)] {
+        assert_ne!(copy(a, src, width), code::SUCCESS, "{src:x}");
+    }
+    assert_eq!(tell(third, 1), code::ERROR_INVALID_VALUE);
+    // A block that is made again is zero, also if only a part of its pages was another block's, of which the job has told nothing.
+    assert!(p.exec.ends_only_a_block(second) && !p.exec.ends_only_a_block(third));
+    unpin(second);
+    assert!(!p.exec.ends_only_a_block(first), "the slab would end with it");
+    assert_eq!(tell(second + 64, 1), code::ERROR_INVALID_VALUE);
+    assert_eq!(request(id::HOST_BLOCK, second, 4097, slab), code::SUCCESS);
+    assert_eq!((copy(a, second + 64, 8), copy(first + 64, a, 8)), (0, 0));
+    let found = p.exec.collect_changes().lines;
+    assert_eq!((found.len(), &found[0][..3]), (1, &[first + 64, 3, 0][..]));
+    assert_eq!((tell(second + 4096, 5), request(id::HOST_BLOCK, second + 4096, 4096, slab)), (0, 0));
+    assert_eq!(p.exec.pinned_host(), [(first, 100), (second + 4096, 4096)]);
+    assert_eq!((copy(a, second + 4096, 8), copy(first + 64, a, 8), p.exec.collect_changes().lines.len()), (0, 0, 0));
+    // A new context has everything again.
+    p.apply(id::CONTEXT_RESET, &[]);
+    let a = p.map(0, 2 << 20);
+    assert_eq!(copy_again(&p, a, second + 4096), code::SUCCESS);
+    // The job has unmapped the slab without a message, and uses its addresses for another slab or for memory of its own.
+    let next = ops::Slab { number: 2, ..slab };
+    assert_eq!(request(id::HOST_PIN, third, 8, next), code::SUCCESS);
+    assert_eq!(p.exec.pinned_host(), [(third, 8)]);
+    assert_eq!(request(id::HOST_PIN, second, 8192, ops::Slab::default()), code::SUCCESS);
+    assert_eq!(p.exec.pinned_host(), [(second, 8192)]);
+    unpin(second);
+    assert!(!p.exec.has_apart() && p.exec.pinned_host().is_empty());
+    assert_eq!(request(id::HOST_PIN, first, 8, slab), code::SUCCESS, "its pages have been unmapped");
+    p.leave();
+}
+
 /// Copies 8 bytes of host memory to the device and waits.
 fn copy_again(p: &Place, dst: u64, src: u64) -> i32 {
     let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width: 8, rows: 1, stream: LEGACY };
@@ -667,7 +744,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         let mut first: host_mirror::Line = [0; 10];
         (first[0], first[1], first[2], first[3]) = (line, 0xff0f, 0x0102_0304_0506_0708, 77);
         assert_eq!(tell(&[first]), code::SUCCESS);
-        assert_eq!(p.exec.collect_changes(), (p.exec.collect_changes().0, Vec::new()), "what the job has told is not told to it");
+        assert!(p.exec.collect_changes().lines.is_empty(), "what the job has told is not told to it");
         let a = p.map(0, 2 << 20);
         let copy = |dst, src, width| {
             let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
@@ -676,7 +753,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         assert_eq!(copy(a, line, 16), code::SUCCESS);
         assert_eq!(copy(line + 128, a, 16), code::SUCCESS);
         p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
-        let lines = p.exec.collect_changes().1;
+        let lines = p.exec.collect_changes().lines;
         assert_eq!(lines.len(), 1);
         // Only the bytes whose bits were set have come.
         assert_eq!((lines[0][0], lines[0][1], lines[0][2], lines[0][3]), (line + 128, 0x010f, 0x0506_0708, 77));
@@ -689,7 +766,7 @@ fn memory_of_its_own_is_kept_as_the_jobs() {
         assert_eq!(pin(at, 10_000), code::SUCCESS);
         assert_eq!(copy(line, a, 1), code::SUCCESS);
         p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
-        assert_eq!(p.exec.collect_changes().1[0][1..3], [1, 8]);
+        assert_eq!(p.exec.collect_changes().lines[0][1..3], [1, 8]);
         p.apply(id::HOST_UNPIN, &body(&at, &[]));
         first[0] = line;
         assert_eq!(tell(&[first]), code::ERROR_INVALID_VALUE);

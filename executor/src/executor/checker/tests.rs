@@ -403,6 +403,10 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
             let apart = Some(pin(true)).filter(|_| !(address_map::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())
         }
+        id::HOST_BLOCK => {
+            let slab = Slab { address: at & !4095, bytes: BYTES, number: 1 };
+            all(vec![body(&HostPin { address: at, bytes: 8, flags: 0, apart: true, slab }, &[])])
+        }
         id::BATCH => {
             let mut several = Vec::new();
             let op = CopyOut { src: at, pitch: 0, width: BYTES, rows: 1, stream: LEGACY };

@@ -41,8 +41,8 @@ pub(crate) struct SlabPart {
     pub(crate) number: u64,
     /// Number of its blocks that are registered; it goes with the last one.
     pub(crate) blocks: u32,
-    /// Whether it was mapped from the file.
-    pub(crate) mapped: bool,
+    /// Where its memory comes from; not [`From::Slab`].
+    pub(crate) from: From,
     /// Number of its registration with the driver.
     pub(crate) registration: u64,
 }
@@ -53,6 +53,8 @@ pub(crate) struct Apart {
     pub(crate) mirrored: MirroredMemory,
     /// Number of the job's messages that were applied.
     pub(crate) taken: u64,
+    /// Number of requests for blocks ([`cuda_api::ops::id::HOST_BLOCK`]) that were applied.
+    pub(crate) blocks: u64,
 }
 
 /// The job's pinned memory at this executor.
@@ -61,7 +63,7 @@ pub(crate) struct PinnedMemory {
     /// The job's file, in a worker.
     pub(crate) file: OnceLock<OwnedFd>,
     pub(crate) parts: Mutex<BTreeMap<u64, Part>>,
-    /// Slabs by address. Taken before `parts`.
+    /// Slabs by address. Taken before `apart`, and that before `parts`.
     pub(crate) slabs: Mutex<BTreeMap<u64, SlabPart>>,
     /// For the mirrored copies and the staging areas; also for what others pin on behalf of the job.
     pub(crate) budget: Arc<Budget>,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes from which on a copy is made in this way.
-const SMALLEST: u64 = 1 << 20;
+pub(super) const SMALLEST: u64 = 1 << 20;
 const SMALLEST_IN_TESTS: u64 = 4 << 10;
 /// The largest part of a copy: the stream has commands for each part, and a driver takes a thousand of them.
 const PART: u64 = 512 << 20;

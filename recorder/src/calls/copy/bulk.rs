@@ -1,7 +1,9 @@
 //! Large copies between pageable memory and a device, by several threads: in-process by the executor ([`executor::bulk`]), at a place that
-//! shares memory with this process through page-locked memory that both have; there also shorter synchronous ones.
+//! shares memory with this process through page-locked memory that both have; there also shorter synchronous ones, and those of memory that
+//! the program has registered.
 
 use crate::base::config;
+use crate::calls::copy::apart;
 use crate::calls::copy::rect::{Rect, Until};
 use crate::calls::copy::sending::operate;
 use crate::calls::copy::transfer::{copy_in, copy_out};
@@ -48,11 +50,16 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
         return Ok(false);
     }
     let host = if r.dst.device { r.src } else { r.dst };
-    // Pinned memory is copied as natively, by the driver itself.
-    if blocks::touches(host.address..host.address + r.width) {
+    // Pinned memory that the place's driver knows is copied as natively, by the driver itself. It does not know memory that the program has
+    // registered, unless it is in this process or mirrors that memory.
+    let pinned = blocks::touches(host.address..host.address + r.width);
+    if pinned && (until == Until::Submitted || r.width >= apart::SMALLEST) {
         return Ok(false);
     }
-    let suits = |cx: &CallContext| cx.place(device).in_process().is_some() || cx.place(device).maps_file();
+    let suits = |cx: &CallContext| {
+        let place = cx.place(device);
+        place.maps_file() && !(pinned && place.has_apart()) || !pinned && place.in_process().is_some()
+    };
     if !suits(cx) || !is_long_enough(r, cx.place(device).maps_file(), until) {
         return Ok(false);
     }
