@@ -29,7 +29,7 @@ use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub use line::Line;
 use line::{LINE, WORDS, of_word};
 pub use written::UnseenWriter;
-use written::{DeviceAccess, Written};
+use written::{Reading, Written};
 
 /// While changes are found there are at least this many passes, and as long as they are found in other words, passes for this time. In tests
 /// it is longer than a busy machine keeps a thread waiting.
@@ -241,11 +241,11 @@ impl MirroredMemory {
     fn scan_once(&mut self, active: &BTreeSet<u64>) -> Vec<Change> {
         let mut found = Vec::new();
         let mut whole = Vec::new();
-        let mut devices = None;
+        let mut reading = None;
         for (start, part) in &mut self.parts {
             self.pages.clear();
             let ours = part.agreed.words();
-            if part.written.as_mut().is_some_and(|w| w.take(devices.get_or_insert_with(DeviceAccess::query), &mut self.pages)) {
+            if part.written.as_mut().is_some_and(|w| w.take(reading.get_or_insert_with(Reading::begin), &mut self.pages)) {
                 for number in &self.pages {
                     let first = number * PAGE as usize;
                     let page = start + first as u64;

@@ -86,8 +86,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether there is mirrored host memory.
     fn has_apart(&self) -> bool;
-    /// Whether the end of pinned memory (the body of [`cuda_api::ops::id::HOST_UNPIN`]) needs no driver.
-    fn ends_only_a_block(&self, body: &[u8]) -> bool;
+    /// Carries out [`cuda_api::ops::id::HOST_UNPIN`] if that needs no driver; otherwise returns false.
+    fn end_block(&self, body: &[u8]) -> bool;
     /// Whether the job has named an address for mirrored memory that this process uses itself: then the process must
     /// end.
     fn has_collided(&self) -> bool;

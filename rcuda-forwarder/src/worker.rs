@@ -469,11 +469,14 @@ impl<P: Place> Worker<P> {
         }
         // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
         // (The end of memory waits for the streams itself.)
+        // Another block may come to its address at once.
+        if head.id == ops::id::HOST_UNPIN && self.place.end_block(body) {
+            self.answer(head.ticket, head.id, code::SUCCESS, &[]);
+            return Ok(());
+        }
         let at_once = match head.id {
             ops::id::HOST_DONE | ops::id::HOST_BYTES | ops::id::HOST_BLOCK => true,
             ops::id::HOST_PIN => !self.late_calls.ends_memory(),
-            // Another block may come to its address at once.
-            ops::id::HOST_UNPIN => self.place.ends_only_a_block(body),
             _ => false,
         };
         if !at_once && (!self.late_calls.is_empty() || self.may_wait_for_job()) {

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -64,11 +64,23 @@ pub(crate) struct Pins {
     executes: AtomicBool,
     /// Held while the worker gets memory that is named by bytes which travel beside the calls.
     pinning: Mutex<()>,
+    /// Number of blocks that were requested without waiting, and how many of these requests the worker has read for certain.
+    requested: AtomicU64,
+    confirmed: AtomicU64,
 }
 
 /// How long a target may take for one answer: it may have to compile code. A target that keeps its connection alive but never
 /// answers must not hold up a move forever.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// A worker that has as many blocks answers each further request: it may refuse it.
+const MAX_UNANSWERED_BLOCKS: usize = 1 << 15;
+
+/// Returns whether the job has one device. With others, a GPU of another place may be given the address of a block before that place has read
+/// the request for it.
+fn has_one_device() -> bool {
+    crate::job::get().is_ok_and(|job| job.devices.len() == 1)
+}
 
 /// Workers that may have host memory, whether or not a device is there.
 static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
@@ -283,10 +295,12 @@ impl Worker<'_> {
         let mut body = Vec::with_capacity(64);
         HostPin { address: at, bytes, flags, apart, slab }.put(&mut body);
         let pinned = Pin { bytes, apart, slab: slab.number, gone: false };
-        if apart && self.executes() && self.mirrors_slab(&slab) {
+        if apart && self.executes() && self.mirrors_slab(&slab) && has_one_device() {
             // SAFETY: guaranteed by the caller.
             let sent = unsafe { self.link.keep_block_alike(&body, at, bytes) };
             let span = sent.map_err(|_| code::ERROR_OUT_OF_MEMORY)?.map_err(lost)?;
+            // Before the block is known.
+            self.pins.requested.fetch_add(1, Ordering::AcqRel);
             lock(&self.pins.all).insert(at, pinned);
             return Ok(Some(span));
         }
@@ -307,10 +321,11 @@ impl Worker<'_> {
         Ok(Some(span))
     }
 
-    /// Returns whether the worker has a mirrored block of this slab, and so the slab.
+    /// Returns whether the worker has a mirrored block of this slab, and so the slab, and room for more blocks.
     fn mirrors_slab(&self, slab: &Slab) -> bool {
         let range = slab.address..slab.address + slab.bytes;
-        lock(&self.pins.all).range(range).any(|(_, pin)| pin.apart && pin.slab == slab.number)
+        let all = lock(&self.pins.all);
+        all.len() < MAX_UNANSWERED_BLOCKS && all.range(range).any(|(_, pin)| pin.apart && pin.slab == slab.number)
     }
 }
 
@@ -577,8 +592,9 @@ impl Place {
     pub(crate) fn unpin(&self, at: u64) -> Option<Range<u64>> {
         match self {
             Place::Remote { link, pins, .. } => {
+                // Changes that were found in it are sent first: they must not reach other memory at its address.
+                link.give_up_memory(blocks::page(at));
                 let _changing = lock(&pins.changing);
-                link.forget_memory(blocks::page(at));
                 lock(&pins.all).remove(&at)?;
                 // A lost worker has nothing mapped.
                 link.send(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).ok()
@@ -603,10 +619,23 @@ impl Place {
         }
     }
 
+    /// Returns whether bytes that are sent beside the calls must be searched: the place may lack memory that they name.
+    pub(crate) fn may_lack_memory(&self) -> bool {
+        let Place::Remote { pins, .. } = self else { return false };
+        naming::any_unmapped() || pins.confirmed.load(Ordering::Acquire) < pins.requested.load(Ordering::Acquire)
+    }
+
     /// As [`Place::pin_named`], for bytes that are sent beside the calls and may overtake these: also waits until the place has
-    /// the contents of that memory, whatever call its driver is in.
+    /// the contents of that memory, whatever call its driver is in, and all blocks that were requested before.
     pub(crate) fn pin_named_and_wait(&self, bytes: &[u8]) {
         let Place::Remote { link, pins, .. } = self else { return };
+        let requested = pins.requested.load(Ordering::Acquire);
+        if pins.confirmed.load(Ordering::Acquire) < requested {
+            let _pinning = lock(&pins.pinning);
+            if link.control(&Control::Areas { at_least: 0 }).is_ok() {
+                pins.confirmed.fetch_max(requested, Ordering::AcqRel);
+            }
+        }
         if !naming::any_unmapped() || !naming::may_be_named(bytes) {
             return;
         }

@@ -166,9 +166,9 @@ impl Executor {
             slabs.insert(start, SlabPart { bytes: len, number: slab.number, blocks: 0, from: From::Apart, registration });
         }
         let added = self.add_block(&mut slabs, &mut lock(&self.pinned.apart), pin);
-        if added.is_err() && slabs.get(&start).is_some_and(|known| known.blocks == 0) {
-            self.end_slab(&mut slabs, start, true);
-        }
+        let unused = if added.is_err() { slabs.extract_if(start..=start, |_, known| known.blocks == 0).next() } else { None };
+        drop(slabs);
+        unused.into_iter().for_each(|(slab, known)| self.end_slab(slab, known, true));
         added
     }
 
@@ -212,25 +212,26 @@ impl Executor {
         for slab in slabs {
             let blocks: Vec<u64> = lock(&self.pinned.parts).iter().filter(|(_, p)| p.from == From::Slab(slab)).map(|(at, _)| *at).collect();
             blocks.into_iter().for_each(|at| self.unpin_host(at));
+            // One whose only block could not be replaced has none.
+            let unused = lock(&self.pinned.slabs).extract_if(slab..=slab, |_, known| known.blocks == 0).next();
+            unused.into_iter().for_each(|(slab, known)| self.end_slab(slab, known, self.make_current().is_ok()));
         }
     }
 
-    /// A block of a slab, at this address, has gone; ends the slab with its last block.
-    fn forget_block(&self, slab: u64, at: u64, current: bool) {
-        let mut slabs = lock(&self.pinned.slabs);
-        let Some(known) = slabs.get_mut(&slab) else { return };
+    /// Removes a block, at this address, of a slab from the lists. Returns the slab if that was its last block: it is to be
+    /// [ended](Self::end_slab).
+    fn remove_block(&self, slabs: &mut BTreeMap<u64, SlabPart>, slab: u64, at: u64) -> Option<SlabPart> {
+        let known = slabs.get_mut(&slab)?;
         if known.from == From::Apart {
             self.stop_mirroring(at);
         }
         known.blocks -= 1;
-        if known.blocks == 0 {
-            self.end_slab(&mut slabs, slab, current);
-        }
+        if known.blocks == 0 { slabs.remove(&slab) } else { None }
     }
 
-    /// Unregisters a slab, if the context is there, and unmaps it.
-    fn end_slab(&self, slabs: &mut BTreeMap<u64, SlabPart>, slab: u64, current: bool) {
-        let Some(known) = slabs.remove(&slab) else { return };
+    /// Unregisters a slab that is in no list any more, if the context is there, and unmaps it. The driver may wait for the GPU meanwhile, and
+    /// the GPU for the job's next messages about other slabs, so no lock may be held.
+    fn end_slab(&self, slab: u64, known: SlabPart, current: bool) {
         if current {
             // Fails only if the context was destroyed, and the registration with it.
             let _ = self.gpu.unregister(slab);
@@ -249,13 +250,21 @@ impl Executor {
         self.pinned.any_apart.store(!apart.mirrored.is_empty(), Ordering::Release);
     }
 
-    /// Returns whether the end of the block at an address needs no driver: it is mirrored memory in a slab that has other blocks.
-    pub fn ends_only_a_block(&self, at: u64) -> bool {
-        let slabs = lock(&self.pinned.slabs);
-        match lock(&self.pinned.parts).get(&at).map(|part| part.from) {
-            Some(From::Slab(slab)) => slabs.get(&slab).is_some_and(|known| known.from == From::Apart && known.blocks > 1),
-            _ => false,
+    /// Ends the block at an address, if that needs no driver: if it is mirrored memory in a slab that has other blocks. Otherwise returns
+    /// false.
+    pub fn end_block(&self, at: u64) -> bool {
+        let mut slabs = lock(&self.pinned.slabs);
+        let mut parts = lock(&self.pinned.parts);
+        let Some(From::Slab(slab)) = parts.get(&at).map(|part| part.from) else { return false };
+        if !slabs.get(&slab).is_some_and(|known| known.from == From::Apart && known.blocks > 1) {
+            return false;
         }
+        parts.remove(&at);
+        drop(parts);
+        self.pinned.ended.fetch_add(1, Ordering::Relaxed);
+        // It was not the last.
+        self.remove_block(&mut slabs, slab, at);
+        true
     }
 
     /// Returns the number of the registration.
@@ -288,16 +297,20 @@ impl Executor {
 
     /// Unregisters the memory at this address, if any is registered; it must no longer be in use.
     pub fn unpin_host(&self, at: u64) {
+        // Also for other memory: no block may come to the address of another one between the two lists.
+        let mut slabs = lock(&self.pinned.slabs);
         let Some(part) = lock(&self.pinned.parts).remove(&at) else { return };
         self.pinned.ended.fetch_add(1, Ordering::Relaxed);
-        self.forget(at, part, self.make_current().is_ok());
+        let last = if let From::Slab(slab) = part.from { self.remove_block(&mut slabs, slab, at) } else { None };
+        drop(slabs);
+        self.forget(at, part, last, self.make_current().is_ok());
     }
 
-    /// `current`: whether the context is there.
-    fn forget(&self, at: u64, part: Part, current: bool) {
+    /// `last`: the slab, if it was the last block of one. `current`: whether the context is there.
+    fn forget(&self, at: u64, part: Part, last: Option<SlabPart>, current: bool) {
         if let From::Slab(slab) = part.from {
             // The slab ends with its last block in any case.
-            return self.forget_block(slab, at, current);
+            return last.into_iter().for_each(|known| self.end_slab(slab, known, current));
         }
         if !current {
             return;
@@ -465,7 +478,8 @@ impl Executor {
 
     /// Registers everything again, with the driver's new context.
     pub(super) fn pin_again(&self) -> Result<(), Code> {
-        lock(&self.pinned.slabs).iter().try_for_each(|(at, slab)| self.gpu.register(*at, slab.bytes, 0))?;
+        let slabs: Vec<(u64, u64)> = lock(&self.pinned.slabs).iter().map(|(at, slab)| (*at, slab.bytes)).collect();
+        slabs.into_iter().try_for_each(|(at, bytes)| self.gpu.register(at, bytes, 0))?;
         let parts = lock(&self.pinned.parts);
         let alone = parts.iter().filter(|(_, part)| !matches!(part.from, From::Slab(_)));
         alone.into_iter().try_for_each(|(at, part)| self.gpu.register(*at, part.bytes, part.flags))
@@ -473,7 +487,7 @@ impl Executor {
 
     /// Unregisters everything; the context is current.
     pub(super) fn unpin_all(&self) {
-        let parts = std::mem::take(&mut *lock(&self.pinned.parts));
-        parts.into_iter().for_each(|(at, part)| self.forget(at, part, true));
+        let all: Vec<u64> = lock(&self.pinned.parts).keys().copied().collect();
+        all.into_iter().for_each(|at| self.unpin_host(at));
     }
 }

@@ -29,6 +29,8 @@ const MIN_TRACKED_BYTES: u64 = 32 << 10;
 /// From this number of ranges on only large ones are tracked: each is a mapping of its own for the system, whose number is limited.
 const MANY_RANGES: usize = 1024;
 const LARGE_BYTES: u64 = 256 << 10;
+/// How often the system is asked for the counts of device reads, which takes longer than a scan of small memory; far less than [`SOON`].
+const COUNTS_INTERVAL: Duration = Duration::from_millis(5);
 /// A written page may change for at least this time,
 const SOON: Duration = Duration::from_millis(100);
 /// and for this time after a device has read for this process.
@@ -75,8 +77,8 @@ impl Pages {
         Pages(vec![0; count.div_ceil(64)])
     }
 
-    fn add(&mut self, first: usize, end: usize) {
-        (first..end).for_each(|p| self.0[p / 64] |= 1 << (p % 64));
+    fn add(&mut self, pages: std::ops::Range<usize>) {
+        pages.for_each(|p| self.0[p / 64] |= 1 << (p % 64));
     }
 
     fn join(&mut self, other: &Pages) {
@@ -134,6 +136,8 @@ const USER_MODE_ONLY: libc::c_int = 1;
 /// `UFFD_FEATURE_WP_ASYNC`, `WP_UNPOPULATED`, `WP_HUGETLBFS_SHMEM`, `PAGEFAULT_FLAG_WP`
 const FEATURES: u64 = 1 << 15 | 1 << 13 | 1 << 12 | 1;
 const WRITE_PROTECT: u64 = 2;
+/// `PM_SCAN_WP_MATCHING`: protect the reported pages; skip memory whose writes are not tracked.
+const PROTECT: u64 = 1;
 /// `PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC`: protect the reported pages; fail where writes are not tracked.
 const PROTECT_AND_CHECK: u64 = 3;
 /// `PAGE_IS_WRITTEN`: also reported for pages that are not in memory, of which nothing is known.
@@ -161,16 +165,17 @@ fn open() -> Option<Notes> {
 }
 
 impl Notes {
-    /// Adds the pages of a range that were written to since the last query. Returns false if the range was not tracked.
-    fn take(&self, at: u64, len: u64, found: &mut Pages) -> bool {
+    /// Calls `found` with the regions between two addresses that were written to since the last query, in the order of their addresses.
+    /// Returns false if the system refuses, with [`PROTECT_AND_CHECK`] also if writes to some of the memory are not tracked.
+    fn take(&self, flags: u64, start: u64, end: u64, mut found: impl FnMut(&Region)) -> bool {
         let mut regions = [Region::default(); REGIONS];
-        let mut from = at;
-        while from < at + len {
+        let mut from = start;
+        while from < end {
             let mut scan = Scan {
                 size: size_of::<Scan>() as u64,
-                flags: PROTECT_AND_CHECK,
+                flags,
                 start: from,
-                end: at + len,
+                end,
                 regions: regions.as_mut_ptr() as u64,
                 most: REGIONS as u64,
                 all_of: WRITTEN,
@@ -180,10 +185,7 @@ impl Notes {
             // SAFETY: the struct that this request takes, and room for as many regions as it says.
             let count = unsafe { libc::ioctl(self.pages.as_raw_fd(), SCAN, &raw mut scan) };
             let Some(found_regions) = usize::try_from(count).ok().and_then(|n| regions.get(..n)) else { return false };
-            for r in found_regions {
-                let page = |a: u64| (a.clamp(at, at + len) - at) as usize / PAGE as usize;
-                found.add(page(r.start), page(r.end));
-            }
+            found_regions.iter().for_each(&mut found);
             if scan.reached <= from {
                 return false;
             }
@@ -203,14 +205,16 @@ impl Notes {
     }
 }
 
-/// What devices do with the memory of this process, as the system counted it before a scan. One query serves all ranges.
+/// What devices do with the memory of this process, as the system counted it a short time ago. One query serves all ranges.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DeviceAccess {
+struct DeviceAccess {
     now: Instant,
     /// How often the count of device reads was found to have changed.
     reads: u64,
     /// Whether devices have access to memory. Memory that they get access to counts as written at that moment.
     permanent: bool,
+    /// Whether the system was asked now.
+    fresh: bool,
 }
 
 /// The state behind [`DeviceAccess`].
@@ -218,29 +222,79 @@ struct DeviceCounts {
     /// The system's count at the last query, and how often it had changed.
     bytes: Option<u64>,
     reads: u64,
+    /// When the system is asked for it next.
+    ask_reads: Instant,
     permanent: bool,
-    ask: Instant,
+    ask_permanent: Instant,
 }
 
 impl DeviceAccess {
-    /// Asks the system. What begins after this is noticed by the next query, long before the pages found meanwhile stop being reported.
-    pub(super) fn query() -> DeviceAccess {
+    /// Asks the system if it was not asked for a while. What begins after that is noticed by the next query, long before the pages found
+    /// meanwhile stop being reported.
+    fn query() -> DeviceAccess {
         static COUNTS: Mutex<Option<DeviceCounts>> = Mutex::new(None);
         let now = Instant::now();
-        let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true } };
+        let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true, fresh: true } };
         let mut known = lock(&COUNTS);
-        let bytes = notes.device_reads();
-        let counts = known.get_or_insert(DeviceCounts { bytes, reads: 0, permanent: false, ask: now });
-        if bytes.is_none() || bytes != counts.bytes {
-            counts.bytes = bytes;
-            counts.reads += 1;
+        let counts = known.get_or_insert(DeviceCounts { bytes: None, reads: 0, ask_reads: now, permanent: false, ask_permanent: now });
+        let fresh = now >= counts.ask_reads;
+        if fresh {
+            let bytes = notes.device_reads();
+            if bytes.is_none() || bytes != counts.bytes {
+                counts.bytes = bytes;
+                counts.reads += 1;
+            }
+            counts.ask_reads = now + COUNTS_INTERVAL;
         }
-        if now >= counts.ask {
+        if now >= counts.ask_permanent {
             counts.permanent = notes.devices_have_memory();
-            counts.ask = now + SOON / 4;
+            counts.ask_permanent = now + SOON / 4;
         }
-        DeviceAccess { now, reads: counts.reads, permanent: counts.permanent }
+        DeviceAccess { now, reads: counts.reads, permanent: counts.permanent, fresh }
     }
+}
+
+/// Held while what the system has tracked for pinned memory is read and until it is noted, so that no reader misses what another one has
+/// read; and while a range ends, which must not be used then. Taken before a range's state.
+static READING: Mutex<()> = Mutex::new(());
+
+fn in_arena(at: u64) -> bool {
+    (HOST..HOST_END).contains(&at)
+}
+
+/// What all ranges have in common for one scan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    devices: DeviceAccess,
+    /// Whether all ranges of pinned memory were read.
+    arena: bool,
+}
+
+impl Reading {
+    /// Asks the system what all ranges have in common.
+    pub(super) fn begin() -> Reading {
+        let devices = DeviceAccess::query();
+        // From time to time each range is read by itself, where the system says whether it is tracked at all.
+        Reading { devices, arena: !devices.fresh && notes().is_some_and(read_arena) }
+    }
+}
+
+/// Reads what the system has tracked for all ranges of pinned memory with one request, which takes about as long as that for one of them.
+/// Returns false if there are no two, or the system refuses.
+fn read_arena(notes: &Notes) -> bool {
+    let _reading = lock(&READING);
+    let ranges: Vec<Arc<Range>> = lock(&RANGES).range(HOST..HOST_END).filter_map(|(_, range)| range.upgrade()).collect();
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
+    if ranges.len() < 2 {
+        return false;
+    }
+    let mut passed = 0;
+    notes.take(PROTECT, first.at, last.at + last.len, |region| {
+        passed += ranges[passed..].iter().take_while(|range| range.at + range.len <= region.start).count();
+        for range in ranges[passed..].iter().take_while(|range| range.at < region.end) {
+            lock(&range.state).note(range.pages_in(region));
+        }
+    })
 }
 
 /// The number behind a name in a file of the kernel.
@@ -301,21 +355,37 @@ impl Drop for Range {
     }
 }
 
+/// All tracked ranges, by address.
+static RANGES: Mutex<BTreeMap<u64, Weak<Range>>> = Mutex::new(BTreeMap::new());
+
+impl State {
+    /// Notes pages that were written to.
+    fn note(&mut self, pages: std::ops::Range<usize>) {
+        self.unreported.values_mut().for_each(|unreported| unreported.add(pages.clone()));
+        self.lately.add(pages);
+    }
+}
+
 impl Range {
     fn pages(&self) -> usize {
         (self.len / PAGE) as usize
     }
 
+    /// Its pages in a region.
+    fn pages_in(&self, region: &Region) -> std::ops::Range<usize> {
+        let page = |at: u64| (at.clamp(self.at, self.at + self.len) - self.at) as usize / PAGE as usize;
+        page(region.start)..page(region.end)
+    }
+
     /// The tracked range at an address, for one more user. Links to several places share it.
     fn join(at: u64, len: u64) -> Option<Arc<Range>> {
-        static RANGES: Mutex<BTreeMap<u64, Weak<Range>>> = Mutex::new(BTreeMap::new());
         let notes = notes().filter(|_| len >= MIN_TRACKED_BYTES)?;
         let mut ranges = lock(&RANGES);
         ranges.retain(|_, r| r.strong_count() > 0);
         if let Some(known) = ranges.get(&at).and_then(Weak::upgrade) {
             return (known.len == len).then_some(known);
         }
-        if len < LARGE_BYTES && ranges.len() >= MANY_RANGES || !(HOST..HOST_END).contains(&at) && !is_private(at, len) {
+        if len < LARGE_BYTES && ranges.len() >= MANY_RANGES || !in_arena(at) && !is_private(at, len) {
             return None;
         }
         let mut register = Register([at, len, WRITE_PROTECT, 0]);
@@ -332,13 +402,12 @@ impl Range {
         Some(range)
     }
 
-    /// Reads the kernel's tracking; returns false if there is none.
-    fn read(&self, state: &mut State, devices: &DeviceAccess) -> bool {
+    /// Reads what the system has tracked, unless `reading` has; returns false if it is not tracked.
+    fn read(&self, state: &mut State, reading: &Reading) -> bool {
         let Some(notes) = notes() else { return false };
-        let mut found = Pages::none(self.pages());
-        let whole = notes.take(self.at, self.len, &mut found);
-        state.unreported.values_mut().for_each(|u| u.join(&found));
-        state.lately.join(&found);
+        let Reading { devices, arena } = reading;
+        let whole = *arena && in_arena(self.at)
+            || notes.take(PROTECT_AND_CHECK, self.at, self.at + self.len, |region| state.note(self.pages_in(region)));
         if devices.reads > state.reads {
             state.reads = devices.reads;
             state.late_until = state.late_until.max(devices.now + LATE);
@@ -347,9 +416,9 @@ impl Range {
             lately.join(before);
         }
         if devices.now >= state.turn && devices.now >= state.late_until {
+            // What was found now counts for one such time, what was found before at most for another.
             std::mem::swap(&mut state.lately, &mut state.before);
             state.lately.clear();
-            state.lately.join(&found);
             state.turn = devices.now + SOON;
         }
         whole && !devices.permanent
@@ -359,7 +428,8 @@ impl Range {
 /// One user of a tracked range.
 #[derive(Debug)]
 pub(super) struct Written {
-    range: Arc<Range>,
+    /// There until it is dropped.
+    range: Option<Arc<Range>>,
     number: u64,
     /// Count of the unseen writers when everything was last compared while tracking was active.
     trusted: Option<(u64, u64)>,
@@ -369,22 +439,25 @@ impl Written {
     /// Starts tracking whole pages; `None` if that is not possible.
     pub(super) fn begin(at: u64, len: u64) -> Option<Written> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // A range that was at the address before has ended then.
+        let _reading = lock(&READING);
         let range = Range::join(at, len)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         lock(&range.state).unreported.insert(number, Pages::none(range.pages()));
-        Some(Written { range, number, trusted: None })
+        Some(Written { range: Some(range), number, trusted: None })
     }
 
     /// Stores the numbers of the pages that may have changed since the last call in `to`. Returns false if all may have changed.
-    pub(super) fn take(&mut self, devices: &DeviceAccess, to: &mut Vec<usize>) -> bool {
-        let in_arena = (HOST..HOST_END).contains(&self.range.at);
-        let unseen = (TO_ALL.load(Ordering::SeqCst), if in_arena { TO_ARENA.load(Ordering::SeqCst) } else { 0 });
+    pub(super) fn take(&mut self, reading: &Reading, to: &mut Vec<usize>) -> bool {
+        let Some(range) = &self.range else { return false };
+        let unseen = (TO_ALL.load(Ordering::SeqCst), if in_arena(range.at) { TO_ARENA.load(Ordering::SeqCst) } else { 0 });
         if (unseen.0 | unseen.1) % ONCE != 0 {
             self.trusted = None;
             return false;
         }
-        let mut state = lock(&self.range.state);
-        if !self.range.read(&mut state, devices) {
+        let _reading = lock(&READING);
+        let mut state = lock(&range.state);
+        if !range.read(&mut state, reading) {
             self.trusted = None;
             return false;
         }
@@ -409,7 +482,11 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        lock(&self.range.state).unreported.remove(&self.number);
+        let _reading = lock(&READING);
+        let Some(range) = self.range.take() else { return };
+        lock(&range.state).unreported.remove(&self.number);
+        // The last user: the memory may have another range from now on.
+        drop(range);
     }
 }
 
@@ -449,7 +526,7 @@ mod tests {
 
     fn taken(w: &mut Written) -> Option<Vec<usize>> {
         let mut pages = Vec::new();
-        w.take(&DeviceAccess::query(), &mut pages).then_some(pages)
+        w.take(&Reading::begin(), &mut pages).then_some(pages)
     }
 
     /// Waits until no page counts as recently written.

@@ -87,8 +87,8 @@ impl Place for Executor {
         Executor::has_apart(self)
     }
 
-    fn ends_only_a_block(&self, mut body: &[u8]) -> bool {
-        u64::get(&mut body).is_ok_and(|at| Executor::ends_only_a_block(self, at))
+    fn end_block(&self, mut body: &[u8]) -> bool {
+        u64::get(&mut body).is_ok_and(|at| Executor::end_block(self, at))
     }
 
     fn has_collided(&self) -> bool {

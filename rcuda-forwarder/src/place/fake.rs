@@ -345,7 +345,7 @@ impl Place for Fake {
         false
     }
 
-    fn ends_only_a_block(&self, _: &[u8]) -> bool {
+    fn end_block(&self, _: &[u8]) -> bool {
         false
     }
 

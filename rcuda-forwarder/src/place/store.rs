@@ -100,7 +100,7 @@ impl Place for Parked {
         false
     }
 
-    fn ends_only_a_block(&self, _: &[u8]) -> bool {
+    fn end_block(&self, _: &[u8]) -> bool {
         false
     }
 

@@ -690,9 +690,9 @@ fn mirrored_blocks_share_the_registration_of_their_slab() {
     }
     assert_eq!(tell(third, 1), code::ERROR_INVALID_VALUE);
     // A block that is made again is zero, also if only a part of its pages was another block's, of which the job has told nothing.
-    assert!(p.exec.ends_only_a_block(second) && !p.exec.ends_only_a_block(third));
-    unpin(second);
-    assert!(!p.exec.ends_only_a_block(first), "the slab would end with it");
+    assert!(!p.exec.end_block(third), "it is no block");
+    assert!(p.exec.end_block(second));
+    assert!(!p.exec.end_block(first), "the slab would end with it");
     assert_eq!(tell(second + 64, 1), code::ERROR_INVALID_VALUE);
     assert_eq!(request(id::HOST_BLOCK, second, 4097, slab), code::SUCCESS);
     assert_eq!((copy(a, second + 64, 8), copy(first + 64, a, 8)), (0, 0));

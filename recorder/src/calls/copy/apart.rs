@@ -68,7 +68,7 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     }
     // Another thread searches the bytes, encrypts or decrypts them, or copies them for RDMA, and must not meet a bad pointer of the
     // program. Over a plain connection only the kernel uses the pointer.
-    if !pinned && (link.transport().handles_large_copies() || r.dst.device && naming::any_unmapped()) {
+    if !pinned && (link.transport().handles_large_copies() || r.dst.device && cx.place(device).may_lack_memory()) {
         r.host().touch(!r.dst.device);
     }
     let mut run = Run { device, stream, until, late, whole: r, rest: r, link, under: VecDeque::new() };
@@ -135,8 +135,9 @@ impl Run {
     fn part(&self, cx: &CallContext) -> BulkMemory {
         let (r, bytes) = (&self.rest, self.rest.width.min(PART));
         let (host, device) = if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
-        // At other places the call has searched them.
-        let searched = r.dst.device && self.link.transport().is_network() && naming::any_unmapped();
+        // At other places the call has searched them. A late copy is read when more memory may be named.
+        let may_name = self.late || cx.place(self.device).may_lack_memory();
+        let searched = r.dst.device && self.link.transport().is_network() && may_name;
         let is_registered = blocks::is_registered(host);
         let before_sent = searched.then(|| search(cx.place(self.device), (r.host().part(0, bytes), is_registered), device));
         let (stream, late) = (self.stream, self.late);
