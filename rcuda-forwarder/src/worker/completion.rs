@@ -9,7 +9,7 @@
 use crate::place::{Outcome, Place};
 use crate::sync::lock;
 use cuda_api::code::Code;
-use cuda_api::lock::{WAKE_UP, spin_time, wait};
+use cuda_api::lock::{spin_time, wait};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
@@ -81,8 +81,9 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Polls and answers while `idle` returns true and calls are pending, for [the time that waking the thread
-    /// takes](WAKE_UP); the thread does the rest.
+    /// Polls and answers while `idle` returns true and calls are pending, for as long as a thread [spins](spin_time); the thread does the
+    /// rest. With a shorter time, a chain of host functions that the job answers a little later wakes the thread at each of them, which
+    /// takes longer than what is waited for.
     /// Does nothing if the thread is polling already.
     pub(super) fn poll_while<P: Place<Pending = T>>(
         &self,
@@ -99,8 +100,7 @@ impl<T> Completion<T> {
             self.poll(place, &mut list, &answer);
             drop(list);
             fence(Ordering::SeqCst);
-            // With one processor, what is waited for needs it.
-            if began.elapsed() >= WAKE_UP.min(spin_time()) {
+            if began.elapsed() >= spin_time() {
                 break;
             }
         }

@@ -32,6 +32,10 @@ pub(super) fn prepare(cx: &CallContext, address: u64) -> Result<(), Code> {
     if !is_registered(address) || !cx.job.devices.iter().any(|d| with_file(&d)) {
         return Ok(());
     }
+    tracing::debug!(
+        target: "memory",
+        "a GPU uses registered memory by its address, {address:#x}: places of this machine mirror pinned memory from now on"
+    );
     let devices: Vec<&'static Device> = cx.job.devices.iter().collect();
     // A move waits for the waiters of its device, so the places stay.
     for d in &devices {
