@@ -76,6 +76,9 @@ pub struct Device {
     pub large_copies: String,
     /// The time at which it arrived at this place.
     pub since_unix_ms: u64,
+    /// What the link to the place has carried; none in the job's own process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Carried>,
     /// Its state with respect to moves.
     pub state: DeviceState,
     /// Bytes that the program has allocated.
@@ -91,6 +94,20 @@ pub struct Device {
     pub moves: u64,
     /// The sticky CUDA error of the context; 0 if there is none.
     pub error: i32,
+}
+
+/// What the link between a GPU of a job and its place has carried since the GPU arrived there. Calls that the job answers itself are not
+/// among it, nor is what a move copies between places.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Carried {
+    /// Calls to the place.
+    pub calls: u64,
+    /// Bytes to the place, with those of large copies that have begun.
+    pub bytes_sent: u64,
+    /// Bytes from the place.
+    pub bytes_received: u64,
 }
 
 /// State of a GPU of a job.

@@ -22,7 +22,7 @@ mod socket;
 mod trace;
 
 pub use answer::{
-    Answer, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, ReadError, Refusal,
+    Answer, Carried, Device, DeviceState, Event, EventKind, GpuMove, Job, KeptCopy, Move, MoveState, Plan, ReadError, Refusal,
 };
 pub use client::{AskError, Client, NoAnswer};
 pub use code::{ErrorCode, ReasonCode};

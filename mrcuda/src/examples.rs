@@ -92,6 +92,16 @@ Examples:
   mrcuda gpus gpubox:7878 unix:/run/mrcuda/gpus --json
       List those of two servers as JSON";
 
+/// Of `mrcuda top`.
+pub(crate) const TOP: &str = "\
+Examples:
+  mrcuda top
+      Show your jobs, and the GPUs of this machine's server; q quits
+  mrcuda top gpubox:7878 big:7878 --interval 5s
+      Show the GPUs of two servers, every five seconds
+  mrcuda top --all --once
+      Print the jobs of all users once, for scripts";
+
 /// Of `mrcuda agent`.
 pub(crate) const AGENT: &str = "\
 Examples:

@@ -34,6 +34,11 @@ impl Failure {
         Failure::silent(self.code)
     }
 
+    /// What the user is told.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the message; the command goes on with this value.
     pub(crate) fn warn<T>(self, instead: T) -> T {
         note(&self.message);

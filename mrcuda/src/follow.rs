@@ -208,11 +208,11 @@ fn ask(interrupted: &AtomicBool, heard: &Receiver<Heard>) -> Choice {
 
 /// The rate at which bytes are copied.
 #[derive(Debug, Default)]
-struct Rate(VecDeque<(Instant, u64)>);
+pub(crate) struct Rate(VecDeque<(Instant, u64)>);
 
 impl Rate {
     /// Bytes a second, once they are known over some time.
-    fn at(&mut self, now: Instant, bytes: u64) -> Option<f64> {
+    pub(crate) fn at(&mut self, now: Instant, bytes: u64) -> Option<f64> {
         self.0.push_back((now, bytes));
         while self.0.len() > 2 && self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= RATE_OVER) {
             self.0.pop_front();
@@ -224,7 +224,7 @@ impl Rate {
 }
 
 /// The progress of a move in a line.
-fn line(it: &Move, rate: Option<f64>) -> String {
+pub(crate) fn line(it: &Move, rate: Option<f64>) -> String {
     let phase = match (it.state, &it.phase) {
         (MoveState::Queued, _) => return "queued behind another move".to_owned(),
         (MoveState::Stopping, _) => return "being abandoned".to_owned(),

@@ -8,6 +8,7 @@ use rcuda_forwarder::{
     Credentials, Endpoint, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, UserBy, inspect,
 };
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 /// Arguments of `mrcuda gpus`.
@@ -20,6 +21,9 @@ pub(crate) struct GpusArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// The columns in which several servers are shown together.
+pub(crate) const OVERVIEW: [&str; 8] = ["SERVER", "GPU", "MODEL", "USERS", "MEMORY", "FREE", "USED", "JOBS"];
 
 /// Widest name of a GPU, and of a client's machine or user, in the table.
 const WIDEST: usize = 22;
@@ -88,7 +92,7 @@ impl From<ServedJob> for Served {
 }
 
 impl Server {
-    fn new(at: &Endpoint, asked: Result<ServerState, AskServerError>) -> Server {
+    pub(crate) fn new(at: &Endpoint, asked: Result<ServerState, AskServerError>) -> Server {
         let server = Server {
             server: at.server(),
             ok: asked.is_ok(),
@@ -122,6 +126,42 @@ impl Server {
             parked: state.parked.into_iter().map(Served::from).collect(),
             ..server
         }
+    }
+
+    /// Its address, and why its state is not known, if it is not.
+    pub(crate) fn outcome(&self) -> (&str, Option<&str>) {
+        (&self.server, self.reason.as_deref())
+    }
+
+    /// Whether it takes no new jobs, because it is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Its GPUs, and the memory for parked jobs if it has some, in the columns of [`OVERVIEW`].
+    pub(crate) fn overview(&self) -> Vec<Vec<String>> {
+        let users = |jobs: &[Served]| {
+            let users: BTreeSet<String> = jobs.iter().map(|job| cut(&client(job))).collect();
+            if users.is_empty() { unknown() } else { users.into_iter().collect::<Vec<_>>().join(", ") }
+        };
+        let used = |jobs: &[Served]| jobs.iter().try_fold(0u64, |sum, job| Some(sum.saturating_add(job.used_bytes?)));
+        let of_gpu = |gpu: &Gpu| {
+            vec![
+                self.server.clone(),
+                gpu.gpu.to_string(),
+                gpu.name.as_deref().map_or_else(unknown, cut),
+                users(&gpu.jobs),
+                gpu.total_bytes.map_or_else(unknown, bytes),
+                gpu.free_bytes.map_or_else(unknown, bytes),
+                used(&gpu.jobs).map_or_else(unknown, bytes),
+                gpu.jobs.len().to_string(),
+            ]
+        };
+        let parked = (!self.parked.is_empty()).then(|| {
+            let (used, jobs) = (used(&self.parked).map_or_else(unknown, bytes), self.parked.len().to_string());
+            vec![self.server.clone(), unknown(), "parked".to_owned(), users(&self.parked), unknown(), unknown(), used, jobs]
+        });
+        self.gpus.iter().map(of_gpu).chain(parked).collect()
     }
 
     /// A heading, a table of the GPUs, and one of the jobs.
@@ -187,8 +227,7 @@ fn cut(text: &str) -> String {
 
 /// Asks the servers and prints their answers.
 pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
-    let usual = || crate::serve::DEFAULT_ADDRESS.parse().map_err(Failure::new);
-    let servers = if args.servers.is_empty() { vec![usual()?] } else { args.servers.clone() };
+    let servers = named_or_usual(&args.servers)?;
     // One thread each: a server that does not answer must not delay the others.
     let asked: Vec<Server> = std::thread::scope(|threads| {
         let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || Server::new(at, ask(at)))).collect();
@@ -206,6 +245,12 @@ pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
         refused.for_each(|why| note(why));
     }
     if asked.len() == servers.len() && asked.iter().all(|server| server.ok) { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+/// The servers that were named, or the one that `mrcuda serve` is without options.
+pub(crate) fn named_or_usual(named: &[Endpoint]) -> Result<Vec<Endpoint>, Failure> {
+    let usual = || crate::serve::DEFAULT_ADDRESS.parse().map_err(Failure::new);
+    if named.is_empty() { Ok(vec![usual()?]) } else { Ok(named.to_vec()) }
 }
 
 /// Why a server's state is not known.

@@ -7,7 +7,7 @@ use crate::progress::waiting;
 use crate::table::{Table, bytes, note, one_line, say, since, write};
 use crate::value_error::ValueError;
 use crate::{second_screen, terminal};
-use control::{AskError, Client, Device, DeviceState, Job, directory, name};
+use control::{AskError, Client, Device, DeviceState, Job, Move, directory, name};
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn interval(text: &str) -> Result<Duration, ValueError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-enum State {
+pub(crate) enum State {
     /// No move is under way.
     Running,
     /// One of its GPUs moves.
@@ -63,18 +63,35 @@ pub(crate) struct Listed {
     reason: Option<String>,
     #[serde(flatten)]
     pub(crate) job: Job,
-    /// The phase of the move that is under way.
+    /// The move that is under way.
     #[serde(skip)]
-    phase: Option<String>,
-    /// Whether that move was requested because a call found no memory.
-    #[serde(skip)]
-    is_full: bool,
+    moving: Option<Move>,
 }
 
 impl Listed {
     /// Its user.
     pub(crate) fn user(&self) -> &str {
         &self.user
+    }
+
+    /// What it does.
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why it does not answer.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// The move that is under way.
+    pub(crate) fn moving(&self) -> Option<&Move> {
+        self.moving.as_ref()
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> String {
+        name::of_job(&self.job.name, &self.job.program)
     }
 
     /// Whether it has answered.
@@ -92,9 +109,7 @@ struct Found {
 
 /// Lists the jobs and removes stale sockets of jobs that have ended.
 pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
-    if args.all && !Uid::effective().is_root() {
-        note("only root sees the jobs of other users: these are yours");
-    }
+    say_whose(args.all);
     let Some(interval) = args.watch else {
         let shown = waiting("the jobs are asked");
         let found = find(args.all);
@@ -119,8 +134,15 @@ pub(crate) fn ps(args: &PsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks all jobs, each in its own thread: one that does not answer delays the list, but not the others.
-fn find(all: bool) -> Result<Found, Failure> {
+/// Says that `--all` does not show the jobs of other users, if that is so.
+pub(crate) fn say_whose(all: bool) {
+    if all && !Uid::effective().is_root() {
+        note("only root sees the jobs of other users: these are yours");
+    }
+}
+
+/// The processes that may be jobs, and what kept the command from finding more.
+pub(crate) fn pids(all: bool) -> Result<(Vec<u32>, Vec<String>), Failure> {
     let mut problems = Vec::new();
     let mut pids = match directory::pids() {
         // What somebody else has put in the place of root's own directory does not hide the jobs of users.
@@ -135,6 +157,12 @@ fn find(all: bool) -> Result<Found, Failure> {
     }
     pids.sort_unstable();
     pids.dedup();
+    Ok((pids, problems))
+}
+
+/// Asks all jobs, each in its own thread: one that does not answer delays the list, but not the others.
+fn find(all: bool) -> Result<Found, Failure> {
+    let (pids, problems) = pids(all)?;
     let jobs = std::thread::scope(|scope| {
         let threads: Vec<_> = pids.iter().map(|pid| (*pid, scope.spawn(|| ask(*pid)))).collect();
         let end = |(pid, thread): (u32, std::thread::ScopedJoinHandle<'_, Option<Listed>>)| {
@@ -153,7 +181,7 @@ pub(crate) fn all(of_all_users: bool) -> Result<Vec<Listed>, Failure> {
 }
 
 /// Asks a job; `None` if it has ended.
-fn ask(pid: u32) -> Option<Listed> {
+pub(crate) fn ask(pid: u32) -> Option<Listed> {
     let answer = Client::connect(pid).and_then(|mut client| {
         let job = client.list(Some(ANSWER_TIMEOUT))?;
         let report = job.moving.as_ref().and_then(|id| client.report(Some(id), Some(ANSWER_TIMEOUT)).ok()?.pop());
@@ -164,8 +192,7 @@ fn ask(pid: u32) -> Option<Listed> {
         Ok((job, report)) => {
             let job = Job { pid, ..job };
             let state = state_of(&job);
-            let is_full = report.as_ref().is_some_and(|it| it.by == "out-of-memory");
-            Some(Listed { user: user(pid), state, reason: None, job, phase: report.and_then(|it| it.phase), is_full })
+            Some(Listed { user: user(pid), state, reason: None, job, moving: report })
         }
         Err(AskError::NoJob) => {
             directory::remove_stale(pid);
@@ -177,9 +204,9 @@ fn ask(pid: u32) -> Option<Listed> {
 }
 
 /// A job that does not answer.
-fn silent(pid: u32, state: State, reason: String) -> Listed {
+pub(crate) fn silent(pid: u32, state: State, reason: String) -> Listed {
     let job = Job { pid, name: name::of_process(pid), ..Job::default() };
-    Listed { user: user(pid), state, reason: Some(reason), job, phase: None, is_full: false }
+    Listed { user: user(pid), state, reason: Some(reason), job, moving: None }
 }
 
 fn state_of(job: &Job) -> State {
@@ -224,8 +251,7 @@ fn table(found: &Found, users: bool) -> String {
     for it in &found.jobs {
         let mut row = |cells: [String; 6]| {
             let user = users.then(|| it.user.clone());
-            let name = name::of_job(&it.job.name, &it.job.program);
-            table.row([it.job.pid.to_string()].into_iter().chain(user).chain([name]).chain(cells).collect());
+            table.row([it.job.pid.to_string()].into_iter().chain(user).chain([it.name()]).chain(cells).collect());
         };
         for device in &it.job.devices {
             row([
@@ -238,19 +264,23 @@ fn table(found: &Found, users: bool) -> String {
             ]);
         }
         if it.job.devices.is_empty() {
-            let state = match it.state {
-                State::Stopped => "stopped",
-                State::NotAnswering => "not answering",
-                State::Running | State::Moving | State::Parked | State::Failed => "no GPU yet",
-            };
-            row(["-", "-", "-", "-", state, "-"].map(str::to_owned));
+            row(["-", "-", "-", "-", without_gpu(it.state), "-"].map(str::to_owned));
         }
     }
     table.render()
 }
 
+/// The state of a job of which no GPU is known.
+pub(crate) fn without_gpu(state: State) -> &'static str {
+    match state {
+        State::Stopped => "stopped",
+        State::NotAnswering => "not answering",
+        State::Running | State::Moving | State::Parked | State::Failed => "no GPU yet",
+    }
+}
+
 /// How calls travel, and the bytes of large copies if they travel otherwise than one expects.
-fn carried(device: &Device) -> String {
+pub(crate) fn carried(device: &Device) -> String {
     let Device { transport, large_copies, .. } = device;
     let is_usual = large_copies.is_empty() || large_copies == transport || transport == "shm";
     if is_usual { transport.clone() } else { format!("{transport}, large copies {large_copies}") }
@@ -260,8 +290,10 @@ fn state(it: &Listed, device: &Device) -> String {
     match device.state {
         DeviceState::Running => "running".to_owned(),
         DeviceState::Parked => "parked".to_owned(),
-        DeviceState::Moving => match (&it.job.moving, &it.phase) {
-            (Some(id), Some(phase)) if it.is_full => format!("moving ({id}, out of memory: {phase})"),
+        DeviceState::Moving => match (&it.job.moving, it.moving.as_ref().and_then(|moving| moving.phase.as_ref())) {
+            (Some(id), Some(phase)) if it.moving.as_ref().is_some_and(|moving| moving.by == "out-of-memory") => {
+                format!("moving ({id}, out of memory: {phase})")
+            }
             (Some(id), Some(phase)) => format!("moving ({id}: {phase})"),
             (Some(id), None) => format!("moving ({id})"),
             // It has ended between the two questions.
@@ -289,6 +321,14 @@ fn screen(list: &str, interval: Duration, (columns, rows): (usize, usize)) -> St
 }
 
 #[cfg(test)]
+impl Listed {
+    /// A job of user `you` that has answered so.
+    pub(crate) fn of_test(job: Job, moving: Option<Move>) -> Listed {
+        Listed { user: "you".into(), state: state_of(&job), reason: None, job, moving }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -302,7 +342,7 @@ mod tests {
             devices: vec![device],
             ..Job::default()
         };
-        Listed { user: "you".into(), state: state_of(&job), reason: None, job, phase: None, is_full: false }
+        Listed::of_test(job, None)
     }
 
     fn found(jobs: Vec<Listed>) -> Found {
@@ -323,9 +363,9 @@ mod tests {
         assert_eq!(shown(&moving), "moving");
         moving.job.moving = Some("m1".into());
         assert_eq!(shown(&moving), "moving (m1)");
-        moving.phase = Some("precopy".into());
+        moving.moving = Some(Move { phase: Some("precopy".into()), ..Move::default() });
         assert_eq!(shown(&moving), "moving (m1: precopy)");
-        moving.is_full = true;
+        moving.moving.as_mut().unwrap().by = "out-of-memory".into();
         assert_eq!(shown(&moving), "moving (m1, out of memory: precopy)");
         let mut failed = listed(DeviceState::Failed);
         failed.job.devices[0].error = 700;

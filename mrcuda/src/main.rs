@@ -39,6 +39,7 @@ mod terminal;
 mod time;
 mod timeline;
 mod token;
+mod top;
 mod trace;
 mod value_error;
 
@@ -70,6 +71,9 @@ enum Command {
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),
+    /// Show jobs, moves and the GPUs of servers on a screen that refreshes itself
+    #[command(after_help = examples::TOP)]
+    Top(top::TopArgs),
     /// Move jobs by policies: go home, drain, yield, consolidate, balance
     #[command(after_help = examples::AGENT)]
     Agent(agent::AgentArgs),
@@ -196,6 +200,7 @@ fn main() {
         Command::Serve(args) => serve::serve(&args),
         Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
+        Command::Top(args) => top::top(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Migrate(args) => migrate::migrate(&args),

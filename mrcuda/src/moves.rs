@@ -136,12 +136,22 @@ pub(crate) fn of_ended_job(pid: u32, id: &str) -> Option<Move> {
     past(|past| past.pid == pid && past.it.id == id).ok()?.pop().map(|known| known.it)
 }
 
+/// A line for each move of one job, within so many columns.
+pub(crate) fn of_one_job(moves: &[Move], limit: Option<usize>) -> String {
+    listed(moves.iter().map(|it| (None, it)), false).render_in(limit)
+}
+
 /// A line for each move; with `jobs` it names the job, and leaves out the bytes, for which 80 columns have no room.
 fn table(moves: &[Known], jobs: bool) -> String {
+    listed(moves.iter().map(|known| (jobs.then_some((known.pid, &*known.name)), &known.it)), jobs).render()
+}
+
+/// The moves, each with its job if `jobs` says so.
+fn listed<'a>(moves: impl Iterator<Item = (Option<(u32, &'a str)>, &'a Move)>, jobs: bool) -> Table {
     let (job, bytes_moved): (&[_], &[_]) = if jobs { (&["PID", "NAME"], &[]) } else { (&[], &["BYTES"]) };
     let mut table = Table::new(&[job, &["ID", "AGO", "FROM", "TO"], bytes_moved, &["DOWNTIME", "TOTAL", "RESULT"]].concat());
-    for Known { pid, name, it, .. } in moves {
-        let mut cells = if jobs { vec![pid.to_string(), name.clone()] } else { Vec::new() };
+    for (job, it) in moves {
+        let mut cells: Vec<String> = job.into_iter().flat_map(|(pid, name)| [pid.to_string(), name.to_owned()]).collect();
         cells.extend([it.id.clone(), since(it.at_unix_ms), it.from.clone(), target(it)]);
         if !jobs {
             cells.push(bytes(it.bytes));
@@ -149,7 +159,7 @@ fn table(moves: &[Known], jobs: bool) -> String {
         cells.extend([duration(it.downtime_ms), duration(it.total_ms), result(it)]);
         table.row(cells);
     }
-    table.render()
+    table
 }
 
 fn result(it: &Move) -> String {

@@ -28,7 +28,8 @@ impl Table {
         self.render_in(terminal::columns())
     }
 
-    fn render_in(&self, limit: Option<usize>) -> String {
+    /// As [`Table::render`], within so many columns.
+    pub(crate) fn render_in(&self, limit: Option<usize>) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..columns).map(width).collect();
@@ -67,9 +68,9 @@ impl Table {
 }
 
 /// The headings of columns with figures. What is in the others, such as a name, can begin with a digit as well.
-const FIGURES: [&str; 18] = [
+const FIGURES: [&str; 21] = [
     "PID", "GPU", "JOB", "WORKER", "SINCE", "AGO", "MEMORY", "FREE", "USED", "BYTES", "DOWNTIME", "TOTAL", "JOBS", "IDLE",
-    "SAMPLES", "MEAN", "P95", "MAX",
+    "SAMPLES", "MEAN", "P95", "MAX", "CALLS/S", "BYTES/S", "MOVED",
 ];
 
 /// Narrower columns than this say nothing.

@@ -13,6 +13,9 @@ pub(crate) enum ValueError {
     /// It is not a number of seconds within the bounds.
     #[error("it must be a number of seconds from 0.1 to 3600")]
     Seconds,
+    /// It is not a time between two frames.
+    #[error("it must be a time from 100ms to 1h")]
+    Interval,
     /// It is not a process id.
     #[error("it must be a process id, a number from 1 on (mrcuda ps lists the jobs)")]
     Pid,

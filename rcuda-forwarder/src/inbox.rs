@@ -15,12 +15,19 @@ pub(crate) struct Inbox<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Bytes read from the source.
+    read: u64,
 }
 
 impl<R: Read> Inbox<R> {
     /// Creates a reader of `from` with an empty buffer.
     pub(crate) fn new(from: R) -> Inbox<R> {
-        Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0 }
+        Inbox { from, buffer: vec![0; AHEAD], start: 0, end: 0, read: 0 }
+    }
+
+    /// Bytes that were taken out so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.read - (self.end - self.start) as u64
     }
 
     /// The underlying source.
@@ -44,6 +51,7 @@ impl<R: Read> Inbox<R> {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             n => {
                 self.end += n;
+                self.read += n as u64;
                 Ok(())
             }
         }
@@ -60,7 +68,9 @@ impl<R: Read> Inbox<R> {
                 return Ok(());
             }
             if to.len() >= AHEAD {
-                return self.from.read_exact(to);
+                self.from.read_exact(to)?;
+                self.read += to.len() as u64;
+                return Ok(());
             }
             self.fill()?;
         }

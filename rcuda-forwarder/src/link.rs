@@ -135,6 +135,17 @@ pub struct Link {
     opening: Mutex<()>,
 }
 
+/// What a link has carried, to show it to people. A worker on this machine can falsify it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Calls and other messages to the worker, as far as it or the sender has taken them.
+    pub calls: u64,
+    /// Their bytes, and those of large copies to the GPU that have begun.
+    pub bytes_sent: u64,
+    /// Bytes of answers and of large copies from the GPU.
+    pub bytes_received: u64,
+}
+
 /// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
@@ -529,6 +540,13 @@ impl Link {
     /// The position of the next call; unchanged as long as no call is sent.
     pub fn position(&self) -> u64 {
         self.shared.common.ring.position()
+    }
+
+    /// What it has carried so far. Nothing is counted for it on the path of a call.
+    pub fn counts(&self) -> LinkCounts {
+        let ((calls, sent), [copied_in, copied_out]) = (self.shared.common.ring.taken(), self.shared.common.bulk.bytes());
+        let bytes_received = self.shared.transport.received().saturating_add(copied_in);
+        LinkCounts { calls, bytes_sent: sent.saturating_add(copied_out), bytes_received }
     }
 
     /// Number of outstanding answers, without those to control requests.

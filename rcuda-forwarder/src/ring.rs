@@ -127,6 +127,12 @@ impl Ring {
         self.head.0.load(Ordering::Relaxed)
     }
 
+    /// Calls that the consumer has taken, and their bytes. A worker that shares the memory can write what it likes there.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        let taken = self.memory.taken();
+        (taken.calls.load(Ordering::Relaxed), taken.bytes.load(Ordering::Relaxed))
+    }
+
     /// Populates the pages of the memory before calls touch them; for a background thread.
     pub(crate) fn warm(&self) {
         self.memory.warm();
@@ -277,6 +283,8 @@ pub enum Taken<'a> {
 struct Cursor {
     position: u64,
     seq: u64,
+    /// Bytes of long bodies, which are not in the ring.
+    long: u64,
     spin: Option<Spin>,
     /// The timer slack of the consumer's thread has been reduced.
     punctual: bool,
@@ -342,6 +350,9 @@ impl Cursor {
         // SAFETY: taken by the consumer and not yet given back.
         unsafe { std::ptr::write_bytes(memory.ring_at(self.position), 0, (end - self.position) as usize) };
         self.position = end;
+        let taken = memory.taken();
+        taken.calls.store(self.seq, Ordering::Relaxed);
+        taken.bytes.store(self.position.saturating_add(self.long), Ordering::Relaxed);
         memory.ring_words().tail.0.store(self.position, Ordering::SeqCst);
         memory.ring_words().producers.wake();
     }
@@ -410,6 +421,7 @@ impl<'r> Consumer<'r> {
             sent.fetch_add(1, Ordering::SeqCst);
             futex::wake(sent);
         }
+        cursor.long = cursor.long.saturating_add(body as u64);
         cursor.give_back(memory, cursor.position + filled(HEAD + size_of::<u64>()) as u64);
         result
     }
@@ -457,6 +469,7 @@ impl Calls {
         let head = Head { len: (HEAD + body) as u32, flags: 0, ..Head::read(&std::array::from_fn(|i| head[i])) };
         self.head = head.bytes().to_vec();
         (self.body, self.filling) = (body, filled(body) - body);
+        self.cursor.long = self.cursor.long.saturating_add(length);
         self.cursor.give_back(&self.memory, self.cursor.position + filled(HEAD + 8) as u64);
         (self.end, self.copied) = (self.cursor.position, self.cursor.position);
         Ok(true)

@@ -56,6 +56,16 @@ pub(crate) struct PipeWords {
     pub(crate) writer: Sleeper,
 }
 
+/// What the consumer of the ring has taken so far, for people: nothing depends on it. The consumer writes it after each batch, so that
+/// producers have nothing to count. No order matters, so models take no step for it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Taken {
+    pub(crate) calls: std::sync::atomic::AtomicU64,
+    /// Their bytes, with long bodies.
+    pub(crate) bytes: std::sync::atomic::AtomicU64,
+}
+
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Words {
@@ -63,6 +73,7 @@ struct Words {
     /// Bodies too long for the ring.
     bodies: PipeWords,
     answers: PipeWords,
+    taken: Apart<Taken>,
 }
 
 const _: () = assert!(size_of::<Words>() <= WORDS);
@@ -172,6 +183,10 @@ impl Memory {
 
     pub(crate) fn ring_words(&self) -> &RingWords {
         &self.words().ring
+    }
+
+    pub(crate) fn taken(&self) -> &Taken {
+        &self.words().taken.0
     }
 
     pub(crate) fn pipe_words(&self, which: Which) -> &PipeWords {

@@ -13,13 +13,13 @@ use crate::job::{self, Job};
 use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
-use ::control::{Answer, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
+use ::control::{Answer, Carried, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rcuda_forwarder::NotInherited;
-use rcuda_forwarder::{PlaceSpec, PlaceSpecError};
+use rcuda_forwarder::{LinkCounts, PlaceSpec, PlaceSpecError};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -338,6 +338,7 @@ fn list(job: &'static Job) -> ::control::Job {
     let is_parked = mover::parked::home().is_some();
     let devices = job.devices.iter().map(|d| {
         let at = d.whereabouts();
+        let counts = at.counts();
         let figures = registry::figures(job, d);
         let is_moving = moving.as_ref().is_some_and(|(_, devices)| devices.contains(&d.index));
         Device {
@@ -350,6 +351,7 @@ fn list(job: &'static Job) -> ::control::Job {
             place: at.place,
             transport: at.transport.to_owned(),
             since_unix_ms: at.since_unix_ms,
+            link: counts.map(|LinkCounts { calls, bytes_sent, bytes_received }| Carried { calls, bytes_sent, bytes_received }),
             state: match (d.sticky(), is_moving) {
                 (0, true) => DeviceState::Moving,
                 (0, false) if is_parked => DeviceState::Parked,

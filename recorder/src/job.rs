@@ -20,7 +20,7 @@ use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use executor::DeviceInfo;
-use rcuda_forwarder::Link;
+use rcuda_forwarder::{Link, LinkCounts};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -137,6 +137,11 @@ impl Whereabouts {
             since_unix_ms: cuda_api::clock::unix_ms(),
             link: place.link().map(Arc::downgrade).unwrap_or_default(),
         }
+    }
+
+    /// What the link has carried since the device arrived there; `None` in this process.
+    pub(crate) fn counts(&self) -> Option<LinkCounts> {
+        self.link.upgrade().map(|link| link.counts())
     }
 
     /// How the bytes of large copies travel, see [`Link::bulk_carried`].

@@ -43,6 +43,7 @@
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
+//! | `top` | `mrcuda top` shows jobs, their rates and GPUs, and leaves the terminal as it was |
 //! | `config` | settings come from files, variables and options, in this order |
 //! | `tutorials` | the commands of the tutorials run, and print what the pages show |
 //! | `schemas` | what is printed for programs is as its schema says |
@@ -96,6 +97,7 @@ mod shortcuts;
 mod shown;
 mod stuck;
 mod surface;
+mod top;
 mod trips;
 mod trust;
 mod tutorials;

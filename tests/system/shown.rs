@@ -180,7 +180,7 @@ fn a_trace_shows_phases_rounds_and_calls_that_waited() {
 }
 
 /// A command on a terminal of its own.
-struct Terminal {
+pub(crate) struct Terminal {
     master: File,
     child: Child,
     shown: Arc<Mutex<String>>,
@@ -188,7 +188,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(scene: &Scene, args: &[&str]) -> Terminal {
+    pub(crate) fn start(scene: &Scene, args: &[&str]) -> Terminal {
         let (mut master, mut slave) = (0, 0);
         let mut size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the descriptors are writable, the size is read; name and modes are optional.
@@ -221,20 +221,25 @@ impl Terminal {
         Terminal { master, child, shown, reader: Some(reader) }
     }
 
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         self.shown.lock().unwrap().clone()
     }
 
-    fn wait_for(&self, text: &str) {
+    pub(crate) fn wait_for(&self, text: &str) {
         let there = wait_for(LIMIT, || self.shown().contains(text).then_some(()));
         assert!(there.is_some(), "`{text}` is not shown: {:?}", self.shown());
     }
 
-    fn enter(&mut self, text: &str) {
+    pub(crate) fn enter(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    fn end(mut self) -> (ExitStatus, String) {
+    /// Sends the command a signal.
+    pub(crate) fn signal(&self, number: i32) {
+        tests::server::signal(self.child.id(), number);
+    }
+
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = wait_for(LIMIT, || self.child.try_wait().unwrap()).unwrap_or_else(|| panic!("{:?}", self.shown()));
         // What it has written last may still be on its way. The program was the only one with the other end.
         if let Some(reader) = self.reader.take() {

@@ -126,6 +126,10 @@ impl CallTransport for Answers {
         self.close();
     }
 
+    fn received(&self) -> u64 {
+        self.words().written.0.load(Ordering::Relaxed)
+    }
+
     fn poll(&self, common: &Common, mine: &Waiter) {
         self.pollers.fetch_add(1, Ordering::SeqCst);
         // While a thread polls, the worker need not wake any.

@@ -128,6 +128,8 @@ struct Table {
     stuck: HashMap<u64, (usize, u64)>,
     /// Connections that write to the program's memory now.
     writers: usize,
+    /// Bytes of all copies from the device, and to it.
+    bytes: [u64; 2],
     is_shut: bool,
 }
 
@@ -204,6 +206,8 @@ impl Bulk {
             return None;
         }
         t.next += 1;
+        let counted = &mut t.bytes[usize::from(memory.to_device)];
+        *counted = counted.saturating_add(memory.bytes);
         let (token, end) = (t.next, End::default());
         let entry = Entry {
             host: memory.host as usize,
@@ -221,6 +225,11 @@ impl Bulk {
         };
         t.entries.insert(token, entry);
         Some((token, end))
+    }
+
+    /// Bytes of the copies from the device, and to it, that have begun.
+    pub(super) fn bytes(&self) -> [u64; 2] {
+        lock(&self.table).bytes
     }
 
     /// The number of staging areas that the worker should have for another copy of a stream, if it has fewer and might make more.

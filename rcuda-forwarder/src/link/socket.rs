@@ -41,8 +41,8 @@ pub(super) struct Socket {
     /// The receiver thread sleeps until no thread polls.
     napping: AtomicBool,
     bell: AtomicU32,
-    /// Number of messages read so far.
-    messages: AtomicU64,
+    /// Bytes of messages read so far.
+    received: AtomicU64,
 }
 
 impl Socket {
@@ -54,7 +54,7 @@ impl Socket {
             pollers: AtomicU32::new(0),
             napping: AtomicBool::new(false),
             bell: AtomicU32::new(0),
-            messages: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         }
     }
 
@@ -65,10 +65,10 @@ impl Socket {
 
     /// Waits until there is something to read; true if no thread has read anything for so long.
     fn is_silent(&self, limit: Duration) -> bool {
-        let (mut seen, mut silence) = (self.messages.load(Ordering::Relaxed), Silence::new(limit));
+        let (mut seen, mut silence) = (self.received.load(Ordering::Relaxed), Silence::new(limit));
         // Errors are detected by reading.
         while self.conn.ready(PollFlags::POLLIN, silence.interval()).is_ok_and(|ready| ready.is_empty()) {
-            let now = self.messages.load(Ordering::Relaxed);
+            let now = self.received.load(Ordering::Relaxed);
             if now != seen {
                 seen = now;
                 silence.broken();
@@ -112,7 +112,7 @@ impl Socket {
         while !desk.over && (!desk.inbox.is_empty() || self.conn.has_read_ahead() || wanted()) {
             let why = match common.receive(&mut desk.inbox) {
                 Ok(true) => {
-                    self.messages.fetch_add(1, Ordering::Relaxed);
+                    self.received.store(desk.inbox.taken(), Ordering::Relaxed);
                     continue;
                 }
                 Ok(false) => "it has ended".to_owned(),
@@ -152,6 +152,10 @@ impl CallTransport for Socket {
         }
     }
 
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
     fn poll(&self, common: &Common, mine: &Waiter) {
         self.pollers.fetch_add(1, Ordering::SeqCst);
         let began = Instant::now();
@@ -175,12 +179,12 @@ impl CallTransport for Socket {
         loop {
             let has_read = {
                 let mut desk = lock(&self.desk);
-                let before = self.messages.load(Ordering::Relaxed);
+                let before = self.received.load(Ordering::Relaxed);
                 self.read_messages(common, &mut desk, None);
                 if desk.over {
                     return;
                 }
-                self.messages.load(Ordering::Relaxed) != before
+                self.received.load(Ordering::Relaxed) != before
             };
             // Messages that no thread waits for may follow each other, for example when a stream calls functions of the program. Where
             // threads read their answers themselves, this one sleeps.

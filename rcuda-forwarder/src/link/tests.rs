@@ -527,6 +527,27 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
 }
 
 #[test]
+fn a_link_counts_what_it_has_carried() {
+    let (link, mut peer) = linked(LONG);
+    assert_eq!(link.counts(), LinkCounts::default());
+    let mut body = [0; 104];
+    link.send(7, &[&[1; 100]]).unwrap();
+    call(&mut peer);
+    peer.read_exact_by(&mut body, Instant::now() + LONG).unwrap();
+    let reply = link.request(8, &[]).unwrap();
+    let head = call(&mut peer);
+    answer(&mut peer, 0, head.ticket, &[1; 50]);
+    reply.wait().unwrap();
+    // The sender counts a call after it has sent it, and a reader an answer after it was taken.
+    let wanted = LinkCounts { calls: 2, bytes_sent: 128 + 24, bytes_received: 16 + 50 };
+    let until = Instant::now() + LONG;
+    while link.counts() != wanted {
+        assert!(Instant::now() < until, "{:?}", link.counts());
+        thread::yield_now();
+    }
+}
+
+#[test]
 fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
     let (replies, answers) = (Replies::default(), Arc::new(AtomicUsize::new(0)));
     let count = answers.clone();

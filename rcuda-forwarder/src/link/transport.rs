@@ -48,6 +48,9 @@ pub(super) trait CallTransport: Debug + Send + Sync {
     /// Sends the calls, or, if the worker takes them itself, watches whether it exists, until the connection is closed.
     fn send_all(&self, common: &Common);
 
+    /// Bytes of answers and other messages so far.
+    fn received(&self) -> u64;
+
     /// Polls for the answer that `mine` waits for, for a short time.
     fn poll(&self, common: &Common, mine: &Waiter);
 

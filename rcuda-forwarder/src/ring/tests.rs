@@ -69,7 +69,9 @@ fn many(capacity: usize, producers: u32, each: u32, pause: Duration, size: fn(u3
     let consumer = collect(ring.clone(), pause);
     produce(&ring, producers, each, size);
     ring.stop();
-    check(&consumer.join().unwrap(), producers, each, size);
+    let got = consumer.join().unwrap();
+    check(&got, producers, each, size);
+    check_taken(&ring, &got);
     for pipe in [4096, 1 << 20] {
         let (memory, closed) = (Arc::new(Memory::small(capacity, pipe)), Closed::default());
         let ring = Arc::new(Ring::shared(memory.clone(), closed.clone()));
@@ -77,8 +79,18 @@ fn many(capacity: usize, producers: u32, each: u32, pause: Duration, size: fn(u3
         produce(&ring, producers, each, size);
         closed.store(true, Ordering::SeqCst);
         ring.stop();
-        check(&consumer.join().unwrap(), producers, each, size);
+        let got = consumer.join().unwrap();
+        check(&got, producers, each, size);
+        check_taken(&ring, &got);
     }
+}
+
+/// What the consumer says that it has taken. The word for a long body is in the ring as well.
+fn check_taken(ring: &Ring, got: &[(Head, Vec<u8>)]) {
+    let (calls, bytes) = ring.taken();
+    let wanted: u64 = got.iter().map(|(_, body)| (HEAD + body.len()) as u64).sum();
+    assert_eq!(calls, got.len() as u64);
+    assert!((wanted..=wanted + 16 * calls).contains(&bytes), "{bytes} of {wanted}");
 }
 
 fn produce(ring: &Arc<Ring>, producers: u32, each: u32, size: fn(u32) -> usize) {
