@@ -98,11 +98,11 @@ pub(crate) struct ServeArgs {
     /// Append a line of JSON to this file for each worker that has served a job: who has used which GPU, since when, how much memory
     #[arg(long, value_name = "FILE")]
     accounting: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, to anyone who can connect; a port alone means 127.0.0.1 [default:
-    /// nowhere]
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, and a page for browsers at http://ADDRESS:PORT/, to anyone who can
+    /// connect; a port alone means 127.0.0.1 [default: nowhere]
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     metrics: Option<String>,
-    /// Have the metrics name each job, with its user and the machine that it comes from
+    /// Have the metrics and the page name each job, with its user and the machine that it comes from
     #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
     #[arg(requires = "metrics")]
     #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]

@@ -63,6 +63,7 @@ mod pool;
 mod rate;
 mod seats;
 mod socket;
+mod stays;
 mod turn;
 mod users;
 

@@ -1,4 +1,5 @@
-//! Describes the daemon for Prometheus (docs/servers.md, "Metrics"): what is exported, and the text format 0.0.4.
+//! Describes the daemon for Prometheus (docs/servers.md, "Metrics"): what is exported, and the text format 0.0.4. [`status`] describes it for
+//! its page.
 
 use super::client::Client;
 use super::counters::OfPlace;
@@ -12,12 +13,14 @@ use crate::server_state::ServedJob;
 use crate::sync::lock;
 use crate::threads;
 use cuda_api::facts::uuid_text;
+use http::Resource;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(super) mod http;
+mod status;
 
 /// For so long the same text is given to all who ask: it costs every worker a question.
 const FRESH: Duration = Duration::from_secs(1);
@@ -82,18 +85,36 @@ struct Metrics {
     jobs: bool,
     version: String,
     commit: String,
-    /// The last text and its time. Held while it is made, so that many who ask at the same time get the same.
-    last: Mutex<Option<(Instant, Arc<str>)>>,
+    text: Fresh,
+    status: Fresh,
+}
+
+/// The last text and its time. Held while it is made, so that many who ask at the same time get the same.
+#[derive(Debug, Default)]
+struct Fresh(Mutex<Option<(Instant, Arc<str>)>>);
+
+impl Fresh {
+    /// The text as it was up to a second ago, or as it is made now.
+    fn get(&self, make: impl FnOnce() -> String) -> Arc<str> {
+        let mut last = lock(&self.0);
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return text.clone();
+        }
+        let text: Arc<str> = make().into();
+        // Its age counts from when it is complete: workers that do not answer must not make every question wait for them.
+        *last = Some((Instant::now(), text.clone()));
+        text
+    }
 }
 
 impl Daemon {
-    /// Serves metrics until the daemon ends.
+    /// Serves metrics, and the page, until the daemon ends.
     pub(super) fn serve_metrics(&mut self, options: &MetricsOptions, log: Log) -> Result<(), ServeError> {
         let listener = Arc::new(http::listen(options.at, log)?);
         self.listeners.push(listener.clone());
         let (state, theirs, metrics) = (self.state.clone(), self.state.clone(), Metrics::new(options));
-        let text: http::Page = Arc::new(move || metrics.text(&theirs));
-        let serve = move || http::accept_all(&listener, &|| state.stopping.load(Ordering::SeqCst), &state.refusals, &text);
+        let pages: http::Pages = Arc::new(move |asked| metrics.answer(asked, &theirs));
+        let serve = move || http::accept_all(&listener, &|| state.stopping.load(Ordering::SeqCst), &state.refusals, &pages);
         threads::spawn("accept-metrics", serve).map(drop).map_err(ServeError::Start)
     }
 }
@@ -101,21 +122,21 @@ impl Daemon {
 impl Metrics {
     fn new(options: &MetricsOptions) -> Metrics {
         let MetricsOptions { jobs, version, commit, .. } = options.clone();
-        Metrics { jobs, version, commit, last: Mutex::default() }
+        Metrics { jobs, version, commit, text: Fresh::default(), status: Fresh::default() }
     }
 
-    /// The metrics now, or as they were up to a second ago.
-    fn text(&self, state: &State) -> Arc<str> {
-        let mut last = lock(&self.last);
-        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return text.clone();
+    /// What is served there.
+    fn answer(&self, asked: Resource, state: &State) -> Arc<str> {
+        match asked {
+            Resource::Metrics => self.text.get(|| self.describe(state)),
+            Resource::Status => self.status.get(|| self.status(state)),
+            Resource::Page => include_str!("metrics/page/page.html").into(),
+            Resource::Style => include_str!("metrics/page/page.css").into(),
+            Resource::Script => include_str!("metrics/page/page.js").into(),
         }
-        let text: Arc<str> = self.describe(state).into();
-        // Its age counts from when it is complete: workers that do not answer must not make every question wait for them.
-        *last = Some((Instant::now(), text.clone()));
-        text
     }
 
+    /// The metrics now.
     fn describe(&self, state: &State) -> String {
         let (workers, counters, mut text) = (state.survey(), state.pool.counters(), Text::default());
         workers.iter().for_each(|(worker, ..)| worker.settle());

@@ -10,6 +10,7 @@ use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::rate::Rates;
 use super::seats::{Full, Seat, Seats};
+use super::stays::{Stay, Stays};
 use crate::account::{ClientAccount, Entry, Used};
 use crate::address_space;
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
@@ -21,6 +22,7 @@ use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::Targets;
 use crate::{threads, worker};
+use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -230,10 +232,14 @@ impl Worker {
         }
     }
 
+    /// What it has used for its job, if it has one.
+    pub(super) fn used(&self) -> Option<Used> {
+        lock(&self.client).as_ref().map(|(_, admitted)| admitted.entry.used())
+    }
+
     /// Brings the counters up to date with its use.
     pub(super) fn settle(&self) {
-        let used = lock(&self.client).as_ref().map(|(_, admitted)| admitted.entry.used());
-        used.iter().for_each(|used| self.settled.settle(used, self.counters.place(self.gpu())));
+        self.used().iter().for_each(|used| self.settled.settle(used, self.counters.place(self.gpu())));
     }
 
     /// Asks it for its use of memory, unless it owes an answer already. Returns the number of its answers before.
@@ -451,6 +457,8 @@ pub(super) struct Pool {
     plain: bool,
     accounting: Option<Arc<Accounting>>,
     counters: Arc<Counters>,
+    /// The jobs that were served of late.
+    stays: Arc<Stays>,
     log: Log,
 }
 
@@ -466,6 +474,7 @@ impl Pool {
     ) -> Pool {
         Pool {
             counters: Arc::new(Counters::new(gpus.len())),
+            stays: Arc::default(),
             command,
             driver,
             facts: Arc::new(gpus.iter().map(|_| OnceLock::new()).collect()),
@@ -541,6 +550,11 @@ impl Pool {
         &self.counters
     }
 
+    /// The services of jobs that are over, of late.
+    pub(super) fn stays(&self) -> Vec<Stay> {
+        self.stays.all()
+    }
+
     /// How many lines of accounting were written, and how many are lost.
     pub(super) fn accounting_lines(&self) -> (u64, u64) {
         self.accounting.as_ref().map_or((0, 0), |accounting| accounting.counts())
@@ -597,8 +611,17 @@ impl Pool {
         // Before there is a child: without the thread its end would not be waited for.
         let (log, workers, ending, facts) = (self.log, self.workers.clone(), self.ending.clone(), self.facts.clone());
         let failed_ones = self.failed.clone();
-        let (accounting, described) = (self.accounting.clone(), self.facts.clone());
+        let (accounting, described, stays) = (self.accounting.clone(), self.facts.clone(), self.stays.clone());
         let account_for = move |worker: &Worker, client: &Client, used: &Used, end: End| {
+            stays.add(Stay {
+                gpu: worker.gpu(),
+                worker: worker.pid,
+                client: client.clone(),
+                until_unix_ms: unix_ms(),
+                moved_in: used.moved_in,
+                moved_out: used.moved_out,
+                end,
+            });
             if let Some(accounting) = &accounting {
                 let facts = described.get(worker.gpu() as usize).and_then(OnceLock::get);
                 accounting.record((worker.pid, worker.gpu()), facts, client, used, end);

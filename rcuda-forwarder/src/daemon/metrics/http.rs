@@ -1,6 +1,6 @@
-//! Serves metrics over HTTP/1.1.
+//! Serves metrics, and the server's page, over HTTP/1.1.
 //!
-//! Written by hand: it answers one request of one kind on each connection and needs limits on everything that a client does or does not
+//! Written by hand: it answers one request of a few kinds on each connection and needs limits on everything that a client does or does not
 //! do, which libraries for servers leave to those who use them. Nobody has to prove anything here, so a client costs a thread and 4 KiB for
 //! at most some seconds. Those that have not sent their request are admitted as in the greeting: a newcomer is never refused, and the
 //! connection that is dropped for it is probably one of a client that sends slowly. The threads that serve jobs are others.
@@ -36,8 +36,52 @@ pub(in crate::daemon) const ANSWERING: Budget = Budget { all: 8, of_one: 4 };
 const PARTING_AT_ONCE: usize = 32;
 /// Bytes that are written at a time.
 const PIECE: usize = 16 << 10;
-/// The format of the metrics.
-const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// With every answer. The page may load and ask what this server has and nothing else, no other page may include it, and nothing is kept.
+const HEADERS: &str = "X-Content-Type-Options: nosniff\r\n\
+    Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    Referrer-Policy: no-referrer\r\n\
+    Cache-Control: no-store\r\n\
+    Connection: close\r\n";
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::daemon) enum Resource {
+    /// The metrics.
+    Metrics,
+    /// The same as JSON, with the jobs that were served of late.
+    Status,
+    /// The page that shows it.
+    Page,
+    /// How the page looks.
+    Style,
+    /// What the page does.
+    Script,
+}
+
+impl Resource {
+    fn at(path: &str) -> Option<Resource> {
+        match path {
+            "/metrics" => Some(Resource::Metrics),
+            "/status.json" => Some(Resource::Status),
+            "/" => Some(Resource::Page),
+            "/page.css" => Some(Resource::Style),
+            "/page.js" => Some(Resource::Script),
+            _ => None,
+        }
+    }
+
+    fn format(self) -> &'static str {
+        match self {
+            Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Resource::Status => "application/json",
+            Resource::Page => "text/html; charset=utf-8",
+            Resource::Style => "text/css; charset=utf-8",
+            Resource::Script => "text/javascript; charset=utf-8",
+        }
+    }
+}
 
 /// What the first line of an answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,26 +122,27 @@ pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, Ser
         LogLine::warning(format!("metrics are at http://{at}/metrics, for anyone who can connect to it"))
     };
     log(&line);
+    log(&LogLine::info(format!("a page that shows this server is at http://{at}/")));
     Ok(listener.into())
 }
 
 /// Makes what is served.
-pub(in crate::daemon) type Page = Arc<dyn Fn() -> Arc<str> + Send + Sync>;
+pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Arc<str> + Send + Sync>;
 
-/// Serves this page until the listener is shut down because the daemon ends.
+/// Serves these pages until the listener is shut down because the daemon ends.
 pub(in crate::daemon) fn accept_all(
     listener: &OwnedFd,
     has_ended: &dyn Fn() -> bool,
     refusals: &Arc<RateLimitedLog>,
-    page: &Page,
+    pages: &Pages,
 ) {
     let (door, desk) = (Door::new(ASKING), Arc::new(Desk::default()));
     accept_each(listener, has_ended, (refusals, "a connection for metrics"), |fd| {
         let conn = Arc::new(Conn::new(fd));
         let greeting = door.admit(&conn);
-        let (desk, page) = (desk.clone(), page.clone());
+        let (desk, pages) = (desk.clone(), pages.clone());
         // Without a thread the connection is closed: the client asks again. One that has gone wants no answer.
-        let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, || page()));
+        let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, &*pages));
     });
 }
 
@@ -110,7 +155,7 @@ struct Desk {
 
 impl Desk {
     /// Answers the request on a connection.
-    fn serve(&self, conn: &Conn, greeting: Greeting, text: impl FnOnce() -> Arc<str>) -> io::Result<()> {
+    fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Arc<str>) -> io::Result<()> {
         conn.tune()?;
         let head = read_head(conn, Instant::now() + REQUEST);
         let asked = match head {
@@ -121,12 +166,11 @@ impl Desk {
             Err(why) => Err(why),
         };
         drop(greeting);
-        let seat = asked.and_then(|()| self.seats.take(Source::of(conn), ANSWERING).map_err(|_| Status::Busy));
-        match &seat {
-            Ok(_) => answer(conn, Status::Ok, &text())?,
-            Err(why) => answer(conn, *why, &format!("{}\n", why.words()))?,
+        let take = |asked| self.seats.take(Source::of(conn), ANSWERING).map(|seat| (asked, seat)).map_err(|_| Status::Busy);
+        match asked.and_then(take) {
+            Ok((asked, _seat)) => answer(conn, Status::Ok, asked.format(), &pages(asked))?,
+            Err(why) => answer(conn, why, "text/plain; charset=utf-8", &format!("{}\n", why.words()))?,
         }
-        drop(seat);
         if self.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
             conn.part(Instant::now() + PARTING);
         }
@@ -171,8 +215,8 @@ fn ends(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n")
 }
 
-/// Whether the request is one for the metrics.
-pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<(), Status> {
+/// What the request asks for.
+pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<Resource, Status> {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = std::str::from_utf8(line).map_err(|_| Status::BadRequest)?;
     let mut words = line.strip_suffix('\r').unwrap_or(line).split(' ');
@@ -188,20 +232,16 @@ pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<(), Status> {
         None => return Err(Status::BadRequest),
     }
     let path = target.split_once('?').map_or(target, |(path, _)| path);
-    match (path, method) {
-        ("/metrics", "GET") => Ok(()),
-        ("/metrics", _) => Err(Status::MethodNotAllowed),
-        _ => Err(Status::NotFound),
-    }
+    let resource = Resource::at(path).ok_or(Status::NotFound)?;
+    if method == "GET" { Ok(resource) } else { Err(Status::MethodNotAllowed) }
 }
 
 /// Writes an answer, to which the client has a limited time to listen.
-fn answer(conn: &Conn, status: Status, text: &str) -> io::Result<()> {
-    let (deadline, kind) =
-        (Instant::now() + ANSWER, if status == Status::Ok { TEXT_FORMAT } else { "text/plain; charset=utf-8" });
+fn answer(conn: &Conn, status: Status, format: &str, text: &str) -> io::Result<()> {
+    let deadline = Instant::now() + ANSWER;
     let allow = if status == Status::MethodNotAllowed { "Allow: GET\r\n" } else { "" };
     let head = format!(
-        "HTTP/1.1 {}\r\n{allow}Content-Type: {kind}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {}\r\n{allow}Content-Type: {format}\r\nContent-Length: {}\r\n{HEADERS}\r\n",
         status.words(),
         text.len()
     );
@@ -230,11 +270,13 @@ mod tests {
     fn one_request_is_answered_and_others_are_told_why_not() {
         let of = |line: &str| wanted(format!("{line}\r\nHost: x\r\n\r\n").as_bytes());
         for good in ["GET /metrics HTTP/1.1", "GET /metrics HTTP/1.0", "GET /metrics?name[]=a HTTP/1.1"] {
-            assert_eq!(of(good), Ok(()), "{good}");
+            assert_eq!(of(good), Ok(Resource::Metrics), "{good}");
         }
-        assert_eq!(wanted(b"GET /metrics HTTP/1.1\n\n"), Ok(()));
+        assert_eq!(wanted(b"GET /metrics HTTP/1.1\n\n"), Ok(Resource::Metrics));
+        assert_eq!((of("GET / HTTP/1.1"), of("GET /status.json?x HTTP/1.1")), (Ok(Resource::Page), Ok(Resource::Status)));
         for (bad, why) in [
-            ("GET / HTTP/1.1", Status::NotFound),
+            ("GET /index.html HTTP/1.1", Status::NotFound),
+            ("POST / HTTP/1.1", Status::MethodNotAllowed),
             ("POST /metricss HTTP/1.1", Status::NotFound),
             ("GET //metrics HTTP/1.1", Status::NotFound),
             ("GET /metrics/../../etc/passwd HTTP/1.1", Status::NotFound),
@@ -256,6 +298,20 @@ mod tests {
         }
         assert_eq!(wanted(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), Err(Status::BadRequest));
         assert_eq!(wanted(b""), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn the_page_needs_nothing_but_this_server_and_makes_markup_of_nothing() {
+        let [page, script] = [include_str!("page/page.html"), include_str!("page/page.js")];
+        for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "cookie", "Storage"] {
+            assert!(!script.contains(word), "{word}");
+        }
+        // What the policy would refuse is not there.
+        assert!(!page.contains("style=") && !page.contains("<style") && !page.contains("://"));
+        assert_eq!(page.matches("<script").count(), page.matches("<script src=\"page.js\"").count());
+        assert!(!include_str!("page/page.css").contains("url(") && !include_str!("page/page.css").contains("@import"));
+        assert_eq!(script.matches("://").count(), script.matches("http://www.w3.org/2000/svg").count());
+        assert!(HEADERS.lines().all(|line| line.contains(": ") && !line.starts_with(' ') && !line.contains("unsafe")));
     }
 
     #[test]

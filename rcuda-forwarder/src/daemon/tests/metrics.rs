@@ -161,6 +161,73 @@ fn jobs_are_named_on_request() {
     assert_eq!(value(&series, "mrcuda_jobs_omitted", &[]), Some(0.0));
 }
 
+/// What is served at a path: its type and its text.
+fn get(at: SocketAddr, path: &str) -> (String, String) {
+    let answer = ask(at, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.to_lowercase().contains("cookie"), "{answer}");
+    for header in ["X-Content-Type-Options: nosniff", "Content-Security-Policy: default-src 'none'; script-src 'self'; "] {
+        assert!(head.contains(&format!("\r\n{header}")), "{head}");
+    }
+    let kind = head.lines().find_map(|line| line.strip_prefix("Content-Type: ")).unwrap();
+    (kind.to_owned(), text.to_owned())
+}
+
+fn status(at: SocketAddr) -> serde_json::Value {
+    let (kind, text) = get(at, "/status.json");
+    assert_eq!(kind, "application/json");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn the_page_is_served_with_what_it_needs() {
+    let (_s, at) = scene(vec![0], false, |_| {});
+    let (kind, page) = get(at, "/");
+    assert!(kind == "text/html; charset=utf-8" && page.starts_with("<!DOCTYPE html>"), "{kind}: {page}");
+    for (path, wanted) in [("page.css", "text/css; charset=utf-8"), ("page.js", "text/javascript; charset=utf-8")] {
+        assert!(page.contains(&format!("\"{path}\"")));
+        assert_eq!(get(at, &format!("/{path}")).0, wanted);
+    }
+}
+
+#[test]
+fn the_status_has_jobs_and_those_that_have_left() {
+    let (s, at) = scene(vec![0, 1], true, |_| {});
+    let bad = "<script>alert(1)</script>";
+    let named = JobHello { name: bad.into(), ..hello() };
+    let link = Link::connect(&s.at(1), Some(&s.credentials), &named, None).unwrap();
+    assert!(soon(|| status(at)["gpus"][1]["jobs"] == 1));
+    let now = status(at);
+    assert!(now["version"] == "1.2.3" && now["ending"] == false && now["names_jobs"] == true, "{now}");
+    assert_eq!((&now["gpus"][0]["gpu"], &now["gpus"][0]["jobs"], &now["gpus"][0]["waiting"]), (&0.into(), &0.into(), &0.into()));
+    let stay = &now["stays"][0];
+    assert!(stay["gpu"] == 1 && stay["until_unix_ms"].is_null() && stay["end"].is_null(), "{stay}");
+    // It is text in a document that is no page.
+    assert!(stay["job"]["name"] == bad && stay["job"]["host"] == "127.0.0.1" && stay["job"]["pid"].is_u64(), "{stay}");
+    link.close();
+    assert!(soon(|| status(at)["stays"][0]["end"] == "left"));
+    let stay = status(at)["stays"][0].clone();
+    assert!(stay["until_unix_ms"].as_u64() >= stay["since_unix_ms"].as_u64() && stay["job"]["name"] == bad, "{stay}");
+    // Every field is documented.
+    let page = include_str!("../../../../docs/servers.md");
+    let now = status(at);
+    for value in [&now, &now["gpus"][0], &stay, &stay["job"]] {
+        for name in value.as_object().unwrap().keys() {
+            assert!(page.contains(&format!("`{name}`")), "docs/servers.md does not name `{name}`");
+        }
+    }
+}
+
+#[test]
+fn the_status_names_jobs_only_on_request() {
+    let (s, at) = scene(vec![0], false, |_| {});
+    let link = s.link(0);
+    assert!(soon(|| status(at)["gpus"][0]["jobs"] == 1));
+    let now = status(at);
+    assert!(now["names_jobs"] == false && now["stays"].as_array().unwrap().iter().all(|stay| stay["job"].is_null()), "{now}");
+    drop(link);
+}
+
 #[test]
 fn refusals_and_failures_are_counted() {
     let (s, at) = scene(vec![0], false, |options| options.clients.gpu_jobs = Some(1));
@@ -195,7 +262,7 @@ fn a_job_that_waits_is_in_the_queue() {
 fn other_requests_are_told_why_not() {
     let (_s, at) = scene(vec![0], false, |_| {});
     for (request, wanted) in [
-        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n"),
+        ("GET /nothing HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n"),
         ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\n"),
         ("hello\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505 "),
