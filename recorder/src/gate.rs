@@ -272,6 +272,13 @@ impl Drop for Turn {
     }
 }
 
+/// Notes that a call waits for the turn to close the gate: if a move has closed it, the move holds up this call, too.
+pub(crate) fn note_held() {
+    if STATE.load(Ordering::Relaxed) & CLOSED != 0 {
+        held::note();
+    }
+}
+
 /// Closes the gate and waits until no thread is inside, at most `limit` and while `go_on` returns true; on an error it is open again.
 pub(crate) fn close(limit: Duration, mut go_on: impl FnMut() -> bool) -> Result<Closed, NotClosed> {
     let turn = Turn::take(limit, &mut go_on).ok_or(NotClosed::Taken)?;

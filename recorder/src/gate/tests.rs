@@ -196,4 +196,13 @@ fn a_trace_has_the_calls_that_waited() {
     drop(closed);
     waits.join().unwrap();
     assert!(trace().end().0.is_empty());
+    // Who waits to close the gate itself is held up by who has closed it, and by nobody else.
+    let closed = close(Duration::from_secs(60), || true).unwrap();
+    assert!(held_for().is_none());
+    note_held();
+    assert!(held_for().is_some());
+    drop(closed);
+    held::begin();
+    note_held();
+    assert!(held_for().is_none());
 }

@@ -103,7 +103,12 @@ impl From<MirrorError> for MoveError {
 /// Changes all places that map the file, while no call is made and nothing runs there.
 fn change(places: &[Place], limit: Duration) -> Result<(), MirrorError> {
     let until = Instant::now() + limit;
-    let _closed = gate::close(limit, || true).map_err(|why| match why {
+    gate::note_held();
+    let waits = || {
+        gate::note_held();
+        true
+    };
+    let _closed = gate::close(limit, waits).map_err(|why| match why {
         NotClosed::Taken => MirrorError::GateTaken,
         NotClosed::Busy | NotClosed::NoBarrier => MirrorError::ThreadInCall,
     })?;
