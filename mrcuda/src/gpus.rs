@@ -1,6 +1,7 @@
 //! `mrcuda gpus`: lists the GPUs of servers, and the jobs that use them.
 
 use crate::ask::print_json;
+use crate::auto::Candidate;
 use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
@@ -133,6 +134,17 @@ impl Server {
         (&self.server, self.reason.as_deref())
     }
 
+    /// Its GPUs, as far as they are known and it takes new jobs.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let known = self.gpus.iter().filter(|gpu| !self.ending && gpu.name.is_some());
+        let candidate = |gpu: &Gpu| Candidate {
+            place: gpu.place.clone(),
+            jobs: gpu.jobs.len(),
+            free_bytes: gpu.free_bytes.unwrap_or_default(),
+        };
+        known.map(candidate).collect()
+    }
+
     /// Whether it takes no new jobs, because it is about to end.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending
@@ -228,12 +240,7 @@ fn cut(text: &str) -> String {
 /// Asks the servers and prints their answers.
 pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
     let servers = named_or_usual(&args.servers)?;
-    // One thread each: a server that does not answer must not delay the others.
-    let asked: Vec<Server> = std::thread::scope(|threads| {
-        let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || Server::new(at, ask(at)))).collect();
-        // A thread that has panicked has printed why.
-        asking.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
+    let asked = ask_all(&servers);
     if args.json {
         print_json(&asked)?;
     } else {
@@ -262,6 +269,15 @@ pub(crate) enum AskServerError {
     /// The server cannot be reached, or refuses.
     #[error(transparent)]
     Link(#[from] LinkError),
+}
+
+/// Asks servers at the same time: one that does not answer must not delay the others.
+pub(crate) fn ask_all(servers: &[Endpoint]) -> Vec<Server> {
+    std::thread::scope(|threads| {
+        let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || Server::new(at, ask(at)))).collect();
+        // A thread that has panicked has printed why.
+        asking.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
 }
 
 /// Asks a server.

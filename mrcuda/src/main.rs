@@ -7,6 +7,7 @@
 
 mod agent;
 mod ask;
+mod auto;
 mod bench;
 mod calls;
 mod config;

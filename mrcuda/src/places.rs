@@ -32,6 +32,9 @@ pub(crate) enum PlacesError {
     /// There are more than a job can have.
     #[error("{0} places: a job can have at most {DEVICES}")]
     TooMany(usize),
+    /// The number of GPUs to choose is none.
+    #[error("invalid number in `{0}`: expected auto, or auto:N with at most {DEVICES}")]
+    Auto(String),
     /// One of them, where the job is to start, is malformed.
     #[error("invalid place `{0}`: expected {EXECUTING}")]
     Executing(String),
@@ -97,6 +100,11 @@ pub(crate) fn gpus(text: &str) -> Result<String, PlacesError> {
         Some(store) => Err(PlacesError::Store(store.to_owned())),
         None => Ok(list),
     }
+}
+
+/// As [`gpus`], or `auto[:N]`.
+pub(crate) fn gpus_or_auto(text: &str) -> Result<String, PlacesError> {
+    crate::auto::count(text).map_or_else(|| gpus(text), |count| count.map(|_| text.to_owned()))
 }
 
 /// Whether one of a list of places uses a GPU of this machine.

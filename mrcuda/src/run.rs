@@ -5,9 +5,10 @@ use crate::failure::Failure;
 use crate::table::write;
 use crate::time::time;
 use crate::value_error::ValueError;
-use crate::{drivers, layout, places};
+use crate::{auto, drivers, layout, places};
 use control::name::is_name;
 use nix::sys::signal::{SigHandler, Signal};
+use rcuda_forwarder::Endpoint;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -17,9 +18,12 @@ use std::process::Command;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Place of each GPU that the program sees: HOST:PORT[/GPU] (encrypted; shared memory on this machine), tls://HOST:PORT[/GPU]
-    /// (encrypted), plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU] (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas [default: local]
-    #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::gpus)]
+    /// (encrypted), plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU] (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas; or auto[:N], so many GPUs of the servers of --pool [default: local]
+    #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::gpus_or_auto)]
     server: Option<String>,
+    /// Servers whose GPUs --server auto[:N] chooses from, those with the fewest jobs and the most free memory: HOST:PORT, plain://HOST:PORT or unix:PATH, separated by commas
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    pool: Vec<Endpoint>,
     /// Place to which the signal moves the job, or a list with one place for each of its GPUs
     #[arg(long, alias = "on-usr1", value_name = "PLACE", default_value = "local", value_parser = places::places)]
     on_signal: String,
@@ -122,11 +126,15 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
     }
     let libraries =
         layout::library_directory().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
+    let server = match args.server.as_deref().and_then(auto::count) {
+        Some(count) => Some(auto::find(&args.pool, count.map_err(Failure::new)?)?),
+        None => args.server.clone(),
+    };
     let driver = match &args.driver {
         Some(text) => Some(drivers::named(text).map_err(Failure::new)?),
         None => drivers::find(),
     };
-    if driver.is_none() && args.server.as_deref().is_none_or(places::any_on_this_machine) {
+    if driver.is_none() && server.as_deref().is_none_or(places::any_on_this_machine) {
         return Err(Failure::new(
             "this machine has no CUDA driver, so the job cannot start on a GPU of it, and --server names no other \
              (mrcuda doctor says more; --driver soft needs no GPU)",
@@ -139,8 +147,8 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
         ("LD_LIBRARY_PATH", Some(layout::prepend(&libraries, before.as_deref()))),
         // Triton looks for libcuda.so in this directory instead of asking the linker.
         ("TRITON_LIBCUDA_PATH", Some(libraries.into())),
-        ("MRCUDA_SERVERS", args.server.as_ref().map(OsString::from)),
-        ("MRCUDA_VISIBLE", args.server.as_ref().map(|_| shown())),
+        ("MRCUDA_SERVERS", server.as_ref().map(OsString::from)),
+        ("MRCUDA_VISIBLE", server.as_ref().map(|_| shown())),
         ("MRCUDA_WAIT", args.wait.map(|ms| ms.to_string().into())),
         ("MRCUDA_DRIVER", driver.map(OsString::from)),
         ("MRCUDA_ON_SIGNAL", Some(OsString::from(&args.on_signal))),

@@ -277,3 +277,32 @@ fn a_job_starts_on_a_list_of_local_and_remote_gpus() {
         });
     }
 }
+
+#[test]
+fn auto_takes_the_gpus_with_the_fewest_jobs() {
+    let scene = Scene::new("auto");
+    let (one, two) = (Server::start(&scene, "one"), Server::start(&scene, "two"));
+    let _busy = remote_orbit(&scene, "busy", &one.place(0), &["--steps", "100000", "--pace", "3000", "--progress"], &[]);
+    let pool = format!("{},{},127.0.0.1:1", one.address, two.address);
+    let chosen = |server: &str| {
+        let output = scene.mrcuda().args(["run", "--server", server, "--pool", &pool, "--export=null"]).output().unwrap();
+        let words = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let variable = words[0].split('\0').find_map(|v| v.strip_prefix("MRCUDA_SERVERS=")).map(str::to_owned);
+        (output.status.code(), variable, words[1].clone())
+    };
+    assert_eq!(chosen("auto").1, Some(two.nearest(0)));
+    let (code, places, said) = chosen("auto:2");
+    assert_eq!((code, places), (Some(0), Some(format!("{},{}", two.nearest(0), one.nearest(0)))), "{said}");
+    assert!(said.contains(&format!("auto: {}", two.nearest(0))), "{said}");
+    let (code, places, said) = chosen("auto:3");
+    assert_eq!((code, places), (Some(1), None));
+    assert!(
+        said.contains("3 GPUs are wanted, and the servers of --pool have 2 that take jobs") && said.contains("127.0.0.1:1"),
+        "{said}"
+    );
+    assert_eq!((chosen("auto:0").0, chosen("auto:x").0), (Some(2), Some(2)));
+    // A job runs there.
+    let job = Job::orbit(&scene, "chosen", &["--server", "auto", "--pool", &pool], &["--steps", "50"], &[]);
+    let ended = job.wait(LIMIT);
+    assert!(ended.ok(), "{}", ended.stderr);
+}

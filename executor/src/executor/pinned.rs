@@ -185,7 +185,8 @@ impl Executor {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         let (start, len) = pages(address, bytes);
-        let gone: Vec<u64> = parts.range(slab.address..start + len).filter(|(at, part)| *at + part.bytes > start).map(|(at, _)| *at).collect();
+        let gone: Vec<u64> =
+            parts.range(slab.address..start + len).filter(|(at, part)| *at + part.bytes > start).map(|(at, _)| *at).collect();
         for at in gone {
             parts.remove(&at);
             apart.mirrored.remove(at);
@@ -210,7 +211,8 @@ impl Executor {
         };
         let slabs: Vec<u64> = lock(&self.pinned.slabs).iter().filter(other).map(|(at, _)| *at).collect();
         for slab in slabs {
-            let blocks: Vec<u64> = lock(&self.pinned.parts).iter().filter(|(_, p)| p.from == From::Slab(slab)).map(|(at, _)| *at).collect();
+            let blocks: Vec<u64> =
+                lock(&self.pinned.parts).iter().filter(|(_, p)| p.from == From::Slab(slab)).map(|(at, _)| *at).collect();
             blocks.into_iter().for_each(|at| self.unpin_host(at));
             // One whose only block could not be replaced has none.
             let unused = lock(&self.pinned.slabs).extract_if(slab..=slab, |_, known| known.blocks == 0).next();

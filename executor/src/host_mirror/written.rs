@@ -236,7 +236,8 @@ impl DeviceAccess {
         let now = Instant::now();
         let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true, fresh: true } };
         let mut known = lock(&COUNTS);
-        let counts = known.get_or_insert(DeviceCounts { bytes: None, reads: 0, ask_reads: now, permanent: false, ask_permanent: now });
+        let counts =
+            known.get_or_insert(DeviceCounts { bytes: None, reads: 0, ask_reads: now, permanent: false, ask_permanent: now });
         let fresh = now >= counts.ask_reads;
         if fresh {
             let bytes = notes.device_reads();

@@ -644,9 +644,8 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
 fn mirrored_blocks_share_the_registration_of_their_slab() {
     let p = place();
     let slab = ops::Slab { address: address_map::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
-    let request = |id, address, bytes, slab| {
-        p.try_apply(id, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab }, &[])).0
-    };
+    let request =
+        |id, address, bytes, slab| p.try_apply(id, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab }, &[])).0;
     let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
     let tell = |address: u64, value: u64| {
         let line: host_mirror::Line = [address, 0xff, value, 0, 0, 0, 0, 0, 0, 0];
