@@ -59,7 +59,7 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
     let asked: Vec<Server> = gpus::ask_all(pool);
     let candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
     if candidates.len() < count {
-        let reasons: String = asked.iter().filter_map(|server| server.outcome().1).map(|why| format!("\n  {why}")).collect();
+        let reasons: String = asked.iter().filter_map(|server| server.outcome().1).map(|why| format!("; {why}")).collect();
         let found = candidates.len();
         return Err(Failure::new(format!(
             "{count} GPUs are wanted, and the servers of --pool have {found} that take jobs{reasons}"
