@@ -32,6 +32,9 @@ pub(crate) enum PlacesError {
     /// There are more than a job can have.
     #[error("{0} places: a job can have at most {DEVICES}")]
     TooMany(usize),
+    /// A job is to be parked at a place that executes.
+    #[error("a job cannot be parked at `{0}`: expected memory, file:DIR or HOST:PORT/memory")]
+    NoStore(String),
     /// The number of GPUs to choose is none.
     #[error("invalid number in `{0}`: expected auto, or auto:N with at most {DEVICES}")]
     Auto(String),
@@ -98,6 +101,16 @@ pub(crate) fn gpus(text: &str) -> Result<String, PlacesError> {
     let is_store = |place: &&str| place.parse().is_ok_and(|place: PlaceSpec| place.is_store());
     match list.split(',').find(is_store) {
         Some(store) => Err(PlacesError::Store(store.to_owned())),
+        None => Ok(list),
+    }
+}
+
+/// As [`places`], for places where a job is parked.
+pub(crate) fn stores(text: &str) -> Result<String, PlacesError> {
+    let list = places(text)?;
+    let executes = |place: &&str| !place.parse().is_ok_and(|place: PlaceSpec| place.is_store());
+    match list.split(',').find(executes) {
+        Some(place) => Err(PlacesError::NoStore(place.to_owned())),
         None => Ok(list),
     }
 }

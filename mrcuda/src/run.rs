@@ -30,6 +30,10 @@ pub(crate) struct RunArgs {
     /// Signal that moves the job
     #[arg(long, value_name = "NAME", default_value = "USR1", value_parser = places::signal)]
     signal: Signal,
+    /// Place where the job is parked when it is asked to stop (SIGTSTP: Slurm's suspension, Ctrl-Z), before it stops, so that its GPU is
+    /// free: memory, file:DIR or HOST:PORT/memory; it resumes when it continues [default: $MRCUDA_ON_STOP, or none: it keeps its GPU]
+    #[arg(long, value_name = "PLACE", value_parser = places::stores)]
+    on_stop: Option<String>,
     /// Places to which a GPU of the job moves if it has no memory for an allocation, the first one that has; also by $MRCUDA_WHEN_FULL
     /// [default: none: the allocation fails]
     #[arg(long, value_name = "PLACES", value_parser = places::gpus)]
@@ -156,6 +160,7 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
     ];
     // Without these options, what the environment says, of an enclosing job or of the user, holds for this one.
     variables.extend(args.name.as_ref().map(|name| ("MRCUDA_NAME", Some(name.into()))));
+    variables.extend(args.on_stop.as_ref().map(|place| ("MRCUDA_ON_STOP", Some(place.into()))));
     variables.extend(args.when_full.as_ref().map(|places| ("MRCUDA_WHEN_FULL", Some(places.into()))));
     variables.extend(of_files);
     Ok(variables)

@@ -14,19 +14,20 @@ use crate::move_error::MoveError;
 use crate::mover;
 use crate::moves;
 use ::control::{Answer, Carried, Device, DeviceState, LONGEST_REQUEST, Migrate, Move, ReasonCode, Refusal, Request, directory};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rcuda_forwarder::NotInherited;
 use rcuda_forwarder::{LinkCounts, PlaceSpec, PlaceSpecError};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+mod signals;
 
 /// Maximum number of open connections.
 const CONNECTIONS: usize = 64;
@@ -40,17 +41,13 @@ const READING: Duration = Duration::from_secs(5);
 const LISTENERS: usize = 16;
 
 static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
-/// The recorder's signal handler; 0 if the program had installed its own before.
-static HANDLER: AtomicUsize = AtomicUsize::new(0);
-/// The signal that [`HANDLER`] handles.
-static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Opens the control socket. A failure is reported, and the job continues without the socket.
 pub(crate) fn start() {
     if let Err(e) = listen() {
         tracing::warn!(target: "job", "no control socket, so this job cannot be asked to move: {e}");
     }
-    if let Err(e) = watch_signal() {
+    if let Err(e) = signals::watch_signal().and_then(|()| signals::watch_stop()) {
         tracing::warn!(target: "job", "cannot watch for the signal: {e}");
     }
 }
@@ -62,14 +59,9 @@ pub(crate) fn stop() {
     }
 }
 
-/// Ignores the signal in a forked child, as the job's process did before it had a handler: a program that the child executes
-/// inherits this disposition, so a signal to the whole process group does not kill it.
+/// What a forked child must change about signals.
 pub(crate) fn in_forked_child() {
-    let (signal, ours) = (SIGNAL.load(Ordering::Relaxed), HANDLER.load(Ordering::Relaxed));
-    if ours != 0 && handler(signal).is_ok_and(|now| now == ours) {
-        // SAFETY: plain system call.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+    signals::in_forked_child();
 }
 
 fn listen() -> io::Result<()> {
@@ -371,7 +363,7 @@ fn list(job: &'static Job) -> ::control::Job {
         program: crate::base::program().display().to_string(),
         name: crate::base::job_name().to_owned(),
         signal: config
-            .filter(|c| handler(c.signal).is_ok_and(|now| now == HANDLER.load(Ordering::Relaxed)))
+            .filter(|c| signals::is_watched(c.signal))
             .and_then(|c| Signal::try_from(c.signal).ok())
             .map(|s| s.as_str().to_owned()),
         on_signal: config.map(|c| c.on_signal.clone()).unwrap_or_default(),
@@ -381,51 +373,4 @@ fn list(job: &'static Job) -> ::control::Job {
         queued,
         devices: devices.collect(),
     }
-}
-
-/// The current handler of a signal in this process.
-fn handler(signal: i32) -> io::Result<usize> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only reads the disposition.
-    match unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut now) } {
-        0 => Ok(now.sa_sigaction),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Moves the job when the signal arrives, unless the program handles the signal itself: `mrcuda run` sets it to be ignored, and
-/// only if it still is, a handler is installed. The handler only writes to an eventfd.
-fn watch_signal() -> io::Result<()> {
-    let config = config::get().map_err(io::Error::other)?;
-    if handler(config.signal)? != libc::SIG_IGN {
-        return Ok(());
-    }
-    let event: &'static EventFd = Box::leak(Box::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?));
-    let fd = event.as_raw_fd();
-    let job = std::process::id();
-    let write = move || {
-        // A forked child shares the descriptor, but the signal was sent to the child only.
-        if std::process::id() != job {
-            return;
-        }
-        // SAFETY: the eventfd is never closed; write is async-signal-safe.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let _ = nix::unistd::write(fd, &1u64.to_ne_bytes());
-    };
-    // SAFETY: the handler only writes eight bytes to a descriptor.
-    unsafe { signal_hook::low_level::register(config.signal, write) }?;
-    SIGNAL.store(config.signal, Ordering::Relaxed);
-    HANDLER.store(handler(config.signal)?, Ordering::Relaxed);
-    spawn("mrcuda-signal", move || {
-        while event.read().is_ok() {
-            let Some(job) = job::opened() else { continue };
-            // Signals that arrive while a move is under way are coalesced into one further move.
-            let wanted = Migrate { queue: true, ..Migrate::to(&config.on_signal) };
-            match moves::request(job, wanted, "signal", mover::run) {
-                Ok(id) => drop(moves::wait_for(&id)),
-                Err(why) => tracing::warn!(target: "job", "the signal moves nothing: {why}"),
-            }
-        }
-    })
 }

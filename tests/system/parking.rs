@@ -487,3 +487,44 @@ fn a_copy_gives_way_to_moves_and_ends_with_its_job() {
     assert_identical(&job.wait(LIMIT), &native);
     assert!(is_empty(&directory));
 }
+
+/// The state of a process, as the system has it: `T` if it is stopped.
+fn state(pid: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_job_that_is_stopped_gives_its_gpu_back_and_resumes_when_it_continues() {
+    let scene = Scene::new("stopped");
+    let native = native_orbit(&scene, &LONG);
+    let server = Server::start(&scene, "one");
+    let options = ["--server", &server.place(0), "--on-stop", "memory"];
+    let mut job = Job::orbit(&scene, "stopped", &options, &LONG, &[]);
+    job.wait_ready(LIMIT).unwrap_or_else(|why| panic!("{why}"));
+    let (pid, worker) = (job.pid(), server.worker_of(job.pid()));
+    for round in 1..=2 {
+        wait_for_step(&mut job, 100 * round);
+        signal(pid, libc::SIGTSTP);
+        assert!(wait_for(LIMIT, || (state(pid) == "T").then_some(())).is_some(), "it is {}", state(pid));
+        assert!(wait_for(LIMIT, || (gpu_bytes(worker) == 0).then_some(())).is_some(), "the worker keeps memory");
+        let before = step(&job);
+        signal(pid, libc::SIGCONT);
+        wait_for_step(&mut job, before + 20);
+        assert_eq!(text(&job, "place"), server.place(0));
+    }
+    // It continues before it is parked, or while it is: then it does not stop any more.
+    for pause in [0, 10] {
+        signal(pid, libc::SIGTSTP);
+        std::thread::sleep(Duration::from_millis(pause));
+        signal(pid, libc::SIGCONT);
+        let before = step(&job);
+        if wait_for(Duration::from_secs(5), || (step(&job) > before + 5 || !job.runs()).then_some(())).is_none() {
+            // It had stopped just before.
+            signal(pid, libc::SIGCONT);
+        }
+    }
+    let outcome = job.wait(LIMIT);
+    assert_identical(&outcome, &native);
+    assert!(words_of_mrcuda(&outcome).is_empty(), "it is silent: {}", outcome.stderr);
+}

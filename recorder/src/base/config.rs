@@ -28,6 +28,8 @@ pub(crate) struct Config {
     pub(crate) on_signal: String,
     /// `MRCUDA_SIGNAL`: which signal.
     pub(crate) signal: i32,
+    /// `MRCUDA_ON_STOP`: where the job is parked while it is stopped.
+    pub(crate) on_stop: Option<String>,
     /// `MRCUDA_WHEN_FULL`: where a device may move that finds no memory at its place, in this order.
     pub(crate) when_full: Vec<PlaceSpec>,
     /// `MRCUDA_DRIVER`: the driver of the in-process place.
@@ -70,6 +72,9 @@ pub(crate) enum ConfigError {
     /// Nothing is executed at such a place.
     #[error("{0}: nothing is executed at {1}: a job can only be parked there")]
     Store(&'static str, PlaceSpec),
+    /// A job cannot be parked at such a place.
+    #[error("MRCUDA_ON_STOP: {0} is not a place where a job is parked: memory, file:DIR or HOST:PORT/memory")]
+    Executes(String),
     /// The signal's name is unknown.
     #[error("MRCUDA_SIGNAL: no signal is called {0}")]
     Signal(String),
@@ -120,6 +125,12 @@ fn read() -> Result<Config, ConfigError> {
     };
     let on_signal = var("MRCUDA_ON_SIGNAL").unwrap_or_else(|| "local".into());
     on_signal.split(',').try_for_each(|place| place.parse::<PlaceSpec>().map(drop)).map_err(place("MRCUDA_ON_SIGNAL"))?;
+    let on_stop = var("MRCUDA_ON_STOP");
+    for text in on_stop.iter().flat_map(|list| list.split(',')) {
+        if !text.parse::<PlaceSpec>().map_err(place("MRCUDA_ON_STOP"))?.is_store() {
+            return Err(ConfigError::Executes(text.to_owned()));
+        }
+    }
     let name = var("MRCUDA_NAME");
     if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
         return Err(ConfigError::Name(name.clone()));
@@ -145,6 +156,7 @@ fn read() -> Result<Config, ConfigError> {
         wait,
         on_signal,
         signal,
+        on_stop,
         when_full: executing("MRCUDA_WHEN_FULL")?.unwrap_or_default(),
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
