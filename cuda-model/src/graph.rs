@@ -75,7 +75,7 @@ pub trait Host {
         Ok(())
     }
     /// Changes the work of a node of an instance for later launches. `plain`: only values that were checked already
-    /// change, and addresses of a copy within the device's memory.
+    /// change.
     fn change(&mut self, instance: u64, at: At, work: Work<u32>, plain: bool) -> Result<(), Code>;
     /// Enables or disables a node of an instance for later launches.
     fn enable(&mut self, instance: u64, at: At, on: bool) -> Result<(), Code>;

@@ -5,7 +5,7 @@ use super::model::{Node, Store};
 use super::tables::{Conditions, Graphs, Instance};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::INSTANTIATE_UPLOAD;
-use cuda_api::work::{At, Copy3, CopyEnd, DEVICE, Edge, Fill, Spec, Work};
+use cuda_api::work::{At, Copy3, Edge, Fill, Spec, Work};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -503,20 +503,13 @@ fn kinds(c: &Copy3) -> (u32, u32, bool, bool) {
     (c.src.memory, c.dst.memory, c.src.array != 0, c.dst.array != 0)
 }
 
-/// Whether it copies one row within the memory of a device.
-fn is_one_row_of_device(c: &Copy3) -> bool {
-    let simple = |end: &CopyEnd| end.memory == DEVICE && (end.x, end.y, end.z, end.lod, end.array) == (0, 0, 0, 0, 0);
-    simple(&c.src) && simple(&c.dst) && c.width > 0 && (c.rows, c.depth) == (1, 1)
-}
-
-/// Whether only values change that every driver accepts, so that it need not check them; of a copy, if its addresses are memory of the device.
+/// Whether only values change that every driver accepts, so that it need not check them.
 fn plain(old: &Work<u32>, new: &Work<u64>) -> bool {
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) => a.function == b.function,
         (Work::Host(_), Work::Host(_)) => true,
         // The same memory. Older drivers may refuse every change of several rows.
         (Work::Fill(a), Work::Fill(b)) => flat_fill(b) && Fill { value: a.value, ..*b } == *a && fits(b),
-        (Work::Copy(a), Work::Copy(b)) => is_one_row_of_device(a) && is_one_row_of_device(b) && a.width == b.width,
         _ => false,
     }
 }

@@ -202,11 +202,6 @@ const MAX_UNANSWERED_NODES: usize = 64;
 /// and of bytes of its copies from and to host memory, for each of which a place in another process needs memory.
 const MAX_UNANSWERED_BYTES: u64 = 64 << 10;
 
-/// Returns whether all of these bytes are memory of the device that its place has now.
-fn is_memory(device: &Device, address: u64, bytes: u64) -> bool {
-    !regions::comes_late(device, address) && device.check_range(address, bytes) == Ok(true)
-}
-
 /// Which ends of a copy are host memory.
 fn sides(work: &Work<u32>) -> Option<[bool; 2]> {
     if let Work::Copy(c) = work { Some([c.src.memory == HOST, c.dst.memory == HOST]) } else { None }
@@ -219,7 +214,7 @@ impl CallContext {
         if op.home != 0 || op.flags != 0 || self.place(device).in_process().is_some() {
             return false;
         }
-        let memory = |address, bytes| is_memory(device, address, bytes);
+        let memory = |address, bytes| !regions::comes_late(device, address) && device.check_range(address, bytes) == Ok(true);
         let end = |end: &CopyEnd, bytes: u64| match end.memory {
             HOST => bytes <= MAX_UNANSWERED_BYTES,
             _ => memory(end.device, bytes),
@@ -440,9 +435,7 @@ impl Host for CallContext {
 
     fn change(&mut self, instance: u64, at: At, mut work: Work<u32>, plain: bool) -> Result<(), Code> {
         named(self, &mut work)?;
-        let (data, device) = self.instance(instance)?;
-        let reaches = |c: &Copy3| [&c.src, &c.dst].iter().all(|end| is_memory(device, end.device, c.width));
-        let plain = plain && if let Work::Copy(c) = &work { reaches(c) } else { true };
+        let (data, _) = self.instance(instance)?;
         note_event(self, &work);
         data.may_wait.fetch_or(may_wait(&work), Ordering::Relaxed);
         let mut calls = lock(&data.calls);

@@ -39,31 +39,6 @@ fn value(work: &Work<impl Copy>) -> u8 {
 }
 
 #[test]
-fn only_addresses_of_one_row_in_a_device_need_no_check_by_the_driver() {
-    let end = |device| CopyEnd { memory: DEVICE, device, ..CopyEnd::default() };
-    let row = Copy3 { src: end(0x1000), dst: end(0x2000), width: 64, rows: 1, depth: 1 };
-    let is_plain = |old: Copy3, new: Copy3| super::plain(&Work::<u32>::Copy(old), &Work::<u64>::Copy(new));
-    assert!(is_plain(row, Copy3 { src: end(0x3000), dst: end(0x4000), ..row }));
-    let host = CopyEnd { memory: HOST, host: 0x5000, ..CopyEnd::default() };
-    for other in [
-        Copy3 { width: 65, ..row },
-        Copy3 { width: 0, ..row },
-        Copy3 { rows: 2, ..row },
-        Copy3 { depth: 2, ..row },
-        Copy3 { src: host, ..row },
-        Copy3 { dst: host, ..row },
-        Copy3 { src: CopyEnd { x: 1, ..row.src }, ..row },
-        Copy3 { dst: CopyEnd { y: 1, ..row.dst }, ..row },
-        Copy3 { dst: CopyEnd { z: 1, ..row.dst }, ..row },
-        Copy3 { src: CopyEnd { array: 7, ..row.src }, ..row },
-    ] {
-        assert!(!is_plain(row, other) && !is_plain(other, row), "{other:?}");
-    }
-    let empty = Copy3 { width: 0, ..row };
-    assert!(!is_plain(empty, empty), "the driver refuses it");
-}
-
-#[test]
 fn an_instance_and_its_graph_change_apart() {
     for is_large in [false, true] {
         let mut g = Graphs::new(0);
