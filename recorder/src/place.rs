@@ -595,6 +595,8 @@ impl Place {
                 // Changes that were found in it are sent first: they must not reach other memory at its address.
                 link.give_up_memory(blocks::page(at));
                 let _changing = lock(&pins.changing);
+                // Another thread may have pinned it meanwhile.
+                link.forget_memory(blocks::page(at));
                 lock(&pins.all).remove(&at)?;
                 // A lost worker has nothing mapped.
                 link.send(ops::id::HOST_UNPIN, &[&at.to_le_bytes()]).ok()
@@ -632,7 +634,7 @@ impl Place {
         let requested = pins.requested.load(Ordering::Acquire);
         if pins.confirmed.load(Ordering::Acquire) < requested {
             let _pinning = lock(&pins.pinning);
-            if link.control(&Control::Areas { at_least: 0 }).is_ok() {
+            if link.send_changes().is_ok() && link.control(&Control::Areas { at_least: 0 }).is_ok() {
                 pins.confirmed.fetch_max(requested, Ordering::AcqRel);
             }
         }

@@ -16,6 +16,7 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{HostPin, Slab};
 use cuda_api::wire::Wire;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
@@ -154,7 +155,7 @@ impl Executor {
         let (start, len) = (slab.address, slab.bytes);
         self.end_other_slabs(start..start + len, Some(slab.number));
         let mut slabs = lock(&self.pinned.slabs);
-        if !slabs.contains_key(&start) {
+        if let Entry::Vacant(place) = slabs.entry(start) {
             let held = self.hold_pinned(len)?;
             if self.overlaps_part(start, len) {
                 return Err(code::ERROR_OUT_OF_MEMORY);
@@ -163,7 +164,7 @@ impl Executor {
             let registration = self.register(start, len, 0).inspect_err(|_| unmap(start, len))?;
             // Until the slab ends.
             held.keep();
-            slabs.insert(start, SlabPart { bytes: len, number: slab.number, blocks: 0, from: From::Apart, registration });
+            place.insert(SlabPart { bytes: len, number: slab.number, blocks: 0, from: From::Apart, registration });
         }
         let added = self.add_block(&mut slabs, &mut lock(&self.pinned.apart), pin);
         let unused = if added.is_err() { slabs.extract_if(start..=start, |_, known| known.blocks == 0).next() } else { None };

@@ -213,8 +213,6 @@ struct DeviceAccess {
     reads: u64,
     /// Whether devices have access to memory. Memory that they get access to counts as written at that moment.
     permanent: bool,
-    /// Whether the system was asked now.
-    fresh: bool,
 }
 
 /// The state behind [`DeviceAccess`].
@@ -234,12 +232,11 @@ impl DeviceAccess {
     fn query() -> DeviceAccess {
         static COUNTS: Mutex<Option<DeviceCounts>> = Mutex::new(None);
         let now = Instant::now();
-        let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true, fresh: true } };
+        let Some(notes) = notes() else { return DeviceAccess { now, reads: 0, permanent: true } };
         let mut known = lock(&COUNTS);
         let counts =
             known.get_or_insert(DeviceCounts { bytes: None, reads: 0, ask_reads: now, permanent: false, ask_permanent: now });
-        let fresh = now >= counts.ask_reads;
-        if fresh {
+        if now >= counts.ask_reads {
             let bytes = notes.device_reads();
             if bytes.is_none() || bytes != counts.bytes {
                 counts.bytes = bytes;
@@ -251,7 +248,7 @@ impl DeviceAccess {
             counts.permanent = notes.devices_have_memory();
             counts.ask_permanent = now + SOON / 4;
         }
-        DeviceAccess { now, reads: counts.reads, permanent: counts.permanent, fresh }
+        DeviceAccess { now, reads: counts.reads, permanent: counts.permanent }
     }
 }
 
@@ -275,8 +272,7 @@ impl Reading {
     /// Asks the system what all ranges have in common.
     pub(super) fn begin() -> Reading {
         let devices = DeviceAccess::query();
-        // From time to time each range is read by itself, where the system says whether it is tracked at all.
-        Reading { devices, arena: !devices.fresh && notes().is_some_and(read_arena) }
+        Reading { devices, arena: notes().is_some_and(read_arena) }
     }
 }
 
@@ -285,17 +281,22 @@ impl Reading {
 fn read_arena(notes: &Notes) -> bool {
     let _reading = lock(&READING);
     let ranges: Vec<Arc<Range>> = lock(&RANGES).range(HOST..HOST_END).filter_map(|(_, range)| range.upgrade()).collect();
-    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return false };
+    let (Some(first), Some(end)) = (ranges.first(), ranges.iter().map(|range| range.at + range.len).max()) else { return false };
     if ranges.len() < 2 {
         return false;
     }
     let mut passed = 0;
-    notes.take(PROTECT, first.at, last.at + last.len, |region| {
+    let whole = notes.take(PROTECT, first.at, end, |region| {
         passed += ranges[passed..].iter().take_while(|range| range.at + range.len <= region.start).count();
         for range in ranges[passed..].iter().take_while(|range| range.at < region.end) {
             lock(&range.state).note(range.pages_in(region));
         }
-    })
+    });
+    if !whole {
+        // What the failed request has protected is not known.
+        ranges.iter().for_each(|range| lock(&range.state).note(0..range.pages()));
+    }
+    whole
 }
 
 /// The number behind a name in a file of the kernel.
@@ -342,6 +343,8 @@ struct State {
     lately: Pages,
     before: Pages,
     turn: Instant,
+    /// When the system last said whether the range is tracked at all.
+    checked: Instant,
     /// [`DeviceAccess::reads`] when this range was last read, and until when pages may change because it had risen.
     reads: u64,
     late_until: Instant,
@@ -397,7 +400,8 @@ impl Range {
         let none = Pages::none((len / PAGE) as usize);
         let DeviceAccess { now, reads, .. } = DeviceAccess::query();
         let unreported = BTreeMap::new();
-        let state = State { unreported, lately: none.clone(), before: none, turn: now + SOON, reads, late_until: now };
+        let state =
+            State { unreported, lately: none.clone(), before: none, turn: now + SOON, checked: now, reads, late_until: now };
         let range = Arc::new(Range { at, len, state: Mutex::new(state) });
         ranges.insert(at, Arc::downgrade(&range));
         Some(range)
@@ -407,8 +411,13 @@ impl Range {
     fn read(&self, state: &mut State, reading: &Reading) -> bool {
         let Some(notes) = notes() else { return false };
         let Reading { devices, arena } = reading;
-        let whole = *arena && in_arena(self.at)
-            || notes.take(PROTECT_AND_CHECK, self.at, self.at + self.len, |region| state.note(self.pages_in(region)));
+        let was_checked = devices.now.saturating_duration_since(state.checked) < COUNTS_INTERVAL;
+        let whole = if *arena && was_checked && in_arena(self.at) {
+            true
+        } else {
+            state.checked = devices.now;
+            notes.take(PROTECT_AND_CHECK, self.at, self.at + self.len, |region| state.note(self.pages_in(region)))
+        };
         if devices.reads > state.reads {
             state.reads = devices.reads;
             state.late_until = state.late_until.max(devices.now + LATE);
@@ -420,7 +429,8 @@ impl Range {
             // What was found now counts for one such time, what was found before at most for another.
             std::mem::swap(&mut state.lately, &mut state.before);
             state.lately.clear();
-            state.turn = devices.now + SOON;
+            // The scan may have begun a while ago.
+            state.turn = Instant::now() + SOON;
         }
         whole && !devices.permanent
     }
