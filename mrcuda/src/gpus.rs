@@ -29,6 +29,10 @@ pub(crate) const OVERVIEW: [&str; 8] = ["SERVER", "GPU", "MODEL", "USERS", "MEMO
 /// Widest name of a GPU, and of a client's machine or user, in the table.
 const WIDEST: usize = 22;
 
+/// Most users in a cell of it, and GPUs of a server.
+const MOST_USERS: usize = 8;
+const MOST_GPUS: usize = 256;
+
 /// A server's answer as JSON (docs/servers.md).
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -153,8 +157,12 @@ impl Server {
     /// Its GPUs, and the memory for parked jobs if it has some, in the columns of [`OVERVIEW`].
     pub(crate) fn overview(&self) -> Vec<Vec<String>> {
         let users = |jobs: &[Served]| {
-            let users: BTreeSet<String> = jobs.iter().map(|job| cut(&client(job))).collect();
-            if users.is_empty() { unknown() } else { users.into_iter().collect::<Vec<_>>().join(", ") }
+            let users: Vec<String> = jobs.iter().map(|job| cut(&client(job))).collect::<BTreeSet<_>>().into_iter().collect();
+            match users.len().saturating_sub(MOST_USERS) {
+                _ if users.is_empty() => unknown(),
+                0 => users.join(", "),
+                more => format!("{} and {more} more", users[..MOST_USERS].join(", ")),
+            }
         };
         let used = |jobs: &[Served]| jobs.iter().try_fold(0u64, |sum, job| Some(sum.saturating_add(job.used_bytes?)));
         let of_gpu = |gpu: &Gpu| {
@@ -173,7 +181,7 @@ impl Server {
             let (used, jobs) = (used(&self.parked).map_or_else(unknown, bytes), self.parked.len().to_string());
             vec![self.server.clone(), unknown(), "parked".to_owned(), users(&self.parked), unknown(), unknown(), used, jobs]
         });
-        self.gpus.iter().map(of_gpu).chain(parked).collect()
+        self.gpus.iter().take(MOST_GPUS).map(of_gpu).chain(parked).collect()
     }
 
     /// A heading, a table of the GPUs, and one of the jobs.
@@ -374,6 +382,30 @@ mod tests {
         assert_eq!(by(&whole["gpus"][0]["jobs"][0]), (Value::Null, Value::Null));
         assert_eq!(by(&whole["gpus"][0]["jobs"][1]).1, json!("system"));
         assert_eq!(by(&whole["parked"][1]), (json!("bob"), json!("token")));
+    }
+
+    #[test]
+    fn the_overview_of_a_large_server_is_cut() {
+        let mut server = server();
+        let gpu = |n: usize| {
+            let jobs = (0..n).map(|n| Served::from(job(None, Some(&format!("u{n}")), Some(1)))).collect();
+            Gpu {
+                gpu: n,
+                place: String::new(),
+                name: None,
+                uuid: None,
+                total_bytes: None,
+                driver_version: None,
+                free_bytes: None,
+                idle_workers: 0,
+                jobs,
+            }
+        };
+        server.gpus = (0..MOST_GPUS + 5).map(gpu).collect();
+        let rows = server.overview();
+        // One is that of parked jobs.
+        assert_eq!(rows.len(), MOST_GPUS + 1);
+        assert!(rows[8][3].ends_with("user u6, user u7") && rows[10][3].ends_with("user u7 and 2 more"), "{:?}", rows[10]);
     }
 
     #[test]

@@ -180,6 +180,15 @@ pub(crate) fn all(of_all_users: bool) -> Result<Vec<Listed>, Failure> {
     Ok(found.jobs)
 }
 
+/// Most GPUs of a job that are shown; ours have at most 32.
+const MOST_GPUS: usize = 64;
+/// Most kinds of objects of a GPU that are shown.
+const MOST_KINDS: usize = 32;
+/// Longest text of a job that is shown, in characters,
+const LONGEST: usize = 256;
+/// and longest path, or list of places.
+const LONGEST_PATH: usize = 4096;
+
 /// Asks a job; `None` if it has ended.
 pub(crate) fn ask(pid: u32) -> Option<Listed> {
     let answer = Client::connect(pid).and_then(|mut client| {
@@ -189,11 +198,7 @@ pub(crate) fn ask(pid: u32) -> Option<Listed> {
     });
     match answer {
         // Whose socket it is counts, not what it says.
-        Ok((job, report)) => {
-            let job = Job { pid, ..job };
-            let state = state_of(&job);
-            Some(Listed { user: user(pid), state, reason: None, job, moving: report })
-        }
+        Ok((job, report)) => Some(answered(Job { pid, ..job }, report)),
         Err(AskError::NoJob) => {
             directory::remove_stale(pid);
             None
@@ -203,8 +208,45 @@ pub(crate) fn ask(pid: u32) -> Option<Listed> {
     }
 }
 
+/// A job that has answered so. It can say anything, and what it says must not take long to show.
+fn answered(mut job: Job, mut moving: Option<Move>) -> Listed {
+    let gpus = job.devices.len();
+    if gpus > MOST_GPUS {
+        return silent(job.pid, State::NotAnswering, format!("the job's answer is not understood: it has {gpus} GPUs"));
+    }
+    let Job { program, name, signal, on_signal, when_full, copy, moving: id, devices, .. } = &mut job;
+    let paths = [program, on_signal, when_full].into_iter().chain(copy.as_mut().map(|copy| &mut copy.to));
+    paths.for_each(|text| cut(text, LONGEST_PATH));
+    [name].into_iter().chain(signal).chain(id).for_each(|text| cut(text, LONGEST));
+    for Device { name, place, transport, large_copies, live, .. } in devices {
+        [name, place, transport, large_copies].into_iter().for_each(|text| cut(text, LONGEST));
+        let mut kinds = 0;
+        live.retain(|kind, _| {
+            kinds += 1;
+            kinds <= MOST_KINDS && kind.len() <= LONGEST
+        });
+    }
+    moving.iter_mut().for_each(cut_move);
+    Listed { user: user(job.pid), state: state_of(&job), reason: None, job, moving }
+}
+
+/// Cuts the texts of a move that are shown.
+pub(crate) fn cut_move(it: &mut Move) {
+    it.legs.truncate(MOST_GPUS);
+    let Move { id, from, to, phase, waits_for, reason, legs, .. } = it;
+    let texts = [id, from, to].into_iter().chain(phase).chain(waits_for).chain(reason);
+    texts.chain(legs.iter_mut().map(|leg| &mut leg.to)).for_each(|text| cut(text, LONGEST));
+}
+
+fn cut(text: &mut String, longest: usize) {
+    if let Some((end, _)) = text.char_indices().nth(longest) {
+        text.truncate(end);
+    }
+}
+
 /// A job that does not answer.
-pub(crate) fn silent(pid: u32, state: State, reason: String) -> Listed {
+pub(crate) fn silent(pid: u32, state: State, mut reason: String) -> Listed {
+    cut(&mut reason, LONGEST);
     let job = Job { pid, name: name::of_process(pid), ..Job::default() };
     Listed { user: user(pid), state, reason: Some(reason), job, moving: None }
 }
@@ -404,6 +446,25 @@ mod tests {
             json[1]["reason"] == "it\nsleeps" && json[1]["pid"] == own && json[1]["devices"] == serde_json::json!([]),
             "{json}"
         );
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_cut_or_none() {
+        let long = || "ä".repeat(1 << 16);
+        let live = (0..1000).map(|n| (n.to_string(), 1)).chain([(long(), 1)]).collect();
+        let device = Device { place: long(), name: long(), live, ..Device::default() };
+        let with = |gpus| Job { program: long(), name: long(), devices: vec![device.clone(); gpus], ..Job::default() };
+        let leg = control::GpuMove { to: long(), ..Default::default() };
+        let moving = Move { reason: Some(long()), to: long(), legs: vec![leg; 1000], ..Move::default() };
+        let it = answered(with(MOST_GPUS), Some(moving));
+        assert!(it.answers() && it.job.devices.len() == MOST_GPUS);
+        let (job, gpu, moving) = (&it.job, &it.job.devices[0], it.moving().unwrap());
+        let texts = [&job.name, &gpu.place, &gpu.name, moving.reason.as_ref().unwrap(), &moving.to, &moving.legs[0].to];
+        assert!(texts.into_iter().all(|text| text.chars().count() == LONGEST));
+        assert_eq!((job.program.chars().count(), gpu.live.len(), moving.legs.len()), (LONGEST_PATH, MOST_KINDS, MOST_GPUS));
+        let it = answered(with(MOST_GPUS + 1), None);
+        assert!(it.state == State::NotAnswering && it.job.devices.is_empty() && it.reason().unwrap().contains("65 GPUs"));
+        assert_eq!(silent(1, State::NotAnswering, long()).reason().unwrap().chars().count(), LONGEST);
     }
 
     #[test]

@@ -32,21 +32,29 @@ impl Table {
     pub(crate) fn render_in(&self, limit: Option<usize>) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
-        let mut widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths: Vec<usize> = (0..columns).map(width).collect();
         let has_figures =
             |c: usize| self.rows.first().and_then(|r| r.get(c)).is_some_and(|name| FIGURES.contains(&name.as_str()));
         let is_text = |c: usize| !has_figures(c);
         let last = columns.saturating_sub(1);
         let heading = |c: usize| self.rows.first().and_then(|r| r.get(c)).map_or(0, |s| s.chars().count());
-        while let Some(limit) = limit {
-            let needed = |c: usize| if c == last && is_text(c) { widths[c].min(FEWEST) } else { widths[c] };
-            let total = (0..columns).map(needed).sum::<usize>() + 2 * last;
-            let can_give = |c: &usize| *c != last && is_text(*c) && widths[*c] > heading(*c).max(FEWEST);
-            match (0..columns).filter(can_give).max_by_key(|c| widths[*c]) {
-                Some(widest) if total > limit => widths[widest] -= 1,
-                _ => break,
-            }
-        }
+        // The width of a column if none that can give way is wider than this.
+        let within = |most: usize, c: usize| {
+            if c == last || !is_text(c) { widths[c] } else { widths[c].min(most.max(heading(c)).max(FEWEST)) }
+        };
+        let total = |most: usize| {
+            let needed = |c: usize| if c == last && is_text(c) { widths[c].min(FEWEST) } else { within(most, c) };
+            (0..columns).map(needed).sum::<usize>() + 2 * last
+        };
+        let most = limit.map_or(usize::MAX, |limit| (0..=limit).rev().find(|most| total(*most) <= limit).unwrap_or(0));
+        // The first ones can have what is left by rounding.
+        let mut left = limit.unwrap_or(0).saturating_sub(total(most));
+        let fitted = |c: usize| {
+            let width = within(most.saturating_add(1), c).min(within(most, c) + left);
+            left -= width - within(most, c);
+            width
+        };
+        let widths: Vec<usize> = (0..columns).map(fitted).collect();
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
@@ -235,6 +243,9 @@ mod tests {
         let mut t = Table::new(&["ID", "TO", "RESULT"]);
         t.row(vec!["m1".into(), "unix:/run/user/1000/gpus/3".into(), "failed: the target is full".into()]);
         assert_eq!(t.render_in(Some(30)), "ID  TO                RESULT\nm1  unix:/ru…/gpus/3  failed: the target is full\n");
+        let mut t = Table::new(&["FROM", "TO", "USED"]);
+        t.row(vec!["a".repeat(1 << 20), "b".repeat(1 << 20), "7 B".into()]);
+        assert_eq!(t.render_in(Some(29)).lines().last(), Some("aaaaa…aaaaa  bbbbb…bbbb   7 B"));
     }
 
     #[test]

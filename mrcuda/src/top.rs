@@ -22,12 +22,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{IsTerminal, stdin, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use view::{Page, Screen};
 
 /// Longest time until a key, a signal or an answer is looked at.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Answers that wait to be looked at; who has more waits.
+const WAITING: usize = 64;
 
 /// Arguments of `mrcuda top`.
 #[derive(Debug, clap::Args)]
@@ -100,7 +103,7 @@ fn show(args: &TopArgs, servers: Vec<Endpoint>, mut seen: Seen) -> Result<(), Fa
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_usize(signal, ended_by.clone(), signal as usize).map_err(Failure::new)?;
     }
-    let (sender, news) = channel();
+    let (sender, news) = sync_channel(WAITING);
     query::start(args.all, args.interval, servers, sender).map_err(Failure::new)?;
     let restored = Restored;
     // Also restores it before the message of a panic.
@@ -142,7 +145,7 @@ fn take(news: &Receiver<query::News>, seen: &mut Seen) -> bool {
     for news in news.try_iter() {
         match news {
             query::News::Found(Ok((pids, problems))) => seen.found(&pids, problems),
-            query::News::Found(Err(why)) => seen.found(&[], vec![why]),
+            query::News::Found(Err(why)) => seen.not_found(why),
             query::News::Job(pid, answer) => seen.answered(pid, answer.map(|answer| *answer)),
             query::News::Server(at, server) => seen.server(at, server),
         }

@@ -101,7 +101,8 @@ fn metrics_follow_a_job_from_its_start_to_its_end() {
     assert!(get(&at, "/nothing").starts_with("HTTP/1.1 404 "));
     // The page has it, too.
     let status = || serde_json::from_str::<Value>(get(&at, "/status.json").split_once("\r\n\r\n").unwrap().1).unwrap();
-    let left = wait_for(LIMIT, || Some(status()).filter(|now| now["stays"].as_array().unwrap().len() >= 2));
+    let have_ended = |now: &Value| now["stays"].as_array().unwrap().iter().filter(|stay| stay["end"] == "left").count() >= 2;
+    let left = wait_for(LIMIT, || Some(status()).filter(have_ended));
     let stays = left.expect("both stays").clone()["stays"].as_array().unwrap().clone();
     let of = |gpu: u32, moved: &str| stays.iter().any(|stay| stay["gpu"] == gpu && stay[moved] == true && stay["end"] == "left");
     assert!(of(0, "moved_out") && of(1, "moved_in"), "{stays:?}");

@@ -7,13 +7,16 @@ use control::{Client, Job, Move};
 use rcuda_forwarder::Endpoint;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Shortest time between two questions to a server: each is a connection of its own.
 const SERVERS: Duration = Duration::from_secs(2);
+
+/// Moves of a job that are kept, the last ones; ours have no more.
+const MOST_MOVES: usize = 1000;
 
 /// What has become known.
 pub(super) enum News {
@@ -45,20 +48,25 @@ fn mark(job: &Job) -> Mark {
 pub(super) fn job(pid: u32, known: Option<&Mark>) -> Option<Answer> {
     let listed = jobs::ask(pid)?;
     let (at, is_new) = (Instant::now(), listed.answers() && known != Some(&mark(&listed.job)));
-    let ask = || Client::connect(pid).and_then(|mut job| job.report(None, Some(ANSWER_TIMEOUT))).ok();
+    let ask = || {
+        let mut moves = Client::connect(pid).and_then(|mut job| job.report(None, Some(ANSWER_TIMEOUT))).ok()?;
+        moves.drain(..moves.len().saturating_sub(MOST_MOVES));
+        moves.iter_mut().for_each(jobs::cut_move);
+        Some(moves)
+    };
     Some(Answer { at, listed, moves: if is_new { ask() } else { None } })
 }
 
 /// What the threads that ask jobs have in common.
 #[derive(Default)]
 struct Desk {
-    /// Jobs that have not answered yet.
+    /// Jobs that have not answered yet, or whose answer was not sent yet.
     asked: HashSet<u32>,
     marks: HashMap<u32, Mark>,
 }
 
 /// Starts the threads. They end when nobody receives the news.
-pub(super) fn start(all: bool, interval: Duration, servers: Vec<Endpoint>, news: Sender<News>) -> io::Result<()> {
+pub(super) fn start(all: bool, interval: Duration, servers: Vec<Endpoint>, news: SyncSender<News>) -> io::Result<()> {
     for (number, at) in servers.into_iter().enumerate() {
         let news = news.clone();
         let ask = move || {
@@ -72,11 +80,16 @@ pub(super) fn start(all: bool, interval: Duration, servers: Vec<Endpoint>, news:
     let find = move || {
         loop {
             let found = jobs::pids(all).map_err(|why| why.message().to_owned());
-            let pids = found.as_ref().map(|(pids, _)| pids.clone()).unwrap_or_default();
+            let pids = found.as_ref().ok().map(|(pids, _)| pids.clone());
             if news.send(News::Found(found)).is_err() {
                 return;
             }
-            pids.into_iter().for_each(|pid| ask_in_thread(pid, &desk, &news));
+            // Without a list the jobs are what they were.
+            if let Some(pids) = pids {
+                // The screen has forgotten the moves of the others.
+                desk.lock().unwrap_or_else(PoisonError::into_inner).marks.retain(|pid, _| pids.contains(pid));
+                pids.into_iter().for_each(|pid| ask_in_thread(pid, &desk, &news));
+            }
             std::thread::sleep(interval);
         }
     };
@@ -84,7 +97,7 @@ pub(super) fn start(all: bool, interval: Duration, servers: Vec<Endpoint>, news:
 }
 
 /// Asks a job, unless it has not answered the last question yet.
-fn ask_in_thread(pid: u32, desk: &Arc<Mutex<Desk>>, news: &Sender<News>) {
+fn ask_in_thread(pid: u32, desk: &Arc<Mutex<Desk>>, news: &SyncSender<News>) {
     let lock = |desk: &Arc<Mutex<Desk>>, change: &mut dyn FnMut(&mut Desk)| {
         change(&mut desk.lock().unwrap_or_else(PoisonError::into_inner));
     };
@@ -96,16 +109,15 @@ fn ask_in_thread(pid: u32, desk: &Arc<Mutex<Desk>>, news: &Sender<News>) {
     let (theirs, news) = (desk.clone(), news.clone());
     let ask = move || {
         let answer = job(pid, known.as_ref());
-        lock(&theirs, &mut |desk| {
-            desk.asked.remove(&pid);
-            match &answer {
-                Some(Answer { listed, moves: Some(_), .. }) => drop(desk.marks.insert(pid, mark(&listed.job))),
-                Some(_) => {}
-                None => drop(desk.marks.remove(&pid)),
-            }
+        // Before it is sent: else the mark of moves that the screen has forgotten meanwhile could stay.
+        lock(&theirs, &mut |desk| match &answer {
+            Some(Answer { listed, moves: Some(_), .. }) => drop(desk.marks.insert(pid, mark(&listed.job))),
+            Some(_) => {}
+            None => drop(desk.marks.remove(&pid)),
         });
         // Without a receiver the screen is gone.
         let _ = news.send(News::Job(pid, answer.map(Box::new)));
+        lock(&theirs, &mut |desk| _ = desk.asked.remove(&pid));
     };
     if Builder::new().name("ask-job".into()).spawn(ask).is_err() {
         // There are too many threads now: it is asked in the next round.

@@ -70,6 +70,12 @@ impl Seen {
         self.changes += 1;
     }
 
+    /// Why it is not known which jobs there are now.
+    pub(super) fn not_found(&mut self, why: String) {
+        self.problems = vec![why];
+        self.changes += 1;
+    }
+
     /// A job has answered; `None`: it has ended.
     pub(super) fn answered(&mut self, pid: u32, answer: Option<Answer>) {
         self.changes += 1;
@@ -78,7 +84,9 @@ impl Seen {
         let rates = before.as_ref().and_then(|before| {
             rates(&before.listed.job.devices, &listed.job.devices, at.saturating_duration_since(before.at).as_secs_f64())
         });
-        let (mut copying, known) = before.map(|before| (before.copying, before.moves)).unwrap_or_default();
+        let is_same_move = before.as_ref().is_some_and(|before| before.listed.job.moving == listed.job.moving);
+        let (copying, known) = before.map(|before| (before.copying, before.moves)).unwrap_or_default();
+        let mut copying = if is_same_move { copying } else { follow::Rate::default() };
         let copied = listed.moving().and_then(|it| copying.at(at, it.bytes));
         self.jobs.insert(pid, Known { at, listed, rates, copying, copied, moves: moves.unwrap_or(known) });
     }

@@ -213,6 +213,24 @@ fn the_selected_one_of_many_jobs_is_on_the_screen() {
 }
 
 #[test]
+fn jobs_stay_while_they_cannot_be_looked_up_and_each_move_has_a_rate_of_its_own() {
+    let (start, mut seen) = (Instant::now(), Seen::new(Vec::new(), false));
+    seen.found(&[7], Vec::new());
+    let mut after = |seconds: u64, id: &str, bytes: u64| {
+        let job = Job { moving: Some(id.into()), ..job(7, "x", "a:1/0", 1, 1) };
+        let it = Move { id: id.into(), bytes, ..Move::default() };
+        let at = start + Duration::from_secs(seconds);
+        seen.answered(7, Some(Answer { at, listed: Listed::of_test(job, Some(it)), moves: Some(Vec::new()) }));
+        seen.jobs[&7].copied
+    };
+    assert_eq!((after(0, "m1", 100), after(1, "m1", 300), after(2, "m2", 500)), (None, Some(200.0), None));
+    assert_eq!(after(3, "m2", 510), Some(10.0));
+    let (sender, news) = sync_channel(WAITING);
+    sender.send(query::News::Found(Err("no directory".into()))).unwrap();
+    assert!(take(&news, &mut seen) && seen.jobs.len() == 1 && seen.problems == ["no directory"]);
+}
+
+#[test]
 fn intervals_have_units_and_bounds() {
     assert_eq!((interval("1s"), interval("100ms")), (Ok(Duration::from_secs(1)), Ok(Duration::from_millis(100))));
     assert!(["", "1", "99ms", "2h", "-1s", "infs"].into_iter().all(|text| interval(text).is_err()));

@@ -6,6 +6,7 @@ use super::users;
 use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
+use control::name::printable;
 use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
 use std::sync::Arc;
@@ -23,9 +24,6 @@ pub(super) struct Client {
     since_unix_ms: u64,
 }
 
-/// Longest name of a job that is kept, in characters.
-const LONGEST_NAME: usize = 64;
-
 impl Client {
     /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
     /// client's statement is known.
@@ -41,7 +39,7 @@ impl Client {
             uid: credentials.map(|c| c.uid()),
             user,
             peer: conn.peer(),
-            name: hello.name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect(),
+            name: printable(&hello.name),
             since_unix_ms: unix_ms(),
         }
     }
@@ -49,6 +47,11 @@ impl Client {
     /// The job's name, by its own word.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Since when a worker serves it.
+    pub(super) fn since_unix_ms(&self) -> u64 {
+        self.since_unix_ms
     }
 
     /// For the log.

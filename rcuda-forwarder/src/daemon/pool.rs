@@ -551,8 +551,8 @@ impl Pool {
     }
 
     /// The services of jobs that are over, of late.
-    pub(super) fn stays(&self) -> Vec<Stay> {
-        self.stays.all()
+    pub(super) fn stays(&self, now_unix_ms: u64) -> Vec<Stay> {
+        self.stays.recent(now_unix_ms)
     }
 
     /// How many lines of accounting were written, and how many are lost.
@@ -613,15 +613,6 @@ impl Pool {
         let failed_ones = self.failed.clone();
         let (accounting, described, stays) = (self.accounting.clone(), self.facts.clone(), self.stays.clone());
         let account_for = move |worker: &Worker, client: &Client, used: &Used, end: End| {
-            stays.add(Stay {
-                gpu: worker.gpu(),
-                worker: worker.pid,
-                client: client.clone(),
-                until_unix_ms: unix_ms(),
-                moved_in: used.moved_in,
-                moved_out: used.moved_out,
-                end,
-            });
             if let Some(accounting) = &accounting {
                 let facts = described.get(worker.gpu() as usize).and_then(OnceLock::get);
                 accounting.record((worker.pid, worker.gpu()), facts, client, used, end);
@@ -630,7 +621,7 @@ impl Pool {
         let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Child)>();
         let watched = move || {
             if let Ok((worker, child)) = child_receiver.recv() {
-                watch(&worker, child, (&workers, &ending, &facts, &failed_ones), log, heard, account_for);
+                watch(&worker, child, (&workers, &ending, &facts, &failed_ones, &stays), log, heard, account_for);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
@@ -741,7 +732,7 @@ impl Pool {
 fn watch(
     worker: &Arc<Worker>,
     mut child: Child,
-    (workers, ending, facts, failed): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>], &AtomicUsize),
+    (workers, ending, facts, failed, stays): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>], &AtomicUsize, &Stays),
     log: Log,
     heard: impl Fn(&Arc<Worker>, Message),
     account_for: impl Fn(&Worker, &Client, &Used, End),
@@ -781,6 +772,12 @@ fn watch(
     if served {
         // Before the worker is no longer found: else its GPU would count as unused since its last job but one.
         worker.counters.note_left(worker.gpu());
+        // Likewise: else its job would be told neither among those of now nor among those that have left.
+        if let Some((client, admitted)) = lock(&worker.client).as_ref() {
+            let Used { moved_in, moved_out, .. } = admitted.entry.used();
+            let (client, until_unix_ms) = (client.clone(), unix_ms());
+            stays.add(Stay { gpu: worker.gpu(), worker: worker.pid, client, until_unix_ms, moved_in, moved_out, end: None });
+        }
     }
     // Set before the process has ended, so that this worker is no longer found.
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
@@ -804,7 +801,9 @@ fn watch(
             Ok(status) if status.success() => End::Left,
             _ => End::Failed,
         };
-        account_for(worker, client, &admitted.entry.used(), end);
+        let used = admitted.entry.used();
+        stays.ended(worker.pid, client, &used, end);
+        account_for(worker, client, &used, end);
     }
     // Then all that is to be written of it is on its way.
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));

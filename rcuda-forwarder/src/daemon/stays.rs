@@ -2,14 +2,17 @@
 
 use super::accounting::End;
 use super::client::Client;
+use crate::account::Used;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// How many are kept.
+/// How many are kept,
 const KEPT: usize = 200;
+/// and how long they are told.
+const TOLD_MS: u64 = 10 * 60 * 1000;
 
-/// The service of a job by a worker, which is over.
+/// The service of a job by a worker, which is over: its channel is closed.
 #[derive(Debug, Clone)]
 pub(super) struct Stay {
     /// Number of the GPU, or [`crate::endpoint::Endpoint::MEMORY`].
@@ -20,7 +23,15 @@ pub(super) struct Stay {
     /// Whether the job came by a move, and left by one.
     pub(super) moved_in: bool,
     pub(super) moved_out: bool,
-    pub(super) end: End,
+    /// How it has ended, once the worker's process has.
+    pub(super) end: Option<End>,
+}
+
+impl Stay {
+    /// Whether it is that of this client at this worker.
+    pub(super) fn is(&self, worker: u32, client: &Client) -> bool {
+        (self.worker, self.client.since_unix_ms()) == (worker, client.since_unix_ms())
+    }
 }
 
 /// Those that ended last, the latest one last.
@@ -36,7 +47,44 @@ impl Stays {
         stays.push_back(stay);
     }
 
-    pub(super) fn all(&self) -> Vec<Stay> {
-        lock(&self.0).iter().cloned().collect()
+    /// The worker of one of them has ended, after this use.
+    pub(super) fn ended(&self, worker: u32, client: &Client, used: &Used, end: End) {
+        if let Some(stay) = lock(&self.0).iter_mut().rev().find(|stay| stay.is(worker, client)) {
+            (stay.moved_in, stay.moved_out, stay.end) = (used.moved_in, used.moved_out, Some(end));
+        }
+    }
+
+    /// Those that ended within the last ten minutes.
+    pub(super) fn recent(&self, now_unix_ms: u64) -> Vec<Stay> {
+        let is_recent = |stay: &&Stay| now_unix_ms.saturating_sub(stay.until_unix_ms) <= TOLD_MS;
+        lock(&self.0).iter().filter(is_recent).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::Conn;
+    use crate::greet::JobHello;
+
+    #[test]
+    fn they_are_told_at_once_and_for_ten_minutes() {
+        let (conn, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "a\u{1b}b\u{202e}".into() };
+        let client = Client::of(&Conn::new(conn.into()), &hello, None);
+        assert_eq!(client.name(), "a?b?");
+        let stays = Stays::default();
+        let stay = |worker, until_unix_ms| {
+            let client = client.clone();
+            Stay { gpu: 0, worker, client, until_unix_ms, moved_in: false, moved_out: false, end: None }
+        };
+        (0..KEPT as u32 + 5).for_each(|worker| stays.add(stay(worker, u64::from(worker))));
+        let told = stays.recent(TOLD_MS);
+        assert_eq!((told.len(), told[0].worker, told[0].end), (KEPT, 5, None));
+        stays.ended(5, &client, &Used { moved_out: true, ..Used::default() }, End::Left);
+        stays.ended(4, &client, &Used::default(), End::Failed);
+        let told = stays.recent(TOLD_MS + 5);
+        assert!(told[0].is(5, &client) && told[0].moved_out && told[0].end == Some(End::Left), "{told:?}");
+        assert!(told[1].end.is_none() && stays.recent(TOLD_MS + 6)[0].worker == 6);
     }
 }

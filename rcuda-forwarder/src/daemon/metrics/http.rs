@@ -9,12 +9,12 @@ use crate::conn::Conn;
 use crate::daemon::admission::{Budget, Door, Greeting, Source};
 use crate::daemon::error::ServeError;
 use crate::daemon::log::{Log, LogLine, RateLimitedLog};
-use crate::daemon::seats::Seats;
+use crate::daemon::seats::{Seat, Seats};
 use crate::daemon::socket::accept_each;
 use crate::threads;
 use nix::poll::PollFlags;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +30,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 const PARTING: Duration = Duration::from_secs(1);
 /// Connections that have not sent their request.
 pub(in crate::daemon) const ASKING: Budget = Budget { all: 32, of_one: 16 };
-/// Connections that are being answered.
-pub(in crate::daemon) const ANSWERING: Budget = Budget { all: 8, of_one: 4 };
+/// Connections that are being answered, with metrics and with the status each.
+const ANSWERING: Budget = Budget { all: 8, of_one: 4 };
 /// Connections at a time that have their answer, and whose end is waited for: without that the kernel may discard it.
 const PARTING_AT_ONCE: usize = 32;
 /// Bytes that are written at a time.
@@ -88,6 +88,7 @@ impl Resource {
 pub(in crate::daemon) enum Status {
     Ok,
     BadRequest,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     Timeout,
@@ -101,12 +102,21 @@ impl Status {
         match self {
             Status::Ok => "200 OK",
             Status::BadRequest => "400 Bad Request",
+            Status::Forbidden => "403 Forbidden",
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed",
             Status::Timeout => "408 Request Timeout",
             Status::TooLong => "431 Request Header Fields Too Large",
             Status::Busy => "503 Service Unavailable",
             Status::Version => "505 HTTP Version Not Supported",
+        }
+    }
+
+    /// What the answer says.
+    fn text(self) -> &'static str {
+        match self {
+            Status::Forbidden => "Here this server must be addressed by an IP address or as localhost.",
+            _ => self.words(),
         }
     }
 }
@@ -149,11 +159,23 @@ pub(in crate::daemon) fn accept_all(
 /// Where connections are answered.
 #[derive(Debug, Default)]
 struct Desk {
-    seats: Seats<Source>,
+    metrics: Seats<Source>,
+    status: Seats<Source>,
     parting: AtomicUsize,
 }
 
 impl Desk {
+    /// Takes a seat for an answer: those who look at the page take none of those for metrics. The files of the page need none, because the
+    /// kernel's buffer has room for them.
+    fn seat(&self, asked: Resource, source: Source) -> Result<Option<Seat<Source>>, Status> {
+        let seats = match asked {
+            Resource::Metrics => &self.metrics,
+            Resource::Status => &self.status,
+            Resource::Page | Resource::Style | Resource::Script => return Ok(None),
+        };
+        seats.take(source, ANSWERING).map(Some).map_err(|_| Status::Busy)
+    }
+
     /// Answers the request on a connection.
     fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Arc<str>) -> io::Result<()> {
         conn.tune()?;
@@ -162,14 +184,13 @@ impl Desk {
             _ if greeting.was_dropped() => Err(Status::Busy),
             // It has sent nothing, and closed.
             Ok(head) if head.is_empty() => return Ok(()),
-            Ok(head) => wanted(&head),
+            Ok(head) => wanted(&head, conn.ip_local().is_some_and(|ip| ip.is_loopback())),
             Err(why) => Err(why),
         };
         drop(greeting);
-        let take = |asked| self.seats.take(Source::of(conn), ANSWERING).map(|seat| (asked, seat)).map_err(|_| Status::Busy);
-        match asked.and_then(take) {
+        match asked.and_then(|asked| Ok((asked, self.seat(asked, Source::of(conn))?))) {
             Ok((asked, _seat)) => answer(conn, Status::Ok, asked.format(), &pages(asked))?,
-            Err(why) => answer(conn, why, "text/plain; charset=utf-8", &format!("{}\n", why.words()))?,
+            Err(why) => answer(conn, why, "text/plain; charset=utf-8", &format!("{}\n", why.text()))?,
         }
         if self.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
             conn.part(Instant::now() + PARTING);
@@ -215,11 +236,11 @@ fn ends(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n")
 }
 
-/// What the request asks for.
-pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<Resource, Status> {
-    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = std::str::from_utf8(line).map_err(|_| Status::BadRequest)?;
-    let mut words = line.strip_suffix('\r').unwrap_or(line).split(' ');
+/// What the request asks for. At a loopback address a page of another site could ask, if its name leads there.
+fn wanted(head: &[u8], is_loopback: bool) -> Result<Resource, Status> {
+    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let line = std::str::from_utf8(lines.next().unwrap_or_default()).map_err(|_| Status::BadRequest)?;
+    let mut words = line.split(' ');
     let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else {
         return Err(Status::BadRequest);
     };
@@ -233,7 +254,26 @@ pub(in crate::daemon) fn wanted(head: &[u8]) -> Result<Resource, Status> {
     }
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let resource = Resource::at(path).ok_or(Status::NotFound)?;
-    if method == "GET" { Ok(resource) } else { Err(Status::MethodNotAllowed) }
+    if method != "GET" {
+        return Err(Status::MethodNotAllowed);
+    }
+    let is_foreign = is_loopback && lines.take_while(|line| !line.is_empty()).filter_map(host).any(|host| !is_ours(&host));
+    if is_foreign { Err(Status::Forbidden) } else { Ok(resource) }
+}
+
+/// The value of a header `Host`.
+fn host(header: &[u8]) -> Option<String> {
+    let header = String::from_utf8_lossy(header);
+    let (name, value) = header.split_once(':')?;
+    name.trim().eq_ignore_ascii_case("host").then(|| value.trim().to_owned())
+}
+
+/// Whether no other site can have this name: an IP address or `localhost`, maybe with a port.
+fn is_ours(host: &str) -> bool {
+    let port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, end)| port(end)).map_or(host, |(name, _)| name);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// Writes an answer, to which the client has a limited time to listen.
@@ -268,11 +308,11 @@ mod tests {
 
     #[test]
     fn one_request_is_answered_and_others_are_told_why_not() {
-        let of = |line: &str| wanted(format!("{line}\r\nHost: x\r\n\r\n").as_bytes());
+        let of = |line: &str| wanted(format!("{line}\r\nHost: x\r\n\r\n").as_bytes(), false);
         for good in ["GET /metrics HTTP/1.1", "GET /metrics HTTP/1.0", "GET /metrics?name[]=a HTTP/1.1"] {
             assert_eq!(of(good), Ok(Resource::Metrics), "{good}");
         }
-        assert_eq!(wanted(b"GET /metrics HTTP/1.1\n\n"), Ok(Resource::Metrics));
+        assert_eq!(wanted(b"GET /metrics HTTP/1.1\n\n", true), Ok(Resource::Metrics));
         assert_eq!((of("GET / HTTP/1.1"), of("GET /status.json?x HTTP/1.1")), (Ok(Resource::Page), Ok(Resource::Status)));
         for (bad, why) in [
             ("GET /index.html HTTP/1.1", Status::NotFound),
@@ -296,8 +336,35 @@ mod tests {
         ] {
             assert_eq!(of(bad), Err(why), "{bad}");
         }
-        assert_eq!(wanted(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), Err(Status::BadRequest));
-        assert_eq!(wanted(b""), Err(Status::BadRequest));
+        assert_eq!(wanted(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n", true), Err(Status::BadRequest));
+        assert_eq!(wanted(b"", true), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn names_of_other_sites_are_refused_at_loopback_addresses() {
+        let of = |headers: &str, is_loopback| wanted(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes(), is_loopback);
+        for ours in ["127.0.0.1", "127.0.0.1:9878", "LocalHost", "localhost:9878", "[::1]", "[::1]:9878", " 10.0.0.7:80 "] {
+            assert_eq!(of(&format!("Accept: x.org\r\nHOST:{ours}\r\n"), true), Ok(Resource::Page), "{ours}");
+        }
+        for other in
+            ["x.org", "x.org:9878", "127.0.0.1.x.org", "localhost.x.org:9878", "127.0.0.1:80@x.org", "[x.org]:1", "\u{ff}", ""]
+        {
+            let header = format!("Accept: */*\r\nhost: {other}\r\n");
+            assert_eq!((of(&header, true), of(&header, false)), (Err(Status::Forbidden), Ok(Resource::Page)), "{other}");
+        }
+        assert_eq!(of("Host: localhost\r\nHost: x.org\r\n", true), Err(Status::Forbidden));
+        assert_eq!(of("", true), Ok(Resource::Page));
+    }
+
+    #[test]
+    fn those_who_look_at_the_page_leave_room_for_metrics() {
+        let desk = Desk::default();
+        let take = |asked| desk.seat(asked, Source::Here);
+        let taken: Vec<_> = (0..ANSWERING.of_one).map(|_| take(Resource::Status).unwrap()).collect();
+        assert_eq!(take(Resource::Status).unwrap_err(), Status::Busy);
+        assert!(take(Resource::Page).unwrap().is_none() && take(Resource::Metrics).unwrap().is_some());
+        drop(taken);
+        assert!(take(Resource::Status).is_ok());
     }
 
     #[test]

@@ -10,6 +10,9 @@ use cuda_api::clock::unix_ms;
 use cuda_api::facts::uuid_text;
 use serde::Serialize;
 
+/// So exact are the times of jobs that are not named.
+const COARSE_MS: u64 = 10_000;
+
 #[derive(Debug, Serialize)]
 struct Status<'a> {
     version: &'a str,
@@ -65,6 +68,9 @@ impl Metrics {
     /// The state now.
     pub(super) fn status(&self, state: &State) -> String {
         let (workers, counters) = (state.survey(), state.pool.counters());
+        let now = unix_ms();
+        // After the workers: a job that has left meanwhile is in both lists.
+        let over = state.pool.stays(now);
         workers.iter().for_each(|(worker, ..)| worker.settle());
         let at = |gpu: u32| workers.iter().filter(move |(worker, ..)| worker.gpu() == gpu);
         let stay = |gpu: u32, worker: u32, client: &Client, used_bytes: Option<u64>| {
@@ -72,12 +78,12 @@ impl Metrics {
             let job = Job { worker, pid: served.pid, name: client.name().to_owned(), host: served.host, user: served.user };
             Stay {
                 gpu: Some(gpu).filter(|gpu| *gpu != Endpoint::MEMORY),
-                since_unix_ms: served.since_unix_ms,
+                since_unix_ms: self.rounded(served.since_unix_ms),
                 until_unix_ms: None,
                 moved_in: false,
                 moved_out: false,
                 end: None,
-                used_bytes,
+                used_bytes: used_bytes.filter(|_| self.jobs),
                 job: self.jobs.then_some(job),
             }
         };
@@ -102,26 +108,26 @@ impl Metrics {
                 moved_out: counted.moved_out.get(),
             }
         };
-        let over = state.pool.stays().into_iter().map(|it| Stay {
-            until_unix_ms: Some(it.until_unix_ms),
-            moved_in: it.moved_in,
-            moved_out: it.moved_out,
-            end: Some(it.end),
-            ..stay(it.gpu, it.worker, &it.client, None)
-        });
         let here = workers.iter().filter_map(|(worker, occupant, memory)| match occupant {
-            Occupant::Job(client) => {
+            Occupant::Job(client) if !over.iter().any(|it| it.is(worker.pid(), client)) => {
                 let moved_in = worker.used().is_some_and(|used| used.moved_in);
                 Some(Stay { moved_in, ..stay(worker.gpu(), worker.pid(), client, memory.map(|memory| memory.used_bytes)) })
             }
-            Occupant::Nobody => None,
+            Occupant::Job(_) | Occupant::Nobody => None,
+        });
+        let over = over.iter().map(|it| Stay {
+            until_unix_ms: Some(self.rounded(it.until_unix_ms)),
+            moved_in: it.moved_in,
+            moved_out: it.moved_out,
+            end: it.end,
+            ..stay(it.gpu, it.worker, &it.client, None)
         });
         let (here, over): (Vec<Stay>, Vec<Stay>) = (here.collect(), over.collect());
         let jobs_omitted = here.len().saturating_sub(MOST_JOBS);
         let status = Status {
             version: &self.version,
             commit: &self.commit,
-            now_unix_ms: unix_ms(),
+            now_unix_ms: now,
             since_unix_ms: state.since_unix_ms,
             ending: state.is_ending(),
             names_jobs: self.jobs,
@@ -131,5 +137,10 @@ impl Metrics {
         };
         // Texts, numbers and lists: there is nothing that JSON could not have.
         serde_json::to_string(&status).unwrap_or_default()
+    }
+
+    /// A time of a job, less exact for those who are not to know which one it is.
+    fn rounded(&self, unix_ms: u64) -> u64 {
+        if self.jobs { unix_ms } else { unix_ms - unix_ms % COARSE_MS }
     }
 }

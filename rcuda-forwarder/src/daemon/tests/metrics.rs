@@ -84,7 +84,7 @@ fn parse(text: &str) -> Series {
 
 /// The metrics now.
 fn metrics(at: SocketAddr) -> Series {
-    let answer = ask(at, b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n");
+    let answer = ask(at, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n");
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
@@ -163,7 +163,7 @@ fn jobs_are_named_on_request() {
 
 /// What is served at a path: its type and its text.
 fn get(at: SocketAddr, path: &str) -> (String, String) {
-    let answer = ask(at, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+    let answer = ask(at, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.to_lowercase().contains("cookie"), "{answer}");
     for header in ["X-Content-Type-Options: nosniff", "Content-Security-Policy: default-src 'none'; script-src 'self'; "] {
@@ -224,8 +224,14 @@ fn the_status_names_jobs_only_on_request() {
     let link = s.link(0);
     assert!(soon(|| status(at)["gpus"][0]["jobs"] == 1));
     let now = status(at);
-    assert!(now["names_jobs"] == false && now["stays"].as_array().unwrap().iter().all(|stay| stay["job"].is_null()), "{now}");
-    drop(link);
+    let is_coarse = |time: &serde_json::Value| time.as_u64().is_some_and(|ms| ms % 10_000 == 0);
+    let stay = &now["stays"][0];
+    assert!(now["names_jobs"] == false && stay["job"].is_null() && stay["used_bytes"].is_null(), "{now}");
+    assert!(is_coarse(&stay["since_unix_ms"]) && now["gpus"][0]["used_bytes"].is_u64(), "{now}");
+    link.close();
+    assert!(soon(|| status(at)["stays"][0]["end"] == "left"));
+    let stay = status(at)["stays"][0].clone();
+    assert!(is_coarse(&stay["since_unix_ms"]) && is_coarse(&stay["until_unix_ms"]) && stay["job"].is_null(), "{stay}");
 }
 
 #[test]
@@ -266,6 +272,7 @@ fn other_requests_are_told_why_not() {
         ("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\n"),
         ("hello\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505 "),
+        ("GET /status.json HTTP/1.1\r\nHost: x.org:9878\r\n\r\n", "HTTP/1.1 403 Forbidden\r\n"),
     ] {
         let answer = ask(at, request.as_bytes());
         assert!(answer.starts_with(wanted) && answer.contains("\r\nConnection: close\r\n"), "{request}: {answer}");
