@@ -4,10 +4,10 @@
 
 use crate::error::Error;
 use crate::step::step;
+use ::tests::{install, toolchain};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tests::{install, toolchain};
 
 /// Arguments of `cargo xtask package`.
 #[derive(Debug, clap::Args)]
@@ -99,10 +99,13 @@ pub(crate) fn package(args: &PackageArgs) -> Result<(), Error> {
 /// Builds what is released, for [`GLIBC`]. Returns the directory with the programs.
 fn build(target: &Path) -> Result<PathBuf, Error> {
     let zig = toolchain::zigbuild(target)?;
-    let mut cargo = Command::new(zig.join("bin/cargo-zigbuild"));
-    cargo.current_dir(install::root()).args(["zigbuild", "--release", "--target"]);
-    cargo.arg(format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1)).arg("--target-dir").arg(target);
-    run(cargo.env("PYTHONPATH", &zig))?;
+    // Cargo finds the program of its command `zigbuild` here.
+    let mut path = zig.join("bin").into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut cargo = install::cargo();
+    cargo.env("PATH", path).env("PYTHONPATH", &zig).args(["zigbuild", "--release", "--target"]);
+    run(cargo.arg(format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1)).arg("--target-dir").arg(target))?;
     Ok(target.join(TARGET).join("release"))
 }
 
@@ -137,8 +140,8 @@ impl Tree {
         let manual = self.root.join(MANUAL);
         output(self.mrcuda().arg("man").arg(&manual))?;
         run(Command::new("sh").args(["-c", "exec gzip -9n *"]).current_dir(&manual))?;
-        // Before a program starts, mrcuda completes the directory from which it loads its libraries.
-        output(self.mrcuda().args(["run", "--server", "local", "--export"]))?;
+        // mrcuda completes the directory from which programs load its libraries before one is started, wherever it is to run.
+        output(self.mrcuda().args(["run", "--server", "127.0.0.1:1", "--export"]))?;
         // Whatever the umask of this user is.
         run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).args([&self.root, &self.debug]))
     }
