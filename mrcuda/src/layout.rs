@@ -43,7 +43,10 @@ pub(crate) fn beside(name: &str) -> io::Result<PathBuf> {
     let directory = exe.parent().unwrap_or(Path::new("/")).display().to_string();
     Err(io::Error::new(
         io::ErrorKind::NotFound,
-        format!("{name} is missing; it must be next to the mrcuda program in {directory}"),
+        format!(
+            "{name} is missing; it must be next to the mrcuda program in {directory}, where `cargo install` does not put it: install a \
+             package, or keep the files of `cargo build --release` together"
+        ),
     ))
 }
 

@@ -5,6 +5,7 @@
 
 use crate::base::log::lock;
 use crate::move_error::MoveError;
+use nix::unistd::gettid;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +64,7 @@ pub(crate) fn watch(fail_calls: fn()) {
 }
 
 fn this_thread() -> i32 {
-    // SAFETY: the call has no preconditions.
-    unsafe { libc::gettid() }
+    gettid().as_raw()
 }
 
 fn note(info: &PanicHookInfo<'_>) {

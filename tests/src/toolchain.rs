@@ -1,4 +1,4 @@
-//! nvcc and the runtime libraries, installed from PyPI into the target directory on first use.
+//! nvcc, the runtime libraries and zig, installed from PyPI into the target directory on first use.
 
 use crate::install::BuildError;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,9 @@ const CUDART_11: [&str; 1] = ["nvidia-cuda-runtime-cu11==11.8.89"];
 
 /// NVIDIA's own Python binding of NVML.
 const PYNVML: [&str; 1] = ["nvidia-ml-py==13.615.71"];
+
+/// A linker that has the symbols of every version of glibc, and what has cargo use it. Their versions belong together.
+const ZIGBUILD: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
 /// CUDA 13.0's compiler and runtime.
 #[derive(Debug, Clone)]
@@ -72,6 +75,13 @@ pub fn cudart_11(target: &Path) -> Result<PathBuf, BuildError> {
 pub fn pynvml(target: &Path) -> Result<PathBuf, BuildError> {
     let directory = target.join("pynvml-13.615.71");
     install(&directory, &PYNVML)?;
+    Ok(directory)
+}
+
+/// A directory for Python's search path with zig, and in `bin` cargo-zigbuild, installed into `target` if they are not there.
+pub fn zigbuild(target: &Path) -> Result<PathBuf, BuildError> {
+    let directory = target.join("zigbuild-0.24.1");
+    install(&directory, &ZIGBUILD)?;
     Ok(directory)
 }
 

@@ -15,6 +15,7 @@
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
 //! | `programs` | compiles the test programs |
+//! | `package` | makes packages for distributions |
 //! | `bundle` | makes `target/bundle/`, to be carried to a machine with GPUs |
 
 mod apps;
@@ -27,6 +28,7 @@ mod gpu;
 mod kill_matrix;
 mod lint;
 mod modules;
+mod package;
 mod pages;
 mod rdma;
 mod sample;
@@ -73,6 +75,8 @@ enum Command {
     Apps(apps::AppsArgs),
     /// Compile the test programs; nvcc comes from PyPI at the first time
     Programs,
+    /// Make packages for distributions: .deb, .rpm, .tar.gz, and debug files; zig comes from PyPI at the first time
+    Package(package::PackageArgs),
     /// Make target/bundle, to be carried to a machine with GPUs
     Bundle,
     /// What run-gpu.sh of the bundle runs on a machine with GPUs
@@ -94,6 +98,7 @@ fn main() {
         Command::Conformance(args) => conformance::run(&args),
         Command::Apps(args) => apps::apps(&args),
         Command::Programs => suite::programs(),
+        Command::Package(args) => package::package(&args),
         Command::Bundle => bundle::bundle(),
         Command::Gpu(args) => gpu::gpu(&args),
     };

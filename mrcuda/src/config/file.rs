@@ -255,6 +255,17 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_the_packages_is_valid_also_with_all_its_examples() {
+        let text = include_str!("../../../packaging/config.toml");
+        let known = known();
+        assert_eq!(parse(text, &known), (vec![], vec![]));
+        // Comments have a space behind the sign.
+        let example = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n";
+        let (entries, problems) = parse(&text.lines().map(example).collect::<String>(), &known);
+        assert!(entries.len() > 5 && problems.is_empty(), "{problems:?}");
+    }
+
+    #[test]
     fn files_of_others_are_not_used() {
         let path = Path::new("/c");
         let access = |mode, owner, user| check_access(path, mode, owner, user);

@@ -2,6 +2,7 @@
 
 use crate::base::log::lock;
 use crate::thread::Noted;
+use nix::unistd::gettid;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -79,9 +80,7 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        // SAFETY: a system call without arguments.
-        let thread = unsafe { libc::gettid() };
-        let held = Held { thread, call: self.call, since: self.since, took: self.since.elapsed() };
+        let held = Held { thread: gettid().as_raw(), call: self.call, since: self.since, took: self.since.elapsed() };
         {
             let mut trace = lock(&TRACE);
             if trace.0.len() < MAX_WAITS { trace.0.push(held) } else { trace.1 += 1 }

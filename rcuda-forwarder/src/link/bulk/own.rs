@@ -1,6 +1,7 @@
 //! Copies inside this process that the kernel makes and that end where memory cannot be accessed: the program's pointer may be bad, or it
 //! may unmap its memory meanwhile, and a thread of ours must not fault for that.
 
+use nix::unistd::gettid;
 use std::io;
 
 type Call = unsafe extern "C" fn(
@@ -23,7 +24,7 @@ unsafe fn copy(call: Call, ours: *mut u8, theirs: *mut u8, bytes: usize) -> io::
         let (local, remote) = (part(ours), part(theirs));
         // This thread, and not the process: a first thread that has ended, which is allowed, has no memory any more.
         // SAFETY: one part on each side; the kernel checks the addresses.
-        match unsafe { call(libc::gettid(), &raw const local, 1, &raw const remote, 1, 0) } {
+        match unsafe { call(gettid().as_raw(), &raw const local, 1, &raw const remote, 1, 0) } {
             n @ 1.. => done += n as usize,
             // It ends before memory that cannot be accessed, and the next call says so.
             0 => break,
