@@ -221,7 +221,7 @@ mod tests {
         }
         assert_eq!(
             (&lines[0]["gpu"], &lines[0]["gpu_uuid"], &lines[0]["name"]),
-            (&2.into(), &"ab".repeat(16).into(), &"train1".into())
+            (&2.into(), &"ab".repeat(16).into(), &"train??1".into())
         );
         assert_eq!((&lines[0]["user"], &lines[0]["user_by"]), (&"ann".into(), &"token".into()));
         assert_eq!((&lines[0]["byte_seconds"], &lines[0]["end"]), (&1_024_000.0.into(), &"left".into()));
