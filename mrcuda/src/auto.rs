@@ -1,38 +1,10 @@
 //! `mrcuda run --server auto[:N]`: chooses GPUs of the servers of `--pool` when a job starts.
 
 use crate::failure::Failure;
-use crate::gpus::{self, Server};
-use crate::places::PlacesError;
+use crate::gpus::{self, Candidate, Server};
 use crate::table::note;
-use cuda_api::address_map::DEVICES;
 use rcuda_forwarder::Endpoint;
 use std::cmp::Reverse;
-
-/// A GPU of a server that takes new jobs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    /// Its place.
-    pub(crate) place: String,
-    /// Number of its jobs.
-    pub(crate) jobs: usize,
-    /// Free bytes of its memory.
-    pub(crate) free_bytes: u64,
-}
-
-/// How many GPUs `auto[:N]` asks for; `None` if the text is something else.
-///
-/// # Errors
-/// The number is none, or a job cannot have so many.
-pub(crate) fn count(text: &str) -> Option<Result<usize, PlacesError>> {
-    let rest = text.strip_prefix("auto")?;
-    let number = match rest.strip_prefix(':') {
-        None if rest.is_empty() => return Some(Ok(1)),
-        None => return None,
-        Some(number) => number,
-    };
-    let count = number.parse().ok().filter(|count| (1..=DEVICES as usize).contains(count));
-    Some(count.ok_or_else(|| PlacesError::Auto(text.to_owned())))
-}
 
 /// The best of these GPUs: those with the fewest jobs, of these with the most free memory, in GiB. Programs that start at the same time see the
 /// same GPUs, so of equals the one after `turn` others is the first.
@@ -76,16 +48,6 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_number_is_checked() {
-        let counts = |text| count(text).map(|count| count.ok());
-        assert_eq!((counts("auto"), counts("auto:1"), counts("auto:32")), (Some(Some(1)), Some(Some(1)), Some(Some(32))));
-        for text in ["auto:", "auto:0", "auto:33", "auto:-1", "auto:x", "auto:1,a:2"] {
-            assert_eq!(counts(text), Some(None), "{text}");
-        }
-        assert_eq!((counts("automatic:1"), counts("autobox:7878"), counts("local")), (None, None, None));
-    }
 
     #[test]
     fn gpus_with_few_jobs_and_much_memory_come_first_and_equals_in_turn() {

@@ -1,7 +1,6 @@
 //! `mrcuda gpus`: lists the GPUs of servers, and the jobs that use them.
 
 use crate::ask::print_json;
-use crate::auto::Candidate;
 use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
@@ -94,6 +93,17 @@ impl From<ServedJob> for Served {
         });
         Served { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes }
     }
+}
+
+/// A GPU of a server that takes new jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Its place.
+    pub(crate) place: String,
+    /// Number of its jobs.
+    pub(crate) jobs: usize,
+    /// Free bytes of its memory.
+    pub(crate) free_bytes: u64,
 }
 
 impl Server {

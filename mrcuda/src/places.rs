@@ -115,9 +115,24 @@ pub(crate) fn stores(text: &str) -> Result<String, PlacesError> {
     }
 }
 
+/// How many GPUs `auto[:N]` asks for; `None` if the text is something else.
+///
+/// # Errors
+/// The number is none, or a job cannot have so many.
+pub(crate) fn auto(text: &str) -> Option<Result<usize, PlacesError>> {
+    let rest = text.strip_prefix("auto")?;
+    let number = match rest.strip_prefix(':') {
+        None if rest.is_empty() => return Some(Ok(1)),
+        None => return None,
+        Some(number) => number,
+    };
+    let count = number.parse().ok().filter(|count| (1..=DEVICES as usize).contains(count));
+    Some(count.ok_or_else(|| PlacesError::Auto(text.to_owned())))
+}
+
 /// As [`gpus`], or `auto[:N]`.
 pub(crate) fn gpus_or_auto(text: &str) -> Result<String, PlacesError> {
-    crate::auto::count(text).map_or_else(|| gpus(text), |count| count.map(|_| text.to_owned()))
+    auto(text).map_or_else(|| gpus(text), |count| count.map(|_| text.to_owned()))
 }
 
 /// Whether one of a list of places uses a GPU of this machine.
@@ -234,6 +249,16 @@ mod tests {
         }
         assert!(places(&["a:1"; 32].join(",")).is_ok());
         assert!(any_on_this_machine("a:1,helper:2") && !any_on_this_machine("local-box:1,unix:/local/0"));
+    }
+
+    #[test]
+    fn the_number_of_gpus_to_choose_is_checked() {
+        let counts = |text| auto(text).map(|count| count.ok());
+        assert_eq!((counts("auto"), counts("auto:1"), counts("auto:32")), (Some(Some(1)), Some(Some(1)), Some(Some(32))));
+        for text in ["auto:", "auto:0", "auto:33", "auto:-1", "auto:x", "auto:1,a:2"] {
+            assert_eq!(counts(text), Some(None), "{text}");
+        }
+        assert_eq!((counts("automatic:1"), counts("autobox:7878"), counts("local")), (None, None, None));
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
     }
     let libraries =
         layout::library_directory().map_err(|e| Failure::new(format!("cannot lay out the library directory: {e}")))?;
-    let server = match args.server.as_deref().and_then(auto::count) {
+    let server = match args.server.as_deref().and_then(places::auto) {
         Some(count) => Some(auto::find(&args.pool, count.map_err(Failure::new)?)?),
         None => args.server.clone(),
     };

@@ -76,11 +76,9 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(900);
 /// A worker that has as many blocks answers each further request: it may refuse it.
 const MAX_UNANSWERED_BLOCKS: usize = 1 << 15;
 
-/// Returns whether the job has one device. With others, a GPU of another place may be given the address of a block before that place has read
-/// the request for it.
-fn has_one_device() -> bool {
-    crate::job::get().is_ok_and(|job| job.devices.len() == 1)
-}
+/// Whether the job uses several devices. Then a GPU of another place may be given the address of a block before that place has read the
+/// request for it.
+static SEVERAL_DEVICES: AtomicBool = AtomicBool::new(false);
 
 /// Workers that may have host memory, whether or not a device is there.
 static WORKERS: Mutex<Vec<(Weak<Link>, Arc<Pins>)>> = Mutex::new(Vec::new());
@@ -295,7 +293,7 @@ impl Worker<'_> {
         let mut body = Vec::with_capacity(64);
         HostPin { address: at, bytes, flags, apart, slab }.put(&mut body);
         let pinned = Pin { bytes, apart, slab: slab.number, gone: false };
-        if apart && self.executes() && self.mirrors_slab(&slab) && has_one_device() {
+        if apart && self.executes() && self.mirrors_slab(&slab) && !SEVERAL_DEVICES.load(Ordering::Acquire) {
             // SAFETY: guaranteed by the caller.
             let sent = unsafe { self.link.keep_block_alike(&body, at, bytes) };
             let span = sent.map_err(|_| code::ERROR_OUT_OF_MEMORY)?.map_err(lost)?;
@@ -342,6 +340,7 @@ impl Place {
     }
 
     fn open_with(spec: &PlaceSpec, device: u32, most: u64, limits: TimeLimits) -> Result<Place, OpenError> {
+        SEVERAL_DEVICES.fetch_or(device > 0, Ordering::AcqRel);
         let config = crate::base::config::get()?;
         let driver = || config.driver.clone().ok_or(OpenError::NoDriver);
         let hello = || {
