@@ -84,6 +84,9 @@ count_is() { [ "$(places | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
 
 said=$(srun --mrcuda=nowhere true 2>&1)
 check "a wrong place is refused in words" grep -q 'mrcuda: .*invalid place `nowhere`' <<<"$said"
+printf '[run]\npool = ["%s", "%s"]\n' "$one" "$two" >"$work/etc/mrcuda.toml"
+check "each of two tasks takes a GPU of the pool" diff -q <(MRCUDA_CONFIG=$work/etc/mrcuda.toml srun --ntasks=2 --mrcuda=auto "$bin/orbit" --steps 6000 | sort) \
+    <(cat "$work/native/orbit.out" "$work/native/orbit.out" | sort)
 check "a task runs at the place" diff -q <(srun --mrcuda="tls://$one" "$bin/orbit" --steps 6000) "$work/native/orbit.out"
 
 # The signal in every form: to steps, to the batch shell alone, to all of them, to arrays.
@@ -107,5 +110,17 @@ check "the trap of a script has run" grep -q trapped "$work/traps.err"
 for name in steps alone full array1 array2 traps; do
     check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
 done
+
+# Suspension parks the job, and it goes on where it was.
+stopped=$(MRCUDA_ON_STOP=memory submit stopped "$work/steps.sh")
+jobs_at() { "$bin/mrcuda" gpus "$1" --json | python3 -c 'import json,sys; print(sum(len(g["jobs"]) for g in json.load(sys.stdin)[0]["gpus"]))'; }
+at_is() { [ "$(jobs_at "$1")" = "$2" ]; }
+check "a job is at the server" within 60 count_is "$one" 1
+scontrol suspend "$stopped"
+check "a suspended job leaves the GPU" within 30 at_is "$one" 0
+scontrol resume "$stopped"
+check "a resumed job is back" within 30 at_is "$one" 1
+check "it ends" within 120 is_over
+check "stopped prints what it prints natively" diff -q "$work/stopped.out" "$work/native/orbit.out"
 echo "$passed passed, $failed failed; logs: $work"
 ((failed == 0))
