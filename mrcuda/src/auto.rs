@@ -7,13 +7,13 @@ use rcuda_forwarder::Endpoint;
 use std::cmp::Reverse;
 
 /// The best of these GPUs: those with the fewest jobs, of these with the most free memory, in GiB. Programs that start at the same time see the
-/// same GPUs, so of equals the one after `turn` others is the first.
+/// same GPUs, so of equals those of `turn` others are left to them.
 fn choose(mut all: Vec<Candidate>, count: usize, turn: usize) -> Vec<String> {
     let rank = |gpu: &Candidate| (gpu.jobs, Reverse(gpu.free_bytes >> 30));
     all.sort_by_key(rank);
     let mut places = Vec::new();
     for equals in all.chunk_by(|a, b| rank(a) == rank(b)) {
-        let first = turn % equals.len();
+        let first = turn.wrapping_mul(count) % equals.len();
         places.extend(equals[first..].iter().chain(&equals[..first]).map(|gpu| gpu.place.clone()));
     }
     places.truncate(count);
@@ -29,7 +29,9 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
         ));
     }
     let asked: Vec<Server> = gpus::ask_all(pool);
-    let candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
+    let mut candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
+    candidates.sort_by(|a, b| a.place.cmp(&b.place));
+    candidates.dedup_by(|a, b| a.place == b.place);
     if candidates.len() < count {
         let reasons: String = asked.iter().filter_map(|server| server.outcome().1).map(|why| format!("; {why}")).collect();
         let found = candidates.len();
@@ -37,9 +39,10 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
             "{count} GPUs are wanted, and the servers of --pool have {found} that take jobs{reasons}"
         )));
     }
-    // Tasks of Slurm have numbers.
-    let number = std::env::var("SLURM_PROCID").ok().and_then(|text| text.parse().ok());
-    let turn = number.unwrap_or_else(|| std::process::id() as usize);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    // Tasks of a step of Slurm have numbers; elsewhere theirs is 0.
+    let of_slurm = number("SLURM_STEP_ID").and_then(|_| Some(number("SLURM_JOB_ID")?.wrapping_add(number("SLURM_PROCID")?)));
+    let turn = of_slurm.unwrap_or_else(|| std::process::id() as usize);
     let places = choose(candidates, count, turn).join(",");
     note(&format!("auto: {places}"));
     Ok(places)
@@ -62,7 +65,8 @@ mod tests {
         ];
         let best = |count, turn| choose(all.clone(), count, turn).join(" ");
         assert_eq!((best(1, 0), best(1, 1), best(1, 2), best(1, 3)), ("a".into(), "b".into(), "c".into(), "a".into()));
-        assert_eq!(best(6, 4), "b c a small shared busy");
+        assert_eq!((best(2, 0), best(2, 1), best(2, 2)), ("a b".into(), "c a".into(), "b c".into()));
+        assert_eq!(best(6, 4), "a b c small shared busy");
         assert_eq!(best(9, 0), "a b c small shared busy");
         assert!(choose(Vec::new(), 1, 7).is_empty());
     }

@@ -150,7 +150,9 @@ impl Server {
 
     /// Its GPUs, as far as they are known and it takes new jobs.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        let known = self.gpus.iter().filter(|gpu| !self.ending && gpu.name.is_some());
+        // A place that no job can name would be a start that fails.
+        let is_place = |gpu: &&Gpu| gpu.place.parse::<Endpoint>().is_ok();
+        let known = self.gpus.iter().filter(|gpu| !self.ending && gpu.name.is_some()).filter(is_place);
         let candidate = |gpu: &Gpu| Candidate {
             place: gpu.place.clone(),
             jobs: gpu.jobs.len(),

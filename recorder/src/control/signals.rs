@@ -1,6 +1,6 @@
 //! Signals that move the job: the one that `mrcuda run --signal` names, and with `--on-stop` the one that stops it.
 //!
-//! The handlers only write to an eventfd or set a flag; threads carry out what they ask for. A signal that the program handles itself is left
+//! The handlers only notify threads, which carry out what is asked for. A signal that the program handles itself is left
 //! to it.
 
 use crate::base::config;
@@ -10,18 +10,25 @@ use crate::mover::{self, parked};
 use crate::moves;
 use ::control::{Migrate, Park};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a job that cannot resume waits before it tries again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The recorder's handler of the signal that moves the job; 0 if the program had installed its own before.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// The signal that [`HANDLER`] handles.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// Whether the recorder handles `SIGTSTP` and `SIGCONT`.
-static HANDLES_STOP: AtomicBool = AtomicBool::new(false);
-/// The process was told to stop, and not to continue since.
-static STOPPING: AtomicBool = AtomicBool::new(false);
+/// The recorder's handler of `SIGTSTP`; 0 if there is none.
+static STOP_HANDLER: AtomicUsize = AtomicUsize::new(0);
+/// The thread that parks the job before it stops. `SIGTSTP` is blocked there, and stays pending from the time at which the job is asked to stop;
+/// whoever has it continue discards it, in the kernel and at any time.
+static STOP_THREAD: AtomicI32 = AtomicI32::new(0);
 
 /// The current handler of a signal in this process.
 fn handler(signal: i32) -> io::Result<usize> {
@@ -47,11 +54,10 @@ pub(super) fn in_forked_child() {
         // SAFETY: plain system call.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    if HANDLES_STOP.load(Ordering::Relaxed) {
-        for signal in [libc::SIGTSTP, libc::SIGCONT] {
-            // SAFETY: plain system call.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
+    let ours = STOP_HANDLER.load(Ordering::Relaxed);
+    if ours != 0 && handler(libc::SIGTSTP).is_ok_and(|now| now == ours) {
+        // SAFETY: plain system call.
+        unsafe { libc::signal(libc::SIGTSTP, libc::SIG_DFL) };
     }
 }
 
@@ -105,66 +111,105 @@ pub(super) fn watch_signal() -> io::Result<()> {
     })
 }
 
+/// `SIGTSTP` alone.
+fn stop_signals() -> SigSet {
+    SigSet::from(Signal::SIGTSTP)
+}
+
+/// Whether the job was asked to stop, and has not continued since. Only for the thread that parks it.
+fn is_to_stop() -> bool {
+    // SAFETY: all-zero is a valid set, which the call fills.
+    let mut pending: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; the second call only reads the set.
+    unsafe { libc::sigpending(&raw mut pending) == 0 && libc::sigismember(&raw const pending, libc::SIGTSTP) == 1 }
+}
+
+/// Stops the process if [`is_to_stop`]; returns when it continues.
+fn stop_if_asked() {
+    let (signals, now) = (stop_signals(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: takes a pending signal of the set, if there is one. `raise` stops the process before it returns to this thread.
+    unsafe {
+        if libc::sigtimedwait(signals.as_ref(), std::ptr::null_mut(), &raw const now) == libc::SIGTSTP {
+            libc::raise(libc::SIGSTOP);
+        }
+    }
+}
+
 /// Parks the job when it is asked to stop (`SIGTSTP`: Slurm's suspension, which two seconds later sends `SIGSTOP`, or Ctrl-Z), then stops it,
-/// and resumes it when it continues; if `MRCUDA_ON_STOP` is set, and the program handles neither signal itself.
+/// and resumes it when it continues; if `MRCUDA_ON_STOP` is set, and the program does not handle the signal itself.
 pub(super) fn watch_stop() -> io::Result<()> {
     let config = config::get().map_err(io::Error::other)?;
     let Some(to) = &config.on_stop else { return Ok(()) };
-    if handler(libc::SIGTSTP)? != libc::SIG_DFL || handler(libc::SIGCONT)? != libc::SIG_DFL {
-        tracing::warn!(target: "job", "the program handles SIGTSTP or SIGCONT itself: it is not parked when it stops");
+    if handler(libc::SIGTSTP)? != libc::SIG_DFL {
+        tracing::warn!(target: "job", "the program handles or ignores SIGTSTP: it is not parked when it stops");
         return Ok(());
     }
     let event = Event::new()?;
-    let notify = event.notify();
-    let stop = move || {
-        STOPPING.store(true, Ordering::Release);
-        notify();
-    };
-    // SAFETY: the handlers only write to a static, and eight bytes to a descriptor.
-    unsafe {
-        signal_hook::low_level::register(libc::SIGCONT, || STOPPING.store(false, Ordering::Release))?;
-        signal_hook::low_level::register(libc::SIGTSTP, stop)?;
-    }
-    HANDLES_STOP.store(true, Ordering::Relaxed);
+    let (notify, job) = (event.notify(), event.job);
     spawn("mrcuda-stop", move || {
-        while event.event.read().is_ok() {
-            let parked = park(to);
-            // It may have been stopped by SIGSTOP meanwhile, and have continued since: then it must not stop again.
-            if STOPPING.swap(false, Ordering::AcqRel) {
-                // SAFETY: plain system call. It returns when the process continues.
-                unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
-            }
-            if parked {
-                resume();
-            }
+        if stop_signals().thread_block().is_err() {
+            return;
         }
-    })
+        // SAFETY: a system call without arguments.
+        STOP_THREAD.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::Release);
+        let mut is_parked = false;
+        while event.event.read().is_ok() {
+            // It may have continued before anything was done.
+            if is_to_stop() {
+                is_parked |= park(to);
+                stop_if_asked();
+            }
+            is_parked = is_parked && !resume();
+        }
+    })?;
+    let stop = move || {
+        let thread = STOP_THREAD.load(Ordering::Acquire);
+        if std::process::id() == job && thread != 0 {
+            // SAFETY: a system call without pointers; the thread lives as long as the process.
+            unsafe { libc::syscall(libc::SYS_tgkill, job, thread, libc::SIGTSTP) };
+            notify();
+        }
+    };
+    // SAFETY: the handler makes a system call, and writes eight bytes to a descriptor.
+    unsafe { signal_hook::low_level::register(libc::SIGTSTP, stop) }?;
+    STOP_HANDLER.store(handler(libc::SIGTSTP)?, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Parks the job; returns whether it is parked now and was not before.
 fn park(to: &str) -> bool {
     let Some(job) = job::opened().filter(|_| parked::home().is_none()) else { return false };
     let wanted = Migrate { queue: true, ..Migrate::to(to) };
-    let outcome = moves::request(job, wanted, "signal", mover::run).and_then(|id| moves::wait_for(&id));
-    match outcome {
-        Ok(report) if report.ok => true,
-        Ok(report) => {
-            let why = report.reason.unwrap_or_default();
-            tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}");
-            false
-        }
-        Err(why) => {
-            tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}");
-            false
-        }
-    }
+    let why = match moves::request(job, wanted, "signal", mover::run).and_then(|id| moves::wait_for(&id)) {
+        Ok(report) if report.ok => return true,
+        Ok(report) => report.reason.unwrap_or_default(),
+        Err(why) => why.to_string(),
+    };
+    tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}");
+    false
 }
 
-fn resume() {
-    let Some(job) = job::opened().filter(|_| parked::home().is_some()) else { return };
-    let wanted = Migrate { queue: true, ..Park::to(None).or_to("") };
-    match moves::request_resume(job, wanted, mover::run) {
-        Ok(id) => drop(moves::wait_for(&id)),
-        Err(why) => tracing::warn!(target: "job", "the job stays parked (mrcuda resume lets it go on): {why}"),
+/// Resumes the job where it was, however long there is no room, unless it is asked to stop again: then returns false.
+fn resume() -> bool {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let Some(job) = job::opened().filter(|_| parked::home().is_some()) else { return true };
+        let wanted = Migrate { queue: true, ..Park::to(None).or_to("") };
+        let why = match moves::request_resume(job, wanted, mover::run).and_then(|id| moves::wait_for(&id)) {
+            Ok(report) if report.ok => return true,
+            Ok(report) => report.reason.unwrap_or_default(),
+            Err(why) => why.to_string(),
+        };
+        if pause == FIRST_PAUSE {
+            tracing::warn!(target: "job", "the job stays parked for now, and tries again (mrcuda resume --to PLACE lets it go on elsewhere): {why}");
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if is_to_stop() {
+                return false;
+            }
+            std::thread::sleep(FIRST_PAUSE / 4);
+        }
+        pause = LONGEST_PAUSE.min(2 * pause);
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::graph::model::Owner;
 use crate::graph::tables::Destructor;
-use cuda_api::work::{After, HOST, Kernel, MemAlloc, Params};
+use cuda_api::work::{After, Kernel, MemAlloc, Params};
 
 fn after(nodes: &[u64]) -> After<u64> {
     nodes.iter().map(|n| (*n, Edge::default())).collect()
