@@ -188,8 +188,8 @@ fn deb(tree: &Tree, out: &Path) -> Result<(), Error> {
          Maintainer: The mrcuda authors <mrcuda@localhost>\nDepends: libc6 (>= {}.{})\nDescription: {SUMMARY}\n{}",
         GLIBC.0,
         GLIBC.1,
-        " mrcuda replaces libcuda.so.1, so that the driver calls of an unmodified program execute\n on a GPU of a server, and it \
-         moves the GPU side of a running program between GPUs.\n"
+        " mrcuda replaces libcuda.so.1, so that the driver calls of an unmodified\n program execute on a GPU of a server, and moves \
+         the GPU side of a running\n program between GPUs.\n"
     );
     write(&make_parent(control.join("control"))?, fields.as_bytes())?;
     write(&control.join("conffiles"), format!("/{CONFIGURATION}\n").as_bytes())?;
