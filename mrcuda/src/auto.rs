@@ -20,7 +20,7 @@ fn choose(mut all: Vec<Candidate>, count: usize, turn: usize) -> Vec<String> {
     places
 }
 
-/// Chooses so many GPUs of the servers, each once.
+/// Chooses `count` different GPUs of the servers.
 pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
     if pool.is_empty() {
         return Err(Failure::with_code(

@@ -34,7 +34,7 @@ impl Failure {
         Failure::silent(self.code)
     }
 
-    /// What the user is told.
+    /// The message for the user.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

@@ -18,7 +18,7 @@ use std::process::Command;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Place of each GPU that the program sees: HOST:PORT[/GPU] (encrypted; shared memory on this machine), tls://HOST:PORT[/GPU]
-    /// (encrypted), plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU] (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas; or auto[:N], so many GPUs of the servers of --pool [default: local]
+    /// (encrypted), plain://HOST:PORT[/GPU] (not encrypted), rdma://HOST:PORT[/GPU] (calls over RDMA, not encrypted), unix:PATH[/GPU], local[:GPU] or helper[:GPU], separated by commas; or auto[:N]: N GPUs (1 without :N) of the servers of --pool [default: local]
     #[arg(long, visible_alias = "servers", value_name = "PLACES", value_parser = places::gpus_or_auto)]
     server: Option<String>,
     /// Servers whose GPUs --server auto[:N] chooses from, those with the fewest jobs and the most free memory: HOST:PORT, plain://HOST:PORT or unix:PATH, separated by commas

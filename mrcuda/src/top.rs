@@ -44,7 +44,7 @@ pub(crate) struct TopArgs {
     /// Show also jobs with another XDG_RUNTIME_DIR and, for root, of all users
     #[arg(long)]
     all: bool,
-    /// Print one frame as text; so it is also where the output is no terminal
+    /// Print one frame as text; also done if the output is not a terminal
     #[arg(long)]
     once: bool,
 }

@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 mod signals;
 
+pub(crate) use signals::in_forked_child;
+
 /// Maximum number of open connections.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle between requests.
@@ -57,11 +59,6 @@ pub(crate) fn stop() {
     if let Some(path) = lock(&SOCKET).take() {
         let _ = std::fs::remove_file(path);
     }
-}
-
-/// What a forked child must change about signals.
-pub(crate) fn in_forked_child() {
-    signals::in_forked_child();
 }
 
 fn listen() -> io::Result<()> {

@@ -36,6 +36,11 @@ fn is_in_slab(at: u64, bytes: u64, slab: &Slab) -> bool {
     bytes > 0 && at >= slab.address && at.checked_add(bytes).is_some_and(|end| end - slab.address <= slab.bytes)
 }
 
+/// Removes a slab from the list if it has no block.
+fn take_unused(slabs: &mut BTreeMap<u64, SlabPart>, slab: u64) -> Option<SlabPart> {
+    if slabs.get(&slab)?.blocks == 0 { slabs.remove(&slab) } else { None }
+}
+
 /// Why memory was not mapped at the requested address.
 #[derive(Debug, PartialEq, Eq)]
 enum NotMapped {
@@ -167,9 +172,9 @@ impl Executor {
             place.insert(SlabPart { bytes: len, number: slab.number, blocks: 0, from: From::Apart, registration });
         }
         let added = self.add_block(&mut slabs, &mut lock(&self.pinned.apart), pin);
-        let unused = if added.is_err() { slabs.extract_if(start..=start, |_, known| known.blocks == 0).next() } else { None };
+        let unused = take_unused(&mut slabs, start);
         drop(slabs);
-        unused.into_iter().for_each(|(slab, known)| self.end_slab(slab, known, true));
+        unused.into_iter().for_each(|known| self.end_slab(start, known, true));
         added
     }
 
@@ -197,7 +202,7 @@ impl Executor {
         // SAFETY: pages of a slab that is mapped here, and ends under the lock that the caller holds. No block has them now, so neither
         // the GPU nor a scan uses them.
         unsafe { std::ptr::write_bytes(start as *mut u8, 0, len as usize) };
-        // SAFETY: mapped, as above; `forget_block` removes it from the list before the slab is unmapped.
+        // SAFETY: mapped, as above; `remove_block` removes it from the list before the slab is unmapped.
         unsafe { apart.mirrored.add(start, len) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         parts.insert(address, Part { bytes, flags, from: From::Slab(slab.address), registration: 0 });
         known.blocks += 1;
@@ -216,8 +221,8 @@ impl Executor {
                 lock(&self.pinned.parts).iter().filter(|(_, p)| p.from == From::Slab(slab)).map(|(at, _)| *at).collect();
             blocks.into_iter().for_each(|at| self.unpin_host(at));
             // One whose only block could not be replaced has none.
-            let unused = lock(&self.pinned.slabs).extract_if(slab..=slab, |_, known| known.blocks == 0).next();
-            unused.into_iter().for_each(|(slab, known)| self.end_slab(slab, known, self.make_current().is_ok()));
+            let unused = take_unused(&mut lock(&self.pinned.slabs), slab);
+            unused.into_iter().for_each(|known| self.end_slab(slab, known, self.make_current().is_ok()));
         }
     }
 
@@ -229,7 +234,7 @@ impl Executor {
             self.stop_mirroring(at);
         }
         known.blocks -= 1;
-        if known.blocks == 0 { slabs.remove(&slab) } else { None }
+        take_unused(slabs, slab)
     }
 
     /// Unregisters a slab that is in no list any more, if the context is there, and unmaps it. The driver may wait for the GPU meanwhile, and

@@ -6,6 +6,7 @@
 use crate::base::config;
 use crate::base::spawn::spawn;
 use crate::job;
+use crate::move_error::MoveError;
 use crate::mover::{self, parked};
 use crate::moves;
 use ::control::{Migrate, Park};
@@ -48,7 +49,7 @@ pub(super) fn is_watched(signal: i32) -> bool {
 
 /// Ignores the signal in a forked child, as the job's process did before it had a handler: a program that the child executes
 /// inherits this disposition, so a signal to the whole process group does not kill it.
-pub(super) fn in_forked_child() {
+pub(crate) fn in_forked_child() {
     let (signal, ours) = (SIGNAL.load(Ordering::Relaxed), HANDLER.load(Ordering::Relaxed));
     if ours != 0 && handler(signal).is_ok_and(|now| now == ours) {
         // SAFETY: plain system call.
@@ -180,13 +181,18 @@ pub(super) fn watch_stop() -> io::Result<()> {
 fn park(to: &str) -> bool {
     let Some(job) = job::opened().filter(|_| parked::home().is_none()) else { return false };
     let wanted = Migrate { queue: true, ..Migrate::to(to) };
-    let why = match moves::request(job, wanted, "signal", mover::run).and_then(|id| moves::wait_for(&id)) {
-        Ok(report) if report.ok => return true,
-        Ok(report) => report.reason.unwrap_or_default(),
-        Err(why) => why.to_string(),
-    };
-    tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}");
-    false
+    let failure = failure_of(moves::request(job, wanted, "signal", mover::run));
+    failure.iter().for_each(|why| tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}"));
+    failure.is_none()
+}
+
+/// Waits for the end of a move that was requested. Returns why it has failed, if it has.
+fn failure_of(requested: Result<String, MoveError>) -> Option<String> {
+    match requested.and_then(|id| moves::wait_for(&id)) {
+        Ok(report) if report.ok => None,
+        Ok(report) => Some(report.reason.unwrap_or_default()),
+        Err(why) => Some(why.to_string()),
+    }
 }
 
 /// Resumes the job where it was, however long there is no room, unless it is asked to stop again: then returns false.
@@ -195,11 +201,7 @@ fn resume() -> bool {
     loop {
         let Some(job) = job::opened().filter(|_| parked::home().is_some()) else { return true };
         let wanted = Migrate { queue: true, ..Park::to(None).or_to("") };
-        let why = match moves::request_resume(job, wanted, mover::run).and_then(|id| moves::wait_for(&id)) {
-            Ok(report) if report.ok => return true,
-            Ok(report) => report.reason.unwrap_or_default(),
-            Err(why) => why.to_string(),
-        };
+        let Some(why) = failure_of(moves::request_resume(job, wanted, mover::run)) else { return true };
         if pause == FIRST_PAUSE {
             tracing::warn!(target: "job", "the job stays parked for now, and tries again (mrcuda resume --to PLACE lets it go on elsewhere): {why}");
         }

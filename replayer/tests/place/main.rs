@@ -578,6 +578,21 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
     p.leave();
 }
 
+/// Blocks that do not lie in their slab, a slab of 64 KiB, and slabs that cannot be.
+fn misplaced(slab: ops::Slab) -> [(u64, u64, ops::Slab); 8] {
+    let first = slab.address;
+    [
+        (first, 0, slab),
+        (first, (64 << 10) + 1, slab),
+        (first + (64 << 10), 8, slab),
+        (first, u64::MAX, slab),
+        (first, 8, ops::Slab { address: slab.address + 8, ..slab }),
+        (first, 8, ops::Slab { bytes: 100, ..slab }),
+        (first, 8, ops::Slab { bytes: u64::MAX - 4095, ..slab }),
+        (0x5a00_0000_0000, 8, ops::Slab { address: 0x5a00_0000_0000, ..slab }),
+    ]
+}
+
 #[test]
 fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     let p = place();
@@ -589,18 +604,8 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     };
     let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
     let (first, second) = (slab.address, slab.address + 8192);
-    for (address, bytes, slab) in [
-        (first - 8, 8, slab),
-        (first, 0, slab),
-        (first, (64 << 10) + 1, slab),
-        (first + (64 << 10), 8, slab),
-        (first, u64::MAX, slab),
-        (first, 8, ops::Slab { address: slab.address + 8, ..slab }),
-        (first, 8, ops::Slab { bytes: 100, ..slab }),
-        (first, 8, ops::Slab { bytes: 1 << 30, ..slab }),
-        (first, 8, ops::Slab { bytes: u64::MAX - 4095, ..slab }),
-        (0x5a00_0000_0000, 8, ops::Slab { address: 0x5a00_0000_0000, ..slab }),
-    ] {
+    let others = [(first - 8, 8, slab), (first, 8, ops::Slab { bytes: 1 << 30, ..slab })];
+    for (address, bytes, slab) in others.into_iter().chain(misplaced(slab)) {
         assert_eq!(pin(address, bytes, slab), code::ERROR_INVALID_VALUE, "{address:x} {bytes} {slab:?}");
     }
     assert_eq!((pin(first, 100, slab), pin(second, 8192, slab)), (code::SUCCESS, code::SUCCESS));
@@ -653,18 +658,7 @@ fn mirrored_blocks_share_the_registration_of_their_slab() {
     };
     let (first, second, third) = (slab.address, slab.address + 8192, slab.address + 20480);
     assert_eq!(request(id::HOST_BLOCK, first, 8, slab), code::ERROR_INVALID_VALUE, "there is no slab yet");
-    for (address, bytes, slab) in [
-        (first - 4096, 8, slab),
-        (first + 8, 8, slab),
-        (first, 0, slab),
-        (first, (64 << 10) + 1, slab),
-        (first + (64 << 10), 8, slab),
-        (first, u64::MAX, slab),
-        (first, 8, ops::Slab { address: slab.address + 8, ..slab }),
-        (first, 8, ops::Slab { bytes: 100, ..slab }),
-        (first, 8, ops::Slab { bytes: u64::MAX - 4095, ..slab }),
-        (0x5a00_0000_0000, 8, ops::Slab { address: 0x5a00_0000_0000, ..slab }),
-    ] {
+    for (address, bytes, slab) in [(first - 4096, 8, slab), (first + 8, 8, slab)].into_iter().chain(misplaced(slab)) {
         assert_eq!(request(id::HOST_PIN, address, bytes, slab), code::ERROR_INVALID_VALUE, "{address:x} {bytes} {slab:?}");
         assert_eq!((p.exec.has_apart(), p.exec.pinned_host().len()), (false, 0), "nothing is left of it");
     }
