@@ -10,6 +10,7 @@
 //! | [`SCRATCH`] + d × [`SCRATCH_BYTES`] | other memory of the driver and the executor |
 //! | [`VIEW`] | the source's memory during a move |
 //! | [`IMPORTS`] to [`IMPORTS_END`] | memory of the job's other GPUs, for copies |
+//! | [`DIRECT`] to [`DIRECT_END`] | staging areas in the GPU's memory |
 
 /// Maximum number of devices of a job.
 pub const DEVICES: u32 = 32;
@@ -59,13 +60,18 @@ pub const VIEW: u64 = 0x4a00_0000_0000;
 /// Start of the range where a place maps memory of the job's other GPUs to copy from and to it: at addresses that nothing else of the job
 /// uses, behind the range for the memory of the source of a move.
 pub const IMPORTS: u64 = 0x4a80_0000_0000;
-/// End of that range, and of all ranges of the job on a device, and of the executor.
+/// End of that range.
 pub const IMPORTS_END: u64 = IMPORTS + ARENA;
+
+/// Where a worker maps staging areas in its GPU's memory, if the range is free.
+pub const DIRECT: u64 = IMPORTS_END;
+/// End of that range, and of all ranges of the job on a device, and of the executor.
+pub const DIRECT_END: u64 = DIRECT + ARENA;
 
 // The ranges follow each other, and those that are reserved as arenas begin at multiples of one.
 const _: () = {
     assert!(HEAP_END <= VMM && VMM < VMM_END && OWN + DEVICES as u64 * ARENA <= PLACED && PLACED_END <= HOST && HOST < HOST_END);
-    assert!(SCRATCH + DEVICES as u64 * SCRATCH_BYTES <= VIEW && VIEW + ARENA <= IMPORTS);
+    assert!(SCRATCH + DEVICES as u64 * SCRATCH_BYTES <= VIEW && VIEW + ARENA <= IMPORTS && IMPORTS_END <= DIRECT);
     assert!(ARENA.is_power_of_two() && ARENA.is_multiple_of(GRANULE));
     assert!(
         VMM.is_multiple_of(ARENA) && OWN.is_multiple_of(ARENA) && PLACED.is_multiple_of(ARENA) && IMPORTS.is_multiple_of(ARENA)

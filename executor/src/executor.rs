@@ -160,6 +160,8 @@ pub struct Executor {
     hosts: Arc<Hosts>,
     holds: Holds,
     staging: Staging,
+    /// Where addresses are reserved for staging areas in the GPU's memory, and how many bytes of them are used.
+    gpu_areas: Mutex<Option<(u64, u64)>>,
     turns: Turns,
     peers: Peers,
     views: Views,
@@ -290,6 +292,7 @@ impl Executor {
             hosts: Arc::default(),
             holds: Holds::default(),
             staging: Staging::default(),
+            gpu_areas: Mutex::default(),
             turns: Turns::default(),
             peers: Peers::default(),
             views: Views::default(),

@@ -265,6 +265,18 @@ impl Gpu {
         call!(self.vmm.cuMemImportFromShareableHandle(&raw mut handle, fd, flags::HANDLE_FILE_DESCRIPTOR)).map(|()| handle)
     }
 
+    /// A dma-buf of mapped memory of the device, by which other devices of the machine reach it.
+    pub(crate) fn dma_buf(&self, at: u64, bytes: u64) -> Result<OwnedFd, Code> {
+        let mut fd: c_int = -1;
+        let kind = sys::CUmemRangeHandleType_enum::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as u32;
+        call!(self.refused.cuMemGetHandleForAddressRange((&raw mut fd).cast(), at, bytes as usize, kind, 0))?;
+        if fd < 0 {
+            return Err(code::ERROR_UNKNOWN);
+        }
+        // SAFETY: a fresh descriptor, which the driver has passed to us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     pub(crate) fn map(&self, at: u64, bytes: u64, handle: u64) -> Result<(), Code> {
         call!(self.vmm.cuMemMap(at, bytes as usize, 0, handle, 0))
     }

@@ -10,6 +10,10 @@
 //!   the job's memory. The stream waits for it: before it reads a region that is being filled, and before it writes to a region that is
 //!   being emptied. Behind a copy to the host it waits for the last piece, so the job has the bytes before later work begins.
 //!
+//! An area whose regions lie in the GPU's memory works alike: the network card writes to and reads from it, and the stream copies within the
+//! GPU. Whether the GPU sees what the card has written as soon as `carried` says so is a property of the GPU, without which no such
+//! area is made.
+//!
 //! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another: mostly of the copy with the fewest
 //! bytes left, so that a short copy does not wait for a long one, and of equal ones the first is complete early and what follows it in its
 //! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. [docs/memory.md](../../docs/memory.md) describes the whole.
@@ -225,21 +229,32 @@ impl Segment {
         self.room.part().map(|part| part.offset() + (self.at - self.room.at()) as u64)
     }
 
-    /// The regions of its area: what keeps them mapped, their address and their bytes. The words are not among these.
-    pub fn regions(&self) -> (Arc<Room>, usize, usize) {
-        (self.room.clone(), self.room.at(), self.room.bytes())
+    /// The memory of its area.
+    pub fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
+    /// Their address, which the processor may not be able to use ([`Room::dma_buf`]).
+    pub fn address(&self) -> u64 {
+        self.at as u64
+    }
+
+    /// The bytes, if they lie in host memory.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        if self.room.dma_buf().is_some() {
+            return None;
+        }
         // SAFETY: inside a region of the room, which lives; the GPU has written them and writes there again only after `over`.
-        unsafe { std::slice::from_raw_parts(self.at as *const u8, self.bytes) }
+        Some(unsafe { std::slice::from_raw_parts(self.at as *const u8, self.bytes) })
     }
 
-    /// The bytes, for writing.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    /// The bytes for writing, if they lie in host memory.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if self.room.dma_buf().is_some() {
+            return None;
+        }
         // SAFETY: as above; no other segment has them, and the GPU reads them only after `over`.
-        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.bytes) }
+        Some(unsafe { std::slice::from_raw_parts_mut(self.at as *mut u8, self.bytes) })
     }
 }
 
@@ -257,8 +272,10 @@ pub enum Word {
 pub struct Step {
     /// First the operations on words.
     pub words: Vec<Word>,
-    /// Address of the piece in the area.
+    /// Address of the piece in the area,
     pub at: usize,
+    /// and whether that is memory of the GPU.
+    pub on_gpu: bool,
     /// Where the piece begins in the copy.
     pub offset: u64,
     /// Bytes of the piece.
@@ -370,6 +387,7 @@ impl Staging {
         }
         let behind = late.then_some(area.next);
         let (piece, is_shared) = (self.sizes.pieces_of(bytes), area.room.part().is_some());
+        let on_gpu = area.room.dma_buf().is_some();
         let segment = self.sizes.segment_of(piece as usize, bytes, is_shared);
         let mut steps = Vec::new();
         for offset in (0..bytes).step_by(piece as usize) {
@@ -379,7 +397,7 @@ impl Staging {
             // The bytes that the GPU reads must be there; those that it overwrites must have been taken.
             let needed = if to_device { area.next } else { area.next.wrapping_sub(REGIONS) };
             let words = vec![Word::Write(done, number), Word::Wait(carried, needed)];
-            steps.push(Step { words, at: area.region(number, &self.sizes), offset, bytes });
+            steps.push(Step { words, at: area.region(number, &self.sizes), on_gpu, offset, bytes });
         }
         let mut last = vec![Word::Write(done, area.next)];
         if !to_device {

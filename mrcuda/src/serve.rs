@@ -46,6 +46,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
     #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     allow_plain: bool,
+    /// Over RDMA, let network cards write large copies to the GPU's memory and read them from there (GPUDirect RDMA by dma-buf), in place of
+    /// this machine's memory. Never run on such a card: not for work that matters
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true, requires = "allow_plain")]
+    #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
+    gpudirect: bool,
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_workers: Option<u32>,
@@ -173,6 +178,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         certificate: args.certificate.clone(),
         client_ca: args.client_ca.clone(),
         allow_plain: args.allow_plain,
+        gpudirect: args.gpudirect,
         // Not by its path, where another file could be put while this process runs: its workers must be the same
         // program.
         worker_exe: "/proc/self/exe".into(),

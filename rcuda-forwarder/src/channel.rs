@@ -72,6 +72,8 @@ wire_struct! {
         pub(crate) targets: Vec<String>,
         /// Connections need not be encrypted.
         pub(crate) plain: bool,
+        /// Network cards may write to and read from the GPU's memory.
+        pub(crate) gpudirect: bool,
         /// Instead of a GPU: where it keeps memory.
         pub(crate) store: Option<StoreAt>,
     }
@@ -305,6 +307,7 @@ mod tests {
                 limits: WorkerLimits::of_machine(),
                 targets: vec!["any".into()],
                 plain: true,
+                gpudirect: true,
                 store: Some(StoreAt::File("f".into(), [7; 32])),
             }),
             Message::Ready(Err("no".into())),

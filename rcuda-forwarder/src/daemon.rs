@@ -33,7 +33,7 @@ use faults::Point;
 use line::Lines;
 use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
-use pool::{Command, Pool, Profile};
+use pool::{Command, Network, Pool, Profile};
 use seats::Seats;
 use socket::{accept_each, bind, identity, same_user};
 use std::collections::HashMap;
@@ -104,6 +104,8 @@ pub struct ServeOptions {
     pub client_ca: Option<PathBuf>,
     /// Whether clients may do without encryption.
     pub allow_plain: bool,
+    /// Whether network cards may write to and read from the memory of GPUs, for large copies over RDMA.
+    pub gpudirect: bool,
     /// Program whose `worker` subcommand is [`crate::worker_main`].
     pub worker_exe: PathBuf,
     /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
@@ -310,13 +312,14 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
+        let network = Network { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect };
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             tokens,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
-            pool: Pool::new(command, o.driver.clone(), gpus, limits, (Targets::new(&o.targets), o.allow_plain), accounting, log),
+            pool: Pool::new(command, o.driver.clone(), gpus, limits, network, accounting, log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
             questions: Seats::default(),

@@ -2,7 +2,7 @@
 
 use crate::control::{ControlReply, Refused};
 use ::executor::host_mirror::PlaceChanges;
-use ::executor::staging::Staging;
+use ::executor::staging::{Room, Staging};
 use ::executor::{Budget, Busy, DeviceInfo};
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
@@ -76,6 +76,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn staging(&self) -> &Staging;
     /// Makes sure that there are at least so many.
     fn provide_areas(&self, at_least: u32) -> Result<(), Code>;
+    /// [`executor::Executor::provide_gpu_area`].
+    fn provide_gpu_area(&self, reach: &mut dyn FnMut(&Arc<Room>) -> bool) -> Result<bool, Code>;
     /// What the job may use of this machine's pinned memory.
     fn budget(&self) -> &Arc<Budget>;
     /// What each busy stream is doing.

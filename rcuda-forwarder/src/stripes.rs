@@ -286,8 +286,16 @@ mod tests {
         source.limit_unacknowledged(Duration::from_millis(200)).unwrap();
         s.arrived(&t, source);
         let limits = WorkerLimits::of_machine();
-        let start =
-            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
+        let start = Start {
+            driver: String::new(),
+            gpu: 0,
+            virtual_device: 0,
+            limits,
+            targets: Vec::new(),
+            plain: true,
+            gpudirect: false,
+            store: None,
+        };
         let place = Fake::open(&start).unwrap();
         let round = s.with(&t, |streams, compression| place.round_source(streams, compression, false));
         assert!(matches!(&round, Err(Refused::OtherEnd(why)) if why.contains("has read nothing")), "{round:?}");

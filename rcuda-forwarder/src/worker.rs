@@ -351,6 +351,7 @@ fn prepare<P: Place>(
         requests: AtomicUsize::new(0),
         peer_copies: AtomicUsize::new(0),
         bulk: Default::default(),
+        gpu_areas: Mutex::new(bulk::GpuAreas::new(start.gpudirect)),
         counting: Counting::new(usage),
     });
     Ok(Some((worker, calls)))
@@ -378,6 +379,7 @@ struct Worker<P: Place> {
     peer_copies: AtomicUsize,
     /// Whether large copies in each direction have connections.
     bulk: [AtomicBool; 2],
+    gpu_areas: Mutex<bulk::GpuAreas>,
     counting: Counting,
 }
 
@@ -763,18 +765,21 @@ impl<P: Place> Worker<P> {
         if let Some(first) = connections.first().filter(|_| shared) {
             bulk::receive_file(first, self.place.staging(), Instant::now() + SETUP).map_err(|e| Refused::Other(e.to_string()))?;
         }
+        let mut connections: Vec<bulk::Slots> = connections.into_iter().map(bulk::Slots::new).collect();
+        // Not between the two: connections of the other direction may be opened at the same time.
+        lock(&self.gpu_areas).admit(&mut connections, &*self.place).map_err(|e| Refused::Other(e.to_string()))?;
         self.provide_areas(1)?;
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }
         // No thread begins before all are there: one whose connection is closed ends this process.
         let mut begin = Vec::new();
-        for conn in connections {
-            bulk::prepare(&conn).map_err(|e| Refused::Other(e.to_string()))?;
+        for mut slots in connections {
+            bulk::prepare(slots.conn()).map_err(|e| Refused::Other(e.to_string()))?;
             let (worker, (go, wait)) = (self.clone(), mpsc::channel());
             let started = threads::spawn("bulk", move || {
                 if wait.recv().is_ok() {
-                    worker.carry_bulk(&conn, to_device);
+                    worker.carry_bulk(&mut slots, to_device);
                 }
             });
             started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;
@@ -788,11 +793,11 @@ impl<P: Place> Worker<P> {
     }
 
     /// Serves a connection for large copies. Without it this process is of no use to the job.
-    fn carry_bulk(&self, conn: &Conn, to_device: bool) {
+    fn carry_bulk(&self, slots: &mut bulk::Slots, to_device: bool) {
         // SAFETY: affects only how late this thread's sleeps may end.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         let staging = self.place.staging();
-        let carried = if to_device { bulk::receive(conn, staging) } else { bulk::send(conn, staging) };
+        let carried = if to_device { bulk::receive(slots, staging) } else { bulk::send(slots, staging) };
         if !self.conn.wait_gone(BULK_END) {
             carried.unwrap_or_else(|why| complain(&format!("a connection for large copies has failed: {why}")));
         }

@@ -71,6 +71,7 @@ fn daemon(directory: &Path) -> ExitCode {
         certificate: None,
         client_ca: None,
         allow_plain: false,
+        gpudirect: false,
         worker_exe: std::env::current_exe().expect("own path"),
         max_workers: None,
         max_client_workers: None,

@@ -18,6 +18,9 @@ mkdir -p /run/t/native && cd /run/t && ln -s $BIN/libsoftgpu.so native/libcuda.s
 export HOME=/run/t XDG_CONFIG_HOME=/run/t XDG_CACHE_HOME=/run/t XDG_STATE_HOME=/run/t/state MRCUDA_TOKEN_FILE=/run/t/token TMPDIR=/run/t
 export XDG_RUNTIME_DIR=/run/t/run && mkdir -m 700 run
 (umask 077; printf '%064d' 7 > token)
+# Everywhere, so that jobs may move: GPUs whose memory network cards could use. The software device refuses it, so that large copies go
+# through host memory although the server permits the other way.
+export SOFTGPU_ATTRIBUTES=110=1,118=100,124=1
 # A port at which the client's machine gives commands to the server's.
 COMMANDS=7000
 
@@ -29,7 +32,7 @@ serve() {
     echo "no server $name: $(cat $name.out $name.err)"; exit
 }
 if [ $ROLE = server ]; then
-    serve free 7878 --allow-plain
+    serve free 7878 --allow-plain --gpudirect
     serve strict 7879
     [ "$QUICK" ] || serve tight 7880 --allow-plain --max-pinned 44M
     [ "$QUICK" ] || serve none 7881 --allow-plain --max-pinned 1M
@@ -133,6 +136,11 @@ by=$(about large_copies)
 [ "$by" = rdma ] || result="they travel by $by"
 row large-copies $began "$result"
 ended after-large-copies large $(uptime)
+
+# The card did not register the GPU's memory, which the server permits.
+began=$(uptime)
+if there "grep -c 'large copies go through host memory: registering memory of the GPU' free.err" | grep -q '[1-9]'; then row refused-by-the-card $began ok
+else row refused-by-the-card $began "$(there 'tail -n 3 free.err' | tr '\n' ' ')"; fi
 
 # Memory that moves between two machines: move NAME TO DATA
 move() {

@@ -44,7 +44,7 @@ impl Executor {
     }
 
     /// Maps memory, or releases it.
-    fn map_memory(&self, address: u64, bytes: u64, memory: u64) -> Result<(), Code> {
+    pub(super) fn map_memory(&self, address: u64, bytes: u64, memory: u64) -> Result<(), Code> {
         let mapped = self.gpu.map(address, bytes, memory).and_then(|()| {
             self.gpu.allow(address, bytes).inspect_err(|_| {
                 // The first error is reported.

@@ -10,7 +10,7 @@ use super::{Executor, short};
 use crate::host_mirror::{LINE_BYTES, PlaceChanges};
 use crate::limits::{Held, MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
-use cuda_api::address_map::{HEAP, HEAP_END, HOST, HOST_END, IMPORTS_END, PAGE, VMM};
+use cuda_api::address_map::{DIRECT_END, HEAP, HEAP_END, HOST, HOST_END, PAGE, VMM};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::{HostPin, Slab};
@@ -375,7 +375,7 @@ impl Executor {
         let bad = code::ERROR_INVALID_VALUE;
         let end = address.checked_add(bytes).filter(|end| bytes > 0 && address >= PAGE && *end <= END).ok_or(bad)?;
         let clear_of = |range: &Range<u64>| end <= range.start || address >= range.end;
-        if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..IMPORTS_END)) && clear_of(&(HEAP..HEAP_END))) {
+        if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..DIRECT_END)) && clear_of(&(HEAP..HEAP_END))) {
             return Err(bad);
         }
         if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {

@@ -3,10 +3,13 @@
 use super::{ContextState, Executor, short};
 use crate::pending::{Mark, Pending};
 use crate::staging::{Room, Staging, WORDS, Word};
+use cuda_api::address_map::{ARENA, DIRECT, GRANULE};
 use cuda_api::arg::{LEGACY, stage_stream};
 use cuda_api::code::{self, Code};
 use cuda_api::flags::{MEM_OP_WAIT_32, MEM_OP_WRITE_32};
+use cuda_api::lock::lock;
 use cuda_api::ops::{BulkCopy, MemoryPart, StreamMemory};
+use cuda_api::sys::{CUGPUDirectRDMAWritesOrdering_enum, CUdevice_attribute_enum};
 use cuda_api::wire::Wire;
 use std::sync::Arc;
 
@@ -37,6 +40,58 @@ impl Executor {
         Ok(())
     }
 
+    /// Makes an area in the GPU's memory, for network cards that write there and read from there (GPUDirect RDMA), and adds it if `reach`
+    /// says that all connections of the job can. Returns whether it has added one; none where the GPU does not see such writes in their order.
+    ///
+    /// # Errors
+    /// The driver's: there is no memory, or it makes no dma-buf.
+    pub fn provide_gpu_area(&self, reach: &mut dyn FnMut(&Arc<Room>) -> bool) -> Result<bool, Code> {
+        if !self.gpu_sees_writes_of_cards() {
+            return Ok(false);
+        }
+        self.make_current()?;
+        let _life = self.life();
+        let size = self.staging.sizes().regions() as u64;
+        let bytes = size.next_multiple_of(GRANULE);
+        let held = self.pinned.budget.hold(self.staging.sizes().area() as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let mut reserved = lock(&self.gpu_areas);
+        let (base, used) = match *reserved {
+            Some(reserved) => reserved,
+            // The driver may choose any address, and chooses ours for so large a range: nothing else depends on it.
+            None => (self.gpu.reserve(ARENA, DIRECT)?, 0),
+        };
+        let at = base + used;
+        *reserved = Some((base, used + bytes));
+        drop(reserved);
+        let memory = self.gpu.create_memory(bytes, true)?;
+        self.map_memory(at, bytes, memory)?;
+        // The mapping keeps it.
+        self.gpu.release_memory(memory)?;
+        let room = self.gpu.dma_buf(at, bytes).and_then(|dma_buf| {
+            let words = self.gpu.pin(WORDS)?;
+            // SAFETY: a fresh mapping of words, zero at first; `end_room` only unregisters it.
+            Ok(Arc::new(unsafe { Room::on_gpu((at as usize, size as usize), words, dma_buf) }))
+        });
+        let room = room.inspect_err(|_| _ = self.gpu.unmap(at, bytes))?;
+        if !reach(&room) || !self.staging.add(room.clone(), LEGACY) {
+            self.end_room(&room);
+            return Ok(false);
+        }
+        // Until `end_staging`.
+        held.keep();
+        Ok(true)
+    }
+
+    /// Whether work of the GPU that begins when the processor has seen the end of a card's write sees the bytes.
+    fn gpu_sees_writes_of_cards(&self) -> bool {
+        use CUdevice_attribute_enum as A;
+        let is = |attribute: A, least: i32| self.device.attribute(attribute as i32).is_some_and(|value| value >= least);
+        let owner = CUGPUDirectRDMAWritesOrdering_enum::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER as i32;
+        self.rdma
+            && is(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1)
+            && is(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, owner)
+    }
+
     fn add_area(&self, stream: u64) -> Result<(), Code> {
         let held = self.pinned.budget.hold(self.staging.sizes().area() as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let (part, regions) = (self.staging.part(), self.staging.sizes().regions());
@@ -45,10 +100,10 @@ impl Executor {
             None => self.gpu.pin(regions)?,
         };
         let words = self.gpu.pin(WORDS).inspect_err(|_| self.gpu.unpin(at, regions))?;
-        // SAFETY: fresh mappings, the words zero at first; `end_staging` only unregisters them.
+        // SAFETY: fresh mappings, the words zero at first; `end_room` only unregisters them.
         let room = Arc::new(unsafe { Room::new((at, regions), words, part) });
         if !self.staging.add(room.clone(), stream) {
-            self.unregister_room(&room);
+            self.end_room(&room);
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
         // Until `end_staging`.
@@ -56,11 +111,15 @@ impl Executor {
         Ok(())
     }
 
-    fn unregister_room(&self, room: &Room) {
-        for at in room.mappings() {
-            // Fails only if the context was destroyed.
-            let _ = self.gpu.unregister(at as u64);
-        }
+    /// The GPU uses it no more. A dma-buf keeps its memory as long as a registration does.
+    fn end_room(&self, room: &Room) {
+        let (at, bytes) = room.regions();
+        // They fail only if the context was destroyed.
+        let _ = match room.dma_buf() {
+            Some(_) => self.gpu.unmap(at as u64, (bytes as u64).next_multiple_of(GRANULE)),
+            None => self.gpu.unregister(at as u64),
+        };
+        let _ = self.gpu.unregister(room.words_at() as u64);
     }
 
     /// Gives a stream (its handle and the driver's value) operations on words.
@@ -88,6 +147,10 @@ impl Executor {
         let submitted = steps.iter().try_for_each(|step| {
             self.words(stream, &step.words)?;
             let (device, bytes) = (op.address + step.offset, step.bytes as u64);
+            if step.on_gpu {
+                let (to, from) = if to_device { (device, step.at as u64) } else { (step.at as u64, device) };
+                return self.gpu.copy_device(to, from, bytes, live);
+            }
             // SAFETY: inside the area, whose words keep the connections away until the copy has been made; an area lives as long as its
             // context.
             unsafe {
@@ -108,7 +171,11 @@ impl Executor {
     pub(super) fn end_staging(&self) {
         for room in self.staging.end() {
             self.pinned.budget.give_back(self.staging.sizes().area() as u64);
-            self.unregister_room(&room);
+            self.end_room(&room);
+        }
+        if let Some((base, _)) = lock(&self.gpu_areas).take() {
+            // As above.
+            let _ = self.gpu.unreserve(base, ARENA);
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The memory of an area: its regions, and the words by which the GPU and the connections wait for each other.
+//! The memory of an area: its regions, and the words by which the GPU and the connections wait for each other. The regions are host memory, or
+//! memory of the GPU that network cards reach by themselves.
 
 use super::file::Part;
 use super::sizes::WORDS;
 use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -19,8 +21,16 @@ struct Mappings {
     at: usize,
     bytes: usize,
     words: usize,
-    /// Where the regions lie in the file that the job maps too, if they do.
-    part: Option<Part>,
+    regions: Regions,
+}
+
+/// Where the regions lie.
+#[derive(Debug)]
+enum Regions {
+    /// In host memory: if so, in this part of the file that the job maps too.
+    Host(Option<Part>),
+    /// In the GPU's memory, of which this is a dma-buf.
+    Gpu(OwnedFd),
 }
 
 impl Room {
@@ -29,7 +39,23 @@ impl Room {
     /// # Safety
     /// They are the caller's own and nothing else unmaps them.
     pub unsafe fn new((at, bytes): (usize, usize), words: usize, part: Option<Part>) -> Room {
-        Room(Arc::new(Mappings { at, bytes, words, part }))
+        Room(Arc::new(Mappings { at, bytes, words, regions: Regions::Host(part) }))
+    }
+
+    /// As [`Room::new`]: regions in memory of the GPU, at this address, with a dma-buf of them. Their owner unmaps them.
+    ///
+    /// # Safety
+    /// The words are the caller's own mapping and nothing else unmaps them.
+    pub unsafe fn on_gpu((at, bytes): (usize, usize), words: usize, dma_buf: OwnedFd) -> Room {
+        Room(Arc::new(Mappings { at, bytes, words, regions: Regions::Gpu(dma_buf) }))
+    }
+
+    /// The dma-buf of the regions, if they lie in the GPU's memory. The processor must not use their addresses then.
+    pub fn dma_buf(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.regions {
+            Regions::Host(_) => None,
+            Regions::Gpu(dma_buf) => Some(dma_buf.as_fd()),
+        }
     }
 
     /// What keeps the memory mapped, for registrations with other devices. It does not count as a use of the room.
@@ -37,14 +63,19 @@ impl Room {
         self.0.clone()
     }
 
-    /// The addresses of its mappings.
-    pub(crate) fn mappings(&self) -> [usize; 2] {
-        [self.0.at, self.0.words]
+    /// The address of the words.
+    pub(crate) fn words_at(&self) -> usize {
+        self.0.words
     }
 
     /// The addresses of the words: `carried` and `done`.
     pub(super) fn words(&self) -> [u64; 2] {
         [self.0.words as u64, (self.0.words + APART) as u64]
+    }
+
+    /// Address and bytes of the regions. The words are not among these.
+    pub fn regions(&self) -> (usize, usize) {
+        (self.0.at, self.0.bytes)
     }
 
     /// Address of the regions.
@@ -59,7 +90,10 @@ impl Room {
 
     /// Where the regions lie in the job's file, if they do.
     pub(super) fn part(&self) -> Option<&Part> {
-        self.0.part.as_ref()
+        match &self.0.regions {
+            Regions::Host(part) => part.as_ref(),
+            Regions::Gpu(_) => None,
+        }
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
@@ -78,7 +112,8 @@ impl Room {
 
 impl Drop for Mappings {
     fn drop(&mut self) {
-        for (at, bytes) in [(self.at, self.bytes), (self.words, WORDS)] {
+        let regions = matches!(self.regions, Regions::Host(_)).then_some((self.at, self.bytes));
+        for (at, bytes) in regions.into_iter().chain([(self.words, WORDS)]) {
             // SAFETY: the owner's mapping with this length; no segment and no registration refers to it.
             unsafe { libc::munmap(at as *mut libc::c_void, bytes) };
         }

@@ -223,10 +223,10 @@ impl World<'_> {
         };
         let (token, offset) = (segment.token, segment.offset);
         if *to_device {
-            segment.bytes_mut().iter_mut().zip(offset..).for_each(|(b, o)| *b = byte(token, o));
+            segment.bytes_mut().unwrap().iter_mut().zip(offset..).for_each(|(b, o)| *b = byte(token, o));
         } else {
-            assert!(segment.bytes().iter().zip(offset..).all(|(b, o)| *b == byte(token, o)), "copy {token} at {offset}");
-            *self.arrived.entry(token).or_default() += segment.bytes().len() as u64;
+            assert!(segment.bytes().unwrap().iter().zip(offset..).all(|(b, o)| *b == byte(token, o)), "copy {token} at {offset}");
+            *self.arrived.entry(token).or_default() += segment.size() as u64;
         }
         self.staging.over(&segment);
         true
@@ -400,7 +400,7 @@ fn segments_outlive_their_area() {
     let mut segment = s.next(true);
     s.let_go();
     drop(s.end());
-    segment.bytes_mut().fill(1);
+    segment.bytes_mut().unwrap().fill(1);
     s.over(&segment);
     assert!(s.try_next(true).is_none() && s.lacks_area(1));
 }

@@ -452,14 +452,23 @@ pub(super) struct Pool {
     /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
-    targets: Targets,
-    /// Connections need not be encrypted.
-    plain: bool,
+    network: Network,
     accounting: Option<Arc<Accounting>>,
     counters: Arc<Counters>,
     /// The jobs that were served of late.
     stays: Arc<Stays>,
     log: Log,
+}
+
+/// What workers may do on the network.
+#[derive(Debug)]
+pub(super) struct Network {
+    /// Where they may connect to.
+    pub(super) targets: Targets,
+    /// Connections need not be encrypted.
+    pub(super) plain: bool,
+    /// Network cards may write to and read from the GPU's memory.
+    pub(super) gpudirect: bool,
 }
 
 impl Pool {
@@ -468,7 +477,7 @@ impl Pool {
         driver: PathBuf,
         gpus: Vec<u32>,
         limits: Limits,
-        (targets, plain): (Targets, bool),
+        network: Network,
         accounting: Option<Arc<Accounting>>,
         log: Log,
     ) -> Pool {
@@ -487,8 +496,7 @@ impl Pool {
             failed: Arc::default(),
             ending: Arc::default(),
             limits,
-            targets,
-            plain,
+            network,
             accounting,
             log,
         }
@@ -659,8 +667,9 @@ impl Pool {
             gpu,
             virtual_device: worker.profile.virtual_device,
             limits: self.limits.of_worker,
-            targets: self.targets.texts(),
-            plain: self.plain,
+            targets: self.network.targets.texts(),
+            plain: self.network.plain,
+            gpudirect: self.network.gpudirect,
             store,
         };
         Ok((worker, start))

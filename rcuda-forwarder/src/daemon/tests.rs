@@ -80,6 +80,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         certificate: None,
         client_ca: None,
         allow_plain: false,
+        gpudirect: false,
         worker_exe: std::env::current_exe().unwrap(),
         max_workers: None,
         max_client_workers: None,

@@ -6,7 +6,7 @@ use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
 use executor::host_mirror::PlaceChanges;
-use executor::staging::Staging;
+use executor::staging::{Room, Staging};
 use executor::{Applied, Budget, Busy, DeviceInfo, Executor, Pending, Shown};
 use memsync::{Compression, Part, Stream, Verify};
 use std::io;
@@ -65,6 +65,10 @@ impl Place for Executor {
 
     fn provide_areas(&self, at_least: u32) -> Result<(), Code> {
         Executor::provide_areas(self, at_least)
+    }
+
+    fn provide_gpu_area(&self, reach: &mut dyn FnMut(&Arc<Room>) -> bool) -> Result<bool, Code> {
+        Executor::provide_gpu_area(self, reach)
     }
 
     fn budget(&self) -> &Arc<Budget> {

@@ -6,7 +6,7 @@ use crate::control::{ControlReply, Refused};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Offer;
 use executor::host_mirror::PlaceChanges;
-use executor::staging::{Sizes, Staging};
+use executor::staging::{Room, Sizes, Staging};
 use executor::{Budget, Busy, DeviceInfo, processors};
 use memsync::{Compression, Faults, Kind, Part, Store, Stream, Verify};
 use std::convert::Infallible;
@@ -78,6 +78,10 @@ impl Place for Parked {
 
     fn provide_areas(&self, _: u32) -> Result<(), Code> {
         Err(code::ERROR_NOT_SUPPORTED)
+    }
+
+    fn provide_gpu_area(&self, _: &mut dyn FnMut(&Arc<Room>) -> bool) -> Result<bool, Code> {
+        Ok(false)
     }
 
     fn budget(&self) -> &Arc<Budget> {

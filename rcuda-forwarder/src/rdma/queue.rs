@@ -90,6 +90,18 @@ pub(crate) enum Done {
     Received(u32),
 }
 
+/// Memory to register.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(any(test, feature = "rdma")), expect(dead_code, reason = "without RDMA there are no queue pairs"))]
+pub(crate) struct Registrable<'a> {
+    /// Its address, by which writes name it,
+    pub(crate) at: usize,
+    /// and its size.
+    pub(crate) bytes: usize,
+    /// The dma-buf that begins with it, if it is memory of a GPU.
+    pub(crate) dma_buf: Option<BorrowedFd<'a>>,
+}
+
 /// Whose memory is registered.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
@@ -122,7 +134,7 @@ pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
 
     /// Registers memory, and keeps its owner, at least until memory is registered while it is not used. Children of this process
     /// do not have it.
-    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys>;
+    fn register(&self, memory: Registrable<'_>, owner: Owner) -> io::Result<Keys>;
 
     /// Lets the other end write once more.
     fn post_receive(&self) -> io::Result<()>;

@@ -11,7 +11,7 @@
 //! The other end may write to our ring at any time and send any number: bytes are copied out before they are used, and numbers are
 //! checked.
 
-use super::queue::{Done, Keys, Memory, Owner, Queue, Side, Write};
+use super::queue::{Done, Keys, Memory, Owner, Queue, Registrable, Side, Write};
 use crate::futex;
 use crate::pipe::Spin;
 use crate::socket;
@@ -514,8 +514,8 @@ impl Stream {
     }
 
     /// Registers memory to which the other end may write, and from which [`Stream::write_from`] does.
-    pub(crate) fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
-        self.queue.register(at, bytes, owner)
+    pub(crate) fn register(&self, memory: Registrable<'_>, owner: Owner) -> io::Result<Keys> {
+        self.queue.register(memory, owner)
     }
 
     /// Whether a short message can be written without a wait.

@@ -1,6 +1,6 @@
 //! Queue pairs of libibverbs: reliable connections over RoCE, whose ports have IP addresses.
 
-use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Side, Write, forget_unused, gid_of};
+use super::queue::{Done, Keys, Memory, Owner, Parameters, Prepared, Queue, Registrable, Side, Write, forget_unused, gid_of};
 use super::stream::DEPTH;
 use crate::sync::lock;
 use crate::token::random;
@@ -10,7 +10,7 @@ use ibverbs_sys as ibv;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
@@ -396,11 +396,18 @@ impl Queue for Pair {
         self.incoming
     }
 
-    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+    fn register(&self, memory: Registrable<'_>, owner: Owner) -> io::Result<Keys> {
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        // SAFETY: the domain exists, and the owner keeps the memory mapped until it is deregistered.
-        let mr = unsafe { ibv::ibv_reg_mr(self.objects.pd, at as *mut libc::c_void, bytes, access.0 as c_int) };
-        let made = Lent(made("registering memory (ulimit -l)", mr)?);
+        let (pd, Registrable { at, bytes, dma_buf }, access) = (self.objects.pd, memory, access.0 as c_int);
+        let (what, mr) = match dma_buf {
+            // SAFETY: the domain exists, and the owner keeps the memory mapped until it is deregistered.
+            None => ("registering memory (ulimit -l)", unsafe { ibv::ibv_reg_mr(pd, at as *mut libc::c_void, bytes, access) }),
+            // SAFETY: the domain exists, and the descriptor is open; the registration keeps what it needs of it.
+            Some(file) => ("registering memory of the GPU", unsafe {
+                ibv::ibv_reg_dmabuf_mr(pd, 0, bytes, at as u64, file.as_raw_fd(), access)
+            }),
+        };
+        let made = Lent(made(what, mr)?);
         // SAFETY: just registered.
         let keys = unsafe { Keys { ours: (*mr).lkey, theirs: (*mr).rkey } };
         let mut lent = lock(&self.objects.lent);

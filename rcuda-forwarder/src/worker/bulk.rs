@@ -3,8 +3,10 @@
 use super::text::complain;
 use crate::bulk::{ANSWER, HEAD, Head, Via, fill};
 use crate::conn::Conn;
+use crate::control::Refused;
 use crate::limits::JOB_UNACKNOWLEDGED;
-use crate::rdma::queue::{Keys, Memory, Owner};
+use crate::place::Place;
+use crate::rdma::queue::{Keys, Memory, Owner, Registrable};
 use executor::staging::{Room, Segment, Staging};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -35,34 +37,100 @@ fn head(segment: &Segment, via: Via) -> [u8; HEAD] {
 }
 
 /// What RDMA knows of the staging areas. Where it carries a connection, bytes go directly to and from them.
-struct Slots<'a> {
-    conn: &'a Conn,
+#[derive(Debug)]
+pub(super) struct Slots {
+    conn: Arc<Conn>,
     /// The keys of each area; nothing if it cannot be registered.
     known: Vec<(Weak<Room>, Option<Keys>)>,
 }
 
-impl Slots<'_> {
-    fn new(conn: &Conn) -> Slots<'_> {
+impl Slots {
+    pub(super) fn new(conn: Arc<Conn>) -> Slots {
         Slots { conn, known: Vec::new() }
+    }
+
+    /// The connection.
+    pub(super) fn conn(&self) -> &Arc<Conn> {
+        &self.conn
+    }
+
+    /// Registers the regions of an area.
+    ///
+    /// # Errors
+    /// RDMA does not carry the connection, or the card refuses.
+    pub(super) fn register(&mut self, room: &Arc<Room>) -> io::Result<Keys> {
+        let rdma = self.conn.rdma().ok_or(ErrorKind::Unsupported)?;
+        let used: Arc<dyn Any + Send + Sync> = room.clone();
+        let (at, bytes) = room.regions();
+        let owner = Owner { keeper: room.keeper(), used: Arc::downgrade(&used) };
+        let registered = rdma.register(Registrable { at, bytes, dma_buf: room.dma_buf() }, owner);
+        self.known.retain(|(area, _)| area.strong_count() > 0);
+        self.known.push((Arc::downgrade(room), registered.as_ref().ok().copied()));
+        registered
     }
 
     /// The memory of a segment, as this end and as the other end names it.
     fn of(&mut self, segment: &Segment) -> Option<[Memory; 2]> {
-        let rdma = self.conn.rdma()?;
-        let (room, at, bytes) = segment.regions();
-        let keeper = room.keeper();
+        self.conn.rdma()?;
+        let room = segment.room();
         // Another area may have its address when it is gone.
-        let known = self.known.iter().find(|(area, _)| Weak::as_ptr(area) == Arc::as_ptr(&room)).map(|(_, keys)| *keys);
+        let known = self.known.iter().find(|(area, _)| Weak::as_ptr(area) == Arc::as_ptr(room)).map(|(_, keys)| *keys);
         let keys = known.unwrap_or_else(|| {
-            let used: Arc<dyn Any + Send + Sync> = room.clone();
-            let registered = rdma.register(at, bytes, Owner { keeper, used: Arc::downgrade(&used) });
-            let keys = registered.inspect_err(|why| complain(&format!("large copies are copied once more: {why}"))).ok();
-            self.known.retain(|(area, _)| area.strong_count() > 0);
-            self.known.push((Arc::downgrade(&room), keys));
-            keys
+            let registered = self.register(room);
+            registered.inspect_err(|why| complain(&format!("large copies are copied once more: {why}"))).ok()
         })?;
-        let address = segment.bytes().as_ptr() as u64;
-        Some([keys.ours, keys.theirs].map(|key| Memory { address, key }))
+        Some([keys.ours, keys.theirs].map(|key| Memory { address: segment.address(), key }))
+    }
+}
+
+/// Areas in the GPU's memory, which the cards of all connections for large copies must have registered: no other way leads there.
+#[derive(Debug)]
+pub(super) struct GpuAreas {
+    /// They are permitted.
+    permitted: bool,
+    rooms: Vec<Weak<Room>>,
+}
+
+/// Number of areas in the GPU's memory: other streams have areas in host memory.
+const GPU_AREAS: usize = 2;
+
+impl GpuAreas {
+    pub(super) fn new(permitted: bool) -> GpuAreas {
+        GpuAreas { permitted, rooms: Vec::new() }
+    }
+
+    /// Makes these areas before the first connections carry anything, if their cards can reach them, and registers those that exist
+    /// with later connections.
+    ///
+    /// # Errors
+    /// There are such areas, which a later connection cannot reach: it must not be used.
+    pub(super) fn admit(&mut self, connections: &mut [Slots], place: &impl Place) -> io::Result<()> {
+        let all_by_rdma = connections.iter().all(|slots| slots.conn.rdma().is_some());
+        let mut reach = |room: &Arc<Room>| connections.iter_mut().try_for_each(|slots| slots.register(room).map(drop));
+        let rooms: Vec<Arc<Room>> = self.rooms.iter().filter_map(Weak::upgrade).collect();
+        rooms.iter().try_for_each(&mut reach)?;
+        self.permitted &= all_by_rdma;
+        // A failure is not repeated.
+        while std::mem::take(&mut self.permitted) {
+            let (mut made, mut why) = (None, None);
+            let added = place.provide_gpu_area(&mut |room| {
+                why = reach(room).err();
+                made = why.is_none().then(|| Arc::downgrade(room));
+                why.is_none()
+            });
+            match (added, made) {
+                (Ok(true), Some(room)) => {
+                    self.rooms.push(room);
+                    self.permitted = self.rooms.len() < GPU_AREAS;
+                }
+                (Ok(_), _) => {
+                    let why = why.map_or("the GPU does not support it".to_owned(), |why| why.to_string());
+                    complain(&format!("large copies go through host memory: {why}"));
+                }
+                (Err(rc), _) => complain(&format!("large copies go through host memory: {}", Refused::Driver(rc))),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -76,10 +144,14 @@ fn nonsense() -> io::Error {
     io::Error::new(ErrorKind::InvalidData, "an answer of another size")
 }
 
+fn unreachable_area() -> io::Error {
+    io::Error::other("an area in the GPU's memory without a registration")
+}
+
 /// Asks for the bytes of copies to the device and receives them directly into the staging areas, unless the job has put them there. Returns when the connection fails.
-pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
+pub(super) fn receive(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
     let mut asked: VecDeque<(Segment, Via)> = VecDeque::new();
-    let mut slots = Slots::new(conn);
+    let conn = &*slots.conn().clone();
     loop {
         while asked.len() < ASKED {
             let next = if asked.is_empty() { Some(staging.next(true)) } else { staging.try_next(true) };
@@ -99,7 +171,7 @@ pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
             _ => match via {
                 Via::File(_) => {}
                 Via::Rdma(_) => conn.skip(segment.size())?,
-                Via::Connection => fill(conn, segment.bytes_mut())?,
+                Via::Connection => fill(conn, segment.bytes_mut().ok_or_else(unreachable_area)?)?,
             },
         }
         staging.over(&segment);
@@ -107,9 +179,9 @@ pub(super) fn receive(conn: &Conn, staging: &Staging) -> io::Result<()> {
 }
 
 /// Sends the bytes of copies to the host, or says where the job finds them. Returns when the connection fails.
-pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
+pub(super) fn send(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
     let mut sent: VecDeque<Segment> = VecDeque::new();
-    let mut slots = Slots::new(conn);
+    let conn = &*slots.conn().clone();
     loop {
         let next = match sent.len() {
             0 => Some(staging.next(false)),
@@ -124,7 +196,8 @@ pub(super) fn send(conn: &Conn, staging: &Staging) -> io::Result<()> {
                 // It stays as it is until the job has answered.
                 rdma.write_from(conn.socket()?, ours, segment.size())?;
             } else {
-                conn.write_pieces(&[&head(&segment, Via::Connection), segment.bytes()])?;
+                let bytes = segment.bytes().ok_or_else(unreachable_area)?;
+                conn.write_pieces(&[&head(&segment, Via::Connection), bytes])?;
             }
             sent.push_back(segment);
             continue;
@@ -153,17 +226,31 @@ mod tests {
     use nix::sys::socket::{getsockopt, sockopt};
     use std::net::{TcpListener, TcpStream};
 
-    /// A place with this memory at its beginning.
+    /// A place with this memory at its beginning, and an area.
     fn place(memory: &[u8]) -> Arc<Fake> {
+        let place = bare(memory);
+        place.provide_areas(1).unwrap();
+        place
+    }
+
+    /// A place with this memory at its beginning.
+    fn bare(memory: &[u8]) -> Arc<Fake> {
         let limits = WorkerLimits::of_machine();
-        let start =
-            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
+        let start = Start {
+            driver: String::new(),
+            gpu: 0,
+            virtual_device: 0,
+            limits,
+            targets: Vec::new(),
+            plain: true,
+            gpudirect: false,
+            store: None,
+        };
         let place = Fake::open(&start).unwrap();
         let mut body = Vec::new();
         CopyIn { dst: 0, pitch: 0, width: memory.len() as u64, rows: 1, stream: 0 }.put(&mut body);
         body.extend_from_slice(memory);
         assert!(matches!(place.apply(id::COPY_IN, &body, &mut Vec::new()), Outcome::Done(code::SUCCESS)));
-        place.provide_areas(1).unwrap();
         place
     }
 
@@ -214,11 +301,10 @@ mod tests {
                 let due = std::cell::RefCell::new(begin(&place, BYTES, to_device));
                 let staging = place.clone();
                 // It waits for the next copy without a look at the connection, until the process ends.
-                std::thread::spawn(
-                    move || {
-                        if to_device { receive(&ours, staging.staging()) } else { send(&ours, staging.staging()) }
-                    },
-                );
+                std::thread::spawn(move || {
+                    let mut slots = Slots::new(ours.into());
+                    if to_device { receive(&mut slots, staging.staging()) } else { send(&mut slots, staging.staging()) }
+                });
                 let done = serve(&theirs, &mut host, to_device);
                 assert_eq!(done.is_ok(), writes == usize::MAX, "{writes}: {done:?}");
                 if let Ok(direct) = done {
@@ -233,6 +319,64 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// One connection for each direction, opened one after the other; both must reach the areas.
+    #[test]
+    fn areas_in_the_gpus_memory_are_used_if_all_cards_reach_them() {
+        const BYTES: usize = 1_000_000;
+        let pattern: Vec<u8> = (0..BYTES as u32).map(|i| (i >> 7) as u8 ^ i as u8).collect();
+        for (first, second) in [(true, true), (true, false), (false, true)] {
+            let place = bare(&vec![0; BYTES]);
+            let mut areas = GpuAreas::new(true);
+            let (mut host, mut ends) = (pattern.clone(), Vec::new());
+            for (way, reaches_gpus) in [(true, first), (false, second)] {
+                let nature = Nature { reaches_gpus, ..Nature::good(7, DATA_RING) };
+                let (ours, theirs, carrier) = connections(nature);
+                let mut slots = [Slots::new(ours.into())];
+                let admitted = areas.admit(&mut slots, &*place);
+                // What exists cannot be reached by the second connection.
+                assert_eq!(admitted.is_ok(), !(first && !second) || way, "{first} {second}: {admitted:?}");
+                if admitted.is_err() {
+                    continue;
+                }
+                place.provide_areas(1).unwrap();
+                let staging = place.clone();
+                let [mut slots] = slots;
+                std::thread::spawn(move || match way {
+                    true => receive(&mut slots, staging.staging()),
+                    false => send(&mut slots, staging.staging()),
+                });
+                let mut due = begin(&place, BYTES, way);
+                if !way {
+                    host.fill(0);
+                }
+                let direct = serve(&theirs, &mut host, way).unwrap();
+                assert_eq!(direct > 0, way);
+                while place.poll(&mut due, &mut Vec::new()).is_none() {
+                    std::thread::yield_now();
+                }
+                assert!(host == pattern && place.first(BYTES) == pattern);
+                ends.push((theirs, carrier));
+            }
+            assert_eq!(place.staging().areas(), if first { GPU_AREAS } else { 1 });
+            assert_eq!(areas.rooms.len(), if first { GPU_AREAS } else { 0 });
+        }
+    }
+
+    #[test]
+    fn without_the_permission_or_rdma_there_are_no_areas_in_the_gpus_memory() {
+        let place = bare(&[]);
+        let (ours, _theirs, _carrier) = connections(Nature::good(8, DATA_RING));
+        let mut not_permitted = GpuAreas::new(false);
+        not_permitted.admit(&mut [Slots::new(ours.into())], &*place).unwrap();
+        let (encrypted, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut permitted = GpuAreas::new(true);
+        permitted.admit(&mut [Slots::new(Arc::new(Conn::new(encrypted.into())))], &*place).unwrap();
+        // Nor later: the first connection could not reach them.
+        let (ours, _theirs, _carrier) = connections(Nature::good(9, DATA_RING));
+        permitted.admit(&mut [Slots::new(ours.into())], &*place).unwrap();
+        assert_eq!(place.staging().areas(), 0);
     }
 
     #[test]

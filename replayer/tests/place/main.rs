@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod gpu_areas;
 mod hashing;
 mod streams;
 

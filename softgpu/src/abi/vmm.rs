@@ -9,7 +9,7 @@ use cuda_api::array::{MapInfo, TILE_POOL};
 use cuda_api::pointer::InPtr;
 use cuda_api::sys::{
     CUarrayMapInfo, CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUresult, CUstream,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemRangeHandleType, CUresult, CUstream,
 };
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -20,6 +20,11 @@ const POSIX_DESCRIPTOR: c_uint = 1;
 const ACCESS_NONE: c_uint = 0;
 const ACCESS_READ: c_uint = 1;
 const ACCESS_READ_WRITE: c_uint = 3;
+
+const DMA_BUF: c_uint = 1;
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED` and `…_DMA_BUF_SUPPORTED`: not here, unless a test sets them.
+const RDMA_WITH_VMM_SUPPORTED: u32 = 110;
+const DMA_BUF_SUPPORTED: u32 = 124;
 
 /// `CUmemLocation` with its enum as a plain number.
 #[repr(C)]
@@ -72,7 +77,7 @@ impl Prop {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let device = self.location.device()?;
-        if self.compression != 0 || self.rdma != 0 {
+        if self.compression != 0 || self.rdma != 0 && !has(device, RDMA_WITH_VMM_SUPPORTED) {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         Ok(device)
@@ -209,12 +214,30 @@ abi! {
         out.set(physical::import(descriptor)?)
     }
 
+    call fn cuMemGetHandleForAddressRange(
+        out: Out<c_int> as *mut c_void, address: CUdeviceptr, size: usize, kind: c_uint as CUmemRangeHandleType, flags: u64,
+    ) {
+        out.check()?;
+        none(flags)?;
+        if kind != DMA_BUF {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if !has(device::get(0)?, DMA_BUF_SUPPORTED) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        out.set(vmm::dma_buf(address, size as u64)?)
+    }
+
     call fn cuMemRetainAllocationHandle(
         out: Out<CUmemGenericAllocationHandle> as *mut CUmemGenericAllocationHandle, address: *mut c_void,
     ) {
         out.check()?;
         out.set(vmm::retain_at(address as u64)?)
     }
+}
+
+fn has(device: &Device, attribute: u32) -> bool {
+    device.attribute(attribute) == Ok(1)
 }
 
 fn none(flags: u64) -> Res {

@@ -10,7 +10,7 @@ use crate::config;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::collections::HashMap;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// Unit of physical memory, mappings and reservations.
@@ -154,11 +154,15 @@ pub(crate) fn retain(physical: Arc<Physical>) -> u64 {
 
 /// `cuMemExportToShareableHandle`: a descriptor for the caller to own.
 pub(crate) fn export(handle: u64) -> Res<i32> {
-    use std::os::fd::AsRawFd;
     let physical = resolve(handle)?;
     if physical.handle_types & POSIX == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    duplicate(&physical)
+}
+
+/// A descriptor of physical memory for the caller to own.
+pub(crate) fn duplicate(physical: &Physical) -> Res<i32> {
     Ok(os::duplicate(physical.fd.as_raw_fd())?.into_raw_fd())
 }
 

@@ -2,7 +2,7 @@
 
 use super::memory::{self, Kind};
 use super::os::{self, Protection};
-use super::physical::{GRANULARITY, Mapping, Reservation, resolve, retain, whole_granules};
+use super::physical::{GRANULARITY, Mapping, Reservation, duplicate, resolve, retain, whole_granules};
 use super::retire::Then;
 use crate::result::Res;
 use cuda_api::sys::CUresult;
@@ -16,6 +16,18 @@ pub(crate) fn retain_at(address: u64) -> Res<u64> {
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     Ok(retain(physical))
+}
+
+/// `cuMemGetHandleForAddressRange`: a descriptor of the memory file in place of a dma-buf, of all that was mapped at once.
+pub(crate) fn dma_buf(address: u64, size: u64) -> Res<i32> {
+    let memory = memory::read();
+    match memory.find(address) {
+        Some((base, alloc)) if base == address && alloc.size == size => match &alloc.kind {
+            Kind::Mapped(mapping) if mapping.physical.size == size => duplicate(&mapping.physical),
+            _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        },
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 /// `cuMemAddressReserve`.

@@ -39,7 +39,7 @@ fn both_sides_see_the_bytes_of_a_segment_at_the_offset_that_it_says() {
         let byte = offsets.len() as u8;
         // SAFETY: bytes of the mapping, which nothing else uses now.
         unsafe { theirs.write_bytes(byte, segment.size()) };
-        assert!(segment.bytes_mut().iter().all(|b| *b == byte));
+        assert!(segment.bytes_mut().unwrap().iter().all(|b| *b == byte));
         offsets.push(at);
         worker.over(&segment);
     }

@@ -104,6 +104,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
         limits: WorkerLimits::of_machine(),
         targets: Vec::new(),
         plain: false,
+        gpudirect: false,
         store: None,
     };
     ours.send(&Message::Start(start), None).unwrap();
@@ -207,6 +208,7 @@ fn an_expectation_that_is_not_noted_in_time_is_taken_back() {
         limits: WorkerLimits::of_machine(),
         targets: Vec::new(),
         plain: false,
+        gpudirect: false,
         store: None,
     };
     let attendant = crate::attendant::Attendant::new(Fake::open(&start).unwrap(), reach);

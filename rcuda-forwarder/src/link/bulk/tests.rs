@@ -9,8 +9,8 @@ use crate::frame::{AnswerHead, HEAD as FRAME, Head as Frame};
 use crate::inbox::Inbox;
 use crate::rdma::DATA_RING;
 use crate::rdma::queue::Memory;
-use crate::rdma::stream::tests::owner;
 use crate::rdma::stream::tests::{Nature, connections};
+use crate::rdma::stream::tests::{host, owner};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{BulkCopy as Operation, id};
 use cuda_api::wire::Wire;
@@ -138,7 +138,7 @@ fn carry_all(peer: &mut Peer, op: &Operation, (to_device, direct): (bool, bool),
     let mut got = vec![0; op.bytes as usize];
     let area: Arc<Vec<AtomicU8>> = Arc::new(got.iter().map(|_| AtomicU8::new(0)).collect());
     let address = area.as_ptr() as u64;
-    let keys = if direct { Some(peer.ins.rdma().unwrap().register(address as usize, area.len(), owner(&area))?) } else { None };
+    let keys = if direct { Some(peer.ins.rdma().unwrap().register(host(&area), owner(&area))?) } else { None };
     let via =
         |offset: u64| keys.map_or(Via::Connection, |keys| Via::Rdma(Memory { address: address + offset, key: keys.theirs }));
     // As the worker: the next segment is asked for before the bytes of the first one have arrived.

@@ -45,6 +45,7 @@ struct End {
     /// Memory that was registered, with its key.
     lent: Vec<((u32, usize, usize), Owner)>,
     keys: u32,
+    reaches_gpus: bool,
 }
 
 impl End {
@@ -66,7 +67,7 @@ impl End {
         }
     }
 
-    fn new(ring: usize) -> End {
+    fn new(ring: usize, reaches_gpus: bool) -> End {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
         End {
             outgoing: vec![0; ring],
@@ -81,6 +82,7 @@ impl End {
             event: Arc::new(event),
             lent: Vec::new(),
             keys: 10,
+            reaches_gpus,
         }
     }
 
@@ -103,12 +105,14 @@ pub(crate) struct Nature {
     pub(crate) delivers: [usize; 2],
     /// The others are lost without a word; otherwise the first of them is a failure of both ends.
     pub(crate) is_silent: bool,
+    /// The cards register memory of GPUs.
+    pub(crate) reaches_gpus: bool,
 }
 
 impl Nature {
     /// Delivers everything.
     pub(crate) fn good(seed: u64, ring: usize) -> Nature {
-        Nature { seed, ring, delivers: [FOREVER; 2], is_silent: false }
+        Nature { seed, ring, delivers: [FOREVER; 2], is_silent: false, reaches_gpus: true }
     }
 }
 
@@ -151,8 +155,12 @@ impl Queue for Fake {
         assert!(end.most_under_way <= DEPTH, "more writes than the queue has room for");
         Ok(())
     }
-    fn register(&self, at: usize, bytes: usize, owner: Owner) -> io::Result<Keys> {
+    fn register(&self, memory: Registrable<'_>, owner: Owner) -> io::Result<Keys> {
+        let Registrable { at, bytes, dma_buf } = memory;
         let end = &mut self.network.lock().unwrap()[self.end];
+        if dma_buf.is_some() && !end.reaches_gpus {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let key = end.keys;
         end.keys += 2;
         forget_unused(&mut end.lent);
@@ -192,7 +200,7 @@ pub(crate) struct Carrier {
 
 /// A network, and the thread that carries.
 fn network(nature: Nature) -> (Network, Carrier) {
-    let network: Network = Arc::new(Mutex::new([End::new(nature.ring), End::new(nature.ring)]));
+    let network: Network = Arc::new(Mutex::new([0, 1].map(|_| End::new(nature.ring, nature.reaches_gpus))));
     let stop = Arc::new(AtomicBool::new(false));
     let (theirs, stopped) = (network.clone(), stop.clone());
     let thread = thread::spawn(move || {
@@ -623,8 +631,8 @@ fn bytes_that_go_directly_keep_their_place_in_the_stream() {
         let world = World::of(Nature::good(seed, ring));
         let data: Arc<Vec<u8>> = Arc::new((0..9_000_000u32).map(|i| (i >> 5) as u8 ^ i as u8).collect());
         let landed: Arc<Vec<AtomicU8>> = Arc::new(data.iter().map(|_| AtomicU8::new(0)).collect());
-        let ours = world.streams[0].register(data.as_ptr() as usize, data.len(), owner(&data)).unwrap();
-        let theirs = world.streams[1].register(landed.as_ptr() as usize, landed.len(), owner(&landed)).unwrap();
+        let ours = world.streams[0].register(host(&data), owner(&data)).unwrap();
+        let theirs = world.streams[1].register(host(&landed), owner(&landed)).unwrap();
         let parts = {
             let (mut random, mut at, mut parts) = (Random::new(seed), 0, Vec::new());
             while at < data.len() {
@@ -675,6 +683,11 @@ fn bytes_that_go_directly_keep_their_place_in_the_stream() {
     }
 }
 
+/// Host memory to register.
+pub(crate) fn host<T>(memory: &[T]) -> Registrable<'static> {
+    Registrable { at: memory.as_ptr() as usize, bytes: size_of_val(memory), dma_buf: None }
+}
+
 /// Memory that is used as long as it is registered.
 pub(crate) fn owner<T: Send + Sync + 'static>(memory: &Arc<T>) -> Owner {
     let keeper: Arc<dyn std::any::Any + Send + Sync> = memory.clone();
@@ -690,7 +703,7 @@ fn memory_that_nobody_uses_is_forgotten_when_other_memory_is_registered() {
     let register = |stream: usize, of: usize, users: &[Arc<()>]| {
         let used: Arc<dyn std::any::Any + Send + Sync> = users[of].clone();
         let owner = Owner { keeper: memory[of].clone(), used: Arc::downgrade(&used) };
-        world.streams[stream].register(memory[of].as_ptr() as usize, 64, owner).unwrap();
+        world.streams[stream].register(host(&memory[of][..]), owner).unwrap();
     };
     for stream in 0..2 {
         register(stream, 0, &users);
