@@ -77,6 +77,9 @@ pub(crate) fn may_be_named_at(to: u64, bytes: &[u8]) -> bool {
 /// Returns whether 8-byte words may be addresses of pinned memory.
 pub(crate) fn may_be_named(bytes: &[u8]) -> bool {
     let lands = lands();
+    if !may_name(bytes, &lands) {
+        return false;
+    }
     let words = bytes.chunks_exact(8).filter_map(|w| w.first_chunk()).map(|w| u64::from_le_bytes(*w));
     words.into_iter().any(|w| lies_in(&lands, w))
 }
@@ -85,16 +88,44 @@ pub(crate) fn lies_in(lands: &[Range<u64>; 2], word: u64) -> bool {
     lands.iter().any(|land| land.contains(&word))
 }
 
-/// Returns whether the upper halves of any 8-byte words are those of addresses in one of two ranges. Most copied bytes have none, and a
-/// compiler vectorizes this loop.
+/// Returns whether the upper halves of any 8-byte words are those of addresses in one of two ranges, as hardly any copied bytes have. All
+/// bytes of copies to a device are searched so, and a thread that sends 4 GB/s must not wait for it.
 pub(crate) fn may_name(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
-    let upper = |w: &[u8]| u32::from_le_bytes([w[4], w[5], w[6], w[7]]);
-    let halves = |r: &Range<u64>| ((r.start >> 32) as u32, (r.end >> 32) as u32);
-    let (base, last) = halves(&lands[0]);
-    // If there is no second range, checks the first one twice.
-    let (other, end) = if lands[1].is_empty() { (base, last) } else { halves(&lands[1]) };
-    let named = |upper: u32| (upper.wrapping_sub(base) <= last - base) | (upper.wrapping_sub(other) <= end - other);
-    bytes.chunks_exact(8).fold(false, |any, w| any | named(upper(w)))
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        #[expect(unsafe_code, reason = "instructions that not every processor has")]
+        // SAFETY: this one has them.
+        return unsafe { search_with_avx2(bytes, lands) };
+    }
+    search(bytes, lands)
+}
+
+/// [`search`], for a compiler that may use AVX2: 20 GB/s in the cache on the build machine, 10 without.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn search_with_avx2(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
+    search(bytes, lands)
+}
+
+/// Compares all halves of words, the lower ones as well, in a form that a compiler vectorizes.
+#[inline(always)]
+fn search(bytes: &[u8], lands: &[Range<u64>; 2]) -> bool {
+    /// Halves of words that are compared at a time.
+    const HALVES: usize = 32;
+    let bounds = |r: &Range<u64>| ((r.start >> 32) as u32, (r.end >> 32) as u32);
+    let (base, last) = bounds(&lands[0]);
+    // If there is no second range, compares with the first one twice.
+    let (other, end) = if lands[1].is_empty() { (base, last) } else { bounds(&lands[1]) };
+    let named = |half: u32| (half.wrapping_sub(base) <= last - base) | (half.wrapping_sub(other) <= end - other);
+    let (blocks, rest) = bytes.as_chunks::<{ 4 * HALVES }>();
+    let mut found = [0; HALVES];
+    for block in blocks {
+        for (found, half) in found.iter_mut().zip(block.as_chunks().0) {
+            *found |= u32::from(named(u32::from_le_bytes(*half)));
+        }
+    }
+    let upper = |halves: &[[u8; 4]]| halves.iter().skip(1).step_by(2).any(|half| named(u32::from_le_bytes(*half)));
+    found.iter().skip(1).step_by(2).any(|found| *found != 0) || upper(rest.as_chunks().0)
 }
 
 /// What can hold host memory of the job: a worker.

@@ -41,11 +41,27 @@ fn no_address_is_overlooked() {
             start..start + 1 + random.below(1 << 36)
         };
         let lands = [land(&mut random), land(&mut random)];
-        let mut words: Vec<u64> = (0..8).map(|_| random.below(u64::MAX)).collect();
+        let number = 1 + random.below(100);
+        let mut words: Vec<u64> = (0..number).map(|_| random.below(u64::MAX)).collect();
         let of = &lands[random.below(2) as usize];
-        words[random.below(8) as usize] = of.start + random.below(of.end - of.start);
+        words[random.below(number) as usize] = of.start + random.below(of.end - of.start);
         assert!(words.iter().any(|w| lies_in(&lands, *w)));
-        assert!(names(&words, lands), "{seed}");
+        assert!(search(&bytes(&words), &lands) && names(&words, lands), "{seed}");
+    }
+}
+
+/// Each place of a block, and behind the last one; an upper half in the place of a lower one is no address.
+#[test]
+fn only_upper_halves_count_wherever_they_are() {
+    let lands = [BASE..BASE + 4096, 0x7f00_0000_0000..0x7f00_1000_0000];
+    for at in 0..70 {
+        for (word, found) in [(BASE, true), (0x7f00_0000_1000, true), (BASE >> 32, false), (0x7f00, false), (BASE - 1, false)] {
+            let mut words = [5; 70];
+            words[at] = word;
+            assert_eq!([search(&bytes(&words), &lands), names(&words, lands.clone())], [found; 2], "{word:#x} at {at}");
+            // Bytes behind the last word.
+            assert_eq!(may_name(&[&bytes(&words)[..], &BASE.to_le_bytes()[..7]].concat(), &lands), found);
+        }
     }
 }
 
