@@ -58,8 +58,16 @@ pub(super) struct Waiter {
     /// Called with the answer, in place of a waiting thread.
     then: Mutex<Option<Then>>,
     here: AtomicBool,
-    outcome: Mutex<Option<Outcome>>,
+    arrival: Mutex<Arrival>,
     arrived: Condvar,
+}
+
+/// What has arrived, and who sleeps until then.
+#[derive(Default)]
+struct Arrival {
+    outcome: Option<Outcome>,
+    /// A thread sleeps, or is about to. Mostly none does, because it polls; and waking nobody is a system call, too.
+    has_sleeper: bool,
 }
 
 impl std::fmt::Debug for Waiter {
@@ -76,7 +84,7 @@ impl Waiter {
             is_control: false,
             then: Mutex::new(None),
             here: AtomicBool::new(false),
-            outcome: Mutex::new(None),
+            arrival: Mutex::default(),
             arrived: Condvar::new(),
         }
     }
@@ -104,18 +112,26 @@ impl Waiter {
         if let Some(then) = then {
             return then(outcome);
         }
-        *lock(&self.outcome) = Some(outcome);
+        let mut arrival = lock(&self.arrival);
+        arrival.outcome = Some(outcome);
+        let wakes = arrival.has_sleeper;
+        drop(arrival);
         self.here.store(true, Ordering::Release);
-        self.arrived.notify_one();
+        if wakes {
+            self.arrived.notify_one();
+        }
     }
 
     /// Waits for the answer.
     pub(super) fn wait(&self) -> Outcome {
-        let mut outcome = lock(&self.outcome);
+        let mut arrival = lock(&self.arrival);
         loop {
-            match outcome.take() {
+            match arrival.outcome.take() {
                 Some(found) => return found,
-                None => outcome = wait(&self.arrived, outcome),
+                None => {
+                    arrival.has_sleeper = true;
+                    arrival = wait(&self.arrived, arrival);
+                }
             }
         }
     }
@@ -123,13 +139,14 @@ impl Waiter {
     /// Waits for at most `limit`; `None` if the answer has not arrived.
     pub(super) fn wait_for(&self, limit: Duration) -> Option<Outcome> {
         let until = Instant::now() + limit;
-        let mut outcome = lock(&self.outcome);
+        let mut arrival = lock(&self.arrival);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if outcome.is_some() || left.is_zero() {
-                return outcome.take();
+            if arrival.outcome.is_some() || left.is_zero() {
+                return arrival.outcome.take();
             }
-            outcome = wait_timeout(&self.arrived, outcome, left).0;
+            arrival.has_sleeper = true;
+            arrival = wait_timeout(&self.arrived, arrival, left).0;
         }
     }
 }
