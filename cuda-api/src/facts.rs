@@ -1,6 +1,6 @@
 //! Properties of a CUDA driver's GPUs, for the NVML library.
 
-use crate::board::{self, Constants};
+use crate::board::{self, Constants, Reading, Readings};
 use crate::calls::Driver;
 use crate::code::{self, Code};
 use crate::hex::hex;
@@ -34,6 +34,8 @@ wire_struct! {
         pub peers: Vec<u32>,
         /// Properties of its board, from the NVML of its place.
         pub board: Constants,
+        /// What it measures; nothing unless it was asked for.
+        pub readings: Readings,
     }
 }
 
@@ -83,6 +85,7 @@ pub struct Recorder {
     started: unsafe extern "C" fn() -> c_int,
     driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     board: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
+    reading: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
     changing: unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int,
 }
 
@@ -98,9 +101,10 @@ impl Recorder {
         };
         let known = |name: &CStr| Some(symbol(name)).filter(|found| !found.is_null());
         let (started, driver) = (known(c"mrcuda_shim_started")?, known(c"mrcuda_shim_driver")?);
-        let (board, changing) = (known(c"mrcuda_shim_board")?, known(c"mrcuda_shim_changing")?);
+        let (board, reading) = (known(c"mrcuda_shim_board")?, known(c"mrcuda_shim_reading")?);
+        let changing = known(c"mrcuda_shim_changing")?;
         let by_name = |name: &str| CString::new(name).map_or(std::ptr::null(), |n| symbol(&n));
-        // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these four
+        // SAFETY: only the recorder has these names; it exports CUDA's functions under CUDA's names, and these five
         // with these types.
         unsafe {
             Some(Recorder {
@@ -108,6 +112,9 @@ impl Recorder {
                 started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
                 driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
                 board: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(board),
+                reading: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(
+                    reading,
+                ),
                 changing: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int>(
                     changing,
                 ),
@@ -121,7 +128,7 @@ impl Recorder {
         unsafe { (self.started)() != 0 }
     }
 
-    /// Initializes CUDA and queries everything. The calling thread's context is unchanged.
+    /// Initializes CUDA and queries everything but the readings. The calling thread's context is unchanged.
     ///
     /// # Errors
     /// The first error of a CUDA function.
@@ -150,6 +157,20 @@ impl Recorder {
             known.then_some((which, value))
         };
         (0..board::NAMES.len() as u32).filter_map(ask).collect()
+    }
+
+    /// What a GPU measures now, or did a moment ago; `None` if its place does not know.
+    pub fn reading(&self, ordinal: u32, which: Reading) -> Option<u32> {
+        let mut value = 0;
+        // SAFETY: the value is ours.
+        let known = unsafe { (self.reading)(ordinal, which as u32, &raw mut value) } != 0;
+        known.then_some(value)
+    }
+
+    /// All that a GPU measures.
+    pub fn readings(&self, ordinal: u32) -> Readings {
+        let ask = |which: Reading| Some((which as u32, self.reading(ordinal, which)?));
+        Reading::ALL.into_iter().filter_map(ask).collect()
     }
 
     /// Free memory of a GPU, in bytes, and the GPUs whose memory it can access.
@@ -198,5 +219,6 @@ fn gpu(d: &Driver, ordinal: c_int) -> Result<Gpu, Code> {
         multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         peers: Vec::new(),
         board: Constants::new(),
+        readings: Readings::new(),
     })
 }

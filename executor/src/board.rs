@@ -1,6 +1,6 @@
 //! Reads from the place's own NVML what CUDA does not report about a GPU.
 
-use cuda_api::board::{Constants, NAMES};
+use cuda_api::board::{Constants, NAMES, Reading, Readings};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -59,8 +59,8 @@ impl Nvml {
         is_known.then(|| text.to_owned())
     }
 
-    /// The known constants of the GPU with this PCI address.
-    fn ask(&self, pci: [i32; 3]) -> Option<Constants> {
+    /// What `ask` learns of the GPU with this PCI address; nothing of one that NVML does not know.
+    fn of_gpu<T: Default>(&self, pci: [i32; 3], ask: impl FnOnce(Device) -> T) -> Option<T> {
         let handle = self.find("nvmlDeviceGetHandleByPciBusId_v2")?;
         // SAFETY: NVML's function has this type.
         let handle =
@@ -70,7 +70,7 @@ impl Nvml {
         let mut gpu: Device = std::ptr::null_mut();
         // SAFETY: a NUL-terminated string, and a local variable.
         let found = unsafe { handle(address.as_ptr(), &raw mut gpu) } == 0;
-        Some(if found { self.constants(gpu) } else { Constants::new() })
+        Some(if found { ask(gpu) } else { T::default() })
     }
 
     fn constants(&self, gpu: Device) -> Constants {
@@ -85,12 +85,72 @@ impl Nvml {
         };
         (0u32..).zip(NAMES).filter_map(ask).collect()
     }
+
+    fn readings(&self, gpu: Device) -> Readings {
+        /// `nvmlUtilization_t`
+        #[repr(C)]
+        #[derive(Default)]
+        struct Rates {
+            gpu: c_uint,
+            memory: c_uint,
+        }
+        // A function that returns one value, of what `selector` names if it takes one.
+        let one = |name: &str, selector: Option<c_uint>| -> Option<c_uint> {
+            let (function, mut value) = (self.find(name)?, 0);
+            // SAFETY: NVML's functions with these names have these types; a device that NVML has returned, and a local variable.
+            let rc =
+                unsafe {
+                    match selector {
+                        Some(which) => std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn(Device, c_uint, *mut c_uint) -> c_int,
+                        >(function)(gpu, which, &raw mut value),
+                        None => std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut c_uint) -> c_int>(function)(
+                            gpu,
+                            &raw mut value,
+                        ),
+                    }
+                };
+            (rc == 0).then_some(value)
+        };
+        let rates = self.find("nvmlDeviceGetUtilizationRates").and_then(|function| {
+            let mut rates = Rates::default();
+            // SAFETY: as above.
+            let rc = unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut Rates) -> c_int>(function)(
+                    gpu,
+                    &raw mut rates,
+                )
+            };
+            (rc == 0).then_some(rates)
+        });
+        let clock = |domain| one("nvmlDeviceGetClockInfo", Some(domain));
+        let value = |reading| match reading {
+            Reading::Utilization => rates.as_ref().map(|rates| rates.gpu),
+            Reading::MemoryUtilization => rates.as_ref().map(|rates| rates.memory),
+            // Its only sensor is that of the chip.
+            Reading::Temperature => one("nvmlDeviceGetTemperature", Some(0)),
+            Reading::Power => one("nvmlDeviceGetPowerUsage", None),
+            Reading::PowerLimit => one("nvmlDeviceGetEnforcedPowerLimit", None),
+            Reading::GraphicsClock => clock(0),
+            Reading::SmClock => clock(1),
+            Reading::MemoryClock => clock(2),
+            Reading::VideoClock => clock(3),
+            Reading::PerformanceState => one("nvmlDeviceGetPerformanceState", None),
+        };
+        Reading::ALL.into_iter().filter_map(|reading| Some((reading as u32, value(reading)?))).collect()
+    }
 }
 
 /// The known constants of the GPU with this PCI address; none without NVML. `driver` is the path of the CUDA driver, with links
 /// resolved. A driver that simulates a whole machine provides NVML itself.
 pub(crate) fn ask(driver: &Path, pci: [i32; 3]) -> Constants {
-    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.ask(pci))).unwrap_or_default()
+    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(pci, |gpu| nvml.constants(gpu)))).unwrap_or_default()
+}
+
+/// As [`ask`]: what the GPU measures. NVML is opened for it and closed again, some milliseconds on an H200 machine.
+pub(crate) fn readings(driver: &Path, pci: [i32; 3]) -> Readings {
+    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(pci, |gpu| nvml.readings(gpu)))).unwrap_or_default()
 }
 
 fn of_driver(driver: &Path) -> Option<Nvml> {

@@ -55,6 +55,7 @@ use crate::staging::Staging;
 use crate::steer;
 use crate::turns::Turns;
 use cuda_api::address_map::{ARENA, own_base, placed_base};
+use cuda_api::board::Readings;
 use cuda_api::calls::Driver;
 use cuda_api::code::{self, Code};
 use cuda_api::handle::{Bindings, Cells, Kind, kind, slot};
@@ -62,6 +63,7 @@ use cuda_api::lock::read_lock;
 use cuda_api::sys::CUdevice_attribute_enum as A;
 use cuda_api::wire::{Short, Wire};
 use rustc_hash::FxHashMap;
+use staged::GpuAreas;
 use state::arrays::Arrays;
 use state::at_rest::AtRest;
 use state::graphs::Graphs;
@@ -72,6 +74,7 @@ use state::modules::Modules;
 use state::pinned::PinnedMemory;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
 
@@ -160,8 +163,7 @@ pub struct Executor {
     hosts: Arc<Hosts>,
     holds: Holds,
     staging: Staging,
-    /// Where addresses are reserved for staging areas in the GPU's memory, and how many bytes of them are used.
-    gpu_areas: Mutex<Option<(u64, u64)>>,
+    gpu_areas: Mutex<GpuAreas>,
     turns: Turns,
     peers: Peers,
     views: Views,
@@ -318,6 +320,11 @@ impl Executor {
     /// What the job may use of this machine's pinned memory.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.pinned.budget
+    }
+
+    /// What the GPU measures, from the place's NVML; nothing if it has none. It takes some milliseconds.
+    pub fn readings(&self) -> Readings {
+        crate::board::readings(Path::new(&self.device.driver_path), self.device.pci)
     }
 
     /// What the job uses of the GPU's memory.

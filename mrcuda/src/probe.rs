@@ -65,7 +65,8 @@ pub(crate) fn facts() -> Result<(), Failure> {
     // SAFETY: a loaded driver stays loaded.
     let recorder = unsafe { cuda_api::facts::Recorder::find(loaded.handle) }
         .ok_or_else(|| Failure::new(format!("{} is another library", recorder.display())))?;
-    let facts = recorder.ask().map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
+    let mut facts = recorder.ask().map_err(|rc| Failure::new(format!("CUDA error {rc}")))?;
+    (0..).zip(&mut facts.gpus).for_each(|(ordinal, gpu)| gpu.readings = recorder.readings(ordinal));
     let mut answer = Vec::new();
     facts.put(&mut answer);
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::new)?;

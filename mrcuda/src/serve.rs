@@ -47,8 +47,8 @@ pub(crate) struct ServeArgs {
     #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     allow_plain: bool,
     /// Over RDMA, let network cards write large copies to the GPU's memory and read them from there (GPUDirect RDMA by dma-buf), in place of
-    /// this machine's memory. Never run on such a card: not for work that matters
-    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true, requires = "allow_plain")]
+    /// this machine's memory; with --allow-plain. Never run on such a card: not for work that matters
+    #[arg(long, action = ArgAction::Set, value_name = "true|false", num_args = 0..=1, require_equals = true)]
     #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     gpudirect: bool,
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
@@ -152,6 +152,9 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
             Failure::new("this machine has no CUDA driver (mrcuda doctor says more; --driver soft needs no GPU)")
         })?,
     };
+    if args.gpudirect && !args.allow_plain {
+        return Err(Failure::new("--gpudirect needs --allow-plain: RDMA is not encrypted"));
+    }
     let listen = match (&args.listen, &args.unix) {
         (Some(text), _) => Some(address(text)?),
         (None, Some(_)) => None,

@@ -39,6 +39,21 @@ pub(crate) struct Memory {
     pub(crate) used: c_ulonglong,
 }
 
+/// `nvmlUtilization_t`
+#[repr(C)]
+pub(crate) struct Utilization {
+    pub(crate) gpu: c_uint,
+    pub(crate) memory: c_uint,
+}
+
+/// `nvmlTemperature_v1_t`
+#[repr(C)]
+pub(crate) struct Temperature {
+    pub(crate) version: c_uint,
+    pub(crate) sensor: c_int,
+    pub(crate) temperature: c_int,
+}
+
 /// `nvmlMemory_v2_t`
 #[repr(C)]
 pub(crate) struct MemoryV2 {

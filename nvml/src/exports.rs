@@ -1,8 +1,8 @@
 //! The supported functions.
 
-use crate::code::{self, Code, Memory, MemoryV2, Pci, Process, ProcessV2};
+use crate::code::{self, Code, Memory, MemoryV2, Pci, Process, ProcessV2, Temperature, Utilization};
 use crate::session;
-use cuda_api::board;
+use cuda_api::board::{self, Reading};
 use cuda_api::facts::{Facts, Gpu};
 use cuda_api::pci;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -23,7 +23,11 @@ const TOPOLOGY_SINGLE: c_int = 10;
 const TOPOLOGY_SYSTEM: c_int = 50;
 /// `NVML_BRAND_NVIDIA`
 const BRAND: c_int = 14;
-/// `NVML_CLOCK_MEM`; clocks with higher numbers are unknown.
+/// Version and size of [`Temperature`], as callers must write it.
+const TEMPERATURE: u32 = 1 << 24 | size_of::<Temperature>() as u32;
+/// `NVML_TEMPERATURE_GPU`
+const CHIP: c_int = 0;
+/// `NVML_CLOCK_MEM`; of clocks with higher numbers the maximum is unknown.
 const MEMORY_CLOCK: c_int = 2;
 /// The name of the table of private functions that nvidia-smi requests.
 const PRIVATE_TABLE: [u8; 16] = 0xc4fe_3e6c_c98f_6c4e_a327_ee69_6e12_f7c4_u128.to_be_bytes();
@@ -84,6 +88,11 @@ fn with(device: Device, fresh: bool, body: impl FnOnce(&Gpu, &Facts, usize) -> R
         let facts = session::facts(fresh)?;
         body(facts.gpus.get(index).ok_or(code::INVALID_ARGUMENT)?, &facts, index)
     })
+}
+
+/// What a GPU measures.
+fn reading(device: Device, which: Reading) -> Result<c_uint, Code> {
+    session::reading(ordinal(device)?, which)
 }
 
 /// Returns the handle of the GPU that satisfies `wanted`.
@@ -273,6 +282,67 @@ exports! {
             MEMORY_CLOCK => write_out(clock, gpu.clocks[1] as c_uint / 1000),
             _ => Err(code::NOT_SUPPORTED),
         })
+    }
+
+    /// Shares of the last sample period in which kernels ran, and in which memory was used, in percent.
+    fn nvmlDeviceGetUtilizationRates: (device: Device, rates: *mut Utilization) {
+        guard(|| {
+            let of = |which| reading(device, which);
+            write_out(rates, Utilization { gpu: of(Reading::Utilization)?, memory: of(Reading::MemoryUtilization)? })
+        })
+    }
+
+    /// Temperature of the chip, in degrees Celsius.
+    fn nvmlDeviceGetTemperature: (device: Device, sensor: c_int, to: *mut c_uint) {
+        guard(|| {
+            let value = reading(device, Reading::Temperature)?;
+            if sensor == CHIP { write_out(to, value) } else { Err(code::INVALID_ARGUMENT) }
+        })
+    }
+
+    /// The same, in a structure with a version.
+    fn nvmlDeviceGetTemperatureV: (device: Device, to: *mut Temperature) {
+        guard(|| {
+            if to.is_null() {
+                return Err(code::INVALID_ARGUMENT);
+            }
+            // SAFETY: not null; the caller has filled its first members.
+            let (version, sensor) = unsafe { ((*to).version, (*to).sensor) };
+            if version != TEMPERATURE {
+                return Err(code::ARGUMENT_VERSION_MISMATCH);
+            }
+            let temperature = reading(device, Reading::Temperature)? as c_int;
+            if sensor == CHIP { write_out(to, Temperature { version, sensor, temperature }) } else { Err(code::INVALID_ARGUMENT) }
+        })
+    }
+
+    /// Power that the GPU draws, in milliwatts.
+    fn nvmlDeviceGetPowerUsage: (device: Device, to: *mut c_uint) {
+        guard(|| write_out(to, reading(device, Reading::Power)?))
+    }
+
+    /// Power that it may draw, in milliwatts.
+    fn nvmlDeviceGetEnforcedPowerLimit: (device: Device, to: *mut c_uint) {
+        guard(|| write_out(to, reading(device, Reading::PowerLimit)?))
+    }
+
+    /// A clock, in MHz.
+    fn nvmlDeviceGetClockInfo: (device: Device, kind: c_int, clock: *mut c_uint) {
+        guard(|| {
+            let which = match kind {
+                0 => Reading::GraphicsClock,
+                1 => Reading::SmClock,
+                MEMORY_CLOCK => Reading::MemoryClock,
+                3 => Reading::VideoClock,
+                _ => return Err(code::INVALID_ARGUMENT),
+            };
+            write_out(clock, reading(device, which)?)
+        })
+    }
+
+    /// Performance state: 0 is the fastest.
+    fn nvmlDeviceGetPerformanceState, nvmlDeviceGetPowerState: (device: Device, state: *mut c_int) {
+        guard(|| write_out(state, reading(device, Reading::PerformanceState)? as c_int))
     }
 
     /// Width of the memory bus, in bits.

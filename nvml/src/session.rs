@@ -1,6 +1,7 @@
 //! Start and end of the library, and the facts that it reports.
 
 use crate::code::{self, Code};
+use cuda_api::board::Reading;
 use cuda_api::facts::{Facts, Recorder};
 use cuda_api::lock::lock;
 use rcuda_forwarder::orphan;
@@ -48,6 +49,18 @@ pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
             Ok(facts)
         }
     }
+}
+
+/// What a GPU measures; not supported if its place does not know.
+pub(crate) fn reading(ordinal: usize, which: Reading) -> Result<u32, Code> {
+    check()?;
+    if let Some(recorder) = recorder() {
+        // Also the error for a GPU that does not exist.
+        facts(false)?.gpus.get(ordinal).ok_or(code::INVALID_ARGUMENT)?;
+        return recorder.reading(ordinal as u32, which).ok_or(code::NOT_SUPPORTED);
+    }
+    let facts = facts(true)?;
+    which.of(&facts.gpus.get(ordinal).ok_or(code::INVALID_ARGUMENT)?.readings).ok_or(code::NOT_SUPPORTED)
 }
 
 /// Whether this process uses the GPUs itself.

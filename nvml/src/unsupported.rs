@@ -1,4 +1,4 @@
-//! Unsupported functions: temperatures, power, links, partitions, and everything that would change a GPU. The names are
+//! Unsupported functions: thresholds, counters, links, partitions, and everything that would change a GPU. The names are
 //! those in NVIDIA's Python binding, and older versions in the public header.
 
 use crate::code::{self, Code};
@@ -24,7 +24,7 @@ unsupported! {
     nvmlDeviceGetApplicationsClock nvmlDeviceGetAttributes nvmlDeviceGetAttributes_v2 nvmlDeviceGetAutoBoostedClocksEnabled
     nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetBBXTimeData_v1 nvmlDeviceGetBankRemapperStatus_v1 nvmlDeviceGetBoardId
     nvmlDeviceGetBoardPartNumber nvmlDeviceGetBridgeChipInfo nvmlDeviceGetC2cModeInfoV
-    nvmlDeviceGetCapabilities nvmlDeviceGetClkMonStatus nvmlDeviceGetClock nvmlDeviceGetClockInfo nvmlDeviceGetClockOffsets
+    nvmlDeviceGetCapabilities nvmlDeviceGetClkMonStatus nvmlDeviceGetClock nvmlDeviceGetClockOffsets
     nvmlDeviceGetComputeInstanceId nvmlDeviceGetConfComputeGpuAttestationReport nvmlDeviceGetConfComputeGpuCertificate
     nvmlDeviceGetConfComputeMemSizeInfo nvmlDeviceGetConfComputeProtectedMemoryUsage nvmlDeviceGetCoolerInfo
     nvmlDeviceGetCpuAffinity nvmlDeviceGetCpuAffinityWithinScope nvmlDeviceGetCreatableVgpus
@@ -34,7 +34,7 @@ unsupported! {
     nvmlDeviceGetDeviceHandleFromMigDeviceHandle nvmlDeviceGetDisplayActive nvmlDeviceGetDisplayMode
     nvmlDeviceGetDramEncryptionMode nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2 nvmlDeviceGetDynamicPstatesInfo
     nvmlDeviceGetEccMode nvmlDeviceGetEncoderCapacity nvmlDeviceGetEncoderSessions nvmlDeviceGetEncoderStats
-    nvmlDeviceGetEncoderUtilization nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetFBCSessions nvmlDeviceGetFBCStats
+    nvmlDeviceGetEncoderUtilization nvmlDeviceGetFBCSessions nvmlDeviceGetFBCStats
     nvmlDeviceGetFanControlPolicy_v2 nvmlDeviceGetFanSpeed nvmlDeviceGetFanSpeedRPM nvmlDeviceGetFanSpeed_v2
     nvmlDeviceGetFieldValues nvmlDeviceGetGpcClkMinMaxVfOffset nvmlDeviceGetGpcClkVfOffset nvmlDeviceGetGpuFabricInfo
     nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetGpuFabricInfo_v4 nvmlDeviceGetGpuInstanceById nvmlDeviceGetGpuInstanceId
@@ -56,20 +56,20 @@ unsupported! {
     nvmlDeviceGetNvLinkUtilizationCounter nvmlDeviceGetNvLinkVersion nvmlDeviceGetNvlinkBwMode
     nvmlDeviceGetNvlinkSupportedBwModes nvmlDeviceGetOfaUtilization nvmlDeviceGetPciInfo nvmlDeviceGetPciInfoExt
     nvmlDeviceGetPciInfo_v2 nvmlDeviceGetPcieReplayCounter
-    nvmlDeviceGetPcieThroughput nvmlDeviceGetPdi nvmlDeviceGetPerformanceModes nvmlDeviceGetPerformanceState
+    nvmlDeviceGetPcieThroughput nvmlDeviceGetPdi nvmlDeviceGetPerformanceModes
     nvmlDeviceGetPersistenceMode nvmlDeviceGetPgpuMetadataString nvmlDeviceGetPlatformInfo
     nvmlDeviceGetPowerManagementDefaultLimit nvmlDeviceGetPowerManagementLimit nvmlDeviceGetPowerManagementLimitConstraints
-    nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerMizerMode_v1 nvmlDeviceGetPowerSource nvmlDeviceGetPowerState
-    nvmlDeviceGetPowerUsage nvmlDeviceGetProcessUtilization nvmlDeviceGetProcessesUtilizationInfo nvmlDeviceGetRemappedRows
+    nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerMizerMode_v1 nvmlDeviceGetPowerSource
+    nvmlDeviceGetProcessUtilization nvmlDeviceGetProcessesUtilizationInfo nvmlDeviceGetRemappedRows
     nvmlDeviceGetRemappedRows_v2 nvmlDeviceGetRepairStatus nvmlDeviceGetRetiredPages nvmlDeviceGetRetiredPagesPendingStatus
     nvmlDeviceGetRetiredPages_v2 nvmlDeviceGetRowRemapperHistogram nvmlDeviceGetRunningProcessDetailList
     nvmlDeviceGetSamples nvmlDeviceGetSerial nvmlDeviceGetSramEccErrorStatus
     nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts nvmlDeviceGetSupportedClocksEventReasons
     nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedEventTypes nvmlDeviceGetSupportedGraphicsClocks
     nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetSupportedPerformanceStates nvmlDeviceGetSupportedVgpus
-    nvmlDeviceGetTargetFanSpeed nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold nvmlDeviceGetTemperatureV
+    nvmlDeviceGetTargetFanSpeed nvmlDeviceGetTemperatureThreshold
     nvmlDeviceGetThermalSettings nvmlDeviceGetTopologyNearestGpus nvmlDeviceGetTotalEccErrors
-    nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetUnrepairableMemoryFlag_v1 nvmlDeviceGetUtilizationRates
+    nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetUnrepairableMemoryFlag_v1
     nvmlDeviceGetVbiosVersion nvmlDeviceGetVgpuCapabilities nvmlDeviceGetVgpuHeterogeneousMode
     nvmlDeviceGetVgpuInstancesUtilizationInfo nvmlDeviceGetVgpuMetadata nvmlDeviceGetVgpuProcessUtilization
     nvmlDeviceGetVgpuProcessesUtilizationInfo nvmlDeviceGetVgpuSchedulerCapabilities nvmlDeviceGetVgpuSchedulerLog

@@ -121,6 +121,7 @@ impl<P: Place> Attendant<P> {
                 self.forget(ticket);
                 Ok(ControlReply::Ok)
             }
+            Control::Readings => Ok(ControlReply::Readings(self.place.readings())),
             Control::Stay { why } => {
                 self.report_stay(&why);
                 Ok(ControlReply::Ok)

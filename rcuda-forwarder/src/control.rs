@@ -118,6 +118,8 @@ pub enum Control {
         /// The reason.
         why: String,
     },
+    /// What the GPU measures.
+    Readings,
     /// Close the connections of this ticket.
     HangUp {
         /// Their ticket.
@@ -194,6 +196,8 @@ pub enum ControlReply {
         /// The job's handle of a stream that may run a kernel; that of the legacy stream is 1.
         runs: Option<u64>,
     },
+    /// What the GPU measures: [`cuda_api::board::Readings`].
+    Readings(Vec<(u32, u32)>),
     /// The request was refused. [`crate::Link::control`] returns this as an error.
     Refused(Refused),
 }

@@ -180,6 +180,7 @@ fn requests() -> Vec<Control> {
         Control::RoundTarget { ticket, verify: memsync::Verify::Hash, by_descriptor: true },
         Control::PeerOut { ticket, number: 3, parts: vec![memsync::Part { address: 4096, pitch: 1, width: 2, rows: 3 }] },
         Control::Moved,
+        Control::Readings,
         Control::ShowMemory,
         Control::CouldAdopt { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },
         Control::AdoptFrom { offer: [5; 32], chunks: vec![[4096, 2 << 20, 9]] },

@@ -4,6 +4,7 @@ use crate::control::{ControlReply, Refused};
 use ::executor::host_mirror::PlaceChanges;
 use ::executor::staging::{Room, Staging};
 use ::executor::{Budget, Busy, DeviceInfo};
+use cuda_api::board::Readings;
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use memsync::{Compression, Part, Stream, SyncError, Verify};
@@ -102,6 +103,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// Free and total bytes of the GPU, or of a store, whatever the job may use.
     fn whole_memory(&self) -> Result<(u64, u64), Code> {
         Ok((self.free_bytes(0)?, self.device().total_bytes))
+    }
+    /// What the GPU measures; nothing where there is none.
+    fn readings(&self) -> Readings {
+        Readings::new()
     }
     /// Puts the job's GPU memory on the account of a server's client, before it uses any.
     fn set_account(&self, account: Arc<dyn ::executor::Account>);

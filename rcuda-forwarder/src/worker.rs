@@ -766,8 +766,11 @@ impl<P: Place> Worker<P> {
             bulk::receive_file(first, self.place.staging(), Instant::now() + SETUP).map_err(|e| Refused::Other(e.to_string()))?;
         }
         let mut connections: Vec<bulk::Slots> = connections.into_iter().map(bulk::Slots::new).collect();
-        // Not between the two: connections of the other direction may be opened at the same time.
-        lock(&self.gpu_areas).admit(&mut connections, &*self.place).map_err(|e| Refused::Other(e.to_string()))?;
+        // Under one lock: connections of the other direction may be opened at the same time, and must know the areas that are made for these.
+        lock(&self.gpu_areas).admit(&mut connections, &*self.place).map_err(|why| {
+            complain(&format!("connections for large copies do not reach the GPU's memory: {why}"));
+            Refused::Other(why.to_string())
+        })?;
         self.provide_areas(1)?;
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));

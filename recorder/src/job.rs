@@ -14,7 +14,7 @@ use crate::objects::streams::LaunchedInLegacy;
 use crate::objects::tables::Tables;
 use crate::place::Place;
 use crate::thread::{Here, here};
-use cuda_api::board::Constants;
+use cuda_api::board::{Constants, Readings};
 use cuda_api::calls::Call;
 use cuda_api::calls::stream::cuEventCreate;
 use cuda_api::code::{self, Code};
@@ -86,6 +86,8 @@ pub(crate) struct Device {
     pub(crate) info: DeviceInfo,
     /// The constants that the place's NVML reported when first queried.
     pub(crate) board: OnceLock<Constants>,
+    /// What it has measured, and when it was asked.
+    pub(crate) readings: Mutex<Option<(Instant, Readings)>>,
     /// The completion cache.
     quiet: Mutex<CompletionCache>,
     /// Limits of the context that the place has told.
@@ -247,6 +249,7 @@ impl Device {
             executed_at: Mutex::new(info.clone()),
             info,
             board: OnceLock::new(),
+            readings: Mutex::default(),
             whereabouts: Mutex::new(Whereabouts::of(&place)),
             figures: Mutex::default(),
             place: AtomicPtr::new(Box::into_raw(Box::new(place))),

@@ -57,7 +57,7 @@ impl Executor {
         })
     }
 
-    fn create_chunk(&self, bytes: u64) -> Result<u64, Code> {
+    pub(super) fn create_chunk(&self, bytes: u64) -> Result<u64, Code> {
         match self.gpu.create_memory(bytes, self.rdma) {
             // Some machines report that network cards can access the memory but refuse to create such memory.
             Err(rc) if self.rdma && rc != code::ERROR_OUT_OF_MEMORY => self.gpu.create_memory(bytes, false),

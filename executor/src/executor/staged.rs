@@ -1,6 +1,7 @@
 //! Large copies whose bytes travel over connections of their own, through staging areas ([`crate::staging`]).
 
 use super::{ContextState, Executor, short};
+use crate::gpu_memory::HeldMemory;
 use crate::pending::{Mark, Pending};
 use crate::staging::{Room, Staging, WORDS, Word};
 use cuda_api::address_map::{ARENA, DIRECT, GRANULE};
@@ -19,6 +20,19 @@ fn part(word: Word) -> MemoryPart {
         Word::Write(at, value) => (MEM_OP_WRITE_32, at, value),
     };
     MemoryPart { operation, address, value: value.into(), flags: 0 }
+}
+
+/// What belongs to staging areas in the GPU's memory.
+#[derive(Debug, Default)]
+pub(super) struct GpuAreas {
+    /// Where addresses are reserved for them,
+    base: Option<u64>,
+    /// and how many bytes of them are used.
+    used: u64,
+    /// The job's account of GPU memory.
+    held: Vec<HeldMemory>,
+    /// Areas that no connection uses: their words are registered.
+    refused: Vec<Arc<Room>>,
 }
 
 impl Executor {
@@ -53,33 +67,33 @@ impl Executor {
         let _life = self.life();
         let size = self.staging.sizes().regions() as u64;
         let bytes = size.next_multiple_of(GRANULE);
-        let held = self.pinned.budget.hold(self.staging.sizes().area() as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-        let mut reserved = lock(&self.gpu_areas);
-        let (base, used) = match *reserved {
-            Some(reserved) => reserved,
-            // The driver may choose any address, and chooses ours for so large a range: nothing else depends on it.
-            None => (self.gpu.reserve(ARENA, DIRECT)?, 0),
-        };
-        let at = base + used;
-        *reserved = Some((base, used + bytes));
-        drop(reserved);
-        let memory = self.gpu.create_memory(bytes, true)?;
+        let mut areas = lock(&self.gpu_areas);
+        let words_held = self.pinned.budget.hold(WORDS as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let held = self.memory.hold(bytes)?;
+        // A driver chooses the address of a small range, and takes the wanted one for so large a range if it is free.
+        let base = areas.base.map_or_else(|| self.gpu.reserve(ARENA, DIRECT), Ok)?;
+        areas.base = Some(base);
+        let at = base + areas.used;
+        let memory = self.create_chunk(bytes)?;
         self.map_memory(at, bytes, memory)?;
-        // The mapping keeps it.
-        self.gpu.release_memory(memory)?;
-        let room = self.gpu.dma_buf(at, bytes).and_then(|dma_buf| {
+        areas.used += bytes;
+        let made = self.gpu.release_memory(memory).and_then(|()| {
+            let dma_buf = self.gpu.dma_buf(at, bytes)?;
             let words = self.gpu.pin(WORDS)?;
-            // SAFETY: a fresh mapping of words, zero at first; `end_room` only unregisters it.
+            // SAFETY: a fresh mapping of words, zero at first; `end_staging` only unregisters it.
             Ok(Arc::new(unsafe { Room::on_gpu((at as usize, size as usize), words, dma_buf) }))
         });
-        let room = room.inspect_err(|_| _ = self.gpu.unmap(at, bytes))?;
-        if !reach(&room) || !self.staging.add(room.clone(), LEGACY) {
-            self.end_room(&room);
-            return Ok(false);
-        }
+        let room = made.inspect_err(|_| _ = self.gpu.unmap(at, bytes))?;
         // Until `end_staging`.
-        held.keep();
-        Ok(true)
+        words_held.keep();
+        if reach(&room) && self.staging.add(room.clone(), LEGACY) {
+            areas.held.push(held);
+            return Ok(true);
+        }
+        // The words stay registered: the end of a registration may wait for kernels, and these for the call that waits for this one.
+        let _ = self.gpu.unmap(at, bytes);
+        areas.refused.push(room);
+        Ok(false)
     }
 
     /// Whether work of the GPU that begins when the processor has seen the end of a card's write sees the bytes.
@@ -111,7 +125,7 @@ impl Executor {
         Ok(())
     }
 
-    /// The GPU uses it no more. A dma-buf keeps its memory as long as a registration does.
+    /// The GPU uses it no more. A dma-buf keeps its memory as long as a registration with a card does.
     fn end_room(&self, room: &Room) {
         let (at, bytes) = room.regions();
         // They fail only if the context was destroyed.
@@ -119,6 +133,11 @@ impl Executor {
             Some(_) => self.gpu.unmap(at as u64, (bytes as u64).next_multiple_of(GRANULE)),
             None => self.gpu.unregister(at as u64),
         };
+        self.end_words(room);
+    }
+
+    fn end_words(&self, room: &Room) {
+        // As above.
         let _ = self.gpu.unregister(room.words_at() as u64);
     }
 
@@ -170,10 +189,16 @@ impl Executor {
     /// Gives up all areas, in a context in which no work is running any more.
     pub(super) fn end_staging(&self) {
         for room in self.staging.end() {
-            self.pinned.budget.give_back(self.staging.sizes().area() as u64);
+            let pinned = if room.dma_buf().is_some() { WORDS } else { self.staging.sizes().area() };
+            self.pinned.budget.give_back(pinned as u64);
             self.end_room(&room);
         }
-        if let Some((base, _)) = lock(&self.gpu_areas).take() {
+        let GpuAreas { base, refused, .. } = std::mem::take(&mut *lock(&self.gpu_areas));
+        for room in refused {
+            self.pinned.budget.give_back(WORDS as u64);
+            self.end_words(&room);
+        }
+        if let Some(base) = base {
             // As above.
             let _ = self.gpu.unreserve(base, ARENA);
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 /// Distance of the words: the GPU writes one, the processors the other.
 const APART: usize = 64;
 
-/// The memory of an area. It is unmapped when no segment uses it any more, and no registration keeps it.
+/// The memory of an area. What lies in host memory is unmapped when no segment uses it any more, and no registration keeps it.
 #[derive(Debug)]
 pub struct Room(Arc<Mappings>);
 

@@ -2,6 +2,7 @@
 
 use super::{Outcome, Place};
 use crate::control::{ControlReply, GlobalInfo, Refused};
+use cuda_api::board::Readings;
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
@@ -121,6 +122,10 @@ impl Place for Executor {
 
     fn set_account(&self, account: Arc<dyn executor::Account>) {
         self.memory().set_account(account);
+    }
+
+    fn readings(&self) -> Readings {
+        Executor::readings(self)
     }
 
     fn regions(&self) -> Result<ControlReply, Code> {

@@ -136,6 +136,9 @@ pub(crate) trait Queue: std::fmt::Debug + Send + Sync {
     /// do not have it.
     fn register(&self, memory: Registrable<'_>, owner: Owner) -> io::Result<Keys>;
 
+    /// Forgets registrations whose memory is not used.
+    fn forget_unused(&self);
+
     /// Lets the other end write once more.
     fn post_receive(&self) -> io::Result<()>;
 

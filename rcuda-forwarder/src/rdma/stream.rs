@@ -518,6 +518,11 @@ impl Stream {
         self.queue.register(memory, owner)
     }
 
+    /// Forgets registrations of memory that is not used any more.
+    pub(crate) fn forget_unused(&self) {
+        self.queue.forget_unused();
+    }
+
     /// Whether a short message can be written without a wait.
     pub(crate) fn has_room(&self) -> bool {
         self.pump(false);

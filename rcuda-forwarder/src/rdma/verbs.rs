@@ -416,6 +416,10 @@ impl Queue for Pair {
         Ok(keys)
     }
 
+    fn forget_unused(&self) {
+        forget_unused(&mut lock(&self.objects.lent));
+    }
+
     fn post_write(&self, write: &Write) -> io::Result<()> {
         let theirs = self.theirs.ok_or(io::ErrorKind::NotConnected)?;
         let (bytes, number) = (write.bytes, write.number);

@@ -106,29 +106,36 @@ impl GpuAreas {
     /// There are such areas, which a later connection cannot reach: it must not be used.
     pub(super) fn admit(&mut self, connections: &mut [Slots], place: &impl Place) -> io::Result<()> {
         let all_by_rdma = connections.iter().all(|slots| slots.conn.rdma().is_some());
-        let mut reach = |room: &Arc<Room>| connections.iter_mut().try_for_each(|slots| slots.register(room).map(drop));
+        let reach = |connections: &mut [Slots], room: &Arc<Room>| {
+            connections.iter_mut().try_for_each(|slots| slots.register(room).map(drop))
+        };
         let rooms: Vec<Arc<Room>> = self.rooms.iter().filter_map(Weak::upgrade).collect();
-        rooms.iter().try_for_each(&mut reach)?;
-        self.permitted &= all_by_rdma;
+        rooms.iter().try_for_each(|room| reach(connections, room))?;
+        if self.permitted && !all_by_rdma {
+            self.permitted = false;
+            complain(&"no large copies go through the GPU's memory: RDMA does not carry all connections");
+        }
         // A failure is not repeated.
         while std::mem::take(&mut self.permitted) {
             let (mut made, mut why) = (None, None);
             let added = place.provide_gpu_area(&mut |room| {
-                why = reach(room).err();
+                why = reach(connections, room).err();
                 made = why.is_none().then(|| Arc::downgrade(room));
                 why.is_none()
             });
-            match (added, made) {
-                (Ok(true), Some(room)) => {
+            let why = match (added, made, why) {
+                (Ok(true), Some(room), _) => {
                     self.rooms.push(room);
                     self.permitted = self.rooms.len() < GPU_AREAS;
+                    continue;
                 }
-                (Ok(_), _) => {
-                    let why = why.map_or("the GPU does not support it".to_owned(), |why| why.to_string());
-                    complain(&format!("large copies go through host memory: {why}"));
-                }
-                (Err(rc), _) => complain(&format!("large copies go through host memory: {}", Refused::Driver(rc))),
-            }
+                (Err(rc), ..) => Refused::Driver(rc).to_string(),
+                (Ok(_), _, Some(why)) => why.to_string(),
+                (Ok(_), _, None) => "the GPU cannot, or has all areas already".to_owned(),
+            };
+            complain(&format!("no more large copies go through the GPU's memory: {why}"));
+            // Some may have registered it.
+            connections.iter().filter_map(|slots| slots.conn.rdma()).for_each(|rdma| rdma.forget_unused());
         }
         Ok(())
     }

@@ -234,6 +234,20 @@ pub unsafe extern "C" fn mrcuda_shim_board(ordinal: c_uint, which: c_uint, value
     c_int::from(known.is_some())
 }
 
+/// Writes what a GPU measures (a number of `cuda_api::board::Reading`) to `value`; returns 0 if it is not known.
+///
+/// # Safety
+/// `value` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mrcuda_shim_reading(ordinal: c_uint, which: c_uint, value: *mut c_uint) -> c_int {
+    let known = catch_unwind(|| crate::calls::device::reading(ordinal, which)).ok().flatten();
+    if let Some(known) = known {
+        // SAFETY: as the caller says.
+        unsafe { value.write(known) };
+    }
+    c_int::from(known.is_some())
+}
+
 /// Writes a GPU's free memory in bytes, and a bit for each GPU whose memory it can access; returns the code of an error, which changes neither.
 ///
 /// # Safety

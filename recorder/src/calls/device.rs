@@ -1,5 +1,6 @@
 //! Devices: all their properties are known when the job has started, so these calls need no round trip.
 
+use crate::base::log::lock;
 use crate::calls::memory::memory_info;
 use crate::device_memory::peer::{can_map, could_map};
 use crate::enter::CallContext;
@@ -12,7 +13,9 @@ use cuda_api::pointer::{InPtr, OutPtr};
 use cuda_api::wire::Wire;
 use cuda_api::{ops, pci, sys};
 use cuda_model::notify;
+use rcuda_forwarder::{Control, ControlReply};
 use std::ffi::{c_char, c_int, c_uint};
+use std::time::{Duration, Instant};
 
 pub(crate) fn cuDeviceGet(cx: &mut CallContext, ordinal: c_int) -> Result<sys::CUdevice, Code> {
     Ok(cx.job.device(ordinal)?.index as sys::CUdevice)
@@ -184,6 +187,29 @@ pub(crate) fn board_constant(ordinal: u32, which: u32) -> Option<u32> {
         let _ = device.board.set(Constants::get(&mut &answer[..]).ok()?);
     }
     device.board.get()?.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)
+}
+
+/// How long what a GPU measures counts as present: programs ask for one value after the other.
+const PRESENT: Duration = Duration::from_millis(50);
+
+/// What a GPU measures now; `None` if its place does not know, or there is none because the job is parked.
+pub(crate) fn reading(ordinal: u32, which: u32) -> Option<u32> {
+    let job = job::get().ok()?;
+    let device = job.devices.get(ordinal as usize)?;
+    let mut known = lock(&device.readings);
+    if known.as_ref().is_none_or(|(at, _)| at.elapsed() >= PRESENT) {
+        let cx = CallContext::inside_by(gate::enter_beside, job);
+        if cx.pass.is_beside() {
+            return None;
+        }
+        let place = cx.place(device).clone();
+        // A move need not wait for NVML.
+        drop(cx);
+        let ControlReply::Readings(readings) = place.control(&Control::Readings).ok()? else { return None };
+        *known = Some((Instant::now(), readings));
+    }
+    let (_, readings) = known.as_ref()?;
+    readings.iter().find(|(number, _)| *number == which).map(|(_, value)| *value)
 }
 
 /// Free memory of a GPU, and a bit for each device whose memory it can access. Of a parked device what was known last.

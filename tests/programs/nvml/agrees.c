@@ -110,7 +110,28 @@ int main(int argc, char **argv) {
         WANT(NVML(nvmlDeviceGetCudaComputeCapability)(gpu, &major, &minor), 0);
         WANT(CUDA(cuDeviceComputeCapability)(&cuda_major, &cuda_minor, i), 0);
         WANT(major == cuda_major && minor == cuda_minor, 1);
-        WANT(NVML(nvmlDeviceGetTemperature)(gpu, 0, &also), 3);
+        /* What softgpu says that it measures. */
+        unsigned rates[2] = {0, 0};
+        struct { unsigned version; int sensor, degrees; } temperature = {1 << 24 | 12, 0, 0};
+        WANT(NVML(nvmlDeviceGetTemperature)(gpu, 0, &also), 0);
+        WANT(also, 44);
+        WANT(NVML(nvmlDeviceGetTemperature)(gpu, 1, &also), 2);
+        WANT(NVML(nvmlDeviceGetTemperatureV)(gpu, &temperature), 0);
+        WANT(temperature.degrees, 44);
+        temperature.version = 12;
+        WANT(NVML(nvmlDeviceGetTemperatureV)(gpu, &temperature), 25);
+        WANT(NVML(nvmlDeviceGetUtilizationRates)(gpu, rates), 0);
+        WANT(rates[0] == 97 && rates[1] == 41, 1);
+        WANT(NVML(nvmlDeviceGetPowerUsage)(gpu, &also), 0);
+        WANT(also, 312500);
+        WANT(NVML(nvmlDeviceGetEnforcedPowerLimit)(gpu, &also), 0);
+        WANT(also, 700000);
+        WANT(NVML(nvmlDeviceGetClockInfo)(gpu, 1, &also), 0);
+        WANT(also, 1981);
+        WANT(NVML(nvmlDeviceGetClockInfo)(gpu, 4, &also), 2);
+        WANT(NVML(nvmlDeviceGetPerformanceState)(gpu, &also), 0);
+        WANT(also, 0);
+        WANT(NVML(nvmlDeviceGetPowerUsage)(gpu, NULL), 2);
         /* softgpu has the link of an H200, and says nothing of its fans. */
         WANT(NVML(nvmlDeviceGetMaxPcieLinkGeneration)(gpu, &also), 0);
         WANT(also, 5);

@@ -24,12 +24,18 @@ for i in range(pynvml.nvmlDeviceGetCount()):
     assert pynvml.nvmlDeviceGetMigMode(gpu) == [0, 0]
     link = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     assert link == (pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)) == (5, 16)
-    for call in (pynvml.nvmlDeviceGetUtilizationRates, pynvml.nvmlDeviceGetPowerUsage, pynvml.nvmlDeviceGetSerial):
-        try:
-            call(gpu)
-        except pynvml.NVMLError_NotSupported:
-            continue
-        raise AssertionError(call)
+    rates = pynvml.nvmlDeviceGetUtilizationRates(gpu)
+    assert (rates.gpu, rates.memory) == (97, 41)
+    assert (pynvml.nvmlDeviceGetPowerUsage(gpu), pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)) == (312500, 700000)
+    assert pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU) == 44
+    assert [pynvml.nvmlDeviceGetClockInfo(gpu, domain) for domain in range(4)] == [1980, 1981, 3201, 1545]
+    assert pynvml.nvmlDeviceGetPerformanceState(gpu) == 0
+    try:
+        pynvml.nvmlDeviceGetSerial(gpu)
+    except pynvml.NVMLError_NotSupported:
+        pass
+    else:
+        raise AssertionError("serial")
 print("to itself", pynvml.nvmlDeviceGetTopologyCommonAncestor(gpu, gpu))
 try:
     pynvml.nvmlDeviceGetHandleByIndex(99)
