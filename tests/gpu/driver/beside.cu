@@ -14,10 +14,10 @@
 static const int BLOCKS = 132, SHARED = 220 << 10;
 
 __global__ void fill(volatile unsigned *flag) {
-    extern __shared__ char all[];
+    extern __shared__ char room[];
     if (threadIdx.x == 0) {
         while (*flag == 0) {}
-        all[0] = 1;
+        room[0] = 1;
     }
     __syncthreads();
 }
