@@ -287,7 +287,7 @@ mod tests {
         s.arrived(&t, source);
         let limits = WorkerLimits::of_machine();
         let start =
-            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
+            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, plain: true, store: None, confinement: None };
         let place = Fake::open(&start).unwrap();
         let round = s.with(&t, |streams, compression| place.round_source(streams, compression, false));
         assert!(matches!(&round, Err(Refused::OtherEnd(why)) if why.contains("has read nothing")), "{round:?}");

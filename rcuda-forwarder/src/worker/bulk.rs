@@ -157,7 +157,7 @@ mod tests {
     fn place(memory: &[u8]) -> Arc<Fake> {
         let limits = WorkerLimits::of_machine();
         let start =
-            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, targets: Vec::new(), plain: true, store: None };
+            Start { driver: String::new(), gpu: 0, virtual_device: 0, limits, plain: true, store: None, confinement: None };
         let place = Fake::open(&start).unwrap();
         let mut body = Vec::new();
         CopyIn { dst: 0, pitch: 0, width: memory.len() as u64, rows: 1, stream: 0 }.put(&mut body);
