@@ -4,10 +4,13 @@
 //! has entered its sandbox. Without a sandbox the same attempts succeed, as far as this test's user may do such things.
 
 use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tests::{Scene, Server};
@@ -137,7 +140,22 @@ impl Surroundings {
 
     /// Starts a server, which ends because no worker can use its GPU. Returns what it logged.
     fn log(&self, scene: &Scene, options: &[&str]) -> String {
+        self.log_of(scene.mrcuda(), options)
+    }
+
+    /// The same on a kernel without Landlock, as far as the server can see.
+    fn log_without_landlock(&self, scene: &Scene, options: &[&str]) -> String {
+        let fails = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+        let rules = [(libc::SYS_landlock_create_ruleset, Vec::new())].into();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::x86_64).unwrap();
+        let filter: BpfProgram = filter.try_into().unwrap();
         let mut command = scene.mrcuda();
+        // SAFETY: between fork and exec two system calls are made.
+        unsafe { command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(io::Error::other)) };
+        self.log_of(command, options)
+    }
+
+    fn log_of(&self, mut command: Command, options: &[&str]) -> String {
         command.args(["serve", "--listen", "127.0.0.1:0", "--driver"]).arg(&self.driver).args(options);
         let output =
             command.envs(self.variables.iter().map(|(name, value)| (name, value))).stdin(Stdio::null()).output().unwrap();
@@ -165,9 +183,8 @@ fn is_refusal(error: &str) -> bool {
 }
 
 #[track_caller]
-fn assert_confined(log: &str) {
+fn assert_confined(log: &str, landlock: bool) {
     let outcome = attempts(log);
-    let landlock = has_landlock();
     for (name, by) in REFUSED.iter().filter(|(_, by)| landlock || *by == Mechanism::Seccomp) {
         assert!(outcome.get(*name).is_some_and(|error| is_refusal(error)), "{name} ({by:?}): {outcome:?}");
     }
@@ -184,13 +201,12 @@ fn a_worker_reaches_nothing_outside() {
     let scene = Scene::new("sandbox");
     let around = Surroundings::of(&scene);
     let log = around.log(&scene, &[]);
-    assert_confined(&log);
+    assert_confined(&log, has_landlock());
     assert_eq!(attempts(&log)["cache-disabled"], "1", "one job would write what another one executes");
     if has_landlock() {
         assert!(log.contains("workers: Landlock ") && log.contains(", seccomp; no user of their own"), "{log}");
     } else {
         eprintln!("this kernel has no Landlock: only the filter of system calls was tested");
-        assert!(log.contains("workers: no Landlock (the kernel does not offer it), seccomp; no user of their own"), "{log}");
     }
     // The attempts are real ones: without a sandbox they succeed.
     let log = around.log(&scene, &["--sandbox", "off"]);
@@ -205,12 +221,23 @@ fn a_worker_reaches_nothing_outside() {
 fn a_sandbox_that_is_required_is_there_or_no_server() {
     let scene = Scene::new("required");
     let around = Surroundings::of(&scene);
-    let log = around.log(&scene, &["--sandbox", "required"]);
     if has_landlock() {
-        assert_confined(&log);
-    } else {
-        assert!(log.contains("the kernel does not offer Landlock, and --sandbox required needs it"), "{log}");
+        assert_confined(&around.log(&scene, &["--sandbox", "required"]), true);
     }
+    let log = around.log_without_landlock(&scene, &["--sandbox", "required"]);
+    assert!(log.contains("the kernel does not offer Landlock, and --sandbox required needs it"), "{log}");
+    assert!(!log.contains("attempts"), "{log}");
+}
+
+#[test]
+fn without_landlock_the_rest_is_in_force() {
+    let scene = Scene::new("no-landlock");
+    let around = Surroundings::of(&scene);
+    let log = around.log_without_landlock(&scene, &[]);
+    assert_confined(&log, false);
+    assert!(log.contains("workers: no Landlock (the kernel does not offer it), seccomp; no user of their own"), "{log}");
+    // What is then weaker is said in docs/security.md.
+    assert_eq!(attempts(&log)["token"], "0");
 }
 
 #[test]
@@ -220,7 +247,7 @@ fn compiled_code_is_kept_only_where_the_operator_says() {
     let cache = scene.path.join("cache");
     let at = cache.display().to_string();
     let log = around.log(&scene, &["--jit-cache", &at]);
-    assert_confined(&log);
+    assert_confined(&log, has_landlock());
     let outcome = attempts(&log);
     assert_eq!((outcome["cache"].as_str(), outcome["cache-disabled"].as_str()), ("0", "/nowhere"), "{outcome:?}");
     assert!(cache.join("left-by-a-worker").exists());

@@ -65,11 +65,8 @@ pub(super) fn restrict(to: &Confinement) -> Result<(), SandboxError> {
         scopes.remove(Scope::AbstractUnixSocket);
         handled.remove(AccessFs::ResolveUnix);
     }
-    let mut rules = Ruleset::default()
-        .handle_access(handled)?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .scope(scopes)?
-        .create()?;
+    let mut rules =
+        Ruleset::default().handle_access(handled)?.handle_access(AccessNet::from_all(NEWEST))?.scope(scopes)?.create()?;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let use_device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let all_but_execute = handled & !BitFlags::from(AccessFs::Execute);
