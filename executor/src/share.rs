@@ -2,6 +2,9 @@
 //!
 //! Each process that offers something listens at an abstract Unix socket with a random name. A process of the same user (or root) that
 //! knows the name and the sixteen-byte ticket of a descriptor receives it. Both are random, and only the job gets them.
+//!
+//! A process in a sandbox creates no sockets: it binds those at which it listens before ([`bind_ahead`]), and has another process connect
+//! for it ([`connect_through`]).
 
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
@@ -57,6 +60,48 @@ fn server() -> io::Result<Name> {
     name.ok_or_else(|| io::Error::other("no socket for sharing memory can be made"))
 }
 
+/// Sockets with their names that were bound before they are needed.
+static BOUND_AHEAD: Mutex<Vec<(Name, UnixListener)>> = Mutex::new(Vec::new());
+
+/// Number of sockets at which one place serves others: [`offer`] and [`crate::Executor::show`] have one each.
+const SOCKETS_OF_PLACE: usize = 2;
+
+fn bind() -> io::Result<(Name, UnixListener)> {
+    let name = random()?;
+    Ok((name, UnixListener::bind_addr(&address(&name)?)?))
+}
+
+/// Binds the sockets at which a place of this process may serve others later, when it can create none any more.
+///
+/// # Errors
+/// A socket cannot be created.
+pub fn bind_ahead() -> io::Result<()> {
+    for _ in 0..SOCKETS_OF_PLACE {
+        let bound = bind()?;
+        lock(&BOUND_AHEAD).push(bound);
+    }
+    Ok(())
+}
+
+/// Connects to the socket with a name on behalf of this process.
+type Connector = Box<dyn Fn(&Name) -> io::Result<UnixStream> + Send + Sync>;
+
+static CONNECTOR: OnceLock<Connector> = OnceLock::new();
+
+/// From now on this process does not connect to sockets itself but has `connect` do so. The first call counts.
+pub fn connect_through(connect: impl Fn(&Name) -> io::Result<UnixStream> + Send + Sync + 'static) {
+    // A process has one daemon.
+    let _ = CONNECTOR.set(Box::new(connect));
+}
+
+/// Connects to the socket with this name, whoever listens there.
+///
+/// # Errors
+/// There is none.
+pub fn connect(name: &Name) -> io::Result<UnixStream> {
+    UnixStream::connect_addr(&address(name)?)
+}
+
 /// Pause after a connection could not be accepted.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -70,8 +115,8 @@ pub fn serve(
     timeout: Duration,
     answer: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
 ) -> io::Result<Name> {
-    let name = random()?;
-    let listener = UnixListener::bind_addr(&address(&name)?)?;
+    let ahead = lock(&BOUND_AHEAD).pop();
+    let (name, listener) = ahead.map_or_else(bind, Ok)?;
     let admit = move |visitor: UnixStream| {
         visitor.set_read_timeout(Some(timeout))?;
         visitor.set_write_timeout(Some(timeout))?;
@@ -92,7 +137,7 @@ pub fn serve(
 /// # Errors
 /// There is none, or it belongs to another user.
 pub fn visit(name: &Name, timeout: Duration) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(name)?)?;
+    let stream = CONNECTOR.get().map_or_else(|| connect(name), |connector| connector(name))?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     if is_ours(&stream) { Ok(stream) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }

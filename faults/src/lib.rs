@@ -140,11 +140,21 @@ enum Action {
     Panic,
 }
 
+/// What the environment asks for at which point.
+fn armed() -> Option<&'static (Point, Action)> {
+    static READ: OnceLock<Option<(Point, Action)>> = OnceLock::new();
+    READ.get_or_init(|| parse(&std::env::var("MRCUDA_FAULT").ok()?)).as_ref()
+}
+
+/// Whether processes with this environment ask on a Unix socket at a point, so that they must be able to connect to it.
+pub fn asks_on_socket() -> bool {
+    matches!(armed(), Some((_, Action::Ask(_))))
+}
+
 #[cold]
 fn hold(point: Point) {
-    static READ: OnceLock<Option<(Point, Action)>> = OnceLock::new();
-    let armed = READ.get_or_init(|| parse(&std::env::var("MRCUDA_FAULT").ok()?));
-    ARMED.store(armed.as_ref().map_or(NONE, |(p, _)| *p as u8), Ordering::Relaxed);
+    let armed = armed();
+    ARMED.store(armed.map_or(NONE, |(p, _)| *p as u8), Ordering::Relaxed);
     match armed {
         Some((p, Action::Ask(socket))) if *p == point => {
             // Without a listener there is nothing to wait for.

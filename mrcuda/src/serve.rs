@@ -6,7 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, ServeOptions, Target, Token, WorkerLimits, error_line, info_line,
+    ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, SandboxMode, ServeOptions, Target, Token, WorkerLimits,
+    error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -93,6 +94,18 @@ pub(crate) struct ServeArgs {
     /// networks of this machine and the job's own address, ports from 1024 on]
     #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
     allow_target: Vec<Target>,
+    /// Whether workers run in a sandbox of the kernel: auto, in as much of one as it offers; required, in a whole one, or the server
+    /// does not start; off, in none
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Sandboxed::Auto)]
+    sandbox: Sandboxed,
+    /// The user that workers run as; only for a server that root starts. It needs access to the GPUs' devices [default: the server's
+    /// user]
+    #[arg(long, value_name = "NAME")]
+    worker_user: Option<String>,
+    /// Directory in which the driver keeps what it has compiled from PTX, for all jobs together: for jobs that trust each other [default: in
+    /// a sandbox it keeps nothing]
+    #[arg(long, value_name = "DIR")]
+    jit_cache: Option<PathBuf>,
     /// On SIGTERM, take no new jobs, ask those that are served to move to this place, and end when all have left; one place, or one for
     /// each shared GPU. `local`: a GPU of the job's own machine; `memory`: park there. A second SIGTERM, and Ctrl-C, end at once
     #[arg(long, value_name = "PLACE,…", value_delimiter = ',')]
@@ -122,6 +135,14 @@ pub(crate) struct ServeArgs {
 enum LogForm {
     Text,
     Json,
+}
+
+/// Whether workers run in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sandboxed {
+    Auto,
+    Required,
+    Off,
 }
 
 /// Bytes, as people write them.
@@ -191,6 +212,13 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         warm: args.warm,
         of_worker,
         targets: args.allow_target.clone(),
+        sandbox: match args.sandbox {
+            Sandboxed::Auto => SandboxMode::Auto,
+            Sandboxed::Required => SandboxMode::Required,
+            Sandboxed::Off => SandboxMode::Off,
+        },
+        worker_user: args.worker_user.clone(),
+        jit_cache: args.jit_cache.clone(),
         drain: (!args.drain.is_empty())
             .then(|| Drain { to: args.drain.clone(), timeout: Duration::from_millis(args.drain_timeout) }),
         accounting: args.accounting.clone(),

@@ -1,17 +1,19 @@
 //! Executes control requests at a place: a worker, or the job's own process.
 
-use crate::channel::{Channel, Message};
+use crate::channel::{Channel, Destination, Message, NotConnected};
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, Refused};
+use crate::dialer::Dialer;
 use crate::endpoint::Endpoint;
 use crate::link::{self, Terms};
 use crate::place::Place;
-use crate::socket::Address;
 use crate::stripes::Stripes;
-use crate::targets::{self, Sender, Targets};
+use crate::targets::{self, Sender};
 use crate::worker::complain;
 use cuda_api::code;
 use executor::{Busy, Executor};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +31,21 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// Who accepts the connections of other places to this one.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// The daemon, which must know their ticket; with the targets that the server allows, who sends the worker there, and
-    /// whether connections need not be encrypted.
-    Daemon(Arc<Channel>, Targets, Sender, bool),
+    /// The daemon, which must know their ticket, and which makes those that go out.
+    Daemon(Daemon),
     /// The job: other processes cannot connect to this place.
     Job,
+}
+
+/// The daemon of a worker, as far as the connections of its place are concerned.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) dialer: Arc<Dialer>,
+    /// Who sends the worker to other places.
+    pub(crate) sender: Sender,
+    /// Whether connections need not be encrypted.
+    pub(crate) plain: bool,
 }
 
 /// Executes the control requests of one place.
@@ -61,7 +73,7 @@ impl<P: Place> Attendant<P> {
     /// Whether data connections need not be encrypted, as far as this end is concerned.
     pub(crate) fn may_be_plain(&self) -> bool {
         match &self.reach {
-            Reach::Daemon(.., plain) => *plain,
+            Reach::Daemon(daemon) => daemon.plain,
             // The job has named the other end.
             Reach::Job => true,
         }
@@ -136,7 +148,7 @@ impl<P: Place> Attendant<P> {
 
     /// Tells the server why the job does not leave.
     fn report_stay(&self, why: &str) {
-        if let Reach::Daemon(channel, ..) = &self.reach {
+        if let Reach::Daemon(Daemon { channel, .. }) = &self.reach {
             let why = why.chars().take(LONGEST_REASON).collect();
             // A server that has ended needs no reason.
             let _ = channel.send(&Message::Stays(why), None);
@@ -146,30 +158,34 @@ impl<P: Place> Attendant<P> {
     /// Forgets a ticket.
     fn forget(&self, ticket: [u8; 32]) {
         self.stripes.remove(&ticket);
-        if let Reach::Daemon(channel, ..) = &self.reach {
+        if let Reach::Daemon(Daemon { channel, .. }) = &self.reach {
             // If the server has ended, the ticket is gone as well.
             let _ = channel.send(&Message::Forget(ticket), None);
         }
     }
 
-    /// Connects to another place, if the server allows it. To a client of another user or machine, a failure reveals
+    /// Connects to another place, if the server allows it; the daemon decides that. To a client of another user or machine, a failure reveals
     /// nothing about the network: it gets the same error after the same time, whatever is at the target. The log has
     /// the reason.
     fn connect(&self, endpoint: &Endpoint, to: &str, ticket: &[u8; 32], stripes: u32) -> Result<Vec<Conn>, Refused> {
         let endpoint = &if self.may_be_plain() { endpoint.clone() } else { endpoint.clone().without_rdma() };
-        let Reach::Daemon(_, targets, sender @ Sender::At(_), _) = &self.reach else {
+        let Reach::Daemon(Daemon { dialer, sender, .. }) = &self.reach else {
             let connected = link::bulk_connect_within(endpoint, ticket, stripes, self.place.budget());
             return connected.map_err(|e| Refused::Unreachable(e.to_string()));
         };
         let began = Instant::now();
         let denied = AtomicBool::new(false);
-        let allowed = |address: Address<'_>| {
-            let allowed = targets.allow(*sender, address);
-            denied.fetch_or(!allowed, Ordering::Relaxed);
-            allowed
+        let connect = |until| {
+            let connected = dialer.connect(Destination::Place(to.to_owned()), until);
+            let is_denied = connected.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+            denied.fetch_or(is_denied, Ordering::Relaxed);
+            Conn::opened(connected?)
         };
-        let terms = Terms { allowed: &allowed, log: &|why| complain(&why), budget: self.place.budget() };
-        link::bulk_connect_if(endpoint, ticket, stripes, &terms).map_err(|why| {
+        let terms = Terms { connect: &connect, log: &|why| complain(&why), budget: self.place.budget() };
+        link::connect_all(endpoint, ticket, stripes, &terms).map_err(|why| {
+            if *sender == Sender::SameUser {
+                return Refused::Unreachable(why.to_string());
+            }
             if denied.load(Ordering::Relaxed) && targets::is_literal(&endpoint.host) {
                 return Refused::Unreachable(targets::not_allowed(to));
             }
@@ -180,9 +196,16 @@ impl<P: Place> Attendant<P> {
         })
     }
 
+    /// Takes the daemon's answer to a request to connect.
+    pub(crate) fn connected(&self, number: u32, error: Option<NotConnected>, fd: Option<OwnedFd>) {
+        if let Reach::Daemon(Daemon { dialer, .. }) = &self.reach {
+            dialer.take(number, error, fd);
+        }
+    }
+
     fn make_known(&self, ticket: [u8; 32], stripes: u32) -> Result<(), Refused> {
         match &self.reach {
-            Reach::Daemon(channel, ..) => {
+            Reach::Daemon(Daemon { channel, .. }) => {
                 channel
                     .send(&Message::Expect(ticket, stripes), None)
                     .map_err(|e| Refused::Other(format!("the server is gone: {e}")))?;

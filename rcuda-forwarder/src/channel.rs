@@ -4,6 +4,7 @@
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
 use crate::records::Session;
+use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
@@ -25,6 +26,43 @@ pub(crate) const OPENING: Duration = Duration::from_secs(100);
 const UNREAD: Duration = Duration::from_secs(5);
 /// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
+
+/// Where a worker has its daemon connect to for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// The server of this place, to which its job moves.
+    Place(String),
+    /// The socket with this name, at which another place of the machine shares memory.
+    Share([u8; 16]),
+}
+
+impl Wire for Destination {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Destination::Place(place) => (0u8, place.clone()).put(out),
+            Destination::Share(name) => (1u8, *name).put(out),
+        }
+    }
+
+    fn get(src: &mut &[u8]) -> Result<Destination, Short> {
+        match u8::get(src)? {
+            0 => Ok(Destination::Place(Wire::get(src)?)),
+            1 => Ok(Destination::Share(Wire::get(src)?)),
+            _ => Err(Short),
+        }
+    }
+}
+
+wire_struct! {
+    /// Why a daemon has not connected.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct NotConnected {
+        /// The server does not allow it.
+        pub(crate) denied: bool,
+        /// The reason.
+        pub(crate) why: String,
+    }
+}
 
 /// Where a worker that executes nothing keeps the memory of a parked device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +106,14 @@ wire_struct! {
         pub(crate) virtual_device: u32,
         /// Its resource limits.
         pub(crate) limits: WorkerLimits,
-        /// The targets to which it may connect, in the syntax of [`crate::Target`].
-        pub(crate) targets: Vec<String>,
         /// Connections need not be encrypted.
         pub(crate) plain: bool,
         /// Network cards may write to and read from the GPU's memory.
         pub(crate) gpudirect: bool,
         /// Instead of a GPU: where it keeps memory.
         pub(crate) store: Option<StoreAt>,
+        /// What it confines itself to first, if to anything.
+        pub(crate) confinement: Option<Confinement>,
     }
 }
 
@@ -110,6 +148,10 @@ pub(crate) enum Message {
     Stays(String),
     /// Daemon: the slot in the client's account, which comes as a descriptor, and the client's limit of GPU memory.
     Account(u32, u64),
+    /// Worker: connect there within so many milliseconds. The number is for the answer.
+    Connect(u32, Destination, u64),
+    /// Daemon: the answer to the request with this number; without an error it comes with the descriptor of the connection.
+    Connected(u32, Option<NotConnected>),
 }
 
 impl Message {
@@ -131,6 +173,8 @@ impl Message {
             Message::Stays(why) => (14u8, why.clone()).put(&mut out),
             Message::Account(slot, limit) => (15u8, (*slot, *limit)).put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
+            Message::Connect(number, to, ms) => (16u8, (*number, (to.clone(), *ms))).put(&mut out),
+            Message::Connected(number, error) => (17u8, (*number, error.clone())).put(&mut out),
         }
         out
     }
@@ -153,6 +197,8 @@ impl Message {
             13 => Message::Leave(Wire::get(src)?, Wire::get(src)?),
             14 => Message::Stays(Wire::get(src)?),
             15 => Message::Account(Wire::get(src)?, Wire::get(src)?),
+            16 => Message::Connect(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
+            17 => Message::Connected(Wire::get(src)?, Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -305,10 +351,16 @@ mod tests {
                 gpu: 1,
                 virtual_device: 2,
                 limits: WorkerLimits::of_machine(),
-                targets: vec!["any".into()],
                 plain: true,
                 gpudirect: true,
                 store: Some(StoreAt::File("f".into(), [7; 32])),
+                confinement: Some(Confinement {
+                    landlock: true,
+                    seccomp: false,
+                    readable: vec!["/r".into()],
+                    writable: vec!["/w".into()],
+                    unix_sockets: true,
+                }),
             }),
             Message::Ready(Err("no".into())),
             Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6, driver_version: 13_000 })),
@@ -324,6 +376,10 @@ mod tests {
             Message::Forget([3; 32]),
             Message::Taken,
             Message::Joined([4; 32]),
+            Message::Connect(1, Destination::Place("b:1/0".into()), 5_000),
+            Message::Connect(2, Destination::Share([5; 16]), 2_000),
+            Message::Connected(3, Some(NotConnected { denied: true, why: "no".into() })),
+            Message::Connected(4, None),
         ] {
             a.send(&m, None).unwrap();
             assert_eq!(b.receive().unwrap().unwrap().0, m);

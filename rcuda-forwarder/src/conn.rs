@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::pipe::Spin;
 use crate::rdma::stream::Stream;
 use crate::records::{Records, Session};
-use crate::socket::{self, Address, Socket};
+use crate::socket::{self, Socket};
 use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -53,9 +53,18 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Connects to a server, see [`Socket::connect`].
-    pub(crate) fn open_if(to: &Endpoint, deadline: Instant, allowed: &dyn Fn(Address<'_>) -> bool) -> io::Result<Conn> {
-        let conn = Conn::over(Socket::connect(to, deadline, allowed)?);
+    /// Connects to a server before `deadline`. Forked children of this process do not keep the socket.
+    pub(crate) fn open(to: &Endpoint, deadline: Instant) -> io::Result<Conn> {
+        Conn::connected(Socket::connect(to, deadline, &|_| true)?)
+    }
+
+    /// Creates a connection to a server from its socket, which another process has connected.
+    pub(crate) fn opened(fd: OwnedFd) -> io::Result<Conn> {
+        Conn::connected(Socket::new(fd))
+    }
+
+    fn connected(socket: Socket) -> io::Result<Conn> {
+        let conn = Conn::over(socket);
         conn.tune()?;
         Ok(conn)
     }

@@ -14,6 +14,7 @@ use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
+use crate::sandbox::{Confinement, Sandbox, SandboxMode, Wishes};
 use crate::secret::Secret;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
@@ -33,10 +34,12 @@ use faults::Point;
 use line::Lines;
 use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
-use pool::{Command, Network, Pool, Profile};
+use pool::{Command, Permissions, Pool, Profile};
+use privileges::{Privileges, WorkerUser};
 use seats::Seats;
 use socket::{accept_each, bind, identity, same_user};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -59,7 +62,9 @@ mod line;
 mod log;
 mod metrics;
 mod metrics_options;
+mod outgoing;
 mod pool;
+mod privileges;
 mod rate;
 mod seats;
 mod socket;
@@ -120,6 +125,12 @@ pub struct ServeOptions {
     pub of_worker: WorkerLimits,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
+    /// Whether workers run in a sandbox.
+    pub sandbox: SandboxMode,
+    /// The user that workers run as; `None`: the server's. Only root can name one.
+    pub worker_user: Option<String>,
+    /// Directory in which the driver keeps the code that it has compiled, for all jobs; `None`: it compiles for each job anew.
+    pub jit_cache: Option<PathBuf>,
     /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
     pub drain: Option<Drain>,
     /// File to which a line of JSON is appended for each worker that has served a job.
@@ -211,6 +222,57 @@ fn log_panics() {
     std::panic::set_hook(Box::new(|what| tracing::error!(target: "serve", "{what}")));
 }
 
+/// The sandbox of workers, and the directory of compiled code, which it needs.
+fn sandbox(o: &ServeOptions) -> Result<Sandbox, ServeError> {
+    if let Some(directory) = &o.jit_cache {
+        let failed = |why: String| ServeError::JitCache { directory: directory.clone(), why };
+        if !directory.is_absolute() {
+            return Err(failed("it is not an absolute path".to_owned()));
+        }
+        std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
+    }
+    let beside_token = |name| config_file::parent(&o.token).join(name);
+    let secrets: Vec<PathBuf> = [
+        Some(o.token.clone()),
+        Some(o.tokens.clone().unwrap_or_else(|| beside_token("tokens"))),
+        Some(o.certificate.clone().unwrap_or_else(|| beside_token("server.pem"))),
+        o.accounting.clone(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let wishes = Wishes {
+        mode: o.sandbox,
+        driver: &o.driver,
+        jit_cache: o.jit_cache.as_deref(),
+        worker_user: o.worker_user.as_deref(),
+        secrets: &secrets,
+    };
+    Sandbox::plan(&wishes).map_err(ServeError::Sandbox)
+}
+
+/// How workers are started.
+fn worker_command(o: &ServeOptions, user: Option<WorkerUser>, confined: bool) -> Command {
+    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
+    match &o.jit_cache {
+        Some(directory) => variables.push(("CUDA_CACHE_PATH", directory.into())),
+        // What one job has had compiled could be something else for the next one.
+        None if confined => variables.push(("CUDA_CACHE_DISABLE", "1".into())),
+        None => {}
+    }
+    if let Some(user) = &user {
+        variables.extend([("HOME", user.home.clone().into()), ("USER", user.name.clone().into())]);
+    }
+    let without_capabilities = confined && user.is_none() && nix::unistd::geteuid().is_root();
+    Command {
+        program: o.worker_exe.clone(),
+        arguments: vec!["worker".into()],
+        ignores_sigterm: o.drain.is_some(),
+        privileges: Privileges { user, without_capabilities },
+        variables,
+    }
+}
+
 /// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
 /// to, and a second signal ends them at once.
 pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
@@ -225,15 +287,18 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     // Before any thread starts, so that all of them leave these two signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     raise_descriptors();
-    if nix::unistd::geteuid().is_root() {
-        let why =
-            "serving as root: whoever has the token can do anything on this machine; better serve as a user who can do less";
+    let user = o.worker_user.as_deref().map(WorkerUser::find).transpose()?;
+    let sandbox = sandbox(&o)?;
+    log(&if sandbox.lacks { LogLine::warning(&sandbox.words) } else { LogLine::info(&sandbox.words) });
+    if nix::unistd::geteuid().is_root() && user.is_none() {
+        let why = "serving as root: workers have root's files as far as no sandbox keeps them from these; better serve as a user who can do \
+            less, or have workers run as one (--worker-user)";
         log(&LogLine::warning(why));
     }
-    let command = Command { program: o.worker_exe.clone(), arguments: vec!["worker".into()], ignores_sigterm: o.drain.is_some() };
+    let command = worker_command(&o, user, sandbox.confinement.is_some());
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
-    let mut daemon = Daemon::start(&o, gpus, command, log)?;
+    let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, first) = (daemon.state.clone(), std::mem::take(&mut daemon.first));
@@ -290,7 +355,13 @@ fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, Assi
 
 impl Daemon {
     /// Listens, and starts one worker for each GPU.
-    pub(crate) fn start(o: &ServeOptions, gpus: Vec<u32>, command: Command, log: Log) -> Result<Daemon, ServeError> {
+    pub(crate) fn start(
+        o: &ServeOptions,
+        gpus: Vec<u32>,
+        command: Command,
+        confinement: Option<Confinement>,
+        log: Log,
+    ) -> Result<Daemon, ServeError> {
         if o.listen.is_none() && o.unix.is_none() {
             return Err(ServeError::Nowhere);
         }
@@ -312,14 +383,15 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
-        let network = Network { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect };
+        let permissions =
+            Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             tokens,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
-            pool: Pool::new(command, o.driver.clone(), gpus, limits, network, accounting, log),
+            pool: Pool::new(command, o.driver.clone(), gpus, limits, permissions, accounting, log),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
             questions: Seats::default(),
@@ -588,6 +660,7 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
                 state.refusals.say(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
             }
         }
+        (Some(state), Message::Connect(number, to, ms)) => outgoing::connect(worker, state.pool.targets(), number, to, ms),
         (Some(state), Message::Forget(secret)) => {
             lock(&state.tickets).remove(&ticket_name(&secret));
         }

@@ -61,7 +61,7 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
     let virtual_device = hello.virtual_device;
-    let start = Start { driver, gpu, virtual_device, limits, targets: Vec::new(), plain: true, gpudirect: false, store };
+    let start = Start { driver, gpu, virtual_device, limits, plain: true, gpudirect: false, store, confinement: None };
     channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(Ok(_)), None)) => {}

@@ -64,7 +64,7 @@ pub use reply::Reply;
 pub use time_limits::TimeLimits;
 pub use transport::Transport;
 
-pub(crate) use data_connections::{BULK_UNACKNOWLEDGED, RDMA, Terms, bulk_connect_if, bulk_connect_within};
+pub(crate) use data_connections::{BULK_UNACKNOWLEDGED, RDMA, Terms, bulk_connect_within, connect_all};
 pub(crate) use error::refused;
 
 use answers::Answers;
@@ -164,7 +164,7 @@ pub(crate) fn greeted(
         (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
     };
     faults::at(faults::Point::Connect);
-    open(to, opening, secret, &Opened::of(limits), &|until| Conn::open_if(to, until, &|_| true))
+    open(to, opening, secret, &Opened::of(limits), &|until| Conn::open(to, until))
 }
 
 /// Waits for the worker's first answer. A server that is full says again and again that the job has to wait.

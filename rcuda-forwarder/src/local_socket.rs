@@ -114,7 +114,7 @@ impl Invitation {
 
     /// Connects to the socket, if a process of this user or of root listens there. Sends nothing.
     pub(crate) fn connect(&self, deadline: Instant) -> io::Result<Conn> {
-        let conn = Conn::open_if(&self.endpoint(0), deadline, &|_| true)?;
+        let conn = Conn::open(&self.endpoint(0), deadline)?;
         // Of the process that listens there.
         let listener = getsockopt(&conn.socket()?, sockopt::PeerCredentials)?.uid();
         match may_listen(listener, geteuid().as_raw()) {

@@ -1,6 +1,7 @@
 //! The operations of an executor that a worker needs.
 
 use crate::control::{ControlReply, Refused};
+use crate::sandbox::SandboxError;
 use ::executor::host_mirror::PlaceChanges;
 use ::executor::staging::{Room, Staging};
 use ::executor::{Budget, Busy, DeviceInfo};
@@ -34,6 +35,9 @@ pub(crate) enum OpenError {
     /// The driver or its GPU cannot be used.
     #[error(transparent)]
     Executor(#[from] ::executor::OpenError),
+    /// The process cannot confine itself.
+    #[error("it cannot enter its sandbox: {0} (mrcuda serve --sandbox off does without)")]
+    Sandbox(SandboxError),
     /// The start message describes a GPU.
     #[error("no store is named")]
     NoStore,

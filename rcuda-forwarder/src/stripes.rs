@@ -291,10 +291,10 @@ mod tests {
             gpu: 0,
             virtual_device: 0,
             limits,
-            targets: Vec::new(),
             plain: true,
             gpudirect: false,
             store: None,
+            confinement: None,
         };
         let place = Fake::open(&start).unwrap();
         let round = s.with(&t, |streams, compression| place.round_source(streams, compression, false));

@@ -94,15 +94,6 @@ impl Targets {
         Targets(list.to_vec())
     }
 
-    /// As text, to pass to a worker.
-    pub(crate) fn texts(&self) -> Vec<String> {
-        self.0.iter().map(Target::to_string).collect()
-    }
-
-    pub(crate) fn read(texts: &[String]) -> Result<Targets, TargetError> {
-        texts.iter().map(|t| t.parse()).collect::<Result<_, _>>().map(Targets)
-    }
-
     /// Whether a job may send its worker to an address. By default, a job that connected over TCP may name addresses in
     /// this machine's networks and its own address, with ports from 1024 on; loopback only if it connected from there;
     /// no Unix sockets. A job of the same user may name any address in any case.

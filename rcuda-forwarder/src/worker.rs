@@ -8,10 +8,11 @@
 
 use crate::account::Usage;
 use crate::address_space;
-use crate::attendant::{Attendant, Reach};
-use crate::channel::{Channel, Message, Start, StoreAt};
+use crate::attendant::{Attendant, Daemon, Reach};
+use crate::channel::{Channel, Destination, Message, Start, StoreAt};
 use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
+use crate::dialer::Dialer;
 use crate::frame::{
     ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET, TEXT, filled,
 };
@@ -24,9 +25,10 @@ use crate::place::store::Parked;
 use crate::place::{OpenError, Outcome, Place};
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
+use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
-use crate::targets::{Sender, Target, Targets};
+use crate::targets::Sender;
 use crate::threads;
 use completion::{Completion, Item};
 use counting::Counting;
@@ -40,6 +42,7 @@ use late_calls::LateCalls;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -64,6 +67,8 @@ pub(crate) const PROBE: &str = "--probe";
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 /// Time limit for a client to send the memory of the connection, or to set up RDMA.
 const SETUP: Duration = Duration::from_secs(10);
+/// Time limit for the daemon to connect to another place of this machine.
+const SHARE: Duration = Duration::from_secs(2);
 /// Larger buffers for long bodies are not kept.
 const KEEP: usize = 64 << 20;
 /// Poll interval for late calls.
@@ -178,9 +183,14 @@ pub fn helper_main() -> i32 {
 
 /// Runs a worker on a GPU or a store, as it is told, if `check` finds nothing wrong.
 fn run_any(check: impl FnOnce() -> Result<(), OpenError>, reach: ReachOf) -> i32 {
-    hear(|channel, start| match start.store {
-        None => serve(channel, start, |start| check().and_then(|()| open(start)), reach),
-        Some(_) => serve(channel, start, |start| check().and_then(|()| Parked::open(start)), reach),
+    hear(|channel, start| {
+        // Before anything of the driver runs, and while there is one thread.
+        let confined = start.confinement.as_ref().map_or(Ok(()), Confinement::enter).map_err(OpenError::Sandbox);
+        let check = || confined.and_then(|()| check());
+        match start.store {
+            None => serve(channel, start, |start| check().and_then(|()| open(start)), reach),
+            Some(_) => serve(channel, start, |start| check().and_then(|()| Parked::open(start)), reach),
+        }
     })
 }
 
@@ -273,12 +283,16 @@ fn measure(place: &impl Place) -> MemoryUse {
 /// How a place is reached, given a channel, the daemon's start message and a client.
 pub(crate) type ReachOf = fn(Arc<Channel>, &Start, &Conn) -> Reach;
 
-/// For a worker of a daemon.
+/// For a worker of a daemon, which connects for it.
 pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn) -> Reach {
+    let dialer = Arc::new(Dialer::new(channel.clone()));
+    let for_shared_memory = dialer.clone();
+    executor::share::connect_through(move |name| {
+        let fd = for_shared_memory.connect(Destination::Share(*name), Instant::now() + SHARE)?;
+        Ok(UnixStream::from(fd))
+    });
     let sender = conn.ip_peer().map_or(Sender::SameUser, Sender::At);
-    // The daemon has parsed them before; a list that cannot be parsed allows nothing.
-    let targets = Targets::read(&start.targets).unwrap_or_else(|_| Targets::new(&[Target::None]));
-    Reach::Daemon(channel, targets, sender, start.plain)
+    Reach::Daemon(Daemon { channel, dialer, sender, plain: start.plain })
 }
 
 /// A worker with its client, and the source of the calls.
@@ -639,6 +653,7 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Bulk(ticket, session, rdma), Some(fd)))) => {
                     self.welcome(ticket, Conn::handed_over(fd, session), rdma)
                 }
+                Ok(Some((Message::Connected(number, error), fd))) => self.attendant.connected(number, error, fd),
                 Ok(Some((Message::Leave(to, ms), None))) => self.clone().pass_on_leave(to, ms),
                 Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {

@@ -13,7 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
     BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, LogFormat,
-    Opens, ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic, worker_main,
+    Opens, SandboxMode, ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic,
+    worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -83,6 +84,9 @@ fn daemon(directory: &Path) -> ExitCode {
         metrics: None,
         log_format: LogFormat::Text,
         targets: Vec::new(),
+        sandbox: SandboxMode::default(),
+        worker_user: None,
+        jit_cache: None,
         announce: |line| println!("{line}"),
     });
     match served {

@@ -39,6 +39,7 @@
 //! | `when_full` | jobs that find no memory move to a place that has it |
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
+//! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
@@ -88,6 +89,7 @@ mod programs;
 mod refusals;
 mod reloads;
 mod repeated;
+mod sandbox;
 mod scheduler;
 mod schemas;
 mod scopes;

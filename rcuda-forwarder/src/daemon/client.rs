@@ -6,6 +6,7 @@ use super::users;
 use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
+use crate::targets::Sender;
 use control::name::printable;
 use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
@@ -22,6 +23,8 @@ pub(super) struct Client {
     peer: String,
     name: String,
     since_unix_ms: u64,
+    /// Where it may send its worker.
+    sender: Sender,
 }
 
 impl Client {
@@ -41,7 +44,13 @@ impl Client {
             peer: conn.peer(),
             name: printable(&hello.name),
             since_unix_ms: unix_ms(),
+            sender: conn.ip_peer().map_or(Sender::SameUser, Sender::At),
         }
+    }
+
+    /// Who sends its worker to other places.
+    pub(super) fn sender(&self) -> Sender {
+        self.sender
     }
 
     /// The job's name, by its own word.

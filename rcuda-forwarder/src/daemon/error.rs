@@ -45,6 +45,25 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
+    /// The kernel lacks what the sandbox of workers requires.
+    #[error("the kernel does not offer {0}, and --sandbox required needs it (--sandbox auto does with what there is)")]
+    Sandbox(String),
+    /// Workers cannot run as that user.
+    #[error("workers cannot run as {name} (--worker-user): {why}")]
+    WorkerUser {
+        /// The user's name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
+    /// The directory for compiled code cannot be used.
+    #[error("{directory} cannot be used (--jit-cache): {why}")]
+    JitCache {
+        /// Its path.
+        directory: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// None of the GPUs can be opened.
     #[error("no worker can open a GPU: {0}")]
     NoWorker(String),

@@ -8,6 +8,8 @@ use super::env;
 use super::error::{AssignError, ServeError};
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
+use super::outgoing;
+use super::privileges::Privileges;
 use super::rate::Rates;
 use super::seats::{Full, Seat, Seats};
 use super::stays::{Stay, Stays};
@@ -18,9 +20,10 @@ use crate::conn::Conn;
 use crate::endpoint::{Endpoint, GPUS};
 use crate::limits::{ClientLimits, Limits};
 use crate::place_spec::PlaceSpec;
+use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
-use crate::targets::Targets;
+use crate::targets::{Sender, Targets};
 use crate::{threads, worker};
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
@@ -42,9 +45,6 @@ const ENDING: Duration = Duration::from_secs(2);
 const LEAVING: Duration = Duration::from_secs(30);
 /// Maximum length of a worker's line that is passed on in one piece.
 const LINE: u64 = 16 << 10;
-/// Maximum number of open descriptors of a worker: each piece of memory that is passed by descriptor uses one for a
-/// while.
-const DESCRIPTORS: u64 = 1 << 16;
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
@@ -55,6 +55,10 @@ pub(crate) struct Command {
     pub(crate) arguments: Vec<OsString>,
     /// Only the end of the daemon ends it, not a SIGTERM to the daemon's whole process group or service, after which jobs move away.
     pub(crate) ignores_sigterm: bool,
+    /// What it gives up.
+    pub(crate) privileges: Privileges,
+    /// Variables that it gets instead of the server's.
+    pub(crate) variables: Vec<(&'static str, OsString)>,
 }
 
 impl Command {
@@ -64,7 +68,8 @@ impl Command {
         // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
         c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
-        let ignores_sigterm = self.ignores_sigterm;
+        c.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let (ignores_sigterm, privileges) = (self.ignores_sigterm, self.privileges.clone());
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
             c.pre_exec(move || {
@@ -75,34 +80,11 @@ impl Command {
                     return Err(io::Error::last_os_error());
                 }
                 address_space::before_exec();
-                confine()
+                privileges.give_up()
             });
         }
         c
     }
-}
-
-/// Drops privileges of a worker before it starts. Only system calls: other threads may hold any lock.
-fn confine() -> io::Result<()> {
-    // SAFETY: plain numbers.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let limit = |what, most: u64| {
-        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `now` is writable, and then read.
-        unsafe {
-            if libc::getrlimit(what, &raw mut now) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            now.rlim_max = now.rlim_max.min(most);
-            now.rlim_cur = if most == 0 { 0 } else { now.rlim_max };
-            if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-        }
-    };
-    // A core dump would contain the memory of a job.
-    limit(libc::RLIMIT_CORE, 0)?;
-    limit(libc::RLIMIT_NOFILE, DESCRIPTORS)
 }
 
 /// Counts the GPUs of a driver in a separate process, and chooses those to offer.
@@ -207,6 +189,18 @@ pub(crate) struct Worker {
     counters: Arc<Counters>,
     /// What of its use is in the counters.
     settled: Settled,
+    /// Number of connections that are being made for it.
+    outgoing: AtomicUsize,
+}
+
+/// A connection that is being made for a worker.
+#[derive(Debug)]
+pub(super) struct OutgoingCount(Arc<Worker>);
+
+impl Drop for OutgoingCount {
+    fn drop(&mut self) {
+        self.0.outgoing.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Worker {
@@ -235,6 +229,17 @@ impl Worker {
     /// What it has used for its job, if it has one.
     pub(super) fn used(&self) -> Option<Used> {
         lock(&self.client).as_ref().map(|(_, admitted)| admitted.entry.used())
+    }
+
+    /// Who sends it to other places, if it has a job.
+    pub(super) fn sender(&self) -> Option<Sender> {
+        lock(&self.client).as_ref().map(|(client, _)| client.sender())
+    }
+
+    /// Counts a connection that is to be made for it; `None` if there are too many.
+    pub(super) fn note_outgoing(self: &Arc<Self>) -> Option<OutgoingCount> {
+        let counted = OutgoingCount(self.clone());
+        (self.outgoing.fetch_add(1, Ordering::AcqRel) < outgoing::AT_ONCE).then_some(counted)
     }
 
     /// Brings the counters up to date with its use.
@@ -452,7 +457,7 @@ pub(super) struct Pool {
     /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
-    network: Network,
+    permissions: Permissions,
     accounting: Option<Arc<Accounting>>,
     counters: Arc<Counters>,
     /// The jobs that were served of late.
@@ -460,15 +465,17 @@ pub(super) struct Pool {
     log: Log,
 }
 
-/// What workers may do on the network.
+/// What workers may do.
 #[derive(Debug)]
-pub(super) struct Network {
-    /// Where they may connect to.
+pub(super) struct Permissions {
+    /// Where they may be sent.
     pub(super) targets: Targets,
     /// Connections need not be encrypted.
     pub(super) plain: bool,
     /// Network cards may write to and read from the GPU's memory.
     pub(super) gpudirect: bool,
+    /// What they confine themselves to.
+    pub(super) confinement: Option<Confinement>,
 }
 
 impl Pool {
@@ -477,7 +484,7 @@ impl Pool {
         driver: PathBuf,
         gpus: Vec<u32>,
         limits: Limits,
-        network: Network,
+        permissions: Permissions,
         accounting: Option<Arc<Accounting>>,
         log: Log,
     ) -> Pool {
@@ -496,7 +503,7 @@ impl Pool {
             failed: Arc::default(),
             ending: Arc::default(),
             limits,
-            network,
+            permissions,
             accounting,
             log,
         }
@@ -546,6 +553,11 @@ impl Pool {
         let account = ClientAccount::create()?;
         accounts.insert(source.clone(), Arc::downgrade(&account));
         Ok(account)
+    }
+
+    /// Where workers may be sent.
+    pub(super) fn targets(&self) -> &Targets {
+        &self.permissions.targets
     }
 
     /// Number of offered GPUs.
@@ -658,6 +670,7 @@ impl Pool {
             leaving: Mutex::default(),
             counters: self.counters.clone(),
             settled: Settled::default(),
+            outgoing: AtomicUsize::new(0),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -667,10 +680,10 @@ impl Pool {
             gpu,
             virtual_device: worker.profile.virtual_device,
             limits: self.limits.of_worker,
-            targets: self.network.targets.texts(),
-            plain: self.network.plain,
-            gpudirect: self.network.gpudirect,
+            plain: self.permissions.plain,
+            gpudirect: self.permissions.gpudirect,
             store,
+            confinement: self.permissions.confinement.clone(),
         };
         Ok((worker, start))
     }

@@ -88,6 +88,10 @@ fn options_in(directory: &Path) -> ServeOptions {
         warm: 1,
         of_worker: WorkerLimits::of_machine(),
         targets: Vec::new(),
+        // Not the program that confines itself.
+        sandbox: SandboxMode::Off,
+        worker_user: None,
+        jit_cache: None,
         drain: None,
         accounting: None,
         metrics: None,
@@ -120,8 +124,14 @@ impl Scene {
         change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-        let command = Command { program: options.worker_exe.clone(), arguments, ignores_sigterm: options.drain.is_some() };
-        let daemon = Daemon::start(&options, gpus, command, log).unwrap();
+        let command = Command {
+            program: options.worker_exe.clone(),
+            arguments,
+            ignores_sigterm: options.drain.is_some(),
+            privileges: Privileges::default(),
+            variables: Vec::new(),
+        };
+        let daemon = Daemon::start(&options, gpus, command, None, log).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token, trust } }
     }
@@ -598,7 +608,7 @@ fn memory_goes_from_worker_to_worker() {
 
 /// A client that has greeted like any other, and the worker's pid.
 fn raw(s: &Scene) -> (Conn, i32) {
-    let conn = Conn::open_if(&s.at(0), Instant::now() + Duration::from_secs(5), &|_| true).unwrap();
+    let conn = Conn::open(&s.at(0), Instant::now() + Duration::from_secs(5)).unwrap();
     let opening = Opening::Job { gpu: 0, rdma: false, waits: false, locality: greet::Locality::None, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);

@@ -10,7 +10,6 @@ use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, Opening, Protection};
 use crate::rdma::DATA_RING;
 use crate::rdma::setup::{self, NoRdma, Rings};
-use crate::socket::Address;
 use crate::sync::lock;
 use crate::threads;
 use executor::Budget;
@@ -51,13 +50,14 @@ pub(crate) fn bulk_connect_within(
     budget: &Arc<Budget>,
 ) -> Result<Vec<Conn>, LinkError> {
     let log = |why: &str| tracing::info!(target: "place", "{why}");
-    bulk_connect_if(to, ticket, stripes, &Terms { allowed: &|_| true, log: &log, budget })
+    let connect = |until| Conn::open(to, until);
+    connect_all(to, ticket, stripes, &Terms { connect: &connect, log: &log, budget })
 }
 
 /// How a place makes data connections.
 pub(crate) struct Terms<'a> {
-    /// Decides to which addresses it may connect.
-    pub(crate) allowed: &'a (dyn Fn(Address<'_>) -> bool + Sync),
+    /// Connects to the server before a deadline.
+    pub(crate) connect: &'a (dyn Fn(Instant) -> io::Result<Conn> + Sync),
     /// Takes the reason why RDMA does not carry them.
     pub(crate) log: &'a (dyn Fn(&str) + Sync),
     /// For the memory that RDMA registers.
@@ -65,24 +65,12 @@ pub(crate) struct Terms<'a> {
 }
 
 /// As [`bulk_connect`], on these terms.
-pub(crate) fn bulk_connect_if(to: &Endpoint, ticket: &[u8; 32], stripes: u32, terms: &Terms<'_>) -> Result<Vec<Conn>, LinkError> {
-    connect_all(to, ticket, stripes, terms, &|until| Conn::open_if(to, until, terms.allowed))
-}
-
-/// Opens the connections; `connect` makes one to the server before a deadline.
-fn connect_all(
-    to: &Endpoint,
-    ticket: &[u8; 32],
-    stripes: u32,
-    terms: &Terms<'_>,
-    connect: &(dyn Fn(Instant) -> io::Result<Conn> + Sync),
-) -> Result<Vec<Conn>, LinkError> {
+pub(crate) fn connect_all(to: &Endpoint, ticket: &[u8; 32], stripes: u32, terms: &Terms<'_>) -> Result<Vec<Conn>, LinkError> {
     let opener = Opener {
         to,
         name: greet::ticket_name(ticket),
         key: greet::ticket_key(ticket),
         terms,
-        connect,
         rdma: AtomicBool::new(to.is_rdma()),
         retrying: Mutex::new(()),
         end: Instant::now() + ALL,
@@ -137,7 +125,6 @@ struct Opener<'a> {
     name: [u8; 32],
     key: [u8; 32],
     terms: &'a Terms<'a>,
-    connect: &'a (dyn Fn(Instant) -> io::Result<Conn> + Sync),
     /// Whether connections try RDMA: after the first one that cannot have it, no other one does.
     rdma: AtomicBool,
     /// Held by a connection that a busy server has sent away, while it tries again.
@@ -164,7 +151,7 @@ impl Opener<'_> {
             if Instant::now() >= until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            (self.connect)(until)
+            (self.terms.connect)(until)
         };
         let (conn, _) = open(to, &Opening::Bulk { name: self.name, rdma }, (&self.key, protection), &limit, &connect)?;
         drop(turn);

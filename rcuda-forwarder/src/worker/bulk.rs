@@ -248,10 +248,10 @@ mod tests {
             gpu: 0,
             virtual_device: 0,
             limits,
-            targets: Vec::new(),
             plain: true,
             gpudirect: false,
             store: None,
+            confinement: None,
         };
         let place = Fake::open(&start).unwrap();
         let mut body = Vec::new();

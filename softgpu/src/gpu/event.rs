@@ -8,7 +8,11 @@ use super::table::Table;
 use super::{context, lock, os};
 use crate::result::Res;
 use cuda_api::sys::{CUevent, CUresult};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::OpenOptions;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -54,45 +58,59 @@ pub(crate) fn open(handle: &Handle) -> Res<Arc<Event>> {
     Ok(EVENTS.insert_with(|handle| Event { handle, flags, live, recorded: Mutex::new(None), shared }))
 }
 
-/// Interprocess handle of an event: mark, process, descriptor there, device and inode of the file.
+/// Interprocess handle of an event: mark, process and number in the name of the file, its device and inode.
 pub(crate) type Handle = [u64; 8];
 const MARK: u64 = u64::from_le_bytes(*b"softgpuE");
 const PAGE: u64 = 4096;
 
-/// Records of a shared event, in a memory file: how many were submitted, and up to which all are complete.
+/// Records of a shared event, in a file in shared memory that other processes find by its name: how many were submitted, and up to which all
+/// are complete.
 struct Shared {
     fd: OwnedFd,
     at: u64,
+    name: Name,
+    /// Whether this process has made the file, and removes it.
+    is_own: bool,
+}
+
+/// Process and number in the name of a shared event's file.
+type Name = [u64; 2];
+
+fn path([pid, number]: Name) -> PathBuf {
+    format!("/dev/shm/softgpu-event-{pid}-{number:016x}").into()
 }
 
 impl Shared {
     fn make() -> Res<Shared> {
-        Shared::map(os::memory_file("softgpu-event", PAGE)?)
+        let failed = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
+        let name = [u64::from(std::process::id()), RandomState::new().hash_one(0)];
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path(name)).map_err(|_| failed)?;
+        let sized = file.set_len(PAGE).map_err(|_| failed);
+        sized.and_then(|()| Shared::map(file.into(), name, true)).inspect_err(|_| remove(name))
     }
 
-    fn map(fd: OwnedFd) -> Res<Shared> {
+    fn map(fd: OwnedFd, name: Name, is_own: bool) -> Res<Shared> {
         let at = os::reserve(0, PAGE, PAGE)?;
-        let shared = Shared { fd, at };
-        os::map_file(at, PAGE, &shared.fd)?;
-        os::protect(at, PAGE, os::Protection::ReadWrite)?;
-        Ok(shared)
+        let made = os::map_file(at, PAGE, &fd).and_then(|()| os::protect(at, PAGE, os::Protection::ReadWrite));
+        made.inspect_err(|_| os::unmap(at, PAGE))?;
+        Ok(Shared { fd, at, name, is_own })
     }
 
     fn handle(&self) -> Res<Handle> {
         let (_, (device, inode)) = os::file_identity(&self.fd)?;
-        let fd = u64::from(self.fd.as_raw_fd().unsigned_abs());
-        Ok([MARK, u64::from(std::process::id()), fd, device, inode, 0, 0, 0])
+        let [pid, number] = self.name;
+        Ok([MARK, pid, number, device, inode, 0, 0, 0])
     }
 
-    fn open([mark, pid, fd, device, inode, ..]: &Handle) -> Res<Shared> {
+    fn open([mark, pid, number, device, inode, ..]: &Handle) -> Res<Shared> {
         let bad = CUresult::CUDA_ERROR_MAP_FAILED;
         if *mark != MARK {
             return Err(bad);
         }
-        let path = format!("/proc/{pid}/fd/{fd}");
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).map_err(|_| bad)?;
+        let name = [*pid, *number];
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path(name)).map_err(|_| bad)?;
         let fd = OwnedFd::from(file);
-        if os::file_identity(&fd)? == (PAGE, (*device, *inode)) { Shared::map(fd) } else { Err(bad) }
+        if os::file_identity(&fd)? == (PAGE, (*device, *inode)) { Shared::map(fd, name, false) } else { Err(bad) }
     }
 
     fn word(&self, n: u64) -> &AtomicU64 {
@@ -116,7 +134,15 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         os::unmap(self.at, PAGE);
+        if self.is_own {
+            remove(self.name);
+        }
     }
+}
+
+fn remove(name: Name) {
+    // Who has opened it keeps it.
+    let _ = std::fs::remove_file(path(name));
 }
 
 impl Event {

@@ -102,10 +102,10 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
         gpu: 0,
         virtual_device: 0,
         limits: WorkerLimits::of_machine(),
-        targets: Vec::new(),
         plain: false,
         gpudirect: false,
         store: None,
+        confinement: None,
     };
     ours.send(&Message::Start(start), None).unwrap();
     assert!(matches!(ours.receive().unwrap(), Some((Message::Ready(Ok(_)), None))));
@@ -200,16 +200,22 @@ fn a_worker_goes_where_its_server_allows_and_tells_nothing_of_other_places() {
 fn an_expectation_that_is_not_noted_in_time_is_taken_back() {
     let (daemon, ours) = crate::channel::Channel::pair().unwrap();
     let ours = Arc::new(crate::channel::Channel::over(ours));
-    let reach = crate::attendant::Reach::Daemon(ours, Targets::default(), crate::targets::Sender::SameUser, false);
+    let dialer = Arc::new(crate::dialer::Dialer::new(ours.clone()));
+    let reach = crate::attendant::Reach::Daemon(crate::attendant::Daemon {
+        channel: ours,
+        dialer,
+        sender: crate::targets::Sender::SameUser,
+        plain: false,
+    });
     let start = crate::channel::Start {
         driver: String::new(),
         gpu: 0,
         virtual_device: 0,
         limits: WorkerLimits::of_machine(),
-        targets: Vec::new(),
         plain: false,
         gpudirect: false,
         store: None,
+        confinement: None,
     };
     let attendant = crate::attendant::Attendant::new(Fake::open(&start).unwrap(), reach);
     let ticket = [8; 32];

@@ -50,7 +50,7 @@ fn a_job_that_waits_and_gives_up_leaves_its_line_and_so_does_everybody_when_the_
     let s = Scene::with(vec![0], |options| options.max_workers = Some(1));
     let first = s.link(0);
     let lines = |n: usize| soon(|| s.daemon.state.lines.waiting(0) == n);
-    let conn = Conn::open_if(&s.at(0), Instant::now() + LONG, &|_| true).unwrap();
+    let conn = Conn::open(&s.at(0), Instant::now() + LONG).unwrap();
     let opening = Opening::Job { gpu: 0, rdma: false, waits: true, locality: greet::Locality::None, hello: hello() };
     let limits = greet::Limits { silence: LONG, end: Instant::now() + LONG };
     greet::greet(&conn, &opening, &s.credentials.token.0, greet::Protection::AnyServer, limits).unwrap();

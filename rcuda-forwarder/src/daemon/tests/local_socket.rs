@@ -114,7 +114,7 @@ fn jobs_that_do_not_ask_and_those_of_other_machines_are_served_where_they_are() 
     for (locality, protection, is_invited) in
         [(Locality::None, tls, false), (Locality::Machine([7; 32]), tls, false), (here, plain, false), (here, tls, true)]
     {
-        let conn = Conn::open_if(&to, until, &|_| true).unwrap();
+        let conn = Conn::open(&to, until).unwrap();
         greet(&conn, &job(locality), &s.credentials.token.0, protection, limits()).unwrap();
         let answer = greet::read_answer(&conn, until);
         match answer {

@@ -70,8 +70,8 @@ impl Place {
 
     fn open(self: &Arc<Place>, scheme: &str, stripes: u32, log: &(dyn Fn(&str) + Sync)) -> Result<Vec<Conn>, LinkError> {
         let to = format!("{scheme}a:1").parse().unwrap();
-        let terms = Terms { allowed: &|_| true, log, budget: &Budget::new(u64::MAX) };
-        connect_all(&to, &TICKET, stripes, &terms, &|_| Ok(self.connect()))
+        let connect = |_| Ok(self.connect());
+        connect_all(&to, &TICKET, stripes, &Terms { connect: &connect, log, budget: &Budget::new(u64::MAX) })
     }
 }
 
@@ -154,8 +154,9 @@ fn only_the_first_connection_learns_that_there_is_no_rdma() {
         };
         // A connection to a place with RDMA is encrypted, unless the place is reached by a Unix socket.
         let to = Endpoint { scheme: Scheme::Rdma, .."unix:/a".parse().unwrap() };
-        let terms = Terms { allowed: &|_| true, log: &log, budget: &Budget::new(u64::MAX) };
-        let opened = connect_all(&to, &TICKET, 5, &terms, &|_| Ok(place.connect())).unwrap();
+        let connect = |_| Ok(place.connect());
+        let opened =
+            connect_all(&to, &TICKET, 5, &Terms { connect: &connect, log: &log, budget: &Budget::new(u64::MAX) }).unwrap();
         assert!(opened.len() == 5 && are_in_order(&opened));
         assert_eq!(said.load(Ordering::SeqCst), 1);
     });

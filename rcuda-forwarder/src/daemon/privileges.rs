@@ -1,0 +1,111 @@
+//! What a worker is allowed by its user, its limits and its capabilities; set between fork and exec.
+
+use super::error::ServeError;
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+use std::ffi::CString;
+use std::io;
+use std::path::PathBuf;
+
+/// Maximum number of open descriptors of a worker: each piece of memory that is passed by descriptor uses one for a
+/// while.
+const DESCRIPTORS: u64 = 1 << 16;
+/// From `linux/capability.h`: to lock memory, as devices of RDMA need it, gives access to nothing.
+const CAP_IPC_LOCK: libc::c_ulong = 14;
+
+/// The user that workers run as.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkerUser {
+    pub(crate) name: String,
+    uid: Uid,
+    gid: Gid,
+    /// Its groups, of which one may have the GPUs' devices.
+    groups: Vec<Gid>,
+    pub(crate) home: PathBuf,
+}
+
+impl WorkerUser {
+    /// Finds a user that this process can have workers run as.
+    pub(crate) fn find(name: &str) -> Result<WorkerUser, ServeError> {
+        let failed = |why: String| ServeError::WorkerUser { name: name.to_owned(), why };
+        if !nix::unistd::geteuid().is_root() {
+            return Err(failed("only a server that runs as root can start processes of another user".to_owned()));
+        }
+        let found = User::from_name(name).map_err(|e| failed(e.to_string()))?;
+        let user = found.ok_or_else(|| failed("there is no such user on this machine".to_owned()))?;
+        if user.uid.is_root() {
+            return Err(failed("that is the server's own user".to_owned()));
+        }
+        let text = CString::new(user.name.as_str()).map_err(|e| failed(e.to_string()))?;
+        let groups = getgrouplist(&text, user.gid).map_err(|e| failed(format!("its groups are not known: {e}")))?;
+        Ok(WorkerUser { name: user.name, uid: user.uid, gid: user.gid, groups, home: user.dir })
+    }
+
+    /// Becomes this user. Only system calls.
+    fn become_it(&self) -> io::Result<()> {
+        // Straight to the kernel: the library would have other threads do the same, and this process is a copy that has none.
+        let groups = self.groups.as_ptr().cast::<libc::gid_t>();
+        let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+        // SAFETY: `Gid` is a group's number, and the list has as many; the other calls take numbers. The user is last: after it nothing
+        // can be changed.
+        let done = unsafe {
+            libc::syscall(libc::SYS_setgroups, self.groups.len(), groups) == 0
+                && libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0
+                && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+        };
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// What a worker gives up before it starts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Privileges {
+    /// It becomes another user.
+    pub(crate) user: Option<WorkerUser>,
+    /// As root it keeps what root's files and processes are to it, but no capabilities, except to lock memory.
+    pub(crate) without_capabilities: bool,
+}
+
+impl Privileges {
+    /// Gives up privileges between fork and exec. Only system calls: other threads may hold any lock.
+    pub(super) fn give_up(&self) -> io::Result<()> {
+        // SAFETY: plain numbers.
+        if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // A core dump would contain the memory of a job.
+        limit(libc::RLIMIT_CORE, 0)?;
+        limit(libc::RLIMIT_NOFILE, DESCRIPTORS)?;
+        if self.without_capabilities {
+            drop_capabilities()?;
+        }
+        self.user.as_ref().map_or(Ok(()), WorkerUser::become_it)
+    }
+}
+
+/// Has the program that is started next get no capabilities, although its user is root.
+fn drop_capabilities() -> io::Result<()> {
+    for capability in (0..).filter(|c| *c != CAP_IPC_LOCK) {
+        // SAFETY: plain numbers.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+            return match io::Error::last_os_error() {
+                // It is the first that the kernel does not know.
+                e if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+                e => Err(e),
+            };
+        }
+    }
+    Ok(())
+}
+
+fn limit(what: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `now` is writable, and then read.
+    unsafe {
+        if libc::getrlimit(what, &raw mut now) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        now.rlim_max = now.rlim_max.min(most);
+        now.rlim_cur = if most == 0 { 0 } else { now.rlim_max };
+        if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,242 @@
+//! The sandbox of workers: what the kernel refuses a worker, whatever its job makes it do.
+//!
+//! The daemon decides at its start what the kernel offers ([`Sandbox::plan`]), and each worker confines itself ([`Confinement::enter`])
+//! when it has one thread, before it loads the driver and long before it reads a byte of a client. Two mechanisms of the kernel, which need no
+//! privileges, overlap on purpose: Landlock ([`files`]) for files, processes and sockets outside, and a filter of system calls ([`calls`]).
+
+use cuda_api::wire_struct;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+mod calls;
+mod files;
+
+/// Whether workers run in a sandbox: `mrcuda serve --sandbox`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxMode {
+    /// In as much of it as the kernel offers.
+    #[default]
+    Auto,
+    /// In all of it, or the server does not start.
+    Required,
+    /// In none.
+    Off,
+}
+
+wire_struct! {
+    /// What a worker is confined to.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Confinement {
+        /// Landlock is to be used.
+        pub(crate) landlock: bool,
+        /// System calls are to be filtered.
+        pub(crate) seccomp: bool,
+        /// Files and directories that it may read, besides those of the system.
+        pub(crate) readable: Vec<String>,
+        /// Directories in which it may create, write and remove files.
+        pub(crate) writable: Vec<String>,
+        /// It may connect to Unix sockets itself.
+        pub(crate) unix_sockets: bool,
+    }
+}
+
+/// Why a worker is not confined as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    /// Landlock.
+    #[error("Landlock: {0}")]
+    Landlock(#[from] landlock::RulesetError),
+    /// Landlock was there when the daemon started.
+    #[error("Landlock: it is not enforced")]
+    NotEnforced,
+    /// The filter could not be made.
+    #[error("seccomp: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+    /// The filter could not be installed.
+    #[error("seccomp: {0}")]
+    Seccomp(#[from] seccompiler::Error),
+    /// The sockets at which it listens could not be created.
+    #[error("cannot create sockets: {0}")]
+    Sockets(io::Error),
+}
+
+impl Confinement {
+    /// Confines this process, which has one thread, for ever.
+    pub(crate) fn enter(&self) -> Result<(), SandboxError> {
+        executor::share::bind_ahead().map_err(SandboxError::Sockets)?;
+        if self.landlock {
+            files::restrict(self)?;
+        }
+        if self.seccomp {
+            calls::restrict(self.unix_sockets)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the operator has chosen, and what concerns it.
+#[derive(Debug)]
+pub(crate) struct Wishes<'a> {
+    pub(crate) mode: SandboxMode,
+    pub(crate) driver: &'a Path,
+    /// Where the driver may keep compiled code for all jobs.
+    pub(crate) jit_cache: Option<&'a Path>,
+    /// The user that workers run as, if it is not the server's.
+    pub(crate) worker_user: Option<&'a str>,
+    /// Files that no worker may read.
+    pub(crate) secrets: &'a [PathBuf],
+}
+
+/// The sandbox of a server's workers.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    /// `None`: workers are not confined.
+    pub(crate) confinement: Option<Confinement>,
+    /// What is in force, for the log.
+    pub(crate) words: String,
+    /// Whether something is missing that was asked for.
+    pub(crate) lacks: bool,
+}
+
+/// What the kernel offers.
+#[derive(Debug, Clone, Copy)]
+struct Kernel {
+    /// The version of Landlock's interface.
+    landlock: Option<u32>,
+    seccomp: bool,
+}
+
+impl Kernel {
+    fn probe() -> Kernel {
+        Kernel { landlock: files::version(), seccomp: calls::are_filtered() }
+    }
+
+    /// What is missing.
+    fn lacks(self) -> Vec<&'static str> {
+        let lacks = [(self.landlock.is_none(), "Landlock"), (!self.seccomp, "seccomp")];
+        lacks.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| what).collect()
+    }
+}
+
+impl Sandbox {
+    /// The sandbox for workers of this machine's kernel. The error says what the kernel lacks of a sandbox that is required.
+    pub(crate) fn plan(wishes: &Wishes<'_>) -> Result<Sandbox, String> {
+        Sandbox::plan_for(Kernel::probe(), wishes, std::env::var_os("LD_LIBRARY_PATH"))
+    }
+
+    fn plan_for(kernel: Kernel, wishes: &Wishes<'_>, libraries: Option<OsString>) -> Result<Sandbox, String> {
+        let user = match wishes.worker_user {
+            Some(user) => format!("as user {user}"),
+            None => "no user of their own".to_owned(),
+        };
+        if wishes.mode == SandboxMode::Off {
+            return Ok(Sandbox {
+                confinement: None,
+                words: format!("workers: no sandbox (mrcuda serve --sandbox off); {user}"),
+                lacks: true,
+            });
+        }
+        let lacks = kernel.lacks();
+        if wishes.mode == SandboxMode::Required && !lacks.is_empty() {
+            return Err(lacks.join(" and "));
+        }
+        let mps = mps_directory();
+        let unix_sockets = mps.is_some() || faults::asks_on_socket();
+        let text = |path: &Path| path.to_str().map(ToOwned::to_owned);
+        let has =
+            |there: bool, what: &str| if there { what.to_owned() } else { format!("no {what} (the kernel does not offer it)") };
+        let landlock = kernel.landlock.map(|version| format!("Landlock {version}"));
+        let mut words = format!(
+            "workers: {}, {}; {user}",
+            landlock.unwrap_or_else(|| has(false, "Landlock")),
+            has(kernel.seccomp, "seccomp")
+        );
+        if mps.is_some() {
+            words.push_str("; they may connect to Unix sockets, because of CUDA's Multi-Process Service");
+        }
+        if let Some(cache) = wishes.jit_cache {
+            words.push_str(&format!("; all of them write to {}", cache.display()));
+        }
+        let confinement = Confinement {
+            landlock: kernel.landlock.is_some(),
+            seccomp: kernel.seccomp,
+            readable: readable(wishes, libraries).iter().filter_map(|path| text(path)).collect(),
+            writable: mps.iter().map(PathBuf::as_path).chain(wishes.jit_cache).filter_map(text).collect(),
+            unix_sockets,
+        };
+        Ok(Sandbox { confinement: Some(confinement), words, lacks: !lacks.is_empty() })
+    }
+}
+
+/// The driver with what lies beside it, and the directories in which the linker looks for libraries first. A directory that contains a secret is left
+/// out.
+fn readable(wishes: &Wishes<'_>, libraries: Option<OsString>) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(wishes.driver).unwrap_or_else(|_| wishes.driver.to_owned());
+    let beside = [wishes.driver, &real].map(|file| file.parent().map(Path::to_owned)).into_iter().flatten();
+    let searched: Vec<PathBuf> = libraries.iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute()).collect();
+    let secrets: Vec<PathBuf> =
+        wishes.secrets.iter().map(|file| std::fs::canonicalize(file).unwrap_or_else(|_| file.clone())).collect();
+    let is_harmless = |directory: &PathBuf| !secrets.iter().any(|secret| secret.starts_with(directory));
+    let directories = beside.chain(searched).filter_map(|directory| std::fs::canonicalize(directory).ok());
+    let mut all: Vec<PathBuf> = directories.filter(is_harmless).chain([real]).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Where the Multi-Process Service has its pipes, if it runs: a driver connects to it when it starts.
+fn mps_directory() -> Option<PathBuf> {
+    let directory = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
+    directory.join("control").exists().then_some(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Kernel = Kernel { landlock: Some(7), seccomp: true };
+    const NONE: Kernel = Kernel { landlock: None, seccomp: true };
+
+    fn wishes(mode: SandboxMode) -> Wishes<'static> {
+        Wishes { mode, driver: Path::new("/usr/lib/libcuda.so.1"), jit_cache: None, worker_user: None, secrets: &[] }
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_said_and_what_is_required_must_be_there() {
+        let auto = Sandbox::plan_for(FULL, &wishes(SandboxMode::Auto), None).unwrap();
+        assert_eq!((auto.words.as_str(), auto.lacks), ("workers: Landlock 7, seccomp; no user of their own", false));
+        let less = Sandbox::plan_for(NONE, &wishes(SandboxMode::Auto), None).unwrap();
+        assert_eq!(less.words, "workers: no Landlock (the kernel does not offer it), seccomp; no user of their own");
+        assert!(less.lacks && !less.confinement.unwrap().landlock);
+        assert_eq!(Sandbox::plan_for(NONE, &wishes(SandboxMode::Required), None).unwrap_err(), "Landlock");
+        let nothing = Kernel { landlock: None, seccomp: false };
+        assert_eq!(Sandbox::plan_for(nothing, &wishes(SandboxMode::Required), None).unwrap_err(), "Landlock and seccomp");
+        assert!(!Sandbox::plan_for(FULL, &wishes(SandboxMode::Required), None).unwrap().lacks);
+        let off = Sandbox::plan_for(FULL, &wishes(SandboxMode::Off), None).unwrap();
+        assert!(off.confinement.is_none() && off.lacks && off.words.contains("--sandbox off"), "{off:?}");
+        let own = Wishes { worker_user: Some("gpu"), ..wishes(SandboxMode::Auto) };
+        assert!(Sandbox::plan_for(FULL, &own, None).unwrap().words.ends_with("; as user gpu"));
+    }
+
+    #[test]
+    fn a_directory_with_a_secret_is_not_readable() {
+        let directory = std::env::temp_dir().join(format!("mrcuda-sandbox-{}", std::process::id()));
+        let (libraries, home) = (directory.join("lib"), directory.join("home"));
+        for path in [&libraries, &home] {
+            std::fs::create_dir_all(path).unwrap();
+            std::fs::write(path.join("libcuda.so.1"), "").unwrap();
+        }
+        let secrets = [home.join("token")];
+        std::fs::write(&secrets[0], "").unwrap();
+        let at = |driver: &Path| {
+            let wishes = Wishes { driver, secrets: &secrets, ..wishes(SandboxMode::Auto) };
+            let searched = std::env::join_paths([libraries.as_path(), &home, &directory, Path::new("relative")]).unwrap();
+            readable(&wishes, Some(searched))
+        };
+        let (beside, driver) = (home.join("libcuda.so.1"), libraries.join("libcuda.so.1"));
+        assert_eq!(at(&driver), [libraries.clone(), driver]);
+        assert_eq!(at(&beside), [beside, libraries.clone()]);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+/* A CUDA driver for tests of the sandbox. As soon as a worker loads it, it tries what an attacker would who can run code there, and prints
+ * one line with the outcome of each attempt: 0, or the number of the error. It offers one GPU, which cannot be used. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char line[4096];
+
+static void say(const char *attempt, int failed) {
+    size_t used = strlen(line);
+    snprintf(line + used, sizeof line - used, " %s=%d", attempt, failed ? errno : 0);
+}
+
+static const char *setting(const char *name) {
+    const char *value = getenv(name);
+    return value ? value : "/nowhere";
+}
+
+static void try_open(const char *attempt, const char *path, int flags) {
+    int fd = open(path, flags | O_CLOEXEC, 0600);
+    say(attempt, fd < 0);
+    if (fd >= 0) close(fd);
+}
+
+static void try_proc(const char *attempt, int pid, const char *file, int flags) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    try_open(attempt, path, flags);
+}
+
+static void try_connect(const char *attempt, int family, int type, const void *address, socklen_t length) {
+    int fd = socket(family, type | SOCK_CLOEXEC, 0);
+    say(attempt, fd < 0 || connect(fd, address, length) != 0);
+    if (fd >= 0) close(fd);
+}
+
+static void try_unix(const char *attempt, const char *name, int without_file) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    snprintf(to.sun_path + without_file, sizeof to.sun_path - without_file, "%s", name);
+    try_connect(attempt, AF_UNIX, SOCK_STREAM, &to, offsetof(struct sockaddr_un, sun_path) + without_file + strlen(name));
+}
+
+static void *nothing(void *argument) { return argument; }
+
+__attribute__((constructor)) static void attack(void) {
+    int victim = atoi(setting("SOFTGPU_TRY_VICTIM")), parent = getppid();
+    char word[8] = {0}, path[512];
+    struct iovec here = {word, sizeof word};
+    struct sockaddr_in tcp = {.sin_family = AF_INET, .sin_port = htons(atoi(setting("SOFTGPU_TRY_PORT"))), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    union bpf_attr map = {.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1};
+    struct perf_event_attr perf = {.type = PERF_TYPE_SOFTWARE, .size = sizeof perf, .exclude_kernel = 1};
+    pthread_t thread;
+    int fd, pair[2];
+    /* Files. */
+    try_open("token", setting("SOFTGPU_TRY_TOKEN"), O_RDONLY);
+    try_open("tokens", setting("SOFTGPU_TRY_TOKENS"), O_RDONLY);
+    try_open("certificate", setting("SOFTGPU_TRY_CERTIFICATE"), O_RDONLY);
+    try_open("home", setting("SOFTGPU_TRY_HOME"), O_RDONLY);
+    try_open("list", setting("SOFTGPU_TRY_DIRECTORY"), O_RDONLY | O_DIRECTORY);
+    snprintf(path, sizeof path, "%s/left-by-a-worker", setting("SOFTGPU_TRY_DIRECTORY"));
+    try_open("create", path, O_WRONLY | O_CREAT);
+    try_open("shadow", "/etc/shadow", O_RDONLY);
+    try_open("sysctl", "/proc/sys/kernel/core_pattern", O_WRONLY);
+    snprintf(path, sizeof path, "%s/left-by-a-worker", setting("CUDA_CACHE_PATH"));
+    try_open("cache", path, O_WRONLY | O_CREAT);
+    /* Processes. */
+    say("ptrace", ptrace(PTRACE_SEIZE, victim, 0, 0) != 0);
+    say("process_vm_readv", process_vm_readv(victim, &here, 1, &here, 1, 0) < 0);
+    say("signal", kill(victim, 0) != 0);
+    say("signal-server", kill(parent, 0) != 0);
+    say("prlimit", prlimit(victim, RLIMIT_NOFILE, NULL, NULL) != 0);
+    try_proc("mem", victim, "mem", O_RDWR);
+    try_proc("environ", victim, "environ", O_RDONLY);
+    try_proc("descriptors", victim, "fd/0", O_RDONLY);
+    try_proc("mem-server", parent, "mem", O_RDWR);
+    try_proc("environ-server", parent, "environ", O_RDONLY);
+    say("fork", (fd = fork()) < 0);
+    if (fd == 0) {
+        execl("/bin/true", "true", (char *)NULL);
+        _exit(1);
+    }
+    if (fd > 0) waitpid(fd, NULL, 0);
+    /* Where it works it replaces this process, so only where a new one cannot be had. */
+    if (fd < 0) say("execve", execl("/bin/true", "true", (char *)NULL) != 0);
+    /* The network, and sockets. */
+    try_unix("unix", setting("SOFTGPU_TRY_UNIX"), 0);
+    try_unix("unix-abstract", setting("SOFTGPU_TRY_ABSTRACT"), 1);
+    try_connect("tcp", AF_INET, SOCK_STREAM, &tcp, sizeof tcp);
+    try_connect("udp", AF_INET, SOCK_DGRAM, &tcp, sizeof tcp);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    say("tcp-listen", fd < 0 || bind(fd, (void *)&any, sizeof any) != 0 || listen(fd, 1) != 0);
+    if (fd >= 0) close(fd);
+    say("unix-datagrams", socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) != 0);
+    say("packets", (fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)) < 0);
+    if (fd >= 0) close(fd);
+    /* The kernel. */
+    say("unshare", unshare(CLONE_NEWUSER) != 0);
+    say("mount", mount("none", "/mnt", "tmpfs", 0, NULL) != 0);
+    say("keyctl", syscall(SYS_keyctl, 0, -3, 0) < 0);
+    say("bpf", syscall(SYS_bpf, BPF_MAP_CREATE, &map, sizeof map) < 0);
+    say("perf", syscall(SYS_perf_event_open, &perf, 0, -1, -1, 0) < 0);
+    say("io_uring", syscall(SYS_io_uring_setup, 0, NULL) < 0);
+    say("shm", shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600) < 0);
+    say("clone3", syscall(SYS_clone3, NULL, 0) < 0);
+    say("x32", syscall(0x40000000 | SYS_getpid) < 0);
+    /* What a driver needs. */
+    try_open("may-null", "/dev/null", O_RDWR);
+    try_open("may-urandom", "/dev/urandom", O_RDONLY);
+    try_open("may-maps", "/proc/self/maps", O_RDONLY);
+    try_open("may-pagemap", "/proc/self/pagemap", O_RDONLY);
+    try_open("may-cpuinfo", "/proc/cpuinfo", O_RDONLY);
+    try_open("may-sysfs", "/sys/devices/system/cpu/online", O_RDONLY);
+    try_open("may-linker-cache", "/etc/ld.so.cache", O_RDONLY);
+    try_open("may-usr", "/usr", O_RDONLY | O_DIRECTORY);
+    say("may-memfd", (fd = memfd_create("x", MFD_CLOEXEC)) < 0);
+    say("may-shared-memory", (fd = shm_open("/mrcuda-sandbox-test", O_RDWR | O_CREAT, 0600)) < 0 || shm_unlink("/mrcuda-sandbox-test") != 0);
+    say("may-thread", (errno = pthread_create(&thread, NULL, nothing, NULL)) != 0 || pthread_join(thread, NULL) != 0);
+    say("may-thread-signal", pthread_kill(pthread_self(), 0) != 0);
+    say("may-userfaultfd", syscall(SYS_userfaultfd, O_CLOEXEC | 1) < 0);
+    say("may-pair", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0);
+    fprintf(stderr, "attempts%s cache-disabled=%s\n", line, setting("CUDA_CACHE_DISABLE"));
+}
+
+int cuInit(unsigned flags) { return (void)flags, 0; }
+
+int cuDeviceGetCount(int *count) { return *count = 1, 0; }
