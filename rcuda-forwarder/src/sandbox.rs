@@ -6,11 +6,13 @@
 
 use cuda_api::wire_struct;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 
 mod calls;
+mod error;
 mod files;
+
+pub(crate) use error::SandboxError;
 
 /// Whether workers run in a sandbox: `mrcuda serve --sandbox`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,32 +43,12 @@ wire_struct! {
     }
 }
 
-/// Why a worker is not confined as it should be.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SandboxError {
-    /// Landlock.
-    #[error("Landlock: {0}")]
-    Landlock(#[from] landlock::RulesetError),
-    /// Landlock was there when the daemon started.
-    #[error("Landlock: it is not enforced")]
-    NotEnforced,
-    /// The filter could not be made.
-    #[error("seccomp: {0}")]
-    Filter(#[from] seccompiler::BackendError),
-    /// The filter could not be installed.
-    #[error("seccomp: {0}")]
-    Seccomp(#[from] seccompiler::Error),
-    /// The sockets at which it listens could not be created.
-    #[error("cannot create sockets: {0}")]
-    Sockets(io::Error),
-}
-
 impl Confinement {
     /// Confines this process, which has one thread, for ever.
     pub(crate) fn enter(&self) -> Result<(), SandboxError> {
         executor::share::bind_ahead().map_err(SandboxError::Sockets)?;
         if self.landlock {
-            files::restrict(self)?;
+            files::restrict(&self.readable, &self.writable, self.unix_sockets)?;
         }
         if self.seccomp {
             calls::restrict(self.unix_sockets)?;

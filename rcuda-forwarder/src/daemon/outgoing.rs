@@ -17,9 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
-/// eight connections at a time, and fetches memory of other places.
-pub(super) const AT_ONCE: usize = 160;
 /// Maximum time for one.
 const LONGEST: Duration = Duration::from_secs(10);
 

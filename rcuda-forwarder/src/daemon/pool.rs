@@ -8,7 +8,6 @@ use super::env;
 use super::error::{AssignError, ServeError};
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
-use super::outgoing;
 use super::privileges::Privileges;
 use super::rate::Rates;
 use super::seats::{Full, Seat, Seats};
@@ -45,6 +44,9 @@ const ENDING: Duration = Duration::from_secs(2);
 const LEAVING: Duration = Duration::from_secs(30);
 /// Maximum length of a worker's line that is passed on in one piece.
 const LINE: u64 = 16 << 10;
+/// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
+/// eight connections at a time, and fetches memory of other places.
+const OUTGOING: usize = 160;
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
@@ -239,7 +241,7 @@ impl Worker {
     /// Counts a connection that is to be made for it; `None` if there are too many.
     pub(super) fn note_outgoing(self: &Arc<Self>) -> Option<OutgoingCount> {
         let counted = OutgoingCount(self.clone());
-        (self.outgoing.fetch_add(1, Ordering::AcqRel) < outgoing::AT_ONCE).then_some(counted)
+        (self.outgoing.fetch_add(1, Ordering::AcqRel) < OUTGOING).then_some(counted)
     }
 
     /// Brings the counters up to date with its use.

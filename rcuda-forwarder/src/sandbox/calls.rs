@@ -3,7 +3,7 @@
 //!
 //! A list of what is refused, not of what is allowed: a driver's next version may use calls that this one does not.
 
-use super::SandboxError;
+use super::error::SandboxError;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
     sock_filter,
@@ -27,6 +27,30 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_execveat,
     libc::SYS_fork,
     libc::SYS_vfork,
+    // What Landlock does not see: owners, permissions and times of files, which the user may change without opening them.
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_chown,
+    libc::SYS_fchown,
+    libc::SYS_lchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    REMOVEXATTRAT,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+    FILE_SETATTR,
+    // And in its first versions this.
+    libc::SYS_truncate,
     // Sockets: it gets connections from its server.
     libc::SYS_bind,
     libc::SYS_listen,
@@ -57,6 +81,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_mount_setattr,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -93,6 +118,12 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_iopl,
     libc::SYS_ioperm,
 ];
+
+/// From `asm/unistd_64.h`: newer calls, which the `libc` crate does not have.
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+const OPEN_TREE_ATTR: libc::c_long = 467;
+const FILE_SETATTR: libc::c_long = 469;
 
 /// Calls whose first argument may only be this process.
 const ONLY_OWN: &[libc::c_long] = &[
@@ -132,9 +163,9 @@ pub(super) fn restrict(unix_sockets: bool) -> Result<(), SandboxError> {
     let refused = refused(u64::from(std::process::id()), unix_sockets)?;
     // The C library then starts threads by another call, whose flags a filter can see.
     let without_flags = Rules::from([(libc::SYS_clone3, Vec::new())]);
-    // What says that nobody listens, so that a driver which looks for a service goes on without it.
-    let nobody = if unix_sockets { Rules::new() } else { Rules::from([(libc::SYS_connect, Vec::new())]) };
-    for (rules, error) in [(nobody, libc::ECONNREFUSED), (without_flags, libc::ENOSYS), (refused, libc::EPERM)] {
+    // As where there is no such socket, so that a driver which looks for a service goes on without it.
+    let nowhere = if unix_sockets { Rules::new() } else { Rules::from([(libc::SYS_connect, Vec::new())]) };
+    for (rules, error) in [(nowhere, libc::ENOENT), (without_flags, libc::ENOSYS), (refused, libc::EPERM)] {
         if !rules.is_empty() {
             seccompiler::apply_filter(&program(rules, error)?)?;
         }

@@ -3,7 +3,7 @@
 //!
 //! Nothing may be executed; a library only needs to be readable.
 
-use super::{Confinement, SandboxError};
+use super::error::SandboxError;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
     RulesetStatus, Scope,
@@ -58,10 +58,10 @@ pub(super) fn version() -> Option<u32> {
     u32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// Restricts this thread, and those that it starts.
-pub(super) fn restrict(to: &Confinement) -> Result<(), SandboxError> {
+/// Restricts this thread, and those that it starts, to what the system has for everybody and these files and directories.
+pub(super) fn restrict(readable: &[String], writable: &[String], unix_sockets: bool) -> Result<(), SandboxError> {
     let (mut scopes, mut handled) = (Scope::from_all(NEWEST), AccessFs::from_all(NEWEST));
-    if to.unix_sockets {
+    if unix_sockets {
         scopes.remove(Scope::AbstractUnixSocket);
         handled.remove(AccessFs::ResolveUnix);
     }
@@ -70,7 +70,7 @@ pub(super) fn restrict(to: &Confinement) -> Result<(), SandboxError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let use_device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let all_but_execute = handled & !BitFlags::from(AccessFs::Execute);
-    for path in READABLE.iter().map(Path::new).chain(to.readable.iter().map(Path::new)) {
+    for path in READABLE.iter().map(Path::new).chain(readable.iter().map(Path::new)) {
         rules = allow(rules, path, read)?;
     }
     for path in DEVICES.iter().chain(OTHER_DEVICES).map(Path::new) {
@@ -85,7 +85,7 @@ pub(super) fn restrict(to: &Confinement) -> Result<(), SandboxError> {
     // Not to be listed: the names of others' files there are theirs.
     let unlisted = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
     rules = allow(rules, Path::new(SHARED), unlisted)?;
-    for path in &to.writable {
+    for path in writable {
         rules = allow(rules, Path::new(path), all_but_execute)?;
     }
     let status = rules.restrict_self()?;

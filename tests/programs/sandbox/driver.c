@@ -19,10 +19,12 @@
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static char line[4096];
@@ -81,6 +83,11 @@ __attribute__((constructor)) static void attack(void) {
     try_open("list", setting("SOFTGPU_TRY_DIRECTORY"), O_RDONLY | O_DIRECTORY);
     snprintf(path, sizeof path, "%s/left-by-a-worker", setting("SOFTGPU_TRY_DIRECTORY"));
     try_open("create", path, O_WRONLY | O_CREAT);
+    say("chmod", chmod(setting("SOFTGPU_TRY_TOKEN"), 0600) != 0);
+    say("chown", chown(setting("SOFTGPU_TRY_HOME"), geteuid(), getegid()) != 0);
+    say("times", utimensat(AT_FDCWD, setting("SOFTGPU_TRY_HOME"), NULL, 0) != 0);
+    say("attribute", setxattr(setting("SOFTGPU_TRY_HOME"), "user.x", "x", 1, 0) != 0);
+    say("truncate", truncate(setting("SOFTGPU_TRY_HOME"), 3) != 0);
     try_open("shadow", "/etc/shadow", O_RDONLY);
     try_open("sysctl", "/proc/sys/kernel/core_pattern", O_WRONLY);
     snprintf(path, sizeof path, "%s/left-by-a-worker", setting("CUDA_CACHE_PATH"));
