@@ -220,7 +220,7 @@ fn the_models_in_the_program_predict_the_moves_that_they_came_from() {
 fn plots_are_drawn() {
     let path = scratch("plot.svg");
     let series = [plot::Series::new("first", vec![(1.0, 2.0), (100.0, 1e4), (0.0, 1.0), (f64::NAN, 1.0)])];
-    let plot = plot::Plot { title: "a title", x: "bytes", y: "seconds", diagonal: true, lines: true };
+    let plot = plot::Plot { title: "a title", x: "bytes", y: "seconds", diagonal: true, lines: true, ..plot::Plot::default() };
     plot::draw(&path, &plot, &series).unwrap();
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("a title") && svg.matches("<circle").count() >= 2, "{svg}");

@@ -110,7 +110,8 @@ fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     say(&table.render());
     if let Some(path) = &args.plot {
         let series: Vec<Series> = all.iter().map(|e| Series::new(format!("{} {}", e.what, e.path), e.points.clone())).collect();
-        let plot = Plot { title: "Predicted and measured", x: "measured, s", y: "predicted, s", diagonal: true, lines: false };
+        let plot =
+            Plot { title: "Predicted and measured", x: "measured, s", y: "predicted, s", diagonal: true, ..Plot::default() };
         draw(path, &plot, &series).map_err(Failure::new)?;
     }
     let wrong = all.iter().filter(|e| !e.holds()).count();
