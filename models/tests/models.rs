@@ -89,13 +89,15 @@ fn a_right_model_passes_on_other_runs_and_a_wrong_one_is_found() {
     let others = copies(&BETWEEN, false);
     let errors = check::check(&right, &others);
     assert_eq!(errors.len(), 1);
-    let [mean, p95, max] = errors[0].relative();
-    assert!(errors[0].holds() && mean <= p95 && p95 <= max && max < 0.1, "{mean} {p95} {max}");
+    let r = errors[0].relative();
+    assert!(errors[0].holds() && r.is_accurate() && r.mean <= r.p95 && r.median <= r.p90, "{r:?}");
+    assert!(r.p90 <= r.p95 && r.p95 <= r.max && r.max < 0.1, "{r:?}");
     assert_eq!(errors[0].points.len(), others.len());
 
     let mut wrong = right.clone();
     *wrong.models[0].terms.get_mut("bytes").unwrap() *= 3.0;
-    assert!(!check::check(&wrong, &others)[0].holds());
+    let found = &check::check(&wrong, &others)[0];
+    assert!(!found.holds() && !found.relative().is_accurate());
     // A model that is missing is no model that holds.
     wrong.models.clear();
     let errors = check::check(&wrong, &others);

@@ -77,11 +77,12 @@ impl Stage {
         self.with_driver(args, &self.driver)
     }
 
-    /// Ourselves, on the driver itself, with one GPU of the machine only.
+    /// Ourselves, on the driver itself, with one only of the GPUs that this process may use.
     pub(crate) fn native_on(&self, gpu: u32, args: &[&str]) -> Result<Process, Error> {
         let mut command = Command::new(&self.own);
         self.dress(&mut command);
-        command.env("CUDA_VISIBLE_DEVICES", gpu.to_string()).args(args).arg("--driver").arg(&self.driver);
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        command.env("CUDA_VISIBLE_DEVICES", one_of(&visible, gpu)).args(args).arg("--driver").arg(&self.driver);
         Process::start(command, "the program")
     }
 
@@ -199,6 +200,11 @@ impl Drop for Stage {
         // What is left there only costs space.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The name of a GPU by its number among those of a list, which is empty if all are visible.
+fn one_of(visible: &str, gpu: u32) -> String {
+    visible.split(',').map(str::trim).filter(|name| !name.is_empty()).nth(gpu as usize).map_or(gpu.to_string(), str::to_owned)
 }
 
 /// A running server.
@@ -353,4 +359,14 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// The first server's GPU, over TLS: where jobs begin.
 pub(super) fn home(servers: &[Server; 2]) -> &str {
     &servers[0].tls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_of;
+
+    #[test]
+    fn a_gpu_is_one_of_those_that_may_be_used() {
+        assert_eq!([one_of("", 1), one_of("3,GPU-5b2f", 1), one_of("3", 0)], ["1", "GPU-5b2f", "3"]);
+    }
 }

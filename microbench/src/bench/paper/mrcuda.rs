@@ -103,7 +103,6 @@ pub(super) fn runtime(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Erro
 }
 
 pub(super) const RECORD_OURS: &str = "a recorded call";
-pub(super) const RECORDED_CALL_OURS: &str = "making and ending an event, two recorded calls, to the program";
 
 /// Recording, by the number of calls.
 pub(super) fn record(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Error> {
@@ -118,13 +117,11 @@ pub(super) fn record(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Error
     }
     findings.table(table);
     let mut calls = Table::new("Making and ending an event, microseconds", ["path", "p50"]);
-    let mut each = Vec::new();
     for (name, at) in [(NATIVE, At::Native(0)), (IN_PROCESS, At::Place("local".to_owned()))] {
         match lab.client(&at).and_then(|mut client| ask(&mut client, Case::Event, lab)) {
             Ok(took) => {
                 let took = took / Case::Event.parts() as f64;
                 calls.row([name.to_owned(), format!("{:.3}", took * 1e6)]);
-                each.push(took);
             }
             Err(why) => findings.miss(&format!("events on {name}"), why),
         }
@@ -132,9 +129,6 @@ pub(super) fn record(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Error
     findings.table(calls);
     if let Some((count, took)) = points.last() {
         findings.ours(RECORD_OURS, format!("{:.1} ns", took / count * 1e9));
-    }
-    if let [native, own] = each[..] {
-        findings.ours(RECORDED_CALL_OURS, format!("{:.3} us natively, {:.3} us in-process", native * 1e6, own * 1e6));
     }
     let amounts: Vec<f64> = points.iter().map(|p| p.0).collect();
     let series = [Series::times("journal", points, "calls"), model(THEIRS, &amounts, their_record)];

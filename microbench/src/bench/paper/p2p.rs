@@ -44,7 +44,7 @@ fn say_what_is_shared(lab: &Lab<'_>, findings: &mut Findings) {
 
 pub(super) const LATENCY_OURS: &str = "least time of a copy";
 pub(super) const RATE_OURS: &str = "best rate";
-pub(super) const CROSSING_OURS: &str = "direct copies are faster than by way of the program from";
+pub(super) const CROSSING_OURS: &str = "size from which a copy from server to server is the faster one";
 
 /// Copies between two GPUs, by size.
 pub(super) fn sizes(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Error> {
@@ -74,7 +74,10 @@ pub(super) fn sizes(lab: &Lab<'_>, findings: &mut Findings) -> Result<(), Error>
     // Where it is the faster one, and is so for all larger sizes.
     let slower = direct.iter().zip(&staged).rposition(|(direct, staged)| direct.1 >= staged.1);
     let first = direct.get(slower.map_or(0, |last| last + 1));
-    findings.ours(CROSSING_OURS, first.map_or_else(|| "no measured size".to_owned(), |p| size(p.0 as usize)));
+    findings.ours(
+        CROSSING_OURS,
+        first.map_or_else(|| "no measured size".to_owned(), |p| format!("{}, than by way of the program", size(p.0 as usize))),
+    );
     say_what_is_shared(lab, findings);
     let series = [Series::rates(DIRECT, &direct), Series::rates(STAGED, &staged)];
     let plot = Plot { title: "Copies between GPUs of two servers", x: "bytes", y: "GB/s", ..Plot::default() };

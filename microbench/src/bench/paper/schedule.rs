@@ -30,7 +30,7 @@ fn complain(all: &Outcome, actions: &[Action], jobs: &[Job], findings: &mut Find
     }
 }
 
-pub(super) const POWER_OURS: &str = "power of both GPUs, before and after";
+pub(super) const POWER_OURS: &str = "power of all GPUs of the machine, before and after";
 pub(super) const CONSOLIDATED_OURS: &str = "run of both jobs, apart and on one GPU from 40 % on";
 
 /// Two jobs that leave their GPUs idle half of the time: apart, and on one GPU from some time on.
