@@ -257,6 +257,16 @@ fn experiments_of_papers_are_repeated() {
     assert!(jobs.len() == 4 && jobs.iter().all(ends), "{jobs:?}");
     assert!(report.contains("Figures and tables that are not repeated"));
 
+    // With one GPU: what needs two says so, and the job that makes room is parked.
+    let alone = scene.path.join("alone");
+    let mut command = scene.mrcuda();
+    command.args(["bench", "paper", "--quick", "migration-priority", "migration-balance", "--out"]).arg(&alone);
+    let said = output_of(command.env("SOFTGPU_DEVICES", "1"));
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(alone.join("paper.json")).unwrap()).unwrap();
+    let of = |name: &str| file["experiments"].as_array().unwrap().iter().find(|e| e["name"] == name).unwrap().clone();
+    assert_eq!(of("migration-balance")["absent"]["balance"], "it needs 2 GPUs, and this machine has 1");
+    assert!(of("migration-priority")["tables"].to_string().contains("the long job parked in memory"), "{said}");
+
     let listed = output_of(scene.mrcuda().args(["bench", "paper", "--list"]));
     let pages = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/papers.md")).unwrap();
     let listed: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();

@@ -55,8 +55,9 @@ pub(crate) struct PaperArgs {
 /// Kind and version of the file.
 const KIND: &str = "mrcuda-paper";
 const VERSION: u64 = 1;
-/// GPUs of softgpu: as many as the experiment with most of them uses.
+/// GPUs of softgpu, unless its own variable says how many: as many as the experiment with most of them uses.
 const SOFT_GPUS: u32 = 3;
+const SOFT_GPUS_VARIABLE: &str = "SOFTGPU_DEVICES";
 
 /// A name on the command line.
 fn named(text: &str) -> Result<String, String> {
@@ -89,7 +90,10 @@ pub(crate) fn paper(args: &PaperArgs) -> Result<(), Error> {
     let began = Instant::now();
     let wanted = |e: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| chosen(name).any(|c| c.name == e.name));
     std::fs::create_dir_all(&args.out).map_err(Error::file(&args.out))?;
-    let stage = Stage::new(&args.mrcuda, &args.driver, None)?.with_soft_gpus(SOFT_GPUS);
+    let mut stage = Stage::new(&args.mrcuda, &args.driver, None)?;
+    if std::env::var_os(SOFT_GPUS_VARIABLE).is_none() {
+        stage = stage.with_soft_gpus(SOFT_GPUS);
+    }
     let machine = machine::describe(&stage)?;
     let gpus = machine::gpus(&stage)?;
     println!("{machine}, {gpus} GPUs");
