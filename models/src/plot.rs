@@ -105,6 +105,13 @@ impl Axes {
         shown(*x) && shown(*y)
     }
 
+    /// The text at a mark of an axis. On logarithmic ones only marks of 1, 2 and 5 times a power of ten have one: there is no room for more.
+    fn label(self, n: f64, unit: &str) -> String {
+        let digit = n / 10f64.powf(n.log10().floor());
+        let has_one = [1.0, 2.0, 5.0, 10.0].iter().any(|d| (digit - d).abs() < 0.01);
+        if self == Axes::FromZero || has_one { figure(n, unit) } else { String::new() }
+    }
+
     /// The ends of an axis for values between these.
     fn ends(self, low: f64, high: f64) -> (f64, f64) {
         match self {
@@ -139,20 +146,20 @@ const LEGEND: u32 = 300;
 const ENTRY: i32 = 44;
 
 /// Colours of the paths: distinct also for people who cannot distinguish red from green.
-const PATHS: [(&str, RGBColor); 7] = [
+const PATHS: [(&str, RGBColor); 8] = [
     ("native", RGBColor(0, 0, 0)),
     ("in-process", RGBColor(0, 158, 115)),
     ("helper", RGBColor(230, 159, 0)),
     ("shm", RGBColor(140, 60, 170)),
     ("tcp", RGBColor(0, 90, 200)),
+    ("tls", RGBColor(86, 180, 233)),
     ("raw", RGBColor(120, 120, 120)),
     ("against", RGBColor(213, 60, 0)),
 ];
 
 /// Colours of everything else, by name.
-const OTHERS: [RGBColor; 8] = [
+const OTHERS: [RGBColor; 7] = [
     RGBColor(204, 100, 160),
-    RGBColor(86, 180, 233),
     RGBColor(120, 70, 20),
     RGBColor(170, 150, 0),
     RGBColor(0, 95, 60),
@@ -345,8 +352,8 @@ where
         .y_desc(plot.y)
         .axis_desc_style(("sans-serif", 17))
         .label_style(("sans-serif", 14))
-        .x_label_formatter(&|n| figure(*n, unit(plot.x)))
-        .y_label_formatter(&|n| figure(*n, unit(plot.y)))
+        .x_label_formatter(&|n| plot.axes.label(*n, unit(plot.x)))
+        .y_label_formatter(&|n| plot.axes.label(*n, unit(plot.y)))
         .light_line_style(WHITE)
         .draw()?;
     if plot.diagonal {
@@ -402,7 +409,9 @@ mod tests {
         assert_eq!(shown(Axes::Logarithmic), [false, true, false, false]);
         assert_eq!(shown(Axes::FromZero), [true, true, false, false]);
         assert_eq!((Axes::FromZero.ends(3.0, 100.0), Axes::FromZero.ends(0.0, 0.0)), ((0.0, 105.0), (0.0, 1.0)));
-        assert_eq!(figure(0.0, "s"), "0");
+        let labels = |axes: Axes| [0.001, 0.005, 0.007, 3e6, 2e6].map(|n| axes.label(n, "B"));
+        assert_eq!(labels(Axes::Logarithmic), ["1 mB", "5 mB", "", "", "2 MB"]);
+        assert_eq!((&labels(Axes::FromZero)[3][..], &Axes::FromZero.label(0.0, "s")[..]), ("3 MB", "0"));
     }
 
     #[test]

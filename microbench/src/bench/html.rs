@@ -61,6 +61,16 @@ impl Section {
     }
 }
 
+/// Links to the sections, if there are several with headings.
+fn contents(sections: &[Section]) -> String {
+    let headings: Vec<&(String, String)> = sections.iter().filter_map(|s| s.heading.as_ref()).collect();
+    if headings.len() < 2 {
+        return String::new();
+    }
+    let link = |(heading, name): &(String, String)| format!("<li><a href=\"#{}\">{}</a></li>\n", escape(name), escape(heading));
+    format!("<ul>\n{}</ul>\n", headings.into_iter().map(link).collect::<String>())
+}
+
 /// Writes the report; returns where it is.
 pub(super) fn write(directory: &Path, title: &str, about: &[String], sections: &[Section]) -> Result<PathBuf, Error> {
     let title = escape(title);
@@ -69,6 +79,7 @@ pub(super) fn write(directory: &Path, title: &str, about: &[String], sections: &
          <body><h1>{title}</h1>\n"
     );
     about.iter().for_each(|line| page += &format!("<p>{}</p>\n", escape(line)));
+    page += &contents(sections);
     for section in sections {
         page += &section.html()?;
     }
@@ -99,12 +110,14 @@ mod tests {
             tables: vec![one],
             plots: vec![plot],
         };
-        let page = write(&directory, "a bench", &["a machine".into()], &[section, Section::default()]).unwrap();
+        let other = Section { heading: Some(("Other".into(), "other".into())), ..Section::default() };
+        let page = write(&directory, "a bench", &["a machine".into()], &[section, other, Section::default()]).unwrap();
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
             page.contains("<h3>a &lt; b</h3>") && page.contains("<td>call &amp; wait</td>") && page.contains("<p>a machine</p>")
         );
         assert!(page.contains("<h2 id=\"moves\">Moves &gt; all</h2>") && page.contains("<p>x &lt; y</p>"));
+        assert!(page.contains("<li><a href=\"#moves\">Moves &gt; all</a></li>\n<li><a href=\"#other\">"));
         assert!(page.contains("wide words") && page.contains("<td>long &amp; wide</td>"));
         assert!(page.contains("<svg><circle/></svg>") && !page.contains("<?xml"));
         std::fs::remove_dir_all(directory).unwrap();

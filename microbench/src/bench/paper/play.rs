@@ -241,6 +241,8 @@ pub(super) fn play(lab: &Lab<'_>, jobs: &[Job], actions: &[Action]) -> Result<Ou
         }
         drop(say);
         let mut acting: Vec<Option<std::thread::ScopedJoinHandle<'_, Acted>>> = actions.iter().map(|_| None).collect();
+        // Of each job: closed when what was last begun with it is over.
+        let mut last: Vec<Option<Receiver<()>>> = jobs.iter().map(|_| None).collect();
         let mut begin = |number: usize| {
             if let Some(begin) = begins[number].take() {
                 // One that has ended already says so itself.
@@ -269,8 +271,13 @@ pub(super) fn play(lab: &Lab<'_>, jobs: &[Job], actions: &[Action]) -> Result<Ou
             for (number, action) in actions.iter().enumerate() {
                 if acting[number].is_none() && due(&action.when) {
                     let pid = pids[action.job];
+                    let (over, next) = channel::<()>();
+                    let before = last[action.job].replace(next);
                     acting[number] = Some(scope.spawn(move || {
+                        // A job that is still being parked cannot be resumed: nothing is ever sent, so this waits for the end of the other.
+                        let _ = before.map(|before| before.recv());
                         let report = act(stage, pid, &action.step);
+                        drop(over);
                         Acted { report, over: since(Instant::now()) }
                     }));
                 }
