@@ -13,6 +13,7 @@ mod html;
 pub(crate) mod journals;
 mod machine;
 mod moves;
+pub(crate) mod paper;
 mod paths;
 mod rdma;
 mod report;
@@ -193,7 +194,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), Error> {
     let about = [machine.to_string(), format!("{}, mrcuda {}", machine::date(), env!("CARGO_PKG_VERSION"))];
     let absent = figures.absent.iter().map(|(what, why)| format!("absent: {what}: {why}"));
     let about: Vec<String> = about.into_iter().chain(absent).collect();
-    let report = html::write(&args.out, &about, &figures.tables, &figures.plots)?;
+    let section = html::Section { tables: figures.tables, plots: figures.plots, ..html::Section::default() };
+    let report = html::write(&args.out, "mrcuda bench", &about, &[section])?;
     println!("{}", report.display());
     println!("{}: {} samples, {} s", path.display(), figures.samples.len(), began.elapsed().as_secs());
     Ok(())

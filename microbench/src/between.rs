@@ -18,6 +18,9 @@ pub(crate) struct BetweenArgs {
     /// At most so many copies of each kind and size
     #[arg(long, default_value_t = 30)]
     count: usize,
+    /// Begin at once: the first copies find places that are not connected yet
+    #[arg(long)]
+    cold: bool,
     /// Bytes of the copies
     sizes: Vec<usize>,
 }
@@ -56,21 +59,23 @@ pub(crate) fn between(args: &BetweenArgs) -> Result<(), Error> {
         gpu.use_context(first)
     };
     let since = Instant::now();
-    while since.elapsed() < WARM {
+    while !args.cold && since.elapsed() < WARM {
         direct(FIRST)?;
     }
     for bytes in args.sizes.iter().copied() {
-        let (direct, staged) = (times(args.count, || direct(bytes))?, times(args.count, || staged(bytes))?);
+        let (direct, staged) = (times(args, || direct(bytes))?, times(args, || staged(bytes))?);
         println!("{}", json!({"bytes": bytes, "direct": direct, "staged": staged}));
     }
     Ok(())
 }
 
-/// Nanoseconds of several copies; the first one is not measured.
-fn times(count: usize, copy: impl Fn() -> Done) -> Done<Vec<u64>> {
-    copy()?;
+/// Nanoseconds of several copies; the first one is measured only if places need not be connected.
+fn times(args: &BetweenArgs, copy: impl Fn() -> Done) -> Done<Vec<u64>> {
+    if !args.cold {
+        copy()?;
+    }
     let (start, mut all) = (Instant::now(), Vec::new());
-    while all.len() < count && (all.is_empty() || start.elapsed() < LIMIT) {
+    while all.len() < args.count && (all.is_empty() || start.elapsed() < LIMIT) {
         let since = Instant::now();
         copy()?;
         all.push(since.elapsed().as_nanos() as u64);

@@ -1,7 +1,7 @@
 //! The measured cases of calls, by name, as used between orchestrator and client.
 //!
 //! A case is a name, for some with an amount: `launches:64` is 64 launches and a wait, `in:4096` a copy of 4096 bytes to the
-//! device from pageable memory, `beside:4096` one of 64 KiB while one of 4096 bytes runs, `inside:4096`
+//! device from pageable memory, `later:4096` eight that are queued before one waits, `pieces:4096` one in pieces of 4096 bytes, `beside:4096` one of 64 KiB while one of 4096 bytes runs, `inside:4096`
 //! one from device memory to device memory.
 
 use std::fmt;
@@ -22,6 +22,10 @@ pub(crate) enum Case {
     In(Memory, usize),
     /// A synchronous copy from the device.
     Out(Memory, usize),
+    /// Copies of so many bytes of pinned memory to the device, [`QUEUED`] of them before a wait.
+    Later(usize),
+    /// A copy of [`WHOLE`] bytes of pageable memory to the device in pieces of this size, by way of a pair of pinned buffers.
+    Pieces(usize),
     /// A copy on the device, and a wait.
     Inside(usize),
     /// A copy of 64 KiB to the device, and a wait, while a copy of so many bytes of pinned memory runs in another stream.
@@ -50,6 +54,11 @@ pub(crate) enum Case {
     /// context.
     Operation,
 }
+
+/// Copies that [`Case::Later`] queues.
+pub(crate) const QUEUED: u32 = 8;
+/// Bytes of the copy of [`Case::Pieces`].
+pub(crate) const WHOLE: usize = 32 << 20;
 
 /// Host memory at the other end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,6 +102,7 @@ impl Case {
     pub(crate) fn parts(self) -> u64 {
         match self {
             Launches(n) => u64::from(n),
+            Later(_) => u64::from(QUEUED),
             other => u64::from(other.each()),
         }
     }
@@ -100,7 +110,8 @@ impl Case {
     /// Bytes that it copies.
     pub(crate) fn bytes(self) -> Option<usize> {
         match self {
-            In(_, n) | Out(_, n) | Inside(n) | Beside(n) => Some(n),
+            In(_, n) | Out(_, n) | Later(n) | Inside(n) | Beside(n) => Some(n),
+            Pieces(_) => Some(WHOLE),
             _ => None,
         }
     }
@@ -131,6 +142,8 @@ impl Case {
             Wait => "wait, nothing queued".into(),
             In(memory, n) => way(memory, n, "in"),
             Out(memory, n) => way(memory, n, "out"),
+            Later(n) => format!("copy in {}, pinned, {QUEUED} queued", size(n)),
+            Pieces(n) => format!("copy in {} in pieces of {}", size(WHOLE), size(n)),
             Inside(n) => format!("copy on the device {}", size(n)),
             Beside(n) => format!("copy in 64 KiB beside {}", size(n)),
             Allocate(n) => format!("allocate and free {}", size(n)),
@@ -166,6 +179,8 @@ impl fmt::Display for Case {
             In(Pinned, n) => write!(f, "pinned-in:{n}"),
             Out(Pageable, n) => write!(f, "out:{n}"),
             Out(Pinned, n) => write!(f, "pinned-out:{n}"),
+            Later(n) => write!(f, "later:{n}"),
+            Pieces(n) => write!(f, "pieces:{n}"),
             Inside(n) => write!(f, "inside:{n}"),
             Beside(n) => write!(f, "beside:{n}"),
             Allocate(n) => write!(f, "allocate:{n}"),
@@ -189,6 +204,8 @@ impl FromStr for Case {
             "pinned-in" => Ok(In(Pinned, n)),
             "out" => Ok(Out(Pageable, n)),
             "pinned-out" => Ok(Out(Pinned, n)),
+            "later" => Ok(Later(n)),
+            "pieces" if n <= WHOLE => Ok(Pieces(n)),
             "inside" => Ok(Inside(n)),
             "beside" => Ok(Beside(n)),
             "allocate" => Ok(Allocate(n)),
@@ -209,6 +226,8 @@ mod tests {
             In(Pinned, 5),
             Out(Pageable, 6),
             Out(Pinned, 7),
+            Later(10),
+            Pieces(11),
             Inside(8),
             Beside(9),
             Allocate(1 << 30),
@@ -217,7 +236,7 @@ mod tests {
             assert_eq!(case.to_string().parse(), Ok(case));
             assert!(!case.words().contains('?'));
         }
-        for bad in ["", "launches", "launches:0", "in:-1", "in:99999999999999", "sleep"] {
+        for bad in ["", "launches", "launches:0", "in:-1", "in:99999999999999", "pieces:99999999", "sleep"] {
             assert!(bad.parse::<Case>().is_err(), "{bad}");
         }
     }

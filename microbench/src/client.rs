@@ -4,7 +4,7 @@
 //! most COUNT batches ([`Case::each`]), measured within about that time, or with the reason why the case is
 //! unavailable. It ends at the end of its input.
 
-use crate::cases::{Case, Memory};
+use crate::cases::{Case, Memory, QUEUED, WHOLE};
 use crate::error::Error;
 use crate::gpu::{Done, Gpu};
 use cuda_api::sys::{CUevent, CUfunction, CUstream};
@@ -68,7 +68,7 @@ pub(crate) fn client(args: &ClientArgs) -> Result<(), Error> {
     client.gpu.wait(client.stream)?;
     println!(
         "{}",
-        json!({"ready": true, "gpu": client.gpu.name()?, "cuda": client.gpu.version()?, "free": client.gpu.free_bytes()?})
+        json!({"ready": true, "gpu": client.gpu.name()?, "cuda": client.gpu.version()?, "gpus": client.gpu.count()?, "free": client.gpu.free_bytes()?})
     );
     for case in &args.cases {
         client.answer(&format!("{case} {NAMED}")).map_err(|why| format!("{case}: {why}"))?;
@@ -193,10 +193,15 @@ impl Client {
         if inside {
             return Ok(());
         }
-        let pinned = matches!(case, Case::In(Memory::Pinned, _) | Case::Out(Memory::Pinned, _) | Case::Beside(_));
+        let pinned = match case {
+            Case::In(Memory::Pinned, n) | Case::Out(Memory::Pinned, n) | Case::Later(n) | Case::Beside(n) => n,
+            // A pair of buffers.
+            Case::Pieces(n) => 2 * n,
+            _ => 0,
+        };
         let plain = if matches!(case, Case::Beside(_)) {
             BESIDE
-        } else if pinned {
+        } else if pinned > 0 && !matches!(case, Case::Pieces(_)) {
             0
         } else {
             bytes
@@ -205,10 +210,10 @@ impl Client {
             self.pageable = vec![0; plain];
             scramble(&mut self.pageable);
         }
-        if pinned && self.pinned.1 < bytes {
-            self.pinned = (self.gpu.pin(bytes)?, bytes);
+        if self.pinned.1 < pinned {
+            self.pinned = (self.gpu.pin(pinned)?, pinned);
             // SAFETY: the driver has just given this many bytes, and nothing else refers to them.
-            scramble(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, bytes) });
+            scramble(unsafe { std::slice::from_raw_parts_mut(self.pinned.0, pinned) });
         }
         Ok(())
     }
@@ -218,6 +223,24 @@ impl Client {
             self.one(case)?;
         }
         Ok(())
+    }
+
+    /// Copies [`WHOLE`] bytes in pieces, as a program that pipelines its own copies: a piece is copied into one pinned buffer while the
+    /// GPU reads the other one.
+    fn in_pieces(&self, piece: usize) -> Done {
+        let streams = [self.stream, self.other];
+        for (number, part) in self.pageable[..WHOLE].chunks(piece).enumerate() {
+            let stream = streams[number % 2];
+            // The buffer is free when the copy out of it is complete; each buffer has a stream of its own.
+            self.gpu.wait(stream)?;
+            // SAFETY: `make_room` has made two buffers of this size, and the copy out of this one is complete.
+            unsafe {
+                let buffer = self.pinned.0.add(number % 2 * piece);
+                std::ptr::copy_nonoverlapping(part.as_ptr(), buffer, part.len());
+                self.gpu.write_later(self.memory + (number * piece) as u64, buffer, part.len(), stream)?;
+            }
+        }
+        streams.into_iter().try_for_each(|stream| self.gpu.wait(stream))
     }
 
     fn one(&mut self, case: Case) -> Done {
@@ -237,6 +260,12 @@ impl Client {
                 unsafe { gpu.write_later(self.memory, self.pageable.as_ptr(), BESIDE, self.stream) }?;
                 gpu.wait(self.stream)
             }
+            Case::Later(n) => {
+                // SAFETY: `make_room` has made these bytes, which nothing changes; the wait is for the copies.
+                (0..QUEUED).try_for_each(|_| unsafe { gpu.write_later(self.memory, self.pinned.0, n, self.stream) })?;
+                gpu.wait(self.stream)
+            }
+            Case::Pieces(n) => self.in_pieces(n),
             Case::Inside(n) => gpu.copy(self.memory + n as u64, self.memory, n, self.stream).and_then(|()| gpu.wait(self.stream)),
             Case::Allocate(n) => gpu.allocate(n).and_then(|a| gpu.free(a)),
             Case::Fill => gpu.fill(self.memory, 3, 4096, self.stream),

@@ -74,6 +74,13 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
+    /// Number of GPUs.
+    pub(crate) fn count(&self) -> Done<i32> {
+        let mut count = 0;
+        call!(self, device.cuDeviceGetCount(&raw mut count))?;
+        Ok(count)
+    }
+
     /// CUDA version of the driver, as 1000 × major + 10 × minor.
     pub(crate) fn version(&self) -> Done<i32> {
         let mut version = 0;

@@ -10,8 +10,10 @@
 //! | `journal` | appending to a journal, and a plan of what is live of it: the least processor time of many runs |
 //! | `link` | a network link with a delay and a rate, as a proxy |
 //! | `many` | many threads of one client |
+//! | `paper` | repeats an experiment of a paper: what `mrcuda bench paper` starts |
 //! | `peer` | the other end of the raw controls |
 //! | `softgpu` | thread-level PTX instructions a second of the CPU driver, on a tiled matrix product |
+//! | `work` | a job that works in steps and says how far it is |
 
 mod bench;
 mod between;
@@ -24,6 +26,7 @@ mod link;
 mod live;
 mod many;
 mod peer;
+mod work;
 
 use clap::{Parser, Subcommand};
 use error::Error;
@@ -41,7 +44,19 @@ Examples:
   mrcuda bench --only rdma
       Show what links with RDMA would give on this machine, by a model
   mrcuda bench --only wan --delay 10ms,50ms --rate 1G
-      Measure steps of a program over long links";
+      Measure steps of a program over long links
+  mrcuda bench paper --help
+      Repeat the experiments of the papers behind mrcuda";
+
+/// The end of the help of `mrcuda bench paper`.
+const PAPER_EXAMPLES: &str = "\
+Examples:
+  mrcuda bench paper --list
+      List the experiments
+  mrcuda bench paper mrcuda-runtime
+      Repeat one of them
+  mrcuda bench paper migration --quick --out results
+      Repeat all of a paper roughly, and write the results to this directory";
 
 #[derive(Debug, Parser)]
 #[command(name = "microbench", about = "What calls, moves and the CPU driver cost", max_term_width = 80)]
@@ -69,6 +84,9 @@ enum Command {
     Link(link::LinkArgs),
     /// Make calls in many threads
     Many(many::ManyArgs),
+    /// Repeat experiments of the papers behind mrcuda on this machine, and show their figures beside ours
+    #[command(override_usage = "mrcuda bench paper [OPTIONS] [NAME]...", after_help = PAPER_EXAMPLES)]
+    Paper(bench::paper::PaperArgs),
     /// Be the other end of the raw controls
     Peer(peer::PeerArgs),
     /// Speed of the CPU driver's interpreter
@@ -77,6 +95,8 @@ enum Command {
         #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096))]
         size: u32,
     },
+    /// Work in steps when a line comes, and say how far it is
+    Work(work::WorkArgs),
 }
 
 /// The command line. Errors and help end the process; help that cannot be written is an error.
@@ -103,8 +123,10 @@ fn main() {
         Command::Journal => bench::journals::least(),
         Command::Link(args) => link::link(&args),
         Command::Many(args) => many::many(&args),
+        Command::Paper(args) => bench::paper::paper(&args),
         Command::Peer(args) => peer::peer(&args),
         Command::Softgpu { size } => softgpu_speed(size),
+        Command::Work(args) => work::work(&args),
     };
     if let Err(why) = done {
         eprintln!("microbench: {why}");
@@ -128,14 +150,21 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// The help of a command as in a terminal of 80 columns.
+    fn help(command: &str) -> String {
+        let help = Cli::command().find_subcommand(command).unwrap().clone().term_width(80).render_long_help().to_string();
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        help.join("\n").trim_end().to_owned()
+    }
+
     #[test]
     fn the_page_of_mrcuda_bench_is_up_to_date() {
-        let help = Cli::command().find_subcommand("bench").unwrap().clone().term_width(80).render_long_help().to_string();
-        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
         let page = format!(
             "# The options of mrcuda bench\n\nWhat it measures, and how: [measurements.md](measurements.md). Written by \
-             `UPDATE=1 cargo test -p microbench up_to_date`.\n\n```text\n{}\n```\n",
-            help.join("\n").trim_end()
+             `UPDATE=1 cargo test -p microbench up_to_date`.\n\n```text\n{}\n```\n\n## The options of mrcuda bench paper\n\n\
+             The experiments: [papers.md](papers.md).\n\n```text\n{}\n```\n",
+            help("bench"),
+            help("paper")
         );
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli-bench.md");
         if std::env::var_os("UPDATE").is_some() {
@@ -145,16 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_bench_has_examples_that_parse_and_fits_80_columns() {
+    fn helps_have_examples_that_parse_and_fit_80_columns() {
         let mut root = Cli::command();
         root.build();
-        let bench = root.find_subcommand_mut("bench").unwrap();
-        let help = bench.render_long_help().to_string();
-        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
-        assert!(long.is_empty() && help.contains("\nExamples:\n"), "{long:#?}");
-        for line in help.lines().filter_map(|line| line.strip_prefix("  mrcuda bench ")) {
-            let args = ["microbench", "bench"].into_iter().chain(line.split_whitespace());
-            Cli::try_parse_from(args.chain(["--mrcuda", "m", "--driver", "soft", "--token", "t"])).unwrap();
+        for (name, line) in [("bench", "mrcuda bench"), ("paper", "mrcuda bench paper")] {
+            let help = root.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty() && help.contains("\nExamples:\n"), "{long:#?}");
+            let examples = help.lines().filter_map(|text| text.strip_prefix(&format!("  {line} ")));
+            // The last example of one is of the other.
+            for example in examples.filter(|example| *example != "paper --help") {
+                let args = ["microbench", name].into_iter().chain(example.split_whitespace());
+                Cli::try_parse_from(args.chain(["--mrcuda", "m", "--driver", "soft"])).unwrap();
+            }
         }
     }
 }

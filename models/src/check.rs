@@ -1,11 +1,48 @@
 //! Compares models with samples that were not used for the fit.
 
 use crate::bench::Sample;
+use crate::fit::median;
 use crate::models_file::Models;
 use std::collections::BTreeMap;
 
 /// Maximum mean relative error of a valid model.
 pub const WRONG: f64 = 0.3;
+
+/// The accuracy that models should have on the samples of other runs together: the median and the 90th percentile of their relative
+/// errors.
+pub const GOALS: (f64, f64) = (0.10, 0.25);
+
+/// Relative errors, |predicted − measured| / measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Relative {
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub median: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+    /// The maximum.
+    pub max: f64,
+}
+
+impl Relative {
+    /// The errors of pairs of measured and predicted seconds; zeros if there are none.
+    pub fn of<'a>(points: impl IntoIterator<Item = &'a (f64, f64)>) -> Relative {
+        let mut all: Vec<f64> = points.into_iter().map(|(measured, predicted)| (predicted - measured).abs() / measured).collect();
+        all.sort_by(f64::total_cmp);
+        let Some(max) = all.last().copied() else { return Relative::default() };
+        let at = |share: f64| all[((all.len() as f64 * share).ceil() as usize).clamp(1, all.len()) - 1];
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        Relative { mean, median: median(&all), p90: at(0.9), p95: at(0.95), max }
+    }
+
+    /// Whether the [`GOALS`] are met.
+    pub fn is_accurate(&self) -> bool {
+        self.median <= GOALS.0 && self.p90 <= GOALS.1
+    }
+}
 
 /// The error of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,18 +58,14 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Mean, 95th percentile and maximum of |predicted − measured| / measured.
-    pub fn relative(&self) -> [f64; 3] {
-        let mut all: Vec<f64> = self.points.iter().map(|(measured, predicted)| (predicted - measured).abs() / measured).collect();
-        all.sort_by(f64::total_cmp);
-        let Some(max) = all.last() else { return [0.0; 3] };
-        let rank = (all.len() as f64 * 0.95).ceil() as usize;
-        [all.iter().sum::<f64>() / all.len() as f64, all[rank.clamp(1, all.len()) - 1], *max]
+    /// Its errors on all samples.
+    pub fn relative(&self) -> Relative {
+        Relative::of(&self.points)
     }
 
     /// Whether the model is valid.
     pub fn holds(&self) -> bool {
-        !self.points.is_empty() && self.relative()[0] <= WRONG
+        !self.points.is_empty() && self.relative().mean <= WRONG
     }
 }
 

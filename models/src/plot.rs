@@ -1,8 +1,9 @@
-//! Plots as SVG: points on logarithmic axes with fitted curves; the legend is beside the axes, where it covers nothing. A path has the same
+//! Plots as SVG: points with fitted curves, on logarithmic axes or on even ones from zero; the legend is beside the axes, where it covers nothing. A path has the same
 //! colour in all plots.
 
 use crate::fit;
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 use std::io;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Series {
     /// Text of the legend; determines the colour.
     pub name: String,
-    /// The points; non-positive ones cannot be shown on logarithmic axes and are omitted.
+    /// The points; those that the [`Axes`] cannot show are omitted.
     pub points: Vec<(f64, f64)>,
     /// The curve fitted to them.
     pub fit: Option<Curve>,
@@ -87,8 +88,42 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
+/// Both axes of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Axes {
+    /// Logarithmic: for amounts that span orders of magnitude. Only positive values can be shown.
+    #[default]
+    Logarithmic,
+    /// Even, from zero: for shares of a run and for moments. Negative values cannot be shown.
+    FromZero,
+}
+
+impl Axes {
+    /// Whether a point can be shown.
+    fn show(self, (x, y): &(f64, f64)) -> bool {
+        let shown = |n: f64| n.is_finite() && if self == Axes::Logarithmic { n > 0.0 } else { n >= 0.0 };
+        shown(*x) && shown(*y)
+    }
+
+    /// The text at a mark of an axis. On logarithmic ones only marks of 1, 2 and 5 times a power of ten have one: there is no room for more.
+    fn label(self, n: f64, unit: &str) -> String {
+        let digit = n / 10f64.powf(n.log10().floor());
+        let has_one = [1.0, 2.0, 5.0, 10.0].iter().any(|d| (digit - d).abs() < 0.01);
+        if self == Axes::FromZero || has_one { figure(n, unit) } else { String::new() }
+    }
+
+    /// The ends of an axis for values between these.
+    fn ends(self, low: f64, high: f64) -> (f64, f64) {
+        match self {
+            // Down to a power of ten, from which the axis has its figures.
+            Axes::Logarithmic => (10f64.powf((low / 1.1).log10().floor()), high * 1.5),
+            Axes::FromZero => (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
+        }
+    }
+}
+
 /// Contents of a plot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Plot<'a> {
     /// Heading.
     pub title: &'a str,
@@ -100,6 +135,8 @@ pub struct Plot<'a> {
     pub diagonal: bool,
     /// Joins the points of a series without a fitted curve.
     pub lines: bool,
+    /// The axes.
+    pub axes: Axes,
 }
 
 /// Width and height in pixels.
@@ -109,20 +146,20 @@ const LEGEND: u32 = 300;
 const ENTRY: i32 = 44;
 
 /// Colours of the paths: distinct also for people who cannot distinguish red from green.
-const PATHS: [(&str, RGBColor); 7] = [
+const PATHS: [(&str, RGBColor); 8] = [
     ("native", RGBColor(0, 0, 0)),
     ("in-process", RGBColor(0, 158, 115)),
     ("helper", RGBColor(230, 159, 0)),
     ("shm", RGBColor(140, 60, 170)),
     ("tcp", RGBColor(0, 90, 200)),
+    ("tls", RGBColor(86, 180, 233)),
     ("raw", RGBColor(120, 120, 120)),
     ("against", RGBColor(213, 60, 0)),
 ];
 
 /// Colours of everything else, by name.
-const OTHERS: [RGBColor; 8] = [
+const OTHERS: [RGBColor; 7] = [
     RGBColor(204, 100, 160),
-    RGBColor(86, 180, 233),
     RGBColor(120, 70, 20),
     RGBColor(170, 150, 0),
     RGBColor(0, 95, 60),
@@ -157,7 +194,10 @@ fn style(name: &str) -> Style {
     Style { colour, shape }
 }
 
-/// Styles of series: those whose names do not determine one get different colours.
+/// Number of shapes of marks.
+const SHAPES: usize = 6;
+
+/// Styles of series: those whose names do not determine one get different colours, several of one path different shapes.
 fn styles(series: &[Series]) -> Vec<Style> {
     let mut used: Vec<Style> = Vec::new();
     for s in series {
@@ -167,6 +207,9 @@ fn styles(series: &[Series]) -> Vec<Style> {
             if let (true, Some(free)) = (used.contains(&style), free) {
                 style.colour = *free;
             }
+        } else if used.contains(&style) {
+            let others = (0..SHAPES).map(|shape| Style { shape, ..style });
+            style = others.into_iter().find(|other| !used.contains(other)).unwrap_or(style);
         }
         used.push(style);
     }
@@ -175,6 +218,9 @@ fn styles(series: &[Series]) -> Vec<Style> {
 
 /// A number with an SI prefix, if a unit follows.
 fn figure(n: f64, unit: &str) -> String {
+    if n == 0.0 {
+        return "0".to_owned();
+    }
     if unit.is_empty() {
         return if n < 1000.0 { format!("{}", (n * 1e6).round() / 1e6) } else { figure(n, " ").trim_end().to_owned() };
     }
@@ -200,7 +246,7 @@ type AreaError = DrawingAreaErrorKind<io::Error>;
 /// Why a plot was not drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
-    /// No series has a point that logarithmic axes can show.
+    /// No series has a point that the axes can show.
     #[error("{0}: there is nothing to draw")]
     Empty(String),
     /// The file cannot be written.
@@ -220,6 +266,8 @@ fn mark(area: &Area<'_>, (x, y): (i32, i32), style: Style) -> Result<(), AreaErr
         1 => area.draw(&TriangleMarker::new((x, y), 5, filled)),
         2 => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], filled)),
         3 => area.draw(&Cross::new((x, y), 5, style.colour.stroke_width(2))),
+        4 => area.draw(&Circle::new((x, y), 5, style.colour.stroke_width(2))),
+        5 => area.draw(&Rectangle::new([(x - 5, y - 5), (x + 5, y + 5)], style.colour.stroke_width(2))),
         _ => area.draw(&Circle::new((x, y), 4, filled)),
     }
 }
@@ -245,7 +293,7 @@ fn legend(area: &Area<'_>, series: &[Series], styles: &[Style]) -> Result<(), Ar
 /// # Errors
 /// There is nothing to draw, or the file cannot be written.
 pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), PlotError> {
-    let good = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && *x > 0.0 && *y > 0.0;
+    let good = |point: &(f64, f64)| plot.axes.show(point);
     let series: Vec<Series> = series.iter().filter(|s| s.points.iter().any(good)).cloned().collect();
     let all: Vec<(f64, f64)> = series.iter().flat_map(|s| s.points.iter().copied().filter(good)).collect();
     if all.is_empty() {
@@ -253,8 +301,7 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), PlotError
     }
     let ends = |values: &dyn Fn(&(f64, f64)) -> f64| {
         let (low, high) = all.iter().map(values).fold((f64::INFINITY, 0.0f64), |(l, h), n| (l.min(n), h.max(n)));
-        // Down to a power of ten, from which the axis has its figures.
-        (10f64.powf((low / 1.1).log10().floor()), high * 1.5)
+        plot.axes.ends(low, high)
     };
     let (mut x, mut y) = (ends(&|p| p.0), ends(&|p| p.1));
     if plot.diagonal {
@@ -267,44 +314,66 @@ pub fn draw(path: &Path, plot: &Plot, series: &[Series]) -> Result<(), PlotError
     let whole = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
     whole.fill(&WHITE).map_err(failed)?;
     let (area, beside) = whole.split_horizontally(SIZE.0 - LEGEND);
-    let mut chart = ChartBuilder::on(&area)
+    match plot.axes {
+        Axes::Logarithmic => {
+            let scales = ((x.0..x.1).log_scale(), (y.0..y.1).log_scale());
+            draw_on(&area, scales, (x, y), plot, &series, &styles).map_err(failed)?;
+        }
+        Axes::FromZero => draw_on(&area, (x.0..x.1, y.0..y.1), (x, y), plot, &series, &styles).map_err(failed)?,
+    }
+    legend(&beside, &series, &styles).map_err(failed)?;
+    whole.present().map_err(failed)
+}
+
+/// Draws axes with these scales and ends, and the series.
+fn draw_on<X, Y>(
+    area: &Area<'_>,
+    scales: (X, Y),
+    (x, y): ((f64, f64), (f64, f64)),
+    plot: &Plot,
+    series: &[Series],
+    styles: &[Style],
+) -> Result<(), AreaError>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
         .caption(plot.title, ("sans-serif", 22))
         .margin(12)
         .x_label_area_size(50)
         .y_label_area_size(86)
-        .build_cartesian_2d((x.0..x.1).log_scale(), (y.0..y.1).log_scale())
-        .map_err(failed)?;
+        .build_cartesian_2d(scales.0, scales.1)?;
     chart
         .configure_mesh()
         .x_desc(plot.x)
         .y_desc(plot.y)
         .axis_desc_style(("sans-serif", 17))
         .label_style(("sans-serif", 14))
-        .x_label_formatter(&|n| figure(*n, unit(plot.x)))
-        .y_label_formatter(&|n| figure(*n, unit(plot.y)))
+        .x_label_formatter(&|n| plot.axes.label(*n, unit(plot.x)))
+        .y_label_formatter(&|n| plot.axes.label(*n, unit(plot.y)))
         .light_line_style(WHITE)
-        .draw()
-        .map_err(failed)?;
+        .draw()?;
     if plot.diagonal {
-        let line = LineSeries::new([(x.0, y.0), (x.1, y.1)], BLACK.mix(0.4));
-        chart.draw_series(line).map_err(failed)?;
+        chart.draw_series(LineSeries::new([(x.0, y.0), (x.1, y.1)], BLACK.mix(0.4)))?;
     }
-    for (s, style) in series.iter().zip(&styles) {
-        let mut points: Vec<(f64, f64)> = s.points.iter().copied().filter(good).collect();
+    for (s, style) in series.iter().zip(styles) {
+        let mut points: Vec<(f64, f64)> = s.points.iter().copied().filter(|point| plot.axes.show(point)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let inside = |p: &(f64, f64)| good(p) && (y.0..=y.1).contains(&p.1);
+        let inside = |p: &(f64, f64)| plot.axes.show(p) && (x.0..=x.1).contains(&p.0) && (y.0..=y.1).contains(&p.1);
         let line: Vec<(f64, f64)> = match &s.fit {
             Some(fit) => fit.points.iter().copied().filter(inside).collect(),
             None if plot.lines => points.clone(),
             None => Vec::new(),
         };
-        chart.draw_series(LineSeries::new(line, style.colour.stroke_width(2))).map_err(failed)?;
+        chart.draw_series(LineSeries::new(line, style.colour.stroke_width(2)))?;
         for point in points {
-            mark(&area, chart.backend_coord(&point), *style).map_err(failed)?;
+            mark(area, chart.backend_coord(&point), *style)?;
         }
     }
-    legend(&beside, &series, &styles).map_err(failed)?;
-    whole.present().map_err(failed)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -321,6 +390,9 @@ mod tests {
         for (i, style) in all.iter().enumerate() {
             assert!(!all[..i].contains(style), "{i}");
         }
+        let path = named(&["tcp", "tcp, pinned", "shm", "tcp, queued", "tcp, pageable", "tcp, other", "tcp, last"]);
+        assert!(path.iter().enumerate().all(|(i, style)| !path[..i].contains(style)));
+        assert!(path.iter().enumerate().all(|(i, style)| (style.colour == path[0].colour) == (i != 2)));
     }
 
     #[test]
@@ -329,6 +401,17 @@ mod tests {
         assert_eq!([1e3, 2.5e9, 1.0, 1e-3, 0.5].map(with("B")), ["1 kB", "2.5 GB", "1 B", "1 mB", "500 mB"]);
         assert_eq!([1e3, 2e6, 1.0, 0.01, 0.5, 64.0].map(with("")), ["1 k", "2 M", "1", "0.01", "0.5", "64"]);
         assert_eq!(["bytes", "s", "round-trip time, s", "GB/s", "threads"].map(unit), ["B", "s", "s", "", ""]);
+    }
+
+    #[test]
+    fn axes_show_what_they_can() {
+        let shown = |axes: Axes| [(0.0, 1.0), (1.0, 1.0), (-1.0, 1.0), (1.0, f64::NAN)].map(|point| axes.show(&point));
+        assert_eq!(shown(Axes::Logarithmic), [false, true, false, false]);
+        assert_eq!(shown(Axes::FromZero), [true, true, false, false]);
+        assert_eq!((Axes::FromZero.ends(3.0, 100.0), Axes::FromZero.ends(0.0, 0.0)), ((0.0, 105.0), (0.0, 1.0)));
+        let labels = |axes: Axes| [0.001, 0.005, 0.007, 3e6, 2e6].map(|n| axes.label(n, "B"));
+        assert_eq!(labels(Axes::Logarithmic), ["1 mB", "5 mB", "", "", "2 MB"]);
+        assert_eq!((&labels(Axes::FromZero)[3][..], &Axes::FromZero.label(0.0, "s")[..]), ("3 MB", "0"));
     }
 
     #[test]

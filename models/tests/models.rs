@@ -89,13 +89,15 @@ fn a_right_model_passes_on_other_runs_and_a_wrong_one_is_found() {
     let others = copies(&BETWEEN, false);
     let errors = check::check(&right, &others);
     assert_eq!(errors.len(), 1);
-    let [mean, p95, max] = errors[0].relative();
-    assert!(errors[0].holds() && mean <= p95 && p95 <= max && max < 0.1, "{mean} {p95} {max}");
+    let r = errors[0].relative();
+    assert!(errors[0].holds() && r.is_accurate() && r.mean <= r.p95 && r.median <= r.p90, "{r:?}");
+    assert!(r.p90 <= r.p95 && r.p95 <= r.max && r.max < 0.1, "{r:?}");
     assert_eq!(errors[0].points.len(), others.len());
 
     let mut wrong = right.clone();
     *wrong.models[0].terms.get_mut("bytes").unwrap() *= 3.0;
-    assert!(!check::check(&wrong, &others)[0].holds());
+    let found = &check::check(&wrong, &others)[0];
+    assert!(!found.holds() && !found.relative().is_accurate());
     // A model that is missing is no model that holds.
     wrong.models.clear();
     let errors = check::check(&wrong, &others);
@@ -209,6 +211,13 @@ fn the_models_in_the_program_predict_the_moves_that_they_came_from() {
         (1.4..1.9).contains(&p.total) && (0.045..0.065).contains(&p.downtime) && p.downtime_busy > p.downtime && !p.far,
         "{p:?}"
     );
+    // Without convergence: one more round, and all of it again during the downtime.
+    let worst = p.rewriting.unwrap();
+    assert!(worst.downtime > p.downtime_busy && worst.total > p.total + worst.downtime - p.downtime_busy, "{p:?}");
+    assert!((worst.total - p.total - worst.downtime + p.downtime_busy - 1.28).abs() < 0.3, "{p:?}");
+    let mut small = plan("a:1/0", "local:0");
+    small.bytes = (32 << 20) as f64;
+    assert_eq!(predict(&models, &small).unwrap().rewriting, None);
     let why = predict(&Models::new(machine(), Vec::new()), &plan("a:1/0", "unix:/x")).unwrap_err();
     assert!(why.path == "tls->shm" && why.to_string().contains("tls->shm"), "{why}");
     let mut huge = plan("a:1", "b:1");
@@ -216,11 +225,54 @@ fn the_models_in_the_program_predict_the_moves_that_they_came_from() {
     assert!(predict(&models, &huge).unwrap().far);
 }
 
+/// Moves of 16 GiB over TCP between two H200s (docs/measurements.md, Downtime, 2026-11-28 09:37): the rates are those of the job that changes
+/// nothing (30.2 GB/s, a pause of 14.4 ms, 762 ms in all); the job that rewrites everything took 547 to 557 ms of downtime, 1,711 to 1,775 ms
+/// in all.
+#[test]
+fn a_job_that_rewrites_everything_is_predicted_from_one_that_changes_nothing() {
+    let bytes = (16u64 << 30) as f64;
+    let each = 1.0 / 30.2e9;
+    let model = |what: &str, path: &str, terms: &[(&str, f64)]| {
+        let samples: Vec<Sample> = [1.0, 2.0]
+            .iter()
+            .map(|n| sample(what, path, &terms.iter().map(|(t, _)| (*t, *n)).collect::<Vec<_>>(), 1.0))
+            .collect();
+        let mut model = one(form::of(what).unwrap(), path, &samples.iter().collect::<Vec<_>>()).unwrap();
+        model.terms = terms.iter().map(|(term, cost)| ((*term).to_owned(), *cost)).collect();
+        model
+    };
+    let way = "tcp->tcp";
+    // What is neither copied nor a pause took 762 - 569 - 14 ms, however it is divided.
+    let models = Models::new(
+        machine(),
+        vec![
+            model("memsync", way, &[("bytes", each)]),
+            model("downtime", way, &[("once", 0.0144), ("sent", each)]),
+            model("prepare", way, &[("once", 0.089)]),
+            model("release", way, &[("once", 0.089)]),
+            model("replay", "tcp", &[("once", 0.001)]),
+        ],
+    );
+    let plan = Plan {
+        from: "plain://a:1/0".into(),
+        to: "plain://b:1/0".into(),
+        bytes,
+        regions: 1.0,
+        records: 10.0,
+        chunks: 1.0,
+        modules: 1.0,
+    };
+    let p = predict(&models, &plan).unwrap();
+    assert!((p.downtime - 0.0144).abs() < 1e-9, "{p:?}");
+    let worst = p.rewriting.unwrap();
+    assert!((worst.downtime / 0.552 - 1.0).abs() < 0.1 && (worst.total / 1.743 - 1.0).abs() < 0.15, "{worst:?}");
+}
+
 #[test]
 fn plots_are_drawn() {
     let path = scratch("plot.svg");
     let series = [plot::Series::new("first", vec![(1.0, 2.0), (100.0, 1e4), (0.0, 1.0), (f64::NAN, 1.0)])];
-    let plot = plot::Plot { title: "a title", x: "bytes", y: "seconds", diagonal: true, lines: true };
+    let plot = plot::Plot { title: "a title", x: "bytes", y: "seconds", diagonal: true, lines: true, ..plot::Plot::default() };
     plot::draw(&path, &plot, &series).unwrap();
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("a title") && svg.matches("<circle").count() >= 2, "{svg}");

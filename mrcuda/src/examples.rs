@@ -215,6 +215,8 @@ Examples:
       Measure this machine roughly, in a minute or two
   mrcuda bench --server gpubox:7878 --out results
       Measure calls at a server, and write the results to this directory
+  mrcuda bench paper --list
+      List the experiments of papers that can be repeated here
   mrcuda bench --help
       List the options";
 

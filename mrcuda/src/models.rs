@@ -4,7 +4,7 @@ use crate::examples;
 use crate::failure::Failure;
 use crate::predict;
 use crate::table::{Table, say};
-use models::check::{WRONG, check};
+use models::check::{GOALS, Relative, WRONG, check};
 use models::plot::{Plot, Series, draw};
 use models::{Bench, Model, Models};
 use std::path::PathBuf;
@@ -86,6 +86,10 @@ fn formula(model: &Model) -> String {
     if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let models = Models::read(&args.models).map_err(Failure::new)?;
     let benches = read(&args.benches)?;
@@ -96,21 +100,33 @@ fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         )));
     }
     let all = check(&models, benches.iter().flat_map(|b| &b.samples));
-    let mut table = Table::new(&["MODEL", "PATH", "SAMPLES", "MEAN", "P95", "MAX", ""]);
+    let mut table = Table::new(&["MODEL", "PATH", "SAMPLES", "MEAN", "MEDIAN", "P90", "P95", "MAX", ""]);
     for e in &all {
-        let [mean, p95, max] = e.relative().map(|n| format!("{:.1} %", n * 100.0));
+        let Relative { mean, median, p90, p95, max } = e.relative();
+        let figures = [mean, median, p90, p95, max].map(percent);
         let verdict = match (e.points.is_empty(), e.holds()) {
             (true, _) => "no such model",
             (_, true) => "holds",
             (_, false) => "WRONG",
         };
-        table.row(vec![e.what.clone(), e.path.clone(), e.points.len().to_string(), mean, p95, max, verdict.to_owned()]);
+        let names = [e.what.clone(), e.path.clone(), e.points.len().to_string()];
+        table.row(names.into_iter().chain(figures).chain([verdict.to_owned()]).collect());
     }
     say(&format!("{}\nrelative errors of predictions", models.machine));
     say(&table.render());
+    let together = Relative::of(all.iter().flat_map(|e| &e.points));
+    say(&format!(
+        "all samples together: median {} (goal: {}), p90 {} (goal: {}): {}",
+        percent(together.median),
+        percent(GOALS.0),
+        percent(together.p90),
+        percent(GOALS.1),
+        if together.is_accurate() { "met" } else { "NOT met" }
+    ));
     if let Some(path) = &args.plot {
         let series: Vec<Series> = all.iter().map(|e| Series::new(format!("{} {}", e.what, e.path), e.points.clone())).collect();
-        let plot = Plot { title: "Predicted and measured", x: "measured, s", y: "predicted, s", diagonal: true, lines: false };
+        let plot =
+            Plot { title: "Predicted and measured", x: "measured, s", y: "predicted, s", diagonal: true, ..Plot::default() };
         draw(path, &plot, &series).map_err(Failure::new)?;
     }
     let wrong = all.iter().filter(|e| !e.holds()).count();

@@ -27,6 +27,11 @@ pub(crate) struct Predicted {
     downtime_ms: Option<f64>,
     /// Downtime if the job writes as much as the last round before the quiesce may leave.
     downtime_busy_ms: Option<f64>,
+    /// From the request to the end of the release, if the job rewrites all of its memory as fast as it is copied; null if its memory is so
+    /// small that `downtime_busy_ms` covers that.
+    total_rewriting_ms: Option<f64>,
+    /// Downtime of such a job.
+    downtime_rewriting_ms: Option<f64>,
     /// Caveats about these figures.
     warnings: Vec<String>,
 }
@@ -86,11 +91,25 @@ fn predict_from(figures: models::predict::Plan) -> Predicted {
             if p.far {
                 warnings.push("the job is much larger than what the models were fitted to".to_owned());
             }
-            Predicted { total_ms: ms(p.total), downtime_ms: ms(p.downtime), downtime_busy_ms: ms(p.downtime_busy), warnings }
+            Predicted {
+                total_ms: ms(p.total),
+                downtime_ms: ms(p.downtime),
+                downtime_busy_ms: ms(p.downtime_busy),
+                total_rewriting_ms: p.rewriting.and_then(|r| ms(r.total)),
+                downtime_rewriting_ms: p.rewriting.and_then(|r| ms(r.downtime)),
+                warnings,
+            }
         }
         Err(why) => {
             warnings.push(why.to_string());
-            Predicted { total_ms: None, downtime_ms: None, downtime_busy_ms: None, warnings }
+            Predicted {
+                total_ms: None,
+                downtime_ms: None,
+                downtime_busy_ms: None,
+                total_rewriting_ms: None,
+                downtime_rewriting_ms: None,
+                warnings,
+            }
         }
     }
 }
@@ -117,6 +136,13 @@ impl Predicted {
             ),
             _ => "   no prediction\n".to_owned(),
         };
+        if let (Some(total), Some(downtime)) = (self.total_rewriting_ms, self.downtime_rewriting_ms) {
+            out.push_str(&format!(
+                "   if the job rewrites all of its memory meanwhile: {} in all; downtime {}\n",
+                duration(total),
+                duration(downtime)
+            ));
+        }
         for warning in &self.warnings {
             out.push_str(&format!("   ({warning})\n"));
         }
@@ -149,6 +175,8 @@ mod tests {
             p.total_ms > p.downtime_busy_ms && p.downtime_busy_ms >= p.downtime_ms && p.words().contains("downtime "),
             "{p:?}"
         );
+        assert!(p.total_rewriting_ms > p.total_ms && p.downtime_rewriting_ms > p.downtime_busy_ms, "{p:?}");
+        assert!(p.words().contains("rewrites all of its memory"), "{}", p.words());
         let none = predict(&plan("here", "unix:/x"));
         assert!(none.total_ms.is_some() || none.words().contains("no model of `prepare` on `tls->shm`"), "{none:?}");
         predict(&plan("", ""));

@@ -205,6 +205,78 @@ fn mistakes_have_clear_errors() {
 }
 
 #[test]
+fn experiments_of_papers_are_repeated() {
+    let scene = Scene::new("bench-papers");
+    let (out, soft) = (scene.path.join("out"), scene.install.file("libsoftgpu.so"));
+    let names = ["mrcuda-runtime", "migration-priority", "rcuda-product", "p2p-first"];
+    let empty = scene.path.join("no-programs");
+    std::fs::create_dir(&empty).unwrap();
+    let mut command = scene.mrcuda();
+    command.args(["bench", "paper", "--quick"]).args(names).arg("--apps").arg(&empty).arg("--out").arg(&out);
+    let output_of = |command: &mut Command| {
+        let output = output(command.env("MRCUDA_DRIVER", &soft));
+        assert!(output.status.success(), "{}", words(&output));
+        words(&output)
+    };
+    let said = output_of(&mut command);
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(out.join("paper.json")).unwrap()).unwrap();
+    assert_eq!((file["kind"].as_str(), file["v"].as_u64()), (Some("mrcuda-paper"), Some(1)));
+    assert_eq!((file["quick"].as_bool(), file["gpus"].as_u64()), (Some(true), Some(3)));
+    let experiments = file["experiments"].as_array().unwrap();
+    assert_eq!(experiments.len(), names.len(), "{said}");
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    for experiment in experiments {
+        let name = experiment["name"].as_str().unwrap();
+        assert!(report.contains(&format!("<h2 id=\"{name}\">")), "{name}: {said}");
+        // All of the paper's figures are there, and ours beside them unless it is said why not.
+        let published = experiment["published"].as_array().unwrap();
+        let absent = experiment["absent"].as_object().unwrap();
+        assert!(
+            published.iter().all(|p| p["paper"].is_string() && (p["here"].is_string() || !absent.is_empty())),
+            "{experiment}"
+        );
+        if name == "rcuda-product" {
+            // Its program is not there: that is said, and nothing is drawn.
+            assert!(absent.contains_key("gemm") && !out.join(format!("{name}.svg")).exists(), "{experiment}");
+            continue;
+        }
+        let series = experiment["plots"][0]["series"].as_array().unwrap();
+        let points = series.iter().flat_map(|s| s["points"].as_array().unwrap());
+        let numbers = points.map(|p| [0, 1].map(|n| p[n].as_f64().unwrap()));
+        assert!(numbers.clone().count() > 0 && numbers.flatten().all(|n| n.is_finite()), "{experiment}");
+        let plot = std::fs::read_to_string(out.join(format!("{name}.svg"))).unwrap();
+        assert!(plot.contains("<circle") && series.iter().any(|s| plot.contains(s["name"].as_str().unwrap())), "{name}");
+    }
+    // A whole run is natively and remote, whether or not a busy machine lets it be moved in time.
+    let run = &experiments[0]["plots"][0]["series"];
+    let of = |name: &str| run.as_array().unwrap().iter().find(|s| s["name"] == name).unwrap()["points"][1][1].as_f64();
+    assert!(of("native") > Some(0.0) && of("tls") > Some(0.0), "{run}");
+    // Each job gets to its end, moved or not.
+    let jobs = experiments.iter().find(|e| e["name"] == "migration-priority").unwrap()["plots"][0]["series"].as_array().unwrap();
+    let ends = |job: &Value| job["points"].as_array().unwrap().iter().any(|point| point[1].as_f64() == Some(100.0));
+    assert!(jobs.len() == 4 && jobs.iter().all(ends), "{jobs:?}");
+    assert!(report.contains("Figures and tables that are not repeated"));
+
+    // With one GPU: what needs two says so, and the job that makes room is parked.
+    let alone = scene.path.join("alone");
+    let mut command = scene.mrcuda();
+    command.args(["bench", "paper", "--quick", "migration-priority", "migration-balance", "--out"]).arg(&alone);
+    let said = output_of(command.env("SOFTGPU_DEVICES", "1"));
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(alone.join("paper.json")).unwrap()).unwrap();
+    let of = |name: &str| file["experiments"].as_array().unwrap().iter().find(|e| e["name"] == name).unwrap().clone();
+    assert_eq!(of("migration-balance")["absent"]["balance"], "it needs 2 GPUs, and this machine has 1");
+    assert!(of("migration-priority")["tables"].to_string().contains("the long job parked in memory"), "{said}");
+
+    let listed = output_of(scene.mrcuda().args(["bench", "paper", "--list"]));
+    let pages = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/papers.md")).unwrap();
+    let listed: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.iter().all(|name| listed.contains(name)));
+    assert!(listed.iter().all(|name| pages.contains(&format!("| `{name}`: "))), "{listed:?}");
+    let unknown = output(scene.mrcuda().args(["bench", "paper", "mrcuda-1"]).env("MRCUDA_DRIVER", &soft));
+    assert!(unknown.status.code() == Some(2) && words(&unknown).contains("--list"), "{}", words(&unknown));
+}
+
+#[test]
 fn whole_programs_are_compared_with_native_runs() {
     let scene = Scene::new("bench-apps");
     let directory = scene.path.join("two");

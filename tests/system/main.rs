@@ -48,7 +48,7 @@
 //! | `config` | settings come from files, variables and options, in this order |
 //! | `tutorials` | the commands of the tutorials run, and print what the pages show |
 //! | `schemas` | what is printed for programs is as its schema says |
-//! | `bench` | the benchmark, models made of it, predictions |
+//! | `bench` | the benchmark, models made of it, predictions; experiments of papers |
 //! | `journals` | journal files, whole and damaged |
 //! | `coverage` | which calls the tests have exercised |
 

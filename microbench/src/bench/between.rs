@@ -90,7 +90,7 @@ fn show(rows: &[Row], out: &std::path::Path, figures: &mut Figures) -> Result<()
             [Series::rates(name, &points(name, |r| r.direct)), Series::rates(&control, &points(name, |r| r.staged))]
         })
         .collect();
-    let plot = Plot { title: "Copies between two GPUs of a job", x: "bytes", y: "GB/s", diagonal: false, lines: false };
+    let plot = Plot { title: "Copies between two GPUs of a job", x: "bytes", y: "GB/s", ..Plot::default() };
     figures.plot(out, "peer", &plot, &series)?;
     let kept = rows.iter().map(|r| json!({"path": r.path, "bytes": r.bytes, "seconds": r.direct, "staged_seconds": r.staged}));
     figures.parts.insert("peer".into(), kept.collect());

@@ -122,7 +122,7 @@ fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), Err
         };
         let series: Vec<Series> = names.into_iter().map(|name| Series::rates(name, &points(name))).collect();
         let title = format!("Large copies {}, beside a raw socket", if inward { "to the device" } else { "from the device" });
-        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: false };
+        let plot = Plot { title: &title, x: "bytes", y: "GB/s", ..Plot::default() };
         figures.plot(out, if inward { "bulk-in" } else { "bulk-out" }, &plot, &series)?;
     }
     let kept = rows.iter().map(|r| {

@@ -183,7 +183,7 @@ fn plot(clients: &[Client], out: &Path, figures: &mut Figures) -> Result<(), Err
         let memory = if wanted == Pinned { "pinned" } else { "pageable" };
         let way = if inward { "to the device" } else { "from the device" };
         let title = format!("Copies {way}, {memory} memory: to the caller");
-        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: false };
+        let plot = Plot { title: &title, x: "bytes", y: "GB/s", ..Plot::default() };
         figures.plot(out, &format!("copies-{name}"), &plot, &series)?;
     }
     Ok(())

@@ -177,6 +177,11 @@ fn wall_ns() -> u64 {
     FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
+/// Nanoseconds of appending this many records of a typical length.
+pub(super) fn append_wall(count: u64) -> Result<u64, Error> {
+    append(count, TYPICAL, wall_ns)
+}
+
 /// Nanoseconds of a clock for this many records: objects are made, and half of them ended, as programs do.
 fn append(count: u64, length: usize, clock: fn() -> u64) -> Result<u64, Error> {
     let mut writer = Writer::in_memory()?;

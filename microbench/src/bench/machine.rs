@@ -35,6 +35,14 @@ pub(super) fn describe(stage: &Stage) -> Result<Machine, Error> {
     })
 }
 
+/// Number of its GPUs, as the driver itself says.
+pub(super) fn gpus(stage: &Stage) -> Result<u32, Error> {
+    let mut client = stage.native(&["client"])?;
+    let said = client.answer()?;
+    client.finish()?;
+    Ok(said["gpus"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(1))
+}
+
 /// Today, as `2026-11-21`.
 pub(super) fn date() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() / 86400);

@@ -356,7 +356,7 @@ fn plot(samples: &[Sample], out: &Path, figures: &mut Figures) -> Result<(), Err
         }
         let x = if term == "records" { "records" } else { "bytes" };
         let series: Vec<Series> = series.into_iter().map(|(name, points)| Series::times(name, points, x)).collect();
-        let plot = Plot { title, x, y: "s", diagonal: false, lines: false };
+        let plot = Plot { title, x, y: "s", ..Plot::default() };
         figures.plot(out, what, &plot, &series)?;
     }
     Ok(())

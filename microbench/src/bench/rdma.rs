@@ -131,7 +131,7 @@ fn show(place: &str, rows: &[Row], out: &path::Path, figures: &mut Figures) -> R
         let points = |way: &str| rows.iter().filter(|r| r.way == way).filter_map(point).collect::<Vec<_>>();
         let series = [RDMA, TLS, RAW].map(|way| Series::rates(way, &points(way)));
         let title = format!("Large copies {} by RDMA", if inward { "to the device" } else { "from the device" });
-        let plot = Plot { title: &title, x: "bytes", y: "GB/s", diagonal: false, lines: false };
+        let plot = Plot { title: &title, x: "bytes", y: "GB/s", ..Plot::default() };
         figures.plot(out, if inward { "rdma-in" } else { "rdma-out" }, &plot, &series)?;
     }
     Ok(())
@@ -173,7 +173,7 @@ fn predict(machine: &Machine, out: &path::Path, figures: &mut Figures) -> Result
     let points = |way: &model::Way| LINKS.iter().map(|link| (link / 1e9, way.rate(*link).0 / 1e9)).collect();
     let series: Vec<Series> = ways.iter().map(|way| Series::new(way.name, points(way))).collect();
     let plot =
-        Plot { title: "What links with RDMA would give: a model", x: "link, Gbit/s", y: "GB/s", diagonal: false, lines: true };
+        Plot { title: "What links with RDMA would give: a model", x: "link, Gbit/s", y: "GB/s", lines: true, ..Plot::default() };
     figures.plot(out, "rdma-model", &plot, &series)?;
     let links = LINKS.iter().map(|link| {
         let of = |way: &model::Way| {

@@ -116,7 +116,7 @@ fn show(rows: &[Row], out: &path::Path, figures: &mut Figures) -> Result<(), Err
             mine.map(|r| (f64::from(r.count), r.launches_a_second)).collect()
         };
         let series: Vec<Series> = names.into_iter().map(|name| Series::new(name, points(name))).collect();
-        let plot = Plot { title, x, y: "launches a second", diagonal: false, lines: true };
+        let plot = Plot { title, x, y: "launches a second", lines: true, ..Plot::default() };
         figures.plot(out, name, &plot, &series)?;
     }
     let kept = rows.iter().map(|r| -> Value {

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 /// How long any answer may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -25,6 +25,8 @@ pub(crate) struct Stage {
     token: PathBuf,
     /// The driver of this machine.
     pub(crate) driver: PathBuf,
+    /// Number of GPUs of softgpu, if it is not its own default; on hardware it is not read.
+    soft_gpus: Option<u32>,
 }
 
 impl Stage {
@@ -35,7 +37,13 @@ impl Stage {
         std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(Error::file(&directory))?;
         let own = std::env::current_exe().map_err(|e| format!("cannot find our own program: {e}"))?;
         let token = token.unwrap_or_else(|| directory.join("token"));
-        Ok(Stage { directory, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned() })
+        Ok(Stage { directory, mrcuda: mrcuda.to_owned(), own, token, driver: driver.to_owned(), soft_gpus: None })
+    }
+
+    /// The same, with so many GPUs if the driver is softgpu.
+    pub(crate) fn with_soft_gpus(mut self, count: u32) -> Stage {
+        self.soft_gpus = Some(count);
+        self
     }
 
     /// The token of the servers.
@@ -54,7 +62,8 @@ impl Stage {
             // softgpus of one name are one machine; on hardware the variable is not read.
             .env("SOFTGPU_SEED_ID", "local")
             // Servers over TCP represent other machines.
-            .env("MRCUDA_FAULT_TCP_IS_FAR", "1");
+            .env("MRCUDA_FAULT_TCP_IS_FAR", "1")
+            .envs(self.soft_gpus.map(|count| ("SOFTGPU_DEVICES", count.to_string())));
     }
 
     fn mrcuda(&self) -> Command {
@@ -66,6 +75,49 @@ impl Stage {
     /// Ourselves, on the driver itself.
     pub(crate) fn native(&self, args: &[&str]) -> Result<Process, Error> {
         self.with_driver(args, &self.driver)
+    }
+
+    /// Ourselves, on the driver itself, with one only of the GPUs that this process may use.
+    pub(crate) fn native_on(&self, gpu: u32, args: &[&str]) -> Result<Process, Error> {
+        let mut command = Command::new(&self.own);
+        self.dress(&mut command);
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        command.env("CUDA_VISIBLE_DEVICES", one_of(&visible, gpu)).args(args).arg("--driver").arg(&self.driver);
+        Process::start(command, "the program")
+    }
+
+    /// Any program: on the driver itself, or under `mrcuda run` at a place. `soft`: the driver must be put before the machine's.
+    pub(crate) fn program(&self, program: &Path, args: &[&str], place: Option<&str>, soft: bool) -> Result<Process, Error> {
+        let mut command = match place {
+            Some(place) => {
+                let mut command = self.mrcuda();
+                command.args(["run", "--server", place, "--"]).arg(program);
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                self.dress(&mut command);
+                if soft {
+                    command.env("LD_LIBRARY_PATH", self.library_path()?);
+                }
+                command
+            }
+        };
+        command.args(args).current_dir(&self.directory);
+        Process::start(command, &program.display().to_string())
+    }
+
+    /// Where programs look for libraries, with the driver before all others.
+    fn library_path(&self) -> Result<String, Error> {
+        let directory = self.directory.join("native");
+        let link = directory.join("libcuda.so.1");
+        std::fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
+        // It is there from the program before.
+        if !link.exists() {
+            std::os::unix::fs::symlink(&self.driver, &link).map_err(Error::file(&link))?;
+        }
+        let others = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
+        Ok(format!("{}{others}", directory.display()))
     }
 
     /// Ourselves, on any driver.
@@ -121,7 +173,22 @@ impl Stage {
 
     /// Moves a job; the report. A refusal is an error with its reason.
     pub(crate) fn migrate(&self, pid: u32, to: &str) -> Result<Value, Error> {
-        let output = self.mrcuda().args(["migrate", &pid.to_string(), "--to", to, "--json"]).output()?;
+        self.command(&["migrate", &pid.to_string(), "--to", to, "--json"])
+    }
+
+    /// Parks a job in the memory of this machine; the report.
+    pub(crate) fn suspend(&self, pid: u32) -> Result<Value, Error> {
+        self.command(&["suspend", &pid.to_string(), "--json"])
+    }
+
+    /// Lets a parked job go on at a place; the report.
+    pub(crate) fn resume(&self, pid: u32, to: &str) -> Result<Value, Error> {
+        self.command(&["resume", &pid.to_string(), "--to", to, "--json"])
+    }
+
+    /// The answer of a job to a command.
+    fn command(&self, args: &[&str]) -> Result<Value, Error> {
+        let output = self.mrcuda().args(args).output()?;
         let report: Value =
             serde_json::from_slice(&output.stdout).map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
         if report["ok"] == true { Ok(report) } else { Err(report["reason"].as_str().unwrap_or("no reason was given").into()) }
@@ -133,6 +200,11 @@ impl Drop for Stage {
         // What is left there only costs space.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The name of a GPU by its number among those of a list, which is empty if all are visible.
+fn one_of(visible: &str, gpu: u32) -> String {
+    visible.split(',').map(str::trim).filter(|name| !name.is_empty()).nth(gpu as usize).map_or(gpu.to_string(), str::to_owned)
 }
 
 /// A running server.
@@ -217,6 +289,18 @@ impl Process {
         serde_json::from_str(&line).map_err(|_| Error::Found(format!("{} says `{line}`", self.name)))
     }
 
+    /// All lines to its end.
+    pub(crate) fn all_lines(&mut self) -> Result<Vec<String>, Error> {
+        let (mut all, until) = (Vec::new(), Instant::now() + LIMIT);
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => all.push(line),
+                Err(RecvTimeoutError::Disconnected) => return Ok(all),
+                Err(RecvTimeoutError::Timeout) => return Err(format!("{} did not end within {LIMIT:?}", self.name).into()),
+            }
+        }
+    }
+
     /// Sends a line.
     pub(crate) fn send_line(&mut self, line: &str) -> Result<(), Error> {
         let input = self.input.as_mut().ok_or("its input is closed")?;
@@ -275,4 +359,14 @@ fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// The first server's GPU, over TLS: where jobs begin.
 pub(super) fn home(servers: &[Server; 2]) -> &str {
     &servers[0].tls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_of;
+
+    #[test]
+    fn a_gpu_is_one_of_those_that_may_be_used() {
+        assert_eq!([one_of("", 1), one_of("3,GPU-5b2f", 1), one_of("3", 0)], ["1", "GPU-5b2f", "3"]);
+    }
 }

@@ -176,7 +176,7 @@ fn show(rows: &[Row], step: Sent, first: Sent, links: &Links, out: &path::Path, 
         ),
         ("wan-start", "Start of a program over long links", vec![Series::times("tcp", points(&|r| r.start), "round trips")]),
     ] {
-        let plot = Plot { title, x: "round-trip time of the link, s", y: "s", diagonal: false, lines: false };
+        let plot = Plot { title, x: "round-trip time of the link, s", y: "s", ..Plot::default() };
         if rows.iter().any(|r| r.delay > 0.0) {
             figures.plot(out, name, &plot, &series)?;
         }
