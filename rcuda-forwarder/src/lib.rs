@@ -85,7 +85,7 @@ pub use link::{
 };
 pub use log_line::{error_line, info_line};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
-pub use server_state::{GpuFacts, GpuState, ServedJob, ServerState};
+pub use server_state::{FormerServer, GpuFacts, GpuState, ServedJob, ServerState};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};

@@ -80,6 +80,7 @@ fn daemon(directory: &Path) -> ExitCode {
         drain: None,
         accounting: None,
         metrics: None,
+        take_over: false,
         log_format: LogFormat::Text,
         targets: Vec::new(),
         announce: |line| println!("{line}"),

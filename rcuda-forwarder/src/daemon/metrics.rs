@@ -4,18 +4,18 @@
 use super::client::Client;
 use super::counters::OfPlace;
 use super::error::ServeError;
+use super::listeners::Kind;
 use super::log::Log;
 use super::metrics_options::MetricsOptions;
 use super::pool::{Occupant, Worker};
+use super::service_manager::Sockets;
 use super::{Daemon, State};
 use crate::endpoint::Endpoint;
 use crate::server_state::ServedJob;
 use crate::sync::lock;
-use crate::threads;
 use cuda_api::facts::uuid_text;
 use http::Resource;
 use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -109,13 +109,11 @@ impl Fresh {
 
 impl Daemon {
     /// Serves metrics, and the page, until the daemon ends.
-    pub(super) fn serve_metrics(&mut self, options: &MetricsOptions, log: Log) -> Result<(), ServeError> {
-        let listener = Arc::new(http::listen(options.at, log)?);
-        self.listeners.push(listener.clone());
-        let (state, theirs, metrics) = (self.state.clone(), self.state.clone(), Metrics::new(options));
+    pub(super) fn serve_metrics(&self, options: &MetricsOptions, sockets: &mut Sockets, log: Log) -> Result<(), ServeError> {
+        let listener = http::listen(options.at, sockets.take_metrics(options.at), log)?;
+        let (theirs, metrics) = (self.state.clone(), Metrics::new(options));
         let pages: http::Pages = Arc::new(move |asked| metrics.answer(asked, &theirs));
-        let serve = move || http::accept_all(&listener, &|| state.stopping.load(Ordering::SeqCst), &state.refusals, &pages);
-        threads::spawn("accept-metrics", serve).map(drop).map_err(ServeError::Start)
+        self.listeners.add(Kind::Metrics, listener, http::serve_each(pages)).map_err(ServeError::Start)
     }
 }
 

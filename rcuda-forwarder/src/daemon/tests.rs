@@ -32,6 +32,7 @@ mod large;
 mod limits;
 mod local_socket;
 mod metrics;
+mod take_over;
 mod users;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
@@ -90,6 +91,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         drain: None,
         accounting: None,
         metrics: None,
+        take_over: false,
         log_format: Format::Text,
         announce: |_| {},
     }
@@ -120,7 +122,7 @@ impl Scene {
         let token = Token::load_or_create(&options.token).unwrap();
         let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
         let command = Command { program: options.worker_exe.clone(), arguments, ignores_sigterm: options.drain.is_some() };
-        let daemon = Daemon::start(&options, gpus, command, log).unwrap();
+        let daemon = Daemon::start(&options, gpus, command, Sockets::default(), log).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token, trust } }
     }

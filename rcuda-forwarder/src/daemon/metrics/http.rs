@@ -8,9 +8,9 @@
 use crate::conn::Conn;
 use crate::daemon::admission::{Budget, Door, Greeting, Source};
 use crate::daemon::error::ServeError;
-use crate::daemon::log::{Log, LogLine, RateLimitedLog};
+use crate::daemon::listeners::Each;
+use crate::daemon::log::{Log, LogLine};
 use crate::daemon::seats::{Seat, Seats};
-use crate::daemon::socket::accept_each;
 use crate::threads;
 use nix::poll::PollFlags;
 use std::io::{self, Write};
@@ -121,10 +121,13 @@ impl Status {
     }
 }
 
-/// Listens, and tells the log where.
-pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, ServeError> {
+/// Listens, unless somebody else has begun to, and tells the log where.
+pub(in crate::daemon) fn listen(at: SocketAddr, passed: Option<OwnedFd>, log: Log) -> Result<OwnedFd, ServeError> {
     let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
-    let listener = TcpListener::bind(at).map_err(failed)?;
+    let listener = match passed {
+        Some(passed) => TcpListener::from(passed),
+        None => TcpListener::bind(at).map_err(failed)?,
+    };
     let at = listener.local_addr().map_err(failed)?;
     let line = if at.ip().is_loopback() {
         LogLine::info(format!("metrics are at http://{at}/metrics"))
@@ -139,21 +142,16 @@ pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, Ser
 /// Makes what is served.
 pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Arc<str> + Send + Sync>;
 
-/// Serves these pages until the listener is shut down because the daemon ends.
-pub(in crate::daemon) fn accept_all(
-    listener: &OwnedFd,
-    has_ended: &dyn Fn() -> bool,
-    refusals: &Arc<RateLimitedLog>,
-    pages: &Pages,
-) {
+/// Serves these pages at each connection.
+pub(in crate::daemon) fn serve_each(pages: Pages) -> Each {
     let (door, desk) = (Door::new(ASKING), Arc::new(Desk::default()));
-    accept_each(listener, has_ended, (refusals, "a connection for metrics"), |fd| {
+    Box::new(move |fd| {
         let conn = Arc::new(Conn::new(fd));
         let greeting = door.admit(&conn);
         let (desk, pages) = (desk.clone(), pages.clone());
         // Without a thread the connection is closed: the client asks again. One that has gone wants no answer.
         let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, &*pages));
-    });
+    })
 }
 
 /// Where connections are answered.
