@@ -213,7 +213,7 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 }
 
 /// Parses the address for metrics: a port alone is one of this machine only.
-fn metrics_address(text: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn metrics_address(text: &str) -> Result<SocketAddr, Failure> {
     match text.parse() {
         Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
         Err(_) => address(text),

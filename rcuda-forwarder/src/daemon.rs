@@ -88,6 +88,7 @@ mod users;
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
+pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
 
 /// Time limit for a client's greeting.

@@ -121,6 +121,14 @@ impl Status {
     }
 }
 
+/// Listens for metrics alone.
+pub(in crate::daemon) fn bind(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), ServeError> {
+    let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    Ok((listener.into(), at))
+}
+
 /// Listens, unless somebody else has begun to, and tells the log where.
 pub(in crate::daemon) fn listen(at: SocketAddr, passed: Option<OwnedFd>, log: Log) -> Result<OwnedFd, ServeError> {
     let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
@@ -139,8 +147,8 @@ pub(in crate::daemon) fn listen(at: SocketAddr, passed: Option<OwnedFd>, log: Lo
     Ok(listener.into())
 }
 
-/// Makes what is served.
-pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Arc<str> + Send + Sync>;
+/// Makes what is served; `None`: that is not served here.
+pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Option<Arc<str>> + Send + Sync>;
 
 /// Serves these pages at each connection.
 pub(in crate::daemon) fn serve_each(pages: Pages) -> Each {
@@ -175,7 +183,7 @@ impl Desk {
     }
 
     /// Answers the request on a connection.
-    fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Arc<str>) -> io::Result<()> {
+    fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Option<Arc<str>>) -> io::Result<()> {
         conn.tune()?;
         let head = read_head(conn, Instant::now() + REQUEST);
         let asked = match head {
@@ -186,8 +194,12 @@ impl Desk {
             Err(why) => Err(why),
         };
         drop(greeting);
-        match asked.and_then(|asked| Ok((asked, self.seat(asked, Source::of(conn))?))) {
-            Ok((asked, _seat)) => answer(conn, Status::Ok, asked.format(), &pages(asked))?,
+        let made = asked.and_then(|asked| {
+            let seat = self.seat(asked, Source::of(conn))?;
+            Ok((asked, pages(asked).ok_or(Status::NotFound)?, seat))
+        });
+        match made {
+            Ok((asked, text, _seat)) => answer(conn, Status::Ok, asked.format(), &text)?,
             Err(why) => answer(conn, why, "text/plain; charset=utf-8", &format!("{}\n", why.text()))?,
         }
         if self.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
