@@ -484,6 +484,7 @@ impl Daemon {
     pub(crate) fn stop(&self) {
         self.state.stopping.store(true, Ordering::SeqCst);
         self.listeners.end();
+        self.state.earlier.iter().for_each(|earlier| earlier.close());
         self.state.pool.end_all();
     }
 }

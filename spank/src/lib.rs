@@ -170,14 +170,13 @@ pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: 
 fn set_runtime(spank: Spank, parent: Option<&Path>) -> Result<(), String> {
     // SAFETY: it takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
-    let is_own =
-        |path: &Path| path.is_absolute() && path.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
+    let is_own = |path: &Path| path.is_absolute() && path.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
     let of_job = parent.zip(slurm::number(spank, slurm::JOB)).map(|(parent, job)| parent.join(job.to_string()));
     if let Some(own) = of_job.filter(|path| is_own(path)) {
         return set(spank, format!("{RUNTIME}={}", own.display()).as_bytes());
     }
     match slurm::variable(spank, RUNTIME)? {
-        Some(given) if !Path::new(&given).metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == user) => {
+        Some(given) if !is_own(Path::new(&given)) => {
             slurm::info(&format!("{RUNTIME}={} is no directory of this user here, and is not used", given.display()));
             set(spank, RUNTIME.as_bytes())
         }

@@ -141,7 +141,7 @@ pub(crate) fn error(why: &str) {
     }
 }
 
-/// Writes what only those see who want to know (`srun -v`), and the log of slurmd.
+/// Writes to the log of slurmd, and not to the task.
 pub(crate) fn info(text: &str) {
     if let Ok(text) = CString::new(format!("mrcuda: {}", text.replace('\0', " "))) {
         // SAFETY: the format takes one text.

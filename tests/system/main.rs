@@ -40,6 +40,7 @@
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
+//! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
@@ -97,6 +98,7 @@ mod shortcuts;
 mod shown;
 mod stuck;
 mod surface;
+mod take_over;
 mod top;
 mod trips;
 mod trust;

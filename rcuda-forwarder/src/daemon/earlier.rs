@@ -162,6 +162,11 @@ impl Earlier {
         Ok(())
     }
 
+    /// Ends the connection.
+    pub(super) fn close(&self) {
+        self.packets.close();
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }

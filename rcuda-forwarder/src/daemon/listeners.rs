@@ -10,6 +10,7 @@ use std::fmt;
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -74,6 +75,8 @@ pub(super) struct Listeners {
     all: Mutex<Vec<Listener>>,
     /// The file of its Unix socket, if it removes it at its end.
     file: Mutex<Option<SocketFile>>,
+    /// It has begun to accept. Before, the file is that of another daemon, from which it was to take over.
+    has_opened: AtomicBool,
 }
 
 impl fmt::Debug for Listeners {
@@ -98,6 +101,7 @@ impl Listeners {
 
     /// Begins to accept at all sockets at which nothing is accepted yet.
     pub(super) fn open(&self, refusals: &Arc<RateLimitedLog>) -> io::Result<()> {
+        self.has_opened.store(true, Ordering::SeqCst);
         let mut all = lock(&self.all);
         for listener in std::mem::take(&mut *all) {
             let Listener { kind, fd, state } = listener;
@@ -130,6 +134,9 @@ impl Listeners {
     /// Gives up all sockets, and removes the file.
     pub(super) fn end(&self) {
         self.close(&[Kind::Tcp, Kind::Unix, Kind::Metrics, Kind::Local, Kind::TakeOver]);
+        if !self.has_opened.load(Ordering::SeqCst) {
+            return;
+        }
         // The file may have been removed or replaced already.
         if let Some((path, _)) = self.keep_file().filter(|(path, file)| identity(path).is_ok_and(|now| now == *file)) {
             let _ = std::fs::remove_file(path);

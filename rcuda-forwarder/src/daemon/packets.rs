@@ -99,6 +99,12 @@ impl Packets {
         }
     }
 
+    /// Ends the connection, also for the other end and for a thread that receives.
+    pub(super) fn close(&self) {
+        // If the other end has closed it, no shutdown is needed.
+        let _ = socket::shutdown(self.0.as_raw_fd(), socket::Shutdown::Both);
+    }
+
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
