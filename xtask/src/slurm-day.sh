@@ -79,7 +79,7 @@ lines = [json.loads(line) for line in open(sys.argv[2])]
 decided = [(l["pid"], l["policy"], l["why"]) for l in lines if l["event"] == "decision"]
 whys, unexplained = collections.Counter(), []
 for move in moves:
-    pid, it = move["pid"], move["move"]
+    pid, it = move["pid"], move
     if it["id"].startswith("agent-"):
         policy = it["id"].split("-")[1]
         why = next((why for p, by, why in decided if (p, by) == (pid, policy) and why), None)
@@ -90,10 +90,11 @@ for move in moves:
         whys[kind] += 1
     if why is None:
         unexplained.append((pid, it["id"], it["by"]))
-print("moves, by their reasons:", dict(whys), "of these done:", sum(m["move"]["ok"] for m in moves))
+print("moves, by their reasons:", dict(whys), "of these done:", sum(move["ok"] for move in moves), "of", len(moves))
 for l in lines[:3] + [l for l in lines if l["event"] == "decision" and l["policy"] == "drain"][:2]:
     print(" ", json.dumps(l))
-sys.exit(unexplained and f"without a reason: {unexplained}")
+if unexplained:
+    sys.exit(f"without a reason: {unexplained}")
 END
 echo "$passed passed, $failed failed; logs: $work"
 ((failed == 0))
