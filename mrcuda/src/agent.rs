@@ -3,12 +3,15 @@
 
 mod carry;
 mod look;
+mod metrics;
 pub(crate) mod tell;
 
 use crate::failure::Failure;
+use crate::table::note;
 use agent::{Decision, Pace, Settings, decide};
 use carry::{Outcome, target};
 use look::Look;
+use metrics::Metrics;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,6 +35,9 @@ pub(crate) struct AgentArgs {
     /// Print a line of JSON for each decision and outcome
     #[arg(long)]
     json: bool,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics to anyone who can connect; a port alone means 127.0.0.1 [default: nowhere]
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    metrics: Option<String>,
 }
 
 /// Times of an agent count from so long before its start: jobs have moved before.
@@ -77,13 +83,20 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
     let path = args.config.clone().map_or_else(usual_file, Ok)?;
     let mut file = File::read(&path)?;
     let tell = Tell::new(args.json);
-    let (began, mut pace, mut look) = (Instant::now(), Pace::default(), Look::new(args.all));
+    let metrics = Metrics::new();
+    let at = args.metrics.as_deref().map(crate::serve::metrics_address).transpose()?;
+    let served = at.map(|at| metrics.serve(at)).transpose()?;
+    if let Some(at) = served.as_ref().map(|served| served.at) {
+        let open = if at.ip().is_loopback() { "" } else { ", for anyone who can connect to it" };
+        note(&format!("metrics are at http://{at}/metrics{open}"));
+    }
+    let (began, mut pace, mut look) = (Instant::now(), Pace::default(), Look::new(args.all, metrics.clone()));
     let (sender, outcomes) = channel();
     let mut shown: Vec<Decision> = Vec::new();
     let patience = patience();
     for round in 0u64.. {
         let now = EARLIER + began.elapsed();
-        outcomes.try_iter().for_each(|outcome| settle(&mut pace, &mut look, &outcome, now, &tell));
+        outcomes.try_iter().for_each(|outcome| settle(&mut pace, &mut look, &outcome, now, (&tell, &metrics)));
         let mut settings = file.settings.clone();
         settings.settle = if args.once { Duration::ZERO } else { settings.settle.mul_f64(patience) };
         let decisions = match look.look(&settings, &mut pace, now, &tell) {
@@ -100,6 +113,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<(), Failure> {
             for decision in decisions {
                 pace.begins(now);
                 look.begins(decision.pid, target(&decision));
+                metrics.begins(&decision);
                 begin(decision, &settings, &sender, &tell);
             }
         }
@@ -132,9 +146,10 @@ fn begin(decision: Decision, settings: &Settings, outcomes: &Sender<Outcome>, te
     }
 }
 
-fn settle(pace: &mut Pace, look: &mut Look, outcome: &Outcome, now: Duration, tell: &Tell) {
+fn settle(pace: &mut Pace, look: &mut Look, outcome: &Outcome, now: Duration, (tell, metrics): (&Tell, &Metrics)) {
     pace.ended(outcome.pid, outcome.to.as_deref(), outcome.ok, now);
     look.ended(outcome.pid);
+    metrics.ended(outcome);
     tell.outcome(outcome);
 }
 

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
 use rcuda_forwarder::{
-    Credentials, Endpoint, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, UserBy, inspect,
+    Credentials, Endpoint, FormerServer, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, UserBy, inspect,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -44,6 +44,16 @@ pub(crate) struct Server {
     ending: bool,
     gpus: Vec<Gpu>,
     parked: Vec<Served>,
+    earlier: Option<Former>,
+}
+
+/// The server before it, which has jobs left, as JSON.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Former {
+    pid: u32,
+    jobs: Vec<u32>,
+    parked: u32,
 }
 
 /// A GPU as JSON.
@@ -117,6 +127,7 @@ impl Server {
             ending: false,
             gpus: Vec::new(),
             parked: Vec::new(),
+            earlier: None,
         };
         let Ok(state) = asked else { return server };
         let gpus = state.gpus.into_iter().enumerate().map(|(gpu, state)| {
@@ -139,6 +150,7 @@ impl Server {
             ending: state.ending,
             gpus: gpus.collect(),
             parked: state.parked.into_iter().map(Served::from).collect(),
+            earlier: state.earlier.map(|FormerServer { pid, jobs, parked }| Former { pid, jobs, parked }),
             ..server
         }
     }
@@ -155,10 +167,15 @@ impl Server {
         let known = self.gpus.iter().filter(|gpu| !self.ending && gpu.name.is_some()).filter(is_place);
         let candidate = |gpu: &Gpu| Candidate {
             place: gpu.place.clone(),
-            jobs: gpu.jobs.len(),
+            jobs: gpu.jobs.len() + self.earlier_jobs(gpu.gpu),
             free_bytes: gpu.free_bytes.unwrap_or_default(),
         };
         known.map(candidate).collect()
+    }
+
+    /// Number of jobs on a GPU that the server before it has left.
+    fn earlier_jobs(&self, gpu: usize) -> usize {
+        self.earlier.as_ref().and_then(|earlier| earlier.jobs.get(gpu)).map_or(0, |n| *n as usize)
     }
 
     /// Whether it takes no new jobs, because it is about to end.
@@ -201,6 +218,12 @@ impl Server {
         let serving = self.since_unix_ms.map(since).unwrap_or_default();
         let ending = if self.ending { ", ending: it takes no new jobs" } else { "" };
         let mut text = format!("{}: process {}, serving for {serving}{ending}\n", self.server, self.pid.unwrap_or_default());
+        if let Some(Former { pid, jobs, parked }) = &self.earlier {
+            let by_gpu = jobs.iter().enumerate().filter(|(_, n)| **n > 0).map(|(gpu, n)| format!("GPU {gpu}: {n}"));
+            let parked = (*parked > 0).then(|| format!("parked: {parked}"));
+            let jobs: Vec<String> = by_gpu.chain(parked).collect();
+            text.push_str(&format!("process {pid}, from which it has taken over, has jobs left ({})\n", jobs.join(", ")));
+        }
         let mut gpus = Table::new(&["GPU", "MODEL", "UUID", "MEMORY", "FREE", "JOBS", "IDLE"]);
         for gpu in &self.gpus {
             gpus.row(vec![
@@ -350,7 +373,14 @@ mod tests {
         let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs };
         let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
         let parked = vec![job(None, None, Some(0)), job(Some("10.0.0.7"), Some("bob"), Some(0))];
-        let state = ServerState { pid: 7, since_unix_ms: 0, ending: true, gpus: vec![known, unknown], parked };
+        let state = ServerState {
+            pid: 7,
+            since_unix_ms: 0,
+            ending: true,
+            gpus: vec![known, unknown],
+            parked,
+            earlier: Some(FormerServer { pid: 6, jobs: vec![2, 0], parked: 1 }),
+        };
         Server::new(&"gpubox:7878/3".parse().expect("a server"), Ok(state))
     }
 
@@ -360,6 +390,7 @@ mod tests {
         assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
         for word in [
             "gpubox:7878: process 7",
+            "process 6, from which it has taken over, has jobs left (GPU 0: 2, parked: 1)",
             "ending",
             "GPU-abababab ",
             "140.0 GiB",
@@ -372,7 +403,7 @@ mod tests {
         ] {
             assert!(text.contains(word), "`{word}` is missing in {text}");
         }
-        let columns: Vec<&str> = text.lines().nth(1).expect("a heading").split_whitespace().collect();
+        let columns: Vec<&str> = text.lines().nth(2).expect("a heading").split_whitespace().collect();
         assert_eq!(columns, ["GPU", "MODEL", "UUID", "MEMORY", "FREE", "JOBS", "IDLE"]);
     }
 
@@ -382,7 +413,7 @@ mod tests {
         let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         // The page has a row for each field.
         let page = include_str!("../../docs/servers.md");
-        for value in [&whole, &whole["gpus"][0], &whole["gpus"][0]["jobs"][0]] {
+        for value in [&whole, &whole["gpus"][0], &whole["gpus"][0]["jobs"][0], &whole["earlier"]] {
             for name in names(value) {
                 assert!(page.contains(&format!("`{name}`")), "docs/servers.md does not name `{name}`");
             }

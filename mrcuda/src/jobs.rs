@@ -68,6 +68,24 @@ pub(crate) struct Listed {
     moving: Option<Move>,
 }
 
+impl State {
+    /// All of them.
+    pub(crate) const ALL: [State; 6] =
+        [State::Running, State::Moving, State::Parked, State::Failed, State::Stopped, State::NotAnswering];
+
+    /// As it is written in JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Moving => "moving",
+            State::Parked => "parked",
+            State::Failed => "failed",
+            State::Stopped => "stopped",
+            State::NotAnswering => "not_answering",
+        }
+    }
+}
+
 impl Listed {
     /// Its user.
     pub(crate) fn user(&self) -> &str {

@@ -125,6 +125,10 @@ pub(crate) struct ServeArgs {
     #[arg(requires = "metrics")]
     #[arg(default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     metrics_jobs: bool,
+    /// Take over from the server of this user that listens at the same address (otherwise at the same Unix socket): it gives its sockets to
+    /// this one when this one can serve, takes no new jobs, and ends when the last of its jobs has left
+    #[arg(long)]
+    take_over: bool,
     /// How the log is written: as lines for people, or as an object of JSON in each line
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogForm::Text)]
     log_format: LogForm,
@@ -223,6 +227,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
             .then(|| Drain { to: args.drain.clone(), timeout: Duration::from_millis(args.drain_timeout) }),
         accounting: args.accounting.clone(),
         metrics,
+        take_over: args.take_over,
         log_format: match args.log_format {
             LogForm::Text => LogFormat::Text,
             LogForm::Json => LogFormat::Json,
@@ -245,7 +250,7 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
 }
 
 /// Parses the address for metrics: a port alone is one of this machine only.
-fn metrics_address(text: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn metrics_address(text: &str) -> Result<SocketAddr, Failure> {
     match text.parse() {
         Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
         Err(_) => address(text),

@@ -2,6 +2,12 @@
 //!
 //! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket, with the
 //! keys of its TLS connection. The server's private key never leaves this process.
+//!
+//! # Take-over
+//!
+//! A daemon can take over the listening sockets of another one of its user, which then stays until its jobs have left. Whatever has to do with
+//! those jobs and arrives at the sockets is a data connection, whose client says by which ticket ([`crate::greet::Route`]) before anything
+//! else: one that the new daemon does not know is passed on to the former one, unread, so both may be different builds.
 
 use crate::carried::Carried;
 use crate::certificate::Certificate;
@@ -9,7 +15,9 @@ use crate::channel::{Message, OPENING};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, ticket_key, ticket_name};
+use crate::greet::{
+    self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, route as route_of, ticket_key, ticket_name,
+};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
@@ -30,22 +38,26 @@ use client::Client;
 use counters::Wish;
 use cuda_api::clock::unix_ms;
 use diagnostics::{Format, Program};
+use earlier::Earlier;
 use faults::Point;
 use line::Lines;
+use listeners::{Each, Kind, Listeners, cannot_be_taken_over};
 use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use pool::{Command, Permissions, Pool, Profile};
 use privileges::{Privileges, WorkerUser};
 use seats::Seats;
-use socket::{accept_each, bind, identity, same_user};
+use service_manager::Sockets;
+use socket::{bind, identity, same_user};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+use take_over::Retirement;
 
 mod accepted_tokens;
 mod accounting;
@@ -53,28 +65,35 @@ mod admission;
 mod client;
 mod counters;
 mod drain;
+mod earlier;
 mod ending;
 mod env;
 mod error;
 mod inspect;
 mod leaving;
 mod line;
+mod listeners;
 mod log;
 mod metrics;
 mod metrics_options;
 mod outgoing;
+mod packets;
 mod pool;
 mod privileges;
 mod rate;
 mod seats;
+mod service_manager;
 mod socket;
 mod stays;
+mod successor;
+mod take_over;
 mod turn;
 mod users;
 
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
+pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
 
 /// Time limit for a client's greeting.
@@ -137,6 +156,8 @@ pub struct ServeOptions {
     pub accounting: Option<PathBuf>,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<MetricsOptions>,
+    /// Take over the sockets of the server of this user that listens at the same address or path.
+    pub take_over: bool,
     /// How the log is written.
     pub log_format: Format,
     /// Called once with a text that says where the daemon listens.
@@ -175,6 +196,10 @@ struct State {
     stopping: AtomicBool,
     /// It takes no new jobs, and waits until those that it serves have left.
     draining: AtomicBool,
+    /// The daemon that this one has taken over from.
+    earlier: Option<Arc<Earlier>>,
+    /// Whether another one has taken over from this one.
+    retirement: Retirement,
     log: Log,
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
@@ -188,9 +213,9 @@ pub(crate) struct Daemon {
     pub(crate) address: Option<SocketAddr>,
     /// The fingerprint of its certificate.
     fingerprint: Option<String>,
-    /// The Unix socket's path, with the identity of its file.
-    unix: Option<(PathBuf, (u64, u64))>,
-    listeners: Vec<Arc<OwnedFd>>,
+    /// The Unix socket's path.
+    unix: Option<PathBuf>,
+    listeners: Arc<Listeners>,
     /// The worker that was started first for each GPU, by the GPU's number.
     first: Vec<Result<Arc<pool::Worker>, AssignError>>,
 }
@@ -275,7 +300,11 @@ fn worker_command(o: &ServeOptions, user: Option<WorkerUser>, confined: bool) ->
 
 /// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
 /// to, and a second signal ends them at once.
-pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
+///
+/// SIGUSR2 has it start another process of its program, which takes over.
+pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
+    // First: the descriptors have numbers that are given to whatever is opened next.
+    let mut sockets = Sockets::passed().map_err(ServeError::Passed)?;
     diagnostics::start(Program::Server(o.log_format));
     let log = log_in(o.log_format);
     if o.log_format == Format::Json {
@@ -284,7 +313,8 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
-    // Before any thread starts, so that all of them leave these two signals to this one.
+    signals.add(Signal::SIGUSR2);
+    // Before any thread starts, so that all of them leave these signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     raise_descriptors();
     let user = o.worker_user.as_deref().map(WorkerUser::find).transpose()?;
@@ -298,12 +328,25 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     let command = worker_command(&o, user, sandbox.confinement.is_some());
     let gpus = pool::count(&command, &o.driver, o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
-    let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, log)?;
+    use_sockets(&mut o, &mut sockets)?;
+    let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
-    let (state, first) = (daemon.state.clone(), std::mem::take(&mut daemon.first));
+    let (state, listeners, first) = (daemon.state.clone(), daemon.listeners.clone(), std::mem::take(&mut daemon.first));
     let (theirs, announce, words) = (failed.clone(), o.announce, daemon.describe(&o));
-    let opened = move || match wait_for_first_workers(&state, &first) {
+    let begin = move || {
+        wait_for_first_workers(&state, &first)?;
+        if let Some(earlier) = &state.earlier {
+            // Not before it can serve: until then the other one does.
+            earlier.retire().map_err(ServeError::TakeOver)?;
+            state.open(&listeners)?;
+        }
+        if let Err(e) = service_manager::notify_ready() {
+            (state.log)(&LogLine::warning(format!("cannot tell the service manager that this server is ready: {e}")));
+        }
+        Ok(())
+    };
+    let opened = move || match begin() {
         Ok(()) => announce(&words),
         Err(why) => {
             *lock(&theirs) = Some(why);
@@ -312,7 +355,14 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
         }
     };
     threads::spawn("first", opened).map_err(ServeError::Start)?;
-    let signal = signals.wait().map_err(|e| ServeError::Start(e.into()))?;
+    let state = daemon.state.clone();
+    let retired = move || {
+        while !state.retirement.wait_over(Duration::from_secs(3600)) {}
+        // As above: its jobs have left.
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGTERM);
+    };
+    threads::spawn("retired", retired).map_err(ServeError::Start)?;
+    let signal = successor::wait_for_end(&signals, log)?;
     if let Some(why) = lock(&failed).take() {
         daemon.stop();
         return Err(why);
@@ -321,7 +371,7 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
         Some(drain) => {
             let at_once = Arc::new(AtomicBool::new(false));
             let second = at_once.clone();
-            let wait = move || second.store(signals.wait().is_ok(), Ordering::SeqCst);
+            let wait = move || second.store(successor::wait_for_end(&signals, log).is_ok(), Ordering::SeqCst);
             threads::spawn("signal", wait).map_err(ServeError::Start).and_then(|_| daemon.drain(drain, &at_once))
         }
         None => {
@@ -331,6 +381,22 @@ pub fn serve(o: ServeOptions) -> Result<(), ServeError> {
     };
     daemon.stop();
     drained
+}
+
+/// Has the options say what the sockets that others have passed say, and asks another daemon for its sockets.
+fn use_sockets(o: &mut ServeOptions, sockets: &mut Sockets) -> Result<(), ServeError> {
+    if !sockets.is_empty() {
+        if o.take_over {
+            return Err(ServeError::PassedAndTaken);
+        }
+        (o.listen, o.unix) = (sockets.listen(), sockets.unix().cloned());
+    }
+    match (&mut o.metrics, sockets.metrics()) {
+        (Some(metrics), Some(at)) => metrics.at = at,
+        (None, Some(_)) => return Err(ServeError::PassedMetrics),
+        (_, None) => {}
+    }
+    Ok(())
 }
 
 /// Waits until the first worker of each GPU has opened it. One usable GPU is enough to serve; the log names the others.
@@ -354,12 +420,13 @@ fn wait_for_first_workers(state: &State, first: &[Result<Arc<pool::Worker>, Assi
 }
 
 impl Daemon {
-    /// Listens, and starts one worker for each GPU.
-    pub(crate) fn start(
+    /// Listens, and starts one worker for each GPU. A daemon that takes over accepts nothing before [`State::open`].
+    fn start(
         o: &ServeOptions,
         gpus: Vec<u32>,
         command: Command,
         confinement: Option<Confinement>,
+        mut sockets: Sockets,
         log: Log,
     ) -> Result<Daemon, ServeError> {
         if o.listen.is_none() && o.unix.is_none() {
@@ -385,13 +452,24 @@ impl Daemon {
         let (local_socket, local_listener) = local_socket.unzip();
         let permissions =
             Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };
+        // When all else that may fail has not: the other one is asked once.
+        let listens_at = o.listen.map(|at| at.to_string()).or_else(|| o.unix.as_deref().map(earlier::of_path));
+        let earlier = match listens_at.filter(|_| o.take_over) {
+            Some(at) => {
+                let (earlier, theirs) = Earlier::ask(&at).map_err(ServeError::TakeOver)?;
+                sockets = theirs;
+                Some(earlier)
+            }
+            None => None,
+        };
+        let pool = Pool::new(command, o.driver.clone(), gpus, limits, permissions, accounting, log);
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             tokens,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
-            pool: Pool::new(command, o.driver.clone(), gpus, limits, permissions, accounting, log),
+            pool: pool.after(earlier.clone()),
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
             questions: Seats::default(),
@@ -399,6 +477,8 @@ impl Daemon {
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            earlier,
+            retirement: Retirement::default(),
             log,
             refusals: RateLimitedLog::new(log, "refusals of clients"),
         });
@@ -407,27 +487,38 @@ impl Daemon {
             address: None,
             fingerprint: certificate.map(|c| c.fingerprint().to_string()),
             unix: None,
-            listeners: Vec::new(),
+            listeners: Arc::default(),
             first: Vec::new(),
         };
-        // First: if it cannot listen there, no job has been let in.
         if let Some(options) = &o.metrics {
-            daemon.serve_metrics(options, log)?;
+            daemon.serve_metrics(options, &mut sockets, log)?;
         }
         if let Some(at) = o.listen {
             let failed = |source| ServeError::Listen { at: at.to_string(), source };
-            let listener = TcpListener::bind(at).map_err(failed)?;
+            let listener = match sockets.take_tcp(at) {
+                Some(passed) => TcpListener::from(passed),
+                None => TcpListener::bind(at).map_err(failed)?,
+            };
             daemon.address = Some(listener.local_addr().map_err(failed)?);
-            daemon.accept("accept-tcp", listener.into(), AT_TCP, Entrance::Tcp)?;
+            daemon.accept(Kind::Tcp, listener.into(), AT_TCP, Entrance::Tcp)?;
         }
         if let Some(listener) = local_listener {
             // As many as over TCP: every process of this machine can connect to either.
-            daemon.accept("accept-local", listener.into(), AT_TCP, Entrance::LocalSocket)?;
+            daemon.accept(Kind::Local, listener.into(), AT_TCP, Entrance::LocalSocket)?;
         }
         if let Some(path) = &o.unix {
-            let (listener, file) = bind(path).map_err(|source| ServeError::Listen { at: path.display().to_string(), source })?;
-            daemon.unix = Some((path.clone(), file));
-            daemon.accept("accept-unix", listener.into(), AT_UNIX, Entrance::Unix)?;
+            let failed = |source| ServeError::Listen { at: path.display().to_string(), source };
+            let (listener, file) = match sockets.take_unix(path) {
+                Some((passed, removes)) => (passed, removes.then(|| identity(path)).transpose().map_err(failed)?),
+                None => bind(path).map(|(listener, file)| (listener.into(), Some(file))).map_err(failed)?,
+            };
+            daemon.unix = Some(path.clone());
+            file.into_iter().for_each(|file| daemon.listeners.remove_at_end((path.clone(), file)));
+            daemon.accept(Kind::Unix, listener, AT_UNIX, Entrance::Unix)?;
+        }
+        // Another one may still have these; then it goes on accepting until it retires.
+        if state.earlier.is_none() {
+            state.open(&daemon.listeners)?;
         }
         let first = |gpu| {
             let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
@@ -441,11 +532,10 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn accept(&mut self, name: &str, listener: OwnedFd, budget: Budget, by: Entrance) -> Result<(), ServeError> {
-        let listener = Arc::new(listener);
-        self.listeners.push(listener.clone());
+    fn accept(&self, kind: Kind, listener: OwnedFd, budget: Budget, by: Entrance) -> Result<(), ServeError> {
         let (state, door) = (self.state.clone(), Door::new(budget));
-        threads::spawn(name, move || accept_all(&state, &listener, &door, by)).map(drop).map_err(ServeError::Start)
+        let each: Each = Box::new(move |fd| welcome_in_thread(&state, &door, Arc::new(Conn::new(fd)), by));
+        self.listeners.add(kind, listener, each).map_err(ServeError::Start)
     }
 
     /// One line that says what is served and where.
@@ -460,22 +550,17 @@ impl Daemon {
             Some((n, file)) => format!(", tokens file {file} with {n} users"),
         };
         let tcp = self.address.map(|a| format!("{a} (token file {token}{users}, certificate {fingerprint}{plain})"));
-        let unix = self.unix.as_ref().map(|(path, _)| format!("unix:{}", path.display()));
+        let unix = self.unix.as_ref().map(|path| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
-        format!("mrcuda: serving {gpus} on {}", places.join(" and "))
+        let after = self.state.earlier.as_ref().map(|earlier| format!(", after process {}", earlier.pid())).unwrap_or_default();
+        format!("mrcuda: serving {gpus} on {}{after}", places.join(" and "))
     }
 
     /// Stops listening and ends all workers.
     pub(crate) fn stop(&self) {
         self.state.stopping.store(true, Ordering::SeqCst);
-        for l in &self.listeners {
-            // SAFETY: the descriptor is open as long as the list holds it; a shutdown makes accept return.
-            unsafe { libc::shutdown(l.as_raw_fd(), libc::SHUT_RDWR) };
-        }
-        // The file may have been removed or replaced already.
-        if let Some((path, _)) = self.unix.as_ref().filter(|(path, file)| identity(path).is_ok_and(|now| now == *file)) {
-            let _ = std::fs::remove_file(path);
-        }
+        self.listeners.end();
+        self.state.earlier.iter().for_each(|earlier| earlier.close());
         self.state.pool.end_all();
     }
 }
@@ -495,27 +580,28 @@ enum Entrance {
     LocalSocket,
 }
 
-fn accept_all(state: &Arc<State>, listener: &OwnedFd, door: &Arc<Door>, by: Entrance) {
-    let has_ended = || state.stopping.load(Ordering::SeqCst);
-    accept_each(listener, &has_ended, (&state.refusals, "a connection"), |fd| {
-        let (theirs, conn) = (state.clone(), Arc::new(Conn::new(fd)));
-        let greeting = door.admit(&conn);
-        let started = threads::spawn("greeting", move || {
-            if let Err(why) = welcome(&theirs, greeting, &conn, by) {
-                theirs.pool.counters().refuse(&why);
-                theirs.refusals.say(&why.line());
-            }
-        });
-        if let Err(e) = started {
-            state.refusals.say(&LogLine::warning(format!("cannot greet a client: {e}")));
+/// Greets a client in a thread of its own.
+fn welcome_in_thread(state: &Arc<State>, door: &Arc<Door>, conn: Arc<Conn>, by: Entrance) {
+    let theirs = state.clone();
+    let greeting = door.admit(&conn);
+    let started = threads::spawn("greeting", move || {
+        if let Err(why) = welcome(&theirs, greeting, &conn, by) {
+            theirs.pool.counters().refuse(&why);
+            theirs.refusals.say(&why.line());
         }
     });
+    if let Err(e) = started {
+        state.refusals.say(&LogLine::warning(format!("cannot greet a client: {e}")));
+    }
 }
 
 /// Greets a client and hands it to a worker.
 fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), WelcomeError> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
+    if let Some(earlier) = state.earlier.as_ref().filter(|_| by != Entrance::LocalSocket && state.is_for_earlier(conn)) {
+        return earlier.pass(conn).map_err(|e| WelcomeError::Client { peer, error: e.into() });
+    }
     let trusted = state.check(by, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
         let _ = greet::introduce(conn, state.offer(by));
@@ -628,7 +714,7 @@ fn job(
                 let line = LogLine::info(text).of_worker(worker.pid(), gpu);
                 (state.log)(&client.on(line));
                 state.pool.counters().place(gpu).served.add(1);
-                if !is_store {
+                if !is_store && !state.retirement.has_begun() {
                     warm_later(state, profile);
                 }
                 return Ok(());
@@ -679,7 +765,7 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
         std::thread::sleep(LATER);
         let Some(state) = theirs.upgrade() else { return };
         let _warming = lock(&state.warming);
-        while state.pool.lacks(&profile) > 0 {
+        while state.pool.lacks(&profile) > 0 && !state.retirement.has_begun() {
             // The error has been logged.
             let Ok(worker) = warm(&state, profile.clone()) else { return };
             // One after the other, for the same reason.
@@ -709,6 +795,19 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
 const TICKETS: usize = 64;
 
 impl State {
+    /// Begins to accept at the sockets, and waits for a daemon that takes over.
+    fn open(self: &Arc<Self>, listeners: &Arc<Listeners>) -> Result<(), ServeError> {
+        listeners.open(&self.refusals).map_err(ServeError::Start)?;
+        self.await_take_over(listeners).unwrap_or_else(|why| (self.log)(&cannot_be_taken_over(&why)));
+        Ok(())
+    }
+
+    /// Whether a client's first words say that it has a ticket which is none of this daemon.
+    fn is_for_earlier(&self, conn: &Conn) -> bool {
+        let route = greet::peek_route(conn, GREETING / 2).filter(|route| *route != Route::default());
+        route.is_some_and(|wanted| !lock(&self.tickets).keys().any(|name| route_of(name) == wanted))
+    }
+
     /// Decides whether a client may connect, as far as that is known before it has said anything.
     fn check(&self, by: Entrance, conn: &Conn) -> Result<(), GreetError> {
         match by {

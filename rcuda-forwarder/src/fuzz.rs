@@ -60,7 +60,7 @@ fn greetings_of_clients() {
             receive(&ours, LONG, Offer::LOCAL, secrets).expect_err("nobody is let in");
         };
         hear(input);
-        hear(&[&preamble(), &[2][..], input].concat());
+        hear(&[&preamble(), &[2; 9][..], input].concat());
         for role in 0..4 {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);

@@ -13,9 +13,11 @@ use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
 use crate::known_servers;
 use crate::local_socket::Invitation;
 use crate::secret::Secret;
+use crate::socket;
 use crate::token::random;
 use cuda_api::wire::{Short, Wire, take};
 use cuda_api::{calls, ops, wire_struct};
+use nix::poll::PollFlags;
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -27,6 +29,9 @@ pub(crate) const PROTOCOL: u32 = 21;
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
+/// Bytes of a route, and of all that a client says at once: preamble, choice, route.
+const ROUTE: usize = 8;
+const FIRST: usize = PREAMBLE + 1 + ROUTE;
 /// What a server offers, as bits, and a client chooses: TLS, or no encryption.
 const TLS: u8 = 1;
 const PLAIN: u8 = 2;
@@ -140,6 +145,14 @@ impl Opening {
         }
     }
 
+    /// What the client says of its ticket before the greeting.
+    fn route(&self) -> Route {
+        match self {
+            Opening::Bulk { name, .. } => route(name),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Route::default(),
+        }
+    }
+
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -182,6 +195,16 @@ impl Opening {
 /// The public name of a ticket, which does not reveal the ticket.
 pub(crate) fn ticket_name(ticket: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key("mrcuda 2026 ticket name", ticket)
+}
+
+/// What a client says unencrypted of the ticket that it has, by which a server finds the daemon that knows it (see
+/// [`crate::daemon`], "take-over"); zeros without one.
+pub(crate) type Route = [u8; ROUTE];
+
+/// The route of a ticket of this name, which does not reveal the name.
+pub(crate) fn route(ticket_name: &[u8; 32]) -> Route {
+    let digest = blake3::derive_key("mrcuda 2026 ticket route", ticket_name);
+    std::array::from_fn(|i| digest[i])
 }
 
 /// Key by which a data connection proves its ticket.
@@ -330,6 +353,7 @@ fn check_preamble(said: &[u8; PREAMBLE]) -> Result<(), GreetError> {
 struct Transcript<'a> {
     offer: u8,
     choice: u8,
+    route: Route,
     /// Bytes that only the two ends of a TLS connection have; zeros without one.
     binding: [u8; 32],
     /// The server's and the client's.
@@ -342,7 +366,7 @@ impl Transcript<'_> {
     /// A hash of it, so that a proof takes the same short time however long the body is.
     fn digest(&self) -> Digest {
         let mut h = blake3::Hasher::new();
-        h.update(&build_digest()).update(&[self.offer, self.choice]).update(&self.binding);
+        h.update(&build_digest()).update(&[self.offer, self.choice]).update(&self.route).update(&self.binding);
         h.update(&self.nonces[0]).update(&self.nonces[1]).update(&[self.role]).update(self.body);
         Digest(h.finalize())
     }
@@ -470,7 +494,7 @@ pub(crate) fn greet(
 ) -> Result<[u8; 32], GreetError> {
     let choice = if matches!(protection, Protection::Plain) { PLAIN } else { TLS };
     let meet = || {
-        preambles(conn, choice, limits)?;
+        preambles(conn, choice, opening.route(), limits)?;
         prove(conn, opening, key, (protection, choice), limits)
     };
     meet().map_err(|why| match why {
@@ -479,8 +503,10 @@ pub(crate) fn greet(
     })
 }
 
-/// The client's part of the preambles, in which each end identifies itself.
-fn preambles(conn: &Conn, choice: u8, limits: Limits) -> Result<(), GreetError> {
+/// The client's part of the preambles, in which each end identifies itself. The client's is sent without waiting for the server's: a server
+/// may have to see it before it knows which daemon greets.
+fn preambles(conn: &Conn, choice: u8, route: Route, limits: Limits) -> Result<(), GreetError> {
+    send(conn, &[&preamble()[..], &[choice], &route].concat())?;
     let mut said = [0; PREAMBLE];
     // Other servers send less than that and then wait.
     conn.read_exact_by(&mut said[..MAGIC.len()], limits.next())?;
@@ -488,8 +514,6 @@ fn preambles(conn: &Conn, choice: u8, limits: Limits) -> Result<(), GreetError> 
         return Err(GreetError::Garbage);
     }
     conn.read_exact_by(&mut said[MAGIC.len()..], limits.next())?;
-    // A server of a different build must receive our preamble too, so that it can log the mismatch.
-    send(conn, &[&preamble()[..], &[choice]].concat())?;
     check_preamble(&said)
 }
 
@@ -519,8 +543,8 @@ fn prove(
         return Err(GreetError::Refused("the CUDA_* environment is too long".into()));
     }
     let binding = established.as_ref().map_or([0; 32], |e| e.binding);
-    let (role, nonces) = (opening.role(), [theirs, ours]);
-    let digest = Transcript { offer: offer[0], choice, binding, nonces, role, body: &body }.digest();
+    let (role, route, nonces) = (opening.role(), opening.route(), [theirs, ours]);
+    let digest = Transcript { offer: offer[0], choice, route, binding, nonces, role, body: &body }.digest();
     let mut out = vec![role];
     out.extend(ours);
     out.extend((body.len() as u32).to_le_bytes());
@@ -625,6 +649,27 @@ fn proved<'a>(secrets: &'a [Secret], digest: &Digest, said: &[u8; 32]) -> Option
     found
 }
 
+/// The route that a client has sent, whatever its build, without reading anything: another daemon can still greet it. `None` if none
+/// arrives in time, or something else.
+pub(crate) fn peek_route(conn: &Conn, limit: Duration) -> Option<Route> {
+    /// A peek does not wait for the rest of what has arrived in part.
+    const POLL_INTERVAL: Duration = Duration::from_millis(1);
+    let until = Instant::now() + limit;
+    let mut said = [0; FIRST];
+    loop {
+        let n = socket::peek(conn.socket().ok()?, &mut said).ok()?;
+        if n == FIRST {
+            return (said[..MAGIC.len()] == MAGIC).then(|| std::array::from_fn(|i| said[PREAMBLE + 1 + i]));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        // The end of the stream is readable, too.
+        if left.is_zero() || conn.ready(PollFlags::POLLIN, left).ok()?.is_empty() || conn.wait_gone(Duration::ZERO) {
+            return None;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
 /// Sends our preamble to a client that is refused before its greeting is read; without it the client could not decode
 /// the refusal.
 pub(crate) fn introduce(mut conn: &Conn, offer: Offer<'_>) -> io::Result<()> {
@@ -657,8 +702,9 @@ fn hear(
     }
     conn.read_exact_by(&mut said[8..], deadline)?;
     check_preamble(&said)?;
-    let mut choice = [0];
+    let (mut choice, mut route) = ([0], [0; ROUTE]);
     conn.read_exact_by(&mut choice, deadline)?;
+    conn.read_exact_by(&mut route, deadline)?;
     let established = match (choice[0], offer.tls) {
         (TLS, Some(tls)) => Some(tls.accept(conn, deadline)?),
         (PLAIN, _) if offer.plain => None,
@@ -685,7 +731,7 @@ fn hear(
     let secrets = secrets_for(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
     let binding = established.map_or([0; 32], |e| e.binding);
     let nonces = [ours, theirs];
-    let digest = Transcript { offer: offer.bits(), choice: choice[0], binding, nonces, role, body: &body }.digest();
+    let digest = Transcript { offer: offer.bits(), choice: choice[0], route, binding, nonces, role, body: &body }.digest();
     let secret = proved(&secrets, &digest, &proof).ok_or(GreetError::WrongToken)?.clone();
     answer(conn, Ok(digest.proof(&secret.key, "server").as_bytes()))?;
     Ok(Greeted { opening, binding, secret })
@@ -758,13 +804,15 @@ mod tests {
         let (ann, bob) = ([2; 32], [3; 32]);
         let there = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
-            let mut said = vec![0; PREAMBLE + 38 + job(7).body().len() + 32];
+            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             // Bob knows his own token, and has seen all that Ann has sent.
-            let theirs = said[PREAMBLE + 2..PREAMBLE + 34].try_into().unwrap();
+            let theirs = said[FIRST + 1..FIRST + 33].try_into().unwrap();
             let nonces = [[9; 32], theirs];
             let body = job(7).body();
-            let digest = Transcript { offer: PLAIN, choice: PLAIN, binding: [0; 32], nonces, role: 1, body: &body }.digest();
+            let route = Route::default();
+            let digest =
+                Transcript { offer: PLAIN, choice: PLAIN, route, binding: [0; 32], nonces, role: 1, body: &body }.digest();
             let is_ann = digest.proof(&ann, "client").as_bytes()[..] == said[said.len() - 32..];
             answer(&b, Ok(digest.proof(&bob, "server").as_bytes())).unwrap();
             is_ann
@@ -813,7 +861,7 @@ mod tests {
         let (a, mut b) = pair();
         let there = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
-            b.read_exact_by(&mut [0; PREAMBLE + 38], Instant::now() + LIMIT).unwrap();
+            b.read_exact_by(&mut [0; FIRST + 37], Instant::now() + LIMIT).unwrap();
             answer(&b, Ok(&[0; 32])).unwrap();
             b
         });
@@ -839,7 +887,9 @@ mod tests {
         assert!(matches!(server, GreetError::Garbage));
         for (role, len) in [(1u8, u32::MAX), (1, BODY as u32 + 1), (9, 0), (1, 3), (3, 1)] {
             let mut bytes = preamble();
-            bytes.extend([PLAIN, role]);
+            bytes.push(PLAIN);
+            bytes.extend(Route::default());
+            bytes.push(role);
             bytes.extend([0; 32]);
             bytes.extend(len.to_le_bytes());
             bytes.extend([0; 64]);
@@ -912,7 +962,7 @@ mod tests {
         let (a, mut b) = pair();
         let recorder = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
-            let mut said = vec![0; PREAMBLE + 38 + job(7).body().len() + 32];
+            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             said
         });

@@ -85,6 +85,19 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// The server from which another one has taken over, and which has jobs left.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FormerServer {
+        /// The daemon's process.
+        pub pid: u32,
+        /// Number of its jobs on each GPU, and of those that wait for one.
+        pub jobs: Vec<u32>,
+        /// Number of jobs that are parked in its memory.
+        pub parked: u32,
+    }
+}
+
+wire_struct! {
     /// A server at one moment.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerState {
@@ -98,6 +111,8 @@ wire_struct! {
         pub gpus: Vec<GpuState>,
         /// Jobs that are parked in its memory.
         pub parked: Vec<ServedJob>,
+        /// The server before it.
+        pub earlier: Option<FormerServer>,
     }
 }
 
@@ -147,7 +162,14 @@ mod tests {
         let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30, driver_version: 13_000 };
         let gpu = GpuState { facts: Some(facts), free_bytes: Some(1 << 29), idle_workers: 1, jobs: (0..jobs).map(job).collect() };
         let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
-        ServerState { pid: 7, since_unix_ms: 9, ending: false, gpus: vec![gpu, unknown], parked: vec![job(3)] }
+        ServerState {
+            pid: 7,
+            since_unix_ms: 9,
+            ending: false,
+            gpus: vec![gpu, unknown],
+            parked: vec![job(3)],
+            earlier: Some(FormerServer { pid: 6, jobs: vec![1, 2], parked: 3 }),
+        }
     }
 
     fn soon() -> Instant {

@@ -199,6 +199,14 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms.into()))
 }
 
+/// Copies what has arrived, which can still be read: fewer bytes if there are not more, none at the end of the stream too.
+pub(crate) fn peek(fd: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
+    match again(|| recv(fd.as_raw_fd(), to, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT)) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        r => r,
+    }
+}
+
 /// Sends one or two descriptors with one byte, over a Unix socket.
 pub(crate) fn send_descriptors(to: BorrowedFd<'_>, first: BorrowedFd<'_>, second: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let fds: Vec<RawFd> = std::iter::once(first).chain(second).map(|fd| fd.as_raw_fd()).collect();

@@ -82,6 +82,7 @@ fn daemon(directory: &Path) -> ExitCode {
         drain: None,
         accounting: None,
         metrics: None,
+        take_over: false,
         log_format: LogFormat::Text,
         targets: Vec::new(),
         sandbox: SandboxMode::default(),

@@ -63,6 +63,10 @@ pub(crate) fn stop() {
 
 fn listen() -> io::Result<()> {
     let path = directory::make()?.join(std::process::id().to_string());
+    if let Some(given) = std::env::var_os("XDG_RUNTIME_DIR").filter(|given| !given.is_empty() && !path.starts_with(given)) {
+        let (given, path) = (given.display(), path.display());
+        tracing::info!(target: "job", "XDG_RUNTIME_DIR={given} is no directory of this user here: the control socket is {path}");
+    }
     // Killed jobs leave their sockets behind. Failing to remove one does no harm.
     directory::pids().into_iter().flatten().for_each(directory::remove_stale);
     // A file of this name belonged to a process that has ended, since process ids are unique at any one time. But the directory

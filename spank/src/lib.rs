@@ -6,11 +6,14 @@
 
 #![allow(non_upper_case_globals, reason = "symbols that Slurm looks up")]
 
+mod count;
 mod slurm;
 
 use slurm::{Opt, Spank};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::os::unix::fs::MetadataExt;
 use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Name of the plugin.
@@ -49,8 +52,45 @@ const ON_SIGNAL: Opt = Opt {
 const TRAPS: Opt =
     Opt { name: c"mrcuda-traps", argument: None, usage: c"do not have the shell of a batch script ignore SIGUSR1" };
 
-/// Where `mrcuda` is if `plugstack.conf` does not say `mrcuda=PATH`.
-const MRCUDA: &str = "mrcuda";
+/// The place for which a GPU is chosen.
+const AUTO: &str = "auto";
+/// By this variable the plugin tells itself in each task how many GPUs `auto` stands for there.
+const COUNT: &CStr = c"MRCUDA_SLURM_COUNT";
+/// Where a user's sockets are.
+const RUNTIME: &str = "XDG_RUNTIME_DIR";
+
+/// What `plugstack.conf` says behind the path of the plugin.
+#[derive(Debug)]
+struct Settings {
+    /// `mrcuda=PATH`: where `mrcuda` is.
+    mrcuda: String,
+    /// `scontrol=PATH`: where Slurm's `scontrol` is.
+    scontrol: String,
+    /// `count=NAME`: the gres or licence by which Slurm counts remote GPUs.
+    count: Option<String>,
+    /// `runtime=DIRECTORY`: in which the prolog makes a directory for each job.
+    runtime: Option<PathBuf>,
+}
+
+impl Settings {
+    /// # Safety
+    /// These must be the arguments that Slurm passes.
+    unsafe fn read(argc: c_int, argv: *mut *mut c_char) -> Result<Settings, String> {
+        let mut settings = Settings { mrcuda: "mrcuda".to_owned(), scontrol: "scontrol".to_owned(), count: None, runtime: None };
+        for i in 0..usize::try_from(argc).unwrap_or(0) {
+            // SAFETY: so many strings, which stay during the call.
+            let text = unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy();
+            match text.split_once('=') {
+                Some(("mrcuda", path)) => settings.mrcuda = path.to_owned(),
+                Some(("scontrol", path)) => settings.scontrol = path.to_owned(),
+                Some(("count", name)) => settings.count = Some(name.to_owned()),
+                Some(("runtime", path)) => settings.runtime = Some(path.into()),
+                _ => return Err(format!("plugstack.conf: `{text}` is no setting of mrcuda")),
+            }
+        }
+        Ok(settings)
+    }
+}
 
 /// Success for Slurm, and a failure, by which it ends the task.
 const OK: c_int = 0;
@@ -70,6 +110,33 @@ pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mu
     })
 }
 
+/// Called by Slurm on each node before it starts the tasks of a step, as their user.
+///
+/// # Safety
+/// As Slurm calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_user_init(spank: Spank, argc: c_int, argv: *mut *mut c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: Slurm's arguments.
+        let settings = unsafe { Settings::read(argc, argv) }?;
+        // Once for the node: each question reaches the controller.
+        let Some(name) = settings.count.filter(|_| PLACES.value(spank).as_deref() == Some(AUTO)) else { return Ok(()) };
+        let job = slurm::number(spank, slurm::JOB).ok_or("Slurm does not say which job this is")?.to_string();
+        let asked = Command::new(&settings.scontrol).args(["show", "job", "--oneliner", &job]).output();
+        let asked = asked.map_err(|why| format!("cannot run {}: {why}", settings.scontrol))?;
+        let shown = String::from_utf8_lossy(&asked.stdout);
+        if !asked.status.success() {
+            return Err(format!("scontrol show job: {}", String::from_utf8_lossy(&asked.stderr).trim()));
+        }
+        // A job that has asked for none gets one, as without the setting.
+        let Some(count) = count::of_job(&shown, &name) else { return Ok(()) };
+        let tasks = |what| if slurm::is_batch_script(spank) { 1 } else { slurm::number(spank, what).unwrap_or(1) };
+        let each = count.for_each_task(&name, tasks(slurm::LOCAL_TASKS), tasks(slurm::ALL_TASKS))?;
+        let each = CString::new(each.to_string()).map_err(|_| "a number contains a zero".to_owned())?;
+        slurm::set(spank, COUNT, Some(&each))
+    })
+}
+
 /// Called by Slurm in each task, as its user, just before the program is executed.
 ///
 /// # Safety
@@ -84,16 +151,37 @@ pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: 
             // SAFETY: no handler is installed.
             unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
         }
-        // SAFETY: Slurm's arguments: so many strings, which stay during the call.
-        let arguments = (0..usize::try_from(argc).unwrap_or(0)).map(|i| unsafe { CStr::from_ptr(*argv.add(i)) });
-        let mrcuda = arguments.filter_map(|text| text.to_str().ok()?.strip_prefix("mrcuda=").map(str::to_owned)).next_back();
-        let mrcuda = mrcuda.unwrap_or_else(|| MRCUDA.to_owned());
-        let variables = export(spank, &mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
+        // SAFETY: Slurm's arguments.
+        let settings = unsafe { Settings::read(argc, argv) }?;
+        set_runtime(spank, settings.runtime.as_deref())?;
+        let count = slurm::variable(spank, &COUNT.to_string_lossy())?.and_then(|count| count.into_string().ok());
+        slurm::set(spank, COUNT, None)?;
+        let places = count.filter(|_| places == AUTO).map_or(places, |count| format!("{AUTO}:{count}"));
+        let variables = export(spank, &settings.mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
         for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && *entry != b"MRCUDA_WAIT") {
             set(spank, variable)?;
         }
         Ok(())
     })
+}
+
+/// Has the task use the directory that the prolog has made for its job. Without one, a variable that sbatch has passed on from the login
+/// node, and that names nothing of this user here, is removed: a socket is then in /tmp.
+fn set_runtime(spank: Spank, parent: Option<&Path>) -> Result<(), String> {
+    // SAFETY: it takes nothing and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let is_own = |path: &Path| path.is_absolute() && path.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
+    let of_job = parent.zip(slurm::number(spank, slurm::JOB)).map(|(parent, job)| parent.join(job.to_string()));
+    if let Some(own) = of_job.filter(|path| is_own(path)) {
+        return set(spank, format!("{RUNTIME}={}", own.display()).as_bytes());
+    }
+    match slurm::variable(spank, RUNTIME)? {
+        Some(given) if !is_own(Path::new(&given)) => {
+            slurm::info(&format!("{RUNTIME}={} is no directory of this user here, and is not used", given.display()));
+            set(spank, RUNTIME.as_bytes())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What `mrcuda run` would set: entries `NAME=VALUE`, or `NAME` if it would remove the variable, each ended by a zero.

@@ -24,8 +24,11 @@ const WITH_OPTIONS: [c_int; 3] = [1, 2, 3];
 const SUCCESS: c_int = 0;
 /// `ESPANK_NOSPACE`.
 const NO_SPACE: c_int = 3005;
-/// `S_JOB_STEPID`.
+/// Items that are one `uint32_t`: `S_JOB_ID`, `S_JOB_STEPID`, `S_JOB_LOCAL_TASK_COUNT`, `S_JOB_TOTAL_TASK_COUNT`.
+pub(crate) const JOB: c_int = 2;
 const STEP: c_int = 3;
+pub(crate) const LOCAL_TASKS: c_int = 6;
+pub(crate) const ALL_TASKS: c_int = 7;
 /// The step of a batch script, `SLURM_BATCH_SCRIPT`.
 const BATCH_SCRIPT: u32 = 0xffff_fffb;
 /// Longest value of a variable that is read: Linux gives a program no longer one (`MAX_ARG_STRLEN`).
@@ -40,6 +43,7 @@ unsafe extern "C" {
     fn spank_unsetenv(spank: Spank, name: *const c_char) -> c_int;
     fn spank_get_item(spank: Spank, item: c_int, ...) -> c_int;
     fn slurm_error(format: *const c_char, ...);
+    fn slurm_info(format: *const c_char, ...);
 }
 
 /// An option of `srun` and `sbatch`.
@@ -92,10 +96,15 @@ pub(crate) fn has_options() -> bool {
 
 /// Whether the task is the shell of a batch script.
 pub(crate) fn is_batch_script(spank: Spank) -> bool {
-    let mut step = 0u32;
-    // SAFETY: this item is one writable `uint32_t`.
-    let rc = unsafe { spank_get_item(spank, STEP, &raw mut step) };
-    rc == SUCCESS && step == BATCH_SCRIPT
+    number(spank, STEP) == Some(BATCH_SCRIPT)
+}
+
+/// An item that is a number; `None` if Slurm does not know it here.
+pub(crate) fn number(spank: Spank, item: c_int) -> Option<u32> {
+    let mut number = 0u32;
+    // SAFETY: these items are one writable `uint32_t`.
+    let rc = unsafe { spank_get_item(spank, item, &raw mut number) };
+    (rc == SUCCESS).then_some(number)
 }
 
 /// A variable of the task; `None` if it has none of this name.
@@ -129,5 +138,13 @@ pub(crate) fn error(why: &str) {
     if let Ok(why) = CString::new(format!("mrcuda: {}", why.replace('\0', " "))) {
         // SAFETY: the format takes one text.
         unsafe { slurm_error(c"%s".as_ptr(), why.as_ptr()) };
+    }
+}
+
+/// Writes to the log of slurmd, and not to the task.
+pub(crate) fn info(text: &str) {
+    if let Ok(text) = CString::new(format!("mrcuda: {}", text.replace('\0', " "))) {
+        // SAFETY: the format takes one text.
+        unsafe { slurm_info(c"%s".as_ptr(), text.as_ptr()) };
     }
 }

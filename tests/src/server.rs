@@ -4,9 +4,9 @@ use crate::clock;
 use crate::scene::{Scene, wait_for};
 use crate::transport::Transport;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ pub struct Server {
     /// What it said when it was ready.
     pub announcement: String,
     /// Its Unix socket, for clients of this machine.
-    socket: std::path::PathBuf,
+    socket: PathBuf,
     /// The file with what it and its workers write to stderr.
-    pub log: std::path::PathBuf,
+    pub log: PathBuf,
 }
 
 impl Server {
@@ -48,22 +48,40 @@ impl Server {
     /// The same for jobs that reach it in this way.
     pub fn start_for(by: Transport, scene: &Scene, name: &str, options: &[&str], env: &[(&str, &str)]) -> Server {
         let options = [by.options(), options].concat();
-        Server::launch(scene, name, &scene.install.file("mrcuda"), by.listens_at(), &options, env)
+        let at = SocketAddr::new(by.listens_at(), 0);
+        Server::launch(scene, name, &scene.install.file("mrcuda"), (at, scene.socket(name)), &options, env)
     }
 
     /// The same with this program.
     pub fn start_as(scene: &Scene, name: &str, program: &Path, options: &[&str], env: &[(&str, &str)]) -> Server {
-        Server::launch(scene, name, program, Ipv4Addr::LOCALHOST.into(), options, env)
+        Server::launch(scene, name, program, ((Ipv4Addr::LOCALHOST, 0).into(), scene.socket(name)), options, env)
     }
 
-    fn launch(scene: &Scene, name: &str, program: &Path, listens_at: IpAddr, options: &[&str], env: &[(&str, &str)]) -> Server {
+    /// Starts a server that takes over from this one, called `name`, whose machine it has.
+    pub fn successor(&self, scene: &Scene, name: &str, machine: &str) -> Server {
+        let env = [("SOFTGPU_SEED_ID", machine)];
+        Server::launch(scene, name, &scene.install.file("mrcuda"), (self.address, self.socket.clone()), &["--take-over"], &env)
+    }
+
+    /// Whether its process has ended by itself, within a time; and how.
+    pub fn wait_ended(&mut self, limit: Duration) -> Option<ExitStatus> {
+        wait_for(limit, || self.child.try_wait().ok().flatten())
+    }
+
+    fn launch(
+        scene: &Scene,
+        name: &str,
+        program: &Path,
+        (listens_at, socket): (SocketAddr, PathBuf),
+        options: &[&str],
+        env: &[(&str, &str)],
+    ) -> Server {
         let log = scene.path.join(format!("server-{name}.log"));
         let file = std::fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
-        let socket = scene.socket(name);
         let mut command = std::process::Command::new(program);
         scene.dress(&mut command);
         command
-            .args(["serve", "--listen", &SocketAddr::new(listens_at, 0).to_string(), "--token-file"])
+            .args(["serve", "--listen", &listens_at.to_string(), "--token-file"])
             .arg(scene.token())
             .arg("--unix")
             .arg(&socket)

@@ -2,7 +2,9 @@
 
 use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
 use serde_json::Value;
-use std::process::{Child, Stdio};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
 use tests::scene::wait_for;
 use tests::{Job, Scene, Server};
 
@@ -16,15 +18,26 @@ impl Agent {
     fn start(scene: &Scene, name: &str, settings: &str) -> Agent {
         let (config, out) = (scene.path.join(format!("{name}.toml")), scene.path.join(format!("{name}.out")));
         std::fs::write(&config, settings).unwrap();
-        let stdout = std::fs::File::create(&out).unwrap();
+        let [stdout, stderr] = [&out, &out.with_extension("err")].map(|file| std::fs::File::create(file).unwrap());
         let mut command = scene.mrcuda();
-        command.args(["agent", "--json", "--config"]).arg(&config).stdout(Stdio::from(stdout));
+        command.args(["agent", "--json", "--metrics", "127.0.0.1:0", "--config"]).arg(&config).stdout(stdout).stderr(stderr);
         Agent { child: command.spawn().unwrap(), out }
     }
 
     fn lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.out).unwrap();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// What it answers to a request at its metrics' address, with this header.
+    fn answer(&self, header: &str) -> String {
+        let said = std::fs::read_to_string(self.out.with_extension("err")).unwrap();
+        let at = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where its metrics are");
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// Waits until so many moves have succeeded.
@@ -98,6 +111,11 @@ fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
         (at.len() == 3 && !at.contains(&format!("{}/0", one.address))).then_some(())
     });
     assert!(left.is_some(), "{:#?}", agent.lines());
+    let up = format!("mrcuda_agent_server_up{{server=\"{}\"}} 1", one.address);
+    let moved = "mrcuda_agent_moves_total{policy=\"balance\",action=\"move\",outcome=\"done\"} ";
+    let metrics = agent.answer("Host: localhost");
+    assert!(metrics.contains(&up) && metrics.contains(moved) && metrics.contains("_duration_seconds_count "), "{metrics}");
+    assert!(agent.answer("Host: evil.example").starts_with("HTTP/1.1 403 "));
     drop(agent);
     end(&scene, jobs);
 }

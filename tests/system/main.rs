@@ -41,6 +41,7 @@
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
+//! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
 //! | `commands` | what the commands print |
@@ -99,6 +100,7 @@ mod shortcuts;
 mod shown;
 mod stuck;
 mod surface;
+mod take_over;
 mod top;
 mod trips;
 mod trust;

@@ -148,9 +148,9 @@ fn a_server_names_what_is_wrong_with_its_client() {
     let real = opening(&server);
     let mut other_build = real.clone();
     other_build[DIGEST.start] ^= 1;
-    // Choice, role, nonce, length of the body; then the body and a proof.
+    // Choice, route, role, nonce, length of the body; then the body and a proof.
     let greeting = |role: u8, length: u32, rest: usize| {
-        [&real[..44], &[PLAIN, role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat()
+        [&real[..44], &[PLAIN], &[0; 8], &[role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat()
     };
     for (says, wanted) in [
         (other_build[..44].to_vec(), "another build"),

@@ -68,7 +68,7 @@ enum Command {
     /// Run jobs over RDMA between two hosts of a virtual machine, with moves and a cut of the link
     Rdma(rdma::RdmaArgs),
     /// Run jobs with the plugin for Slurm in a cluster of four nodes on this machine
-    Slurm,
+    Slurm(slurm::SlurmArgs),
     /// Call every driver function natively and under mrcuda, and compare the answers
     Conformance(conformance::ConformanceArgs),
     /// Run the programs of a directory natively, in each place and moved, and compare outputs and times
@@ -94,7 +94,7 @@ fn main() {
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Rdma(args) => rdma::rdma(&args),
-        Command::Slurm => slurm::slurm(),
+        Command::Slurm(args) => slurm::slurm(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Apps(args) => apps::apps(&args),
         Command::Programs => suite::programs(),

@@ -6,6 +6,8 @@ use crate::error::Error;
 use crate::step::step;
 use ::tests::{install, toolchain};
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,7 +41,7 @@ enum Source {
 use Source::{Built, Link, Printed, Repository};
 
 /// The files of the packages, in the order in which they are made: mrcuda before what it prints. [`Tree::complete`] adds those whose names mrcuda knows: manual pages, and the directory of libraries.
-const FILES: [(&str, Source); 18] = [
+const FILES: [(&str, Source); 22] = [
     ("usr/bin/mrcuda", Link("../lib/mrcuda/mrcuda")),
     ("usr/lib/mrcuda/mrcuda", Built("mrcuda")),
     ("usr/lib/mrcuda/mhelper", Built("mhelper")),
@@ -51,6 +53,10 @@ const FILES: [(&str, Source); 18] = [
     ("usr/lib/systemd/system/mrcuda-agent.service", Repository("packaging/mrcuda-agent.service")),
     ("usr/lib/sysusers.d/mrcuda.conf", Repository("packaging/sysusers.conf")),
     (CONFIGURATION, Repository("packaging/config.toml")),
+    ("usr/share/mrcuda/slurm/prolog.sh", Repository("packaging/slurm/prolog.sh")),
+    ("usr/share/mrcuda/slurm/epilog.sh", Repository("packaging/slurm/epilog.sh")),
+    ("usr/share/mrcuda/grafana/mrcuda.json", Repository("docs/grafana/mrcuda.json")),
+    ("usr/share/mrcuda/grafana/mrcuda-agent.json", Repository("docs/grafana/mrcuda-agent.json")),
     ("usr/share/doc/mrcuda/copyright", Repository("packaging/copyright")),
     ("usr/share/doc/mrcuda/LICENSE-MIT", Repository("LICENSE-MIT")),
     ("usr/share/doc/mrcuda/LICENSE-APACHE", Repository("LICENSE-APACHE")),
@@ -65,7 +71,8 @@ const CONFIGURATION: &str = "etc/mrcuda/config.toml";
 const PROGRAM: &str = "usr/lib/mrcuda/mrcuda";
 const MANUAL: &str = "usr/share/man/man1";
 /// Directories that belong to the packages alone.
-const DIRECTORIES: [&str; 4] = ["etc/mrcuda", "usr/lib/mrcuda", "usr/lib/mrcuda/mrcuda-lib", "usr/share/doc/mrcuda"];
+const DIRECTORIES: [&str; 5] =
+    ["etc/mrcuda", "usr/lib/mrcuda", "usr/lib/mrcuda/mrcuda-lib", "usr/share/mrcuda", "usr/share/doc/mrcuda"];
 
 const AFTER_INSTALL: &str = include_str!("../../packaging/after-install.sh");
 const BEFORE_REMOVE: &str = include_str!("../../packaging/before-remove.sh");
@@ -126,7 +133,10 @@ impl Tree {
             match source {
                 Built(name) => self.strip(&built.join(name), path)?,
                 Repository(name) => {
-                    write(&to, &std::fs::read(install::root().join(name)).map_err(Error::file(Path::new(name)))?)?
+                    write(&to, &std::fs::read(install::root().join(name)).map_err(Error::file(Path::new(name)))?)?;
+                    if name.ends_with(".sh") {
+                        std::fs::set_permissions(&to, Permissions::from_mode(0o755)).map_err(Error::file(&to))?;
+                    }
                 }
                 Printed(args) => write(&to, &output(self.mrcuda().args(args))?)?,
                 Link(path) => std::os::unix::fs::symlink(path, &to).map_err(Error::file(&to))?,

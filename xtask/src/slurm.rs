@@ -6,8 +6,16 @@ use crate::step::step;
 use std::process::Command;
 use tests::install;
 
-/// Runs the checks of `slurm.sh`.
-pub(crate) fn slurm() -> Result<(), Error> {
+/// Arguments of `cargo xtask slurm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SlurmArgs {
+    /// A day of a cluster, in some minutes, in place of the checks: 40 jobs, an agent, preemptions, what is drained
+    #[arg(long)]
+    day: bool,
+}
+
+/// Runs the checks of `slurm.sh`, or `slurm-day.sh`.
+pub(crate) fn slurm(args: &SlurmArgs) -> Result<(), Error> {
     let target = install::target_directory()?;
     step("building");
     let mut cargo = install::cargo();
@@ -18,6 +26,11 @@ pub(crate) fn slurm() -> Result<(), Error> {
     Error::unless_success("cargo build", cargo.status().map_err(Error::start("cargo"))?)?;
     step("Slurm");
     let script = install::root().join("xtask/src/slurm.sh");
-    let checks = Command::new("bash").arg(script).arg(target.join(install::PROFILE)).status().map_err(Error::start("bash"))?;
+    let checks = Command::new("bash")
+        .arg(script)
+        .arg(target.join(install::PROFILE))
+        .args(args.day.then_some("--day"))
+        .status()
+        .map_err(Error::start("bash"))?;
     Error::unless_success("slurm.sh", checks)
 }

@@ -1,12 +1,13 @@
 #!/bin/bash
 # What `cargo xtask slurm` runs, as root, on a machine with Slurm, munge and no cluster: a Slurm of four nodes on this machine, softgpu, the plugin. Each
-# program's output must be that of a native run, and each must be where it was sent.
+# program's output must be that of a native run, and each must be where it was sent. With --day: slurm-day.sh instead of the checks.
 #
-# usage: slurm.sh BIN, the directory with mrcuda, its libraries, libmrcuda_spank.so and orbit
+# usage: slurm.sh BIN [--day]: BIN is the directory with mrcuda, its libraries, libmrcuda_spank.so and orbit
 set -u
-bin=$(realpath "$1")
+bin=$(realpath "$1") here=$(realpath "$(dirname "$0")")
+packaged=$here/../../packaging/slurm
 work=$(mktemp -d /tmp/mrcuda-slurm.XXXXXX)
-mkdir -p "$work"/{etc,run,state,spool,log,dev,home,native}
+mkdir -p "$work"/{etc,run,state,spool,log,dev,home,native,parked}
 chmod 755 "$work" "$work/run"
 export SLURM_CONF=$work/etc/slurm.conf HOME=$work/home MRCUDA_DRIVER=soft
 # What a login node passes on, and a compute node does not have.
@@ -35,10 +36,23 @@ SlurmdParameters=config_overrides
 PlugStackConfig=$work/etc/plugstack.conf
 MailProg=/bin/true
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
-NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17001-17004] CPUs=8 RealMemory=1000 State=UNKNOWN
-PartitionName=main Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
+Prolog=$work/etc/prolog.sh
+Epilog=$work/etc/epilog.sh
+GresTypes=rgpu
+Licenses=rgpu:2
+PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17001-17004] CPUs=8 RealMemory=1000 Gres=rgpu:2 State=UNKNOWN
+PartitionName=main Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 OverSubscribe=FORCE:1
+PartitionName=urgent Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10 OverSubscribe=FORCE:1 PreemptMode=OFF
 END
-echo "required $bin/libmrcuda_spank.so mrcuda=$bin/mrcuda" >"$work/etc/plugstack.conf"
+echo "NodeName=n[1-4] Name=rgpu Count=2 Flags=CountOnly" >"$work/etc/gres.conf"
+echo "required $bin/libmrcuda_spank.so mrcuda=$bin/mrcuda runtime=$work/jobs count=rgpu" >"$work/etc/plugstack.conf"
+for script in prolog epilog; do # which Slurm starts without the environment of slurmd
+    printf '#!/bin/sh\n[ -e %s/without-prolog ] && exit 0\nMRCUDA_SLURM_RUNTIME=%s/jobs MRCUDA_SLURM_PARKED=%s/parked exec %s/%s.sh\n' \
+        "$work" "$work" "$work" "$packaged" "$script" >"$work/etc/$script.sh"
+    chmod +x "$work/etc/$script.sh"
+done
 dd if=/dev/urandom of="$work/etc/munge.key" bs=1024 count=1 2>/dev/null
 chmod 400 "$work/etc/munge.key"
 
@@ -57,7 +71,7 @@ slurmctld -i
 for n in 1 2 3 4; do slurmd -N "n$n"; done
 one=127.0.0.1:17101 two=127.0.0.1:17102
 for address in "$one" "$two"; do
-    "$bin/mrcuda" serve --listen "$address" >"$work/log/serve-${address##*:}.log" 2>&1 &
+    SOFTGPU_DEVICES=2 "$bin/mrcuda" serve --listen "$address" >"$work/log/serve-${address##*:}.log" 2>&1 &
     servers+=($!)
 done
 
@@ -73,6 +87,15 @@ is_up() { [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 4 ]; }
 check "the nodes are up" within 60 is_up
 
 ln -s "$bin/libsoftgpu.so" "$work/native/libcuda.so.1"
+printf '[run]\npool = ["%s", "%s"]\n' "$one" "$two" >"$work/etc/mrcuda.toml"
+is_over() { [ -z "$(squeue --noheader)" ]; }
+jobs_at() { "$bin/mrcuda" gpus "$1" --json | python3 -c 'import json,sys; print(sum(len(g["jobs"]) for g in json.load(sys.stdin)[0]["gpus"]))'; }
+at_is() { [ "$(jobs_at "$1")" = "$2" ]; }
+if [ "${2:-}" = --day ]; then
+    # shellcheck source=slurm-day.sh
+    . "$here/slurm-day.sh"
+    exit
+fi
 run=("$bin/orbit" --steps 6000 --pace 3000)
 (cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 >orbit.out)
 printf '#!/bin/bash\nsrun %s\n' "${run[*]}" >"$work/steps.sh"
@@ -84,7 +107,6 @@ count_is() { [ "$(places | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
 
 said=$(srun --mrcuda=nowhere true 2>&1)
 check "a wrong place is refused in words" grep -q 'mrcuda: .*invalid place `nowhere`' <<<"$said"
-printf '[run]\npool = ["%s", "%s"]\n' "$one" "$two" >"$work/etc/mrcuda.toml"
 check "each of two tasks takes a GPU of the pool" diff -q <(MRCUDA_CONFIG=$work/etc/mrcuda.toml srun --ntasks=2 --mrcuda=auto "$bin/orbit" --steps 6000 | sort) \
     <(cat "$work/native/orbit.out" "$work/native/orbit.out" | sort)
 check "a task runs at the place" diff -q <(srun --mrcuda="tls://$one" "$bin/orbit" --steps 6000) "$work/native/orbit.out"
@@ -104,7 +126,6 @@ scancel --signal=USR1 "$array"
 scancel --full --signal=USR1 "$traps"
 check "one has moved to the other server" within 60 count_is "$two" 1
 check "five have moved into their processes" within 60 count_is local 5
-is_over() { [ -z "$(squeue --noheader)" ]; }
 check "all jobs end" within 120 is_over
 check "the trap of a script has run" grep -q trapped "$work/traps.err"
 for name in steps alone full array1 array2 traps; do
@@ -113,8 +134,6 @@ done
 
 # Suspension parks the job, and it goes on where it was.
 stopped=$(MRCUDA_ON_STOP=memory submit stopped "$work/steps.sh")
-jobs_at() { "$bin/mrcuda" gpus "$1" --json | python3 -c 'import json,sys; print(sum(len(g["jobs"]) for g in json.load(sys.stdin)[0]["gpus"]))'; }
-at_is() { [ "$(jobs_at "$1")" = "$2" ]; }
 check "a job is at the server" within 60 count_is "$one" 1
 scontrol suspend "$stopped"
 check "a suspended job leaves the GPU" within 30 at_is "$one" 0
@@ -123,5 +142,79 @@ check "a resumed job is back" within 30 at_is "$one" 1
 check "it ends" within 120 is_over
 # srun adds a line of its own.
 check "stopped prints what it prints natively" diff -q <(grep -v "^srun: got SIGCONT" "$work/stopped.out") "$work/native/orbit.out"
+# Slurm counts remote GPUs, as licences of the cluster and as a gres of each node, and `auto` takes as many.
+state_is() { [ "$(squeue --noheader --jobs="$1" --format="$2" 2>/dev/null)" = "$3" ]; }
+devices() { env -u XDG_RUNTIME_DIR "$bin/mrcuda" ps --all --json | python3 -c 'import json,sys; print(*sorted(len(j["devices"]) for j in json.load(sys.stdin)))'; }
+devices_are() { [ "$(devices)" = "$1" ]; }
+export MRCUDA_CONFIG=$work/etc/mrcuda.toml
+counted() { sbatch --parsable --output="$work/$1.out" --job-name="$1" --mrcuda=auto "${@:2}" "$work/steps.sh"; }
+first=$(counted licences1 --licenses=rgpu:2)
+check "a job gets as many GPUs as licences" within 60 devices_are 2
+second=$(counted licences2 --licenses=rgpu:1)
+check "a job waits for its licence" within 20 state_is "$second" "%T %r" "PENDING Licenses"
+check "the second runs after the first" within 120 state_is "$second" %T RUNNING
+check "the first has ended by then" state_is "$first" %T ""
+check "and gets one GPU" within 60 devices_are 1
+check "they end" within 120 is_over
+first=$(counted gres1 --gres=rgpu:2 --nodelist=n1)
+check "a job gets as many GPUs as its gres" within 60 devices_are 2
+second=$(counted gres2 --gres=rgpu:1 --nodelist=n1)
+check "a job waits for the gres of its node" within 20 state_is "$second" "%T %r" "PENDING Resources"
+check "they end in turn" within 240 is_over
+for name in licences1 licences2 gres1 gres2; do
+    check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
+done
+both=$(srun --nodes=1 --ntasks=2 --gres=rgpu:2 --mrcuda=auto "$bin/orbit" --steps 6000)
+check "tasks of a node share what it has" diff -q <(sort <<<"$both") <(cat "$work/native/orbit.out" "$work/native/orbit.out" | sort)
+both=$(srun --nodes=1 --ntasks=2 --gres=rgpu:2 --mrcuda=auto printenv MRCUDA_SERVERS)
+check "each has got one" [ "$(grep -c '^[^,]*$' <<<"$both")" = 2 ]
+said=$(srun --nodes=1 --ntasks=2 --gres=rgpu:1 --mrcuda=auto true 2>&1)
+check "too few for the tasks are refused in words" grep -q '2 tasks cannot share 1 rgpu' <<<"$said"
+
+# A job has a directory of its own for sockets, and leaves nothing.
+private=$(submit private "$work/steps.sh")
+has_socket() { [ -n "$(ls "$work/jobs/$private/mrcuda" 2>/dev/null)" ]; }
+check "a job's socket is in its own directory" within 60 has_socket
+check "which only its user can enter" [ "$(stat --format=%a:%u "$work/jobs/$private")" = 700:0 ]
+process=$(ls "$work/jobs/$private/mrcuda")
+env -u XDG_RUNTIME_DIR "$bin/mrcuda" suspend "$process" --to "file:$work/parked" >/dev/null
+is_parked_in_file() { compgen -G "$work/parked/mrcuda-$process-*.parked" >/dev/null; }
+check "it is parked in a file" is_parked_in_file
+touch "$work/parked/mrcuda-$$-0-0011223344556677.parked" # of a process that runs
+scancel --full --signal=KILL "$private"
+check "it ends" within 60 is_over
+is_removed() { [ ! -e "$work/jobs/$private" ]; }
+check "the epilog removes its directory" within 30 is_removed
+is_clean() { ! is_parked_in_file; }
+check "and the file of the killed job" within 30 is_clean
+check "but none of a job that runs" [ -e "$work/parked/mrcuda-$$-0-0011223344556677.parked" ]
+rm "$work/parked/mrcuda-$$-0-0011223344556677.parked"
+
+# A job that is requeued starts anew.
+again=$(submit again --requeue "$work/steps.sh")
+check "a job is at the server" within 60 count_is "$one" 1
+scontrol requeue "$again"
+check "a requeued job leaves the GPU" within 60 at_is "$one" 0
+scontrol update JobId="$again" StartTime=now
+check "it starts once more" within 180 count_is "$one" 1
+check "it ends" within 120 is_over
+check "again prints what it prints natively" diff -q "$work/again.out" "$work/native/orbit.out"
+
+# Without a directory of the job, what the login node has passed on must not matter.
+touch "$work/without-prolog"
+mkdir "$work/of-another" && chown 12345 "$work/of-another"
+printf '#!/bin/bash\necho "${XDG_RUNTIME_DIR-none}" >&2\nexec %s\n' "${run[*]}" >"$work/says.sh"
+for given in /nonexistent "$work/of-another" relative; do
+    name=runtime-${given##*/}
+    XDG_RUNTIME_DIR=$given sbatch --parsable --export=ALL --output="$work/$name.out" --error="$work/$name.err" --mrcuda="tls://$one" "$work/says.sh" >/dev/null
+    check "a job with XDG_RUNTIME_DIR=$given is found" within 60 count_is "$one" 1
+    check "it ends" within 120 is_over
+    check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
+    check "$name is not used" grep -qx none "$work/$name.err"
+    check "and slurmd's log says so" grep -q "XDG_RUNTIME_DIR=$given is no directory of this user here" "$work"/log/slurmd-n*.log
+    said=$(XDG_RUNTIME_DIR=$given MRCUDA_LOG=info srun "$bin/mrcuda" run --server "tls://$one" -- "$bin/orbit" --steps 6000 2>&1 >"$work/$name.out")
+    check "without the plugin the program says so" grep -q "XDG_RUNTIME_DIR=$given is no directory of this user here: the control socket is /tmp/mrcuda-0/" <<<"$said"
+    check "and prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
+done
 echo "$passed passed, $failed failed; logs: $work"
 ((failed == 0))

@@ -1,5 +1,6 @@
 //! Carries out a decision.
 
+use super::metrics::word;
 use crate::predict::predict;
 use agent::{Action, Decision, Settings};
 use control::{Answer, AskError, Client, Migrate, Move, Park, Plan, Request, Verify};
@@ -14,6 +15,9 @@ pub(super) const ID: &str = "agent-";
 pub(super) struct Outcome {
     pub(super) pid: u32,
     pub(super) name: String,
+    /// The policy that wanted it, and what was to be done.
+    pub(super) policy: &'static str,
+    pub(super) action: &'static str,
     /// The place where the job was to arrive; none if it was to be parked.
     pub(super) to: Option<String>,
     pub(super) ok: bool,
@@ -32,7 +36,20 @@ impl Outcome {
     pub(super) fn failed(decision: &Decision, reason: String) -> Outcome {
         let (pid, name, to) = (decision.pid, decision.name.clone(), target(decision).map(str::to_owned));
         let reason = Some(reason);
-        Outcome { pid, name, to, ok: false, reason, id: None, total_ms: None, downtime_ms: None, predicted_ms: None }
+        let (policy, action) = (decision.policy, word(&decision.action));
+        Outcome {
+            pid,
+            name,
+            policy,
+            action,
+            to,
+            ok: false,
+            reason,
+            id: None,
+            total_ms: None,
+            downtime_ms: None,
+            predicted_ms: None,
+        }
     }
 }
 

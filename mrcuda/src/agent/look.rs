@@ -1,6 +1,7 @@
 //! Collects what an agent has to know.
 
 use super::carry::ID;
+use super::metrics::Metrics;
 use super::tell::Tell;
 use crate::ask::ANSWER_TIMEOUT;
 use crate::failure::Failure;
@@ -59,7 +60,7 @@ pub(super) fn with_known_names(mut settings: Settings) -> Result<Settings, NameE
 }
 
 /// What is remembered from one look to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Look {
     /// Whether it looks for the jobs of all users.
     all: bool,
@@ -71,6 +72,7 @@ pub(super) struct Look {
     devices: HashMap<u32, Vec<(String, u64)>>,
     /// The jobs whose moves are under way, and the places where they are to arrive.
     pending: HashMap<u32, Option<String>>,
+    metrics: Metrics,
 }
 
 /// A GPU of a server, with the processes that use it.
@@ -92,8 +94,9 @@ fn same(place: &str) -> String {
 }
 
 impl Look {
-    pub(super) fn new(all: bool) -> Look {
-        Look { all, ..Look::default() }
+    pub(super) fn new(all: bool, metrics: Metrics) -> Look {
+        let (since, devices, pending) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Look { all, servers: HashMap::new(), since, devices, pending, metrics }
     }
 
     /// Notes that a move begins.
@@ -136,6 +139,8 @@ impl Look {
         let others: Vec<u32> = served.iter().map(|it| it.pids.iter().filter(|pid| !is_known(pid)).count() as u32).collect();
         world.gpus.iter_mut().zip(others).for_each(|(gpu, others)| gpu.others = others);
         self.note_arrivals(&listed, pace, now);
+        let answers = servers.iter().map(|at| (at.server(), self.servers.get(&at.server()).is_some_and(|(_, answers)| *answers)));
+        self.metrics.looked(answers, listed.iter().map(Listed::state));
         let runs = |pid: &u32| listed.iter().any(|it| it.job.pid == *pid);
         self.devices.retain(|pid, _| runs(pid));
         self.pending.retain(|pid, _| runs(pid));

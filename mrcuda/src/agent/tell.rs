@@ -1,8 +1,9 @@
 //! What an agent prints: a line for each decision, each outcome, and each server that begins or ceases to answer.
 
-use super::carry::Outcome;
+use super::carry::{Outcome, target};
+use super::metrics::word;
 use crate::table::{duration, one_line, write};
-use agent::{Action, Decision};
+use agent::Decision;
 use serde::Serialize;
 use std::time::SystemTime;
 
@@ -91,11 +92,7 @@ impl Tell {
 
     /// A move begins, or would.
     pub(super) fn decision(&self, d: &Decision, dry_run: bool) {
-        let (action, to) = match &d.action {
-            Action::Move(to) => ("move", Some(to.as_str())),
-            Action::Park => ("park", None),
-            Action::Resume(to) => ("resume", Some(to.as_str())),
-        };
+        let (action, to) = (word(&d.action), target(d));
         let event = Event::Decision { policy: d.policy, pid: d.pid, name: &d.name, action, to, why: &d.why, dry_run };
         self.line(event, || {
             let verb = match (action, dry_run) {

@@ -14,7 +14,7 @@ pub(super) const TABLES: [(&str, &[&str]); 3] =
     [("run", &["run"]), ("serve", &["serve"]), ("move", &["migrate", "suspend", "resume", "plan"])];
 
 /// Options that say what one call of a command is about: not settings.
-const OF_ONE_CALL: [&str; 9] = ["to", "gpu", "id", "json", "dry-run", "trace", "no-wait", "every", "export"];
+const OF_ONE_CALL: [&str; 10] = ["to", "gpu", "id", "json", "dry-run", "trace", "no-wait", "every", "export", "take-over"];
 
 /// As [`OF_ONE_CALL`]: a file would give all jobs the same name.
 const NAME: &str = "name";

@@ -188,7 +188,7 @@ mod tests {
         let facts = GpuFacts { name: "GPU\x1b".into(), uuid: [0; 16], total_bytes: 80 << 30, driver_version: 13_010 };
         let gpu = GpuState { facts: Some(facts), free_bytes: Some(79 << 30), idle_workers: 1, jobs: Vec::new() };
         let none = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
-        let state = |gpus, ending| ServerState { pid: 7, since_unix_ms: 0, ending, gpus, parked: Vec::new() };
+        let state = |gpus, ending| ServerState { pid: 7, since_unix_ms: 0, ending, gpus, parked: Vec::new(), earlier: None };
         let verdicts = |state: &ServerState| gpus(state).iter().map(|f| f.verdict).collect::<Vec<_>>();
         let both = state(vec![gpu.clone(), none.clone()], false);
         assert_eq!(verdicts(&both), [Verdict::Good, Verdict::Note]);

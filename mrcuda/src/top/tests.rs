@@ -37,7 +37,7 @@ fn server(at: &str) -> Server {
     };
     let facts = GpuFacts { name: "NVIDIA H200".into(), uuid: [1; 16], total_bytes: 140 << 30, driver_version: 13_000 };
     let gpu = GpuState { facts: Some(facts), free_bytes: Some(101 << 30), idle_workers: 1, jobs: vec![served] };
-    let state = ServerState { pid: 812, since_unix_ms: 0, ending: false, gpus: vec![gpu], parked: Vec::new() };
+    let state = ServerState { pid: 812, since_unix_ms: 0, ending: false, gpus: vec![gpu], parked: Vec::new(), earlier: None };
     Server::new(&endpoint(at), Ok(state))
 }
 

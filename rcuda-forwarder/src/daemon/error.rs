@@ -107,6 +107,18 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
+    /// The sockets that a service manager has passed cannot be used.
+    #[error("the sockets that the service manager has passed cannot be used: {0}")]
+    Passed(io::Error),
+    /// A service manager has passed a socket for metrics.
+    #[error("the service manager has passed a socket for metrics: add --metrics, whose address it replaces")]
+    PassedMetrics,
+    /// A service manager has passed sockets to a server that is to take over.
+    #[error("the service manager has passed sockets, so there are none to take over (--take-over)")]
+    PassedAndTaken,
+    /// No other server can be taken over.
+    #[error("cannot take over: {0}")]
+    TakeOver(io::Error),
     /// A thread or a signal mask could not be set up.
     #[error("cannot start serving: {0}")]
     Start(io::Error),

@@ -54,6 +54,7 @@ impl State {
             ending: self.is_ending(),
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
             parked: jobs(Endpoint::MEMORY),
+            earlier: self.earlier.as_ref().filter(|earlier| !earlier.has_ended()).map(|earlier| earlier.described()),
         }
     }
 }

@@ -4,18 +4,20 @@
 use super::client::Client;
 use super::counters::OfPlace;
 use super::error::ServeError;
-use super::log::Log;
+use super::listeners::{Kind, Listeners};
+use super::log::{Log, LogLine, RateLimitedLog};
 use super::metrics_options::MetricsOptions;
 use super::pool::{Occupant, Worker};
+use super::service_manager::Sockets;
 use super::{Daemon, State};
 use crate::endpoint::Endpoint;
+use crate::exposition::{Exposition as Text, Family};
 use crate::server_state::ServedJob;
 use crate::sync::lock;
-use crate::threads;
 use cuda_api::facts::uuid_text;
 use http::Resource;
-use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering;
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,9 +28,6 @@ mod status;
 const FRESH: Duration = Duration::from_secs(1);
 /// Jobs of which each has series of its own; of further ones only the number is told.
 const MOST_JOBS: usize = 512;
-
-/// A metric: its name, its type, and what it says.
-type Family = (&'static str, &'static str, &'static str);
 
 const BUILD: Family = ("mrcuda_build_info", "gauge", "The program, by version and commit; always 1.");
 const START: Family = ("mrcuda_start_time_seconds", "gauge", "When the server started, in seconds since 1970.");
@@ -50,6 +49,8 @@ const QUEUE: Family = ("mrcuda_queue_jobs", "gauge", "Jobs that wait for a turn 
 const PARKED: Family = ("mrcuda_parked_jobs", "gauge", "Jobs that are parked in the server's memory.");
 const PARKED_BYTES: Family =
     ("mrcuda_parked_memory_bytes", "gauge", "Memory of the jobs that are parked in the server's memory.");
+const EARLIER: Family =
+    ("mrcuda_earlier_jobs", "gauge", "Jobs that are left with the server from which this one has taken over.");
 const JOB_MEMORY: Family = ("mrcuda_job_memory_bytes", "gauge", "GPU memory of a job (mrcuda serve --metrics-jobs).");
 const JOB_START: Family = (
     "mrcuda_job_start_time_seconds",
@@ -107,15 +108,39 @@ impl Fresh {
     }
 }
 
+/// Metrics of another program that are served as a server's are; until it is dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    listeners: Listeners,
+    /// Where they are.
+    pub at: SocketAddr,
+}
+
+impl MetricsServer {
+    /// Serves the text that `make` makes at `http://ADDRESS:PORT/metrics`, and nothing else.
+    pub fn start(at: SocketAddr, make: impl Fn() -> String + Send + Sync + 'static) -> Result<MetricsServer, ServeError> {
+        let (fd, at) = http::bind(at)?;
+        let server = MetricsServer { listeners: Listeners::default(), at };
+        let pages: http::Pages = Arc::new(move |asked| (asked == Resource::Metrics).then(|| make().into()));
+        server.listeners.add(Kind::Metrics, fd, http::serve_each(pages)).map_err(ServeError::Start)?;
+        server.listeners.open(&RateLimitedLog::new(LogLine::write_text, "connections for metrics")).map_err(ServeError::Start)?;
+        Ok(server)
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.listeners.end();
+    }
+}
+
 impl Daemon {
     /// Serves metrics, and the page, until the daemon ends.
-    pub(super) fn serve_metrics(&mut self, options: &MetricsOptions, log: Log) -> Result<(), ServeError> {
-        let listener = Arc::new(http::listen(options.at, log)?);
-        self.listeners.push(listener.clone());
-        let (state, theirs, metrics) = (self.state.clone(), self.state.clone(), Metrics::new(options));
-        let pages: http::Pages = Arc::new(move |asked| metrics.answer(asked, &theirs));
-        let serve = move || http::accept_all(&listener, &|| state.stopping.load(Ordering::SeqCst), &state.refusals, &pages);
-        threads::spawn("accept-metrics", serve).map(drop).map_err(ServeError::Start)
+    pub(super) fn serve_metrics(&self, options: &MetricsOptions, sockets: &mut Sockets, log: Log) -> Result<(), ServeError> {
+        let listener = http::listen(options.at, sockets.take_metrics(options.at), log)?;
+        let (theirs, metrics) = (self.state.clone(), Metrics::new(options));
+        let pages: http::Pages = Arc::new(move |asked| Some(metrics.answer(asked, &theirs)));
+        self.listeners.add(Kind::Metrics, listener, http::serve_each(pages)).map_err(ServeError::Start)
     }
 }
 
@@ -172,6 +197,9 @@ impl Metrics {
         text.family(PARKED).sample(&[], of_jobs(Endpoint::MEMORY).count());
         text.family(PARKED_BYTES);
         used(Endpoint::MEMORY).iter().for_each(|used| text.sample(&[], used));
+        let earlier = state.earlier.as_ref().map(|earlier| earlier.jobs()).unwrap_or_default();
+        let places: Vec<u32> = gpus.iter().copied().chain([Endpoint::MEMORY]).collect();
+        text.by_gpu(EARLIER, &places, |gpu| Some(earlier.on(gpu)));
         if self.jobs {
             let served = |gpu: u32| {
                 let of_gpu = move |(worker, client, used): (&Arc<Worker>, &Client, Option<u64>)| Job {
@@ -194,7 +222,6 @@ impl Metrics {
         counters.accepted().for_each(|(kind, n)| text.sample(&[("kind", kind)], n));
         text.family(REFUSED);
         counters.refused().for_each(|(kind, reason, n)| text.sample(&[("kind", kind), ("reason", reason)], n));
-        let places: Vec<u32> = gpus.iter().copied().chain([Endpoint::MEMORY]).collect();
         let counted: [(Family, fn(&OfPlace) -> u64); 4] = [
             (SERVED, |place| place.served.get()),
             (STARTED, |place| place.started.get()),
@@ -220,7 +247,7 @@ impl Metrics {
         let (written, lost) = state.pool.accounting_lines();
         text.family(LINES).sample(&[], written);
         text.family(LINES_LOST).sample(&[], lost);
-        text.0
+        text.finish()
     }
 }
 
@@ -248,27 +275,7 @@ impl Job {
     }
 }
 
-/// Metrics in the text format.
-#[derive(Debug, Default)]
-struct Text(String, &'static str);
-
 impl Text {
-    /// Begins a metric.
-    fn family(&mut self, (name, kind, help): Family) -> &mut Text {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help, false));
-        self.1 = name;
-        self
-    }
-
-    /// A value of the metric that was begun last.
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value, true))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        // As above.
-        let _ = writeln!(self.0, "{}{labels} {value}", self.1);
-    }
-
     /// A metric with a value for each of these GPUs that has one.
     fn by_gpu<T: Display>(&mut self, family: Family, gpus: &[u32], value: impl Fn(u32) -> Option<T>) {
         self.family(family);
@@ -278,18 +285,12 @@ impl Text {
     }
 }
 
-/// Text as the format wants it: in a label's value quotes are escaped, too.
-fn escaped(text: &str, is_label: bool) -> String {
-    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
-    if is_label { text.replace('"', "\\\"") } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Family; 29] = [
+    const ALL: [Family; 30] = [
         BUILD,
         START,
         ENDING,
@@ -303,6 +304,7 @@ mod tests {
         QUEUE,
         PARKED,
         PARKED_BYTES,
+        EARLIER,
         JOB_MEMORY,
         JOB_START,
         OMITTED,
@@ -320,15 +322,6 @@ mod tests {
         LINES,
         LINES_LOST,
     ];
-
-    #[test]
-    fn labels_and_help_are_escaped() {
-        let mut text = Text::default();
-        text.family(("a", "gauge", "one\\two\n\"three\"")).sample(&[("x", "\\ \" \n ü"), ("y", "")], 1.5);
-        let wanted = "# HELP a one\\\\two\\n\"three\"\n# TYPE a gauge\na{x=\"\\\\ \\\" \\n ü\",y=\"\"} 1.5\n";
-        assert_eq!(text.0, wanted);
-        assert_eq!(text.0.lines().count(), 3, "no value makes a line of its own");
-    }
 
     #[test]
     fn names_follow_the_conventions_and_are_documented() {

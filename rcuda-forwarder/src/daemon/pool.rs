@@ -4,6 +4,7 @@ use super::accounting::{Accounting, End};
 use super::admission::{Budget, Source};
 use super::client::Client;
 use super::counters::{Counters, Settled};
+use super::earlier::Earlier;
 use super::env;
 use super::error::{AssignError, ServeError};
 use super::leaving::Leaving;
@@ -464,6 +465,8 @@ pub(super) struct Pool {
     counters: Arc<Counters>,
     /// The jobs that were served of late.
     stays: Arc<Stays>,
+    /// The daemon before this one, whose jobs use the same GPUs.
+    earlier: Option<Arc<Earlier>>,
     log: Log,
 }
 
@@ -507,8 +510,19 @@ impl Pool {
             limits,
             permissions,
             accounting,
+            earlier: None,
             log,
         }
+    }
+
+    /// The pool of a daemon that takes over from this one.
+    pub(super) fn after(self, earlier: Option<Arc<Earlier>>) -> Pool {
+        Pool { earlier, ..self }
+    }
+
+    /// Number of workers that have a client on a GPU, or are about to get one.
+    pub(super) fn clients_on(&self, gpu: u32) -> usize {
+        self.gpu_seats.of(&gpu)
     }
 
     /// Grants one more worker to a client, on this GPU. The error is for the client.
@@ -516,20 +530,19 @@ impl Pool {
         let ClientLimits { memory, gpu_jobs, .. } = self.limits.clients;
         let any = usize::MAX;
         let of_gpu = gpu_jobs.filter(|_| gpu != Endpoint::MEMORY).map_or(any, |n| n as usize);
+        let earlier = self.earlier.as_ref().map(|earlier| earlier.jobs()).unwrap_or_default();
         let gpu_seat = self
             .gpu_seats
-            .take(gpu, Budget { all: any, of_one: of_gpu })
+            .take(gpu, Budget { all: any, of_one: of_gpu.saturating_sub(earlier.on(gpu)) })
             .map_err(|_| AssignError::GpuFull { gpu, jobs: of_gpu })?;
         // A process on this machine with the server's user could start as many by itself.
         let is_here = *source == Source::Here;
         let of_one = if is_here { any } else { self.limits.client_workers as usize };
-        let client =
-            self.clients.take(source.clone(), Budget { all: self.limits.workers as usize, of_one }).map_err(
-                |full| match full {
-                    Full::OfOne(workers) => AssignError::ClientWorkers { client: source.clone(), workers },
-                    Full::All(workers) => AssignError::Workers(workers),
-                },
-            )?;
+        let all = (self.limits.workers as usize).saturating_sub(earlier.all());
+        let client = self.clients.take(source.clone(), Budget { all, of_one }).map_err(|full| match full {
+            Full::OfOne(workers) => AssignError::ClientWorkers { client: source.clone(), workers },
+            Full::All(workers) => AssignError::Workers(workers),
+        })?;
         // The last check, because it counts what is granted.
         if let Some(per_minute) = self.limits.clients.rate.filter(|_| !is_here)
             && self.rates.as_ref().is_some_and(|rates| !rates.start(source.clone(), Instant::now()))

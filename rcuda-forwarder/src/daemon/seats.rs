@@ -47,6 +47,11 @@ impl<K: Clone + Eq + Hash> Seats<K> {
         Ok(Seat(self.0.clone(), owner))
     }
 
+    /// Number of seats that an owner has taken.
+    pub(super) fn of(&self, owner: &K) -> usize {
+        lock(&self.0).get(owner).copied().unwrap_or(0)
+    }
+
     /// Whether a seat is taken.
     pub(super) fn any(&self) -> bool {
         !lock(&self.0).is_empty()

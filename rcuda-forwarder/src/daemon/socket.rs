@@ -4,10 +4,11 @@ use super::log::{LogLine, RateLimitedLog};
 use crate::conn::Conn;
 use crate::greet::GreetError;
 use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -17,23 +18,27 @@ use std::time::Duration;
 /// Pause after a failed accept (for example too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Passes on each connection of a listener until the listener is shut down because the daemon ends. `what` it cannot accept is for the log.
+/// Passes on each connection of a listener that does not block, until `stop` is closed. `what` it cannot accept is for the log.
 pub(super) fn accept_each(
-    listener: &OwnedFd,
-    has_ended: &dyn Fn() -> bool,
+    listener: BorrowedFd<'_>,
+    stop: BorrowedFd<'_>,
     (refusals, what): (&Arc<RateLimitedLog>, &str),
-    mut each: impl FnMut(OwnedFd),
+    each: &mut dyn FnMut(OwnedFd),
 ) {
-    while !has_ended() {
-        match nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC) {
+    loop {
+        let mut fds = [PollFd::new(listener, PollFlags::POLLIN), PollFd::new(stop, PollFlags::POLLIN)];
+        let polled = poll(&mut fds, PollTimeout::NONE);
+        if polled.is_ok() && fds[1].any() != Some(false) {
+            return;
+        }
+        // Another process that has the socket may have been faster.
+        match polled.and_then(|_| nix::sys::socket::accept4(listener.as_raw_fd(), nix::sys::socket::SockFlag::SOCK_CLOEXEC)) {
             // SAFETY: just made by accept4; nothing else owns it.
             Ok(fd) => each(unsafe { OwnedFd::from_raw_fd(fd) }),
-            Err(nix::Error::EINTR | nix::Error::ECONNABORTED) => {}
+            Err(nix::Error::EINTR | nix::Error::ECONNABORTED | nix::Error::EAGAIN) => {}
             Err(e) => {
-                if !has_ended() {
-                    refusals.say(&LogLine::warning(format!("cannot accept {what}: {e}")));
-                    std::thread::sleep(ACCEPT_PAUSE);
-                }
+                refusals.say(&LogLine::warning(format!("cannot accept {what}: {e}")));
+                std::thread::sleep(ACCEPT_PAUSE);
             }
         }
     }
@@ -70,9 +75,17 @@ pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Whether the peer of a Unix socket is the server's user or root.
 pub(super) fn same_user(conn: &Conn) -> Result<(), GreetError> {
-    let peer =
-        getsockopt(&conn.socket().map_err(GreetError::Io)?, sockopt::PeerCredentials).map_err(|e| GreetError::Io(e.into()))?;
-    may_use(peer.uid(), nix::unistd::geteuid().as_raw())
+    let peer = peer_of(conn.socket().map_err(GreetError::Io)?).map_err(GreetError::Io)?;
+    may_use(peer, nix::unistd::geteuid().as_raw())
+}
+
+/// Whether the process at the other end of a Unix socket is of this process' user or of root.
+pub(super) fn is_of_same_user(fd: &impl AsFd) -> io::Result<bool> {
+    Ok(may_use(peer_of(fd.as_fd())?, nix::unistd::geteuid().as_raw()).is_ok())
+}
+
+fn peer_of(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(getsockopt(&fd, sockopt::PeerCredentials)?.uid())
 }
 
 fn may_use(peer: u32, own: u32) -> Result<(), GreetError> {

@@ -32,6 +32,7 @@ mod large;
 mod limits;
 mod local_socket;
 mod metrics;
+mod take_over;
 mod users;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
@@ -95,6 +96,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         drain: None,
         accounting: None,
         metrics: None,
+        take_over: false,
         log_format: Format::Text,
         announce: |_| {},
     }
@@ -131,7 +133,7 @@ impl Scene {
             privileges: Privileges::default(),
             variables: Vec::new(),
         };
-        let daemon = Daemon::start(&options, gpus, command, None, log).unwrap();
+        let daemon = Daemon::start(&options, gpus, command, None, Sockets::default(), log).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token, trust } }
     }

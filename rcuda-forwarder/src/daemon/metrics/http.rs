@@ -8,9 +8,9 @@
 use crate::conn::Conn;
 use crate::daemon::admission::{Budget, Door, Greeting, Source};
 use crate::daemon::error::ServeError;
-use crate::daemon::log::{Log, LogLine, RateLimitedLog};
+use crate::daemon::listeners::Each;
+use crate::daemon::log::{Log, LogLine};
 use crate::daemon::seats::{Seat, Seats};
-use crate::daemon::socket::accept_each;
 use crate::threads;
 use nix::poll::PollFlags;
 use std::io::{self, Write};
@@ -121,10 +121,21 @@ impl Status {
     }
 }
 
-/// Listens, and tells the log where.
-pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, ServeError> {
+/// Listens for metrics alone.
+pub(in crate::daemon) fn bind(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), ServeError> {
     let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
     let listener = TcpListener::bind(at).map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    Ok((listener.into(), at))
+}
+
+/// Listens, unless somebody else has begun to, and tells the log where.
+pub(in crate::daemon) fn listen(at: SocketAddr, passed: Option<OwnedFd>, log: Log) -> Result<OwnedFd, ServeError> {
+    let failed = |source| ServeError::Listen { at: format!("{at} (--metrics)"), source };
+    let listener = match passed {
+        Some(passed) => TcpListener::from(passed),
+        None => TcpListener::bind(at).map_err(failed)?,
+    };
     let at = listener.local_addr().map_err(failed)?;
     let line = if at.ip().is_loopback() {
         LogLine::info(format!("metrics are at http://{at}/metrics"))
@@ -136,24 +147,19 @@ pub(in crate::daemon) fn listen(at: SocketAddr, log: Log) -> Result<OwnedFd, Ser
     Ok(listener.into())
 }
 
-/// Makes what is served.
-pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Arc<str> + Send + Sync>;
+/// Makes what is served; `None`: that is not served here.
+pub(in crate::daemon) type Pages = Arc<dyn Fn(Resource) -> Option<Arc<str>> + Send + Sync>;
 
-/// Serves these pages until the listener is shut down because the daemon ends.
-pub(in crate::daemon) fn accept_all(
-    listener: &OwnedFd,
-    has_ended: &dyn Fn() -> bool,
-    refusals: &Arc<RateLimitedLog>,
-    pages: &Pages,
-) {
+/// Serves these pages at each connection.
+pub(in crate::daemon) fn serve_each(pages: Pages) -> Each {
     let (door, desk) = (Door::new(ASKING), Arc::new(Desk::default()));
-    accept_each(listener, has_ended, (refusals, "a connection for metrics"), |fd| {
+    Box::new(move |fd| {
         let conn = Arc::new(Conn::new(fd));
         let greeting = door.admit(&conn);
         let (desk, pages) = (desk.clone(), pages.clone());
         // Without a thread the connection is closed: the client asks again. One that has gone wants no answer.
         let _ = threads::spawn("metrics", move || desk.serve(&conn, greeting, &*pages));
-    });
+    })
 }
 
 /// Where connections are answered.
@@ -177,7 +183,7 @@ impl Desk {
     }
 
     /// Answers the request on a connection.
-    fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Arc<str>) -> io::Result<()> {
+    fn serve(&self, conn: &Conn, greeting: Greeting, pages: &dyn Fn(Resource) -> Option<Arc<str>>) -> io::Result<()> {
         conn.tune()?;
         let head = read_head(conn, Instant::now() + REQUEST);
         let asked = match head {
@@ -188,8 +194,12 @@ impl Desk {
             Err(why) => Err(why),
         };
         drop(greeting);
-        match asked.and_then(|asked| Ok((asked, self.seat(asked, Source::of(conn))?))) {
-            Ok((asked, _seat)) => answer(conn, Status::Ok, asked.format(), &pages(asked))?,
+        let made = asked.and_then(|asked| {
+            let seat = self.seat(asked, Source::of(conn))?;
+            Ok((asked, pages(asked).ok_or(Status::NotFound)?, seat))
+        });
+        match made {
+            Ok((asked, text, _seat)) => answer(conn, Status::Ok, asked.format(), &text)?,
             Err(why) => answer(conn, why, "text/plain; charset=utf-8", &format!("{}\n", why.text()))?,
         }
         if self.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {

@@ -150,7 +150,7 @@ fn nobody_can_be_the_other_end_of_both() {
             let mut bytes = vec![0; n];
             from.read_exact_by(&mut bytes, soon()).and_then(|()| to.write_all(&bytes)).is_ok()
         };
-        assert!(pass(&there, &client, OFFER + 1 + 32) && pass(&client, &there, OFFER + 1));
+        assert!(pass(&there, &client, OFFER + 1 + 32) && pass(&client, &there, OFFER + 1 + 8));
         impostor.accept(&client, soon()).unwrap();
         handshake::connect(&there, None, soon).unwrap();
         thread::scope(|scope| {
@@ -319,7 +319,7 @@ fn data_connections_without_rdma_are_encrypted_ones() {
 fn a_client_that_stops_in_the_handshake_is_too_slow() {
     let s = Scene::lending(vec![0]);
     let mut stream = TcpStream::connect(s.daemon.address.unwrap()).unwrap();
-    stream.write_all(&[&greet::preamble()[..], &[TLS, 22, 3, 1, 0, 100], &[1; 20]].concat()).unwrap();
+    stream.write_all(&[&greet::preamble()[..], &[TLS], &[0; 8], &[22, 3, 1, 0, 100], &[1; 20]].concat()).unwrap();
     let from = stream.local_addr().unwrap();
     let mut said = Vec::new();
     stream.read_to_end(&mut said).unwrap();
@@ -334,7 +334,7 @@ fn a_client_that_sends_records_without_end_and_proves_nothing_is_turned_away() {
     let (from, soon) = (stream.local_addr().unwrap(), || Instant::now() + Duration::from_secs(60));
     let conn = Conn::new(stream.into());
     conn.read_exact_by(&mut [0; OFFER + 1 + 32], soon()).unwrap();
-    (&conn).write_all(&[&greet::preamble()[..], &[TLS]].concat()).unwrap();
+    (&conn).write_all(&[&greet::preamble()[..], &[TLS], &[0; 8]].concat()).unwrap();
     handshake::connect(&conn, None, soon).unwrap();
     let session = conn.session().unwrap().unwrap();
     let mut stream = TcpStream::from(conn.socket().unwrap().try_clone_to_owned().unwrap());

@@ -59,9 +59,7 @@ fn a_job_on_the_servers_machine_shares_memory_with_its_worker() {
 #[test]
 fn without_that_socket_a_job_uses_tcp() {
     let s = Scene::lending(vec![0]);
-    // The one for TCP is the first.
-    // SAFETY: the descriptor is open as long as the daemon is; a shutdown makes connections to it fail.
-    unsafe { libc::shutdown(s.daemon.listeners[1].as_raw_fd(), libc::SHUT_RDWR) };
+    s.daemon.listeners.close(&[Kind::Local]);
     let link = connect(&s);
     assert_eq!((link.transport(), link.server()), (Transport::Tls, Some(&named(&s))));
     put(&link, 0, b"text");

@@ -12,8 +12,7 @@ fn scene(gpus: Vec<u32>, jobs: bool, change: impl FnOnce(&mut ServeOptions)) -> 
         options.metrics = Some(MetricsOptions { at, jobs, version: "1.2.3".into(), commit: "abc".into() });
         change(options);
     });
-    // The first listener of the daemon.
-    let listener = s.daemon.listeners.first().unwrap();
+    let listener = s.daemon.listeners.socket(Kind::Metrics).unwrap();
     let listener = TcpListener::from(listener.try_clone().unwrap());
     let at = listener.local_addr().unwrap();
     (s, at)

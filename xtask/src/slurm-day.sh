@@ -1,0 +1,100 @@
+# shellcheck shell=bash disable=SC2154 # the variables of slurm.sh, which reads this
+# A day of a cluster, in some minutes: 40 jobs on four nodes and two servers, an agent with policies that is killed and started again, two
+# preemptions, a node and a server that are drained. Each job's output must be that of a native run, and for each move a log must say why.
+(cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 3000 >day.out)
+printf '#!/bin/bash\nsrun %s --steps 3000 --pace 3000\n' "$bin/orbit" >"$work/day.sh"
+export MRCUDA_CONFIG=$work/etc/mrcuda.toml XDG_STATE_HOME=$work/state-of-user
+mkdir "$XDG_STATE_HOME"
+mrcuda() { env -u XDG_RUNTIME_DIR "$bin/mrcuda" "$@"; }
+
+policies() { # more of them, before the others
+    # In one step: the agent reads it again when it changes.
+    {
+        printf 'servers = ["%s", "%s"]\nevery = "1s"\nsettle = "2s"\nrest = "5s"\nmoves_per_minute = 60\n' "$one" "$two"
+        printf '[[job]]\nname = "urgent-*"\npriority = 10\n%b[[policy]]\nkind = "yield"\n[[policy]]\nkind = "balance"\n' "${1:-}"
+    } >"$work/etc/agent.new"
+    mv "$work/etc/agent.new" "$work/etc/agent.toml"
+}
+agent() {
+    env -u XDG_RUNTIME_DIR "$bin/mrcuda" agent --all --json --config "$work/etc/agent.toml" --metrics 17103 \
+        >>"$work/log/agent.jsonl" 2>>"$work/log/agent.err" &
+    agent=$!
+    servers+=("$agent") # ended with them
+}
+submitted=()
+submit() { # its name and options: a job at any GPU of the pool, which parks when Slurm suspends it
+    local name=$1
+    submitted+=("$name")
+    MRCUDA_NAME=$name MRCUDA_ON_STOP=memory sbatch --parsable --output="$work/$name.out" --job-name="$name" --mrcuda=auto --cpus-per-task=2 \
+        "${@:2}" "$work/day.sh"
+}
+count_of() { squeue --noheader --states="$1" --format=%i | wc -l; }
+at_least() { [ "$(count_of "$1")" -ge "$2" ]; }
+decided() { grep -q "\"event\":\"decision\".*\"policy\":\"$1\"" "$work/log/agent.jsonl"; }
+has_left() { at_is "$two" 0; }
+is_suspended() { [ -n "$(squeue --noheader --states=SUSPENDED --format=%i --nodelist="$1")" ]; }
+
+policies
+agent
+for n in $(seq 1 18); do submit "morning-$n" >/dev/null; done
+check "jobs run" within 60 at_least RUNNING 8
+# Each needs a whole node, and preempts what is there.
+submit urgent-1 --partition=urgent --nodelist=n1 --cpus-per-task=8 >/dev/null
+check "a preemption suspends jobs of n1" within 90 is_suspended n1
+kill -KILL "$agent"
+wait "$agent" 2>/dev/null
+check "the agent is killed" [ "$?" = 137 ]
+for n in $(seq 1 10); do submit "noon-$n" >/dev/null; done
+agent
+submit urgent-2 --partition=urgent --nodelist=n2 --cpus-per-task=8 >/dev/null
+check "another one suspends jobs of n2" within 90 is_suspended n2
+scontrol update NodeName=n4 State=DRAIN Reason=maintenance
+for n in $(seq 1 10); do submit "evening-$n" >/dev/null; done
+policies "[[policy]]\nkind = \"drain\"\nservers = [\"$two\"]\n"
+check "the drained server is left" within 180 has_left
+check "by decisions of the agent" decided drain
+metrics=$(curl --silent http://127.0.0.1:17103/metrics)
+check "its metrics count them" grep -q '^mrcuda_agent_moves_total{policy="drain",action="move",outcome="done"} [1-9]' <<<"$metrics"
+is_drained() { [ "$(sinfo --noheader --nodes=n4 --format=%T)" = drained ]; }
+check "the drained node is empty" within 240 is_drained
+policies
+check "all jobs end" within 420 is_over
+check "they are 40" [ "${#submitted[@]}" = 40 ]
+natural=0
+for name in "${submitted[@]}"; do
+    # srun adds lines of its own where Slurm has stopped the job.
+    if diff -q <(grep -v '^srun: ' "$work/$name.out") "$work/native/day.out" >/dev/null; then
+        natural=$((natural + 1))
+    else
+        echo "$name differs: $work/$name.out"
+    fi
+done
+check "all outputs are those of a native run" [ "$natural" = 40 ]
+mrcuda moves --json >"$work/log/moves.json"
+# The agent says why in its log; Slurm, by a line of srun in a job's output, that it has suspended the job and continued it.
+check "a log explains each move" python3 - "$work/log/moves.json" "$work/log/agent.jsonl" "$work" <<'END'
+import collections, json, sys
+moves = json.load(open(sys.argv[1]))
+lines = [json.loads(line) for line in open(sys.argv[2])]
+decided = [(l["pid"], l["policy"], l["why"]) for l in lines if l["event"] == "decision"]
+whys, unexplained = collections.Counter(), []
+for move in moves:
+    pid, it = move["pid"], move
+    if it["id"].startswith("agent-"):
+        policy = it["id"].split("-")[1]
+        why = next((why for p, by, why in decided if (p, by) == (pid, policy) and why), None)
+        whys["agent: " + policy] += 1
+    else:
+        kind = {"signal": "suspended by Slurm", "request": "continued by Slurm"}.get(it["by"], it["by"])
+        why = kind if "got SIGCONT" in open(f"{sys.argv[3]}/{move['name']}.out").read() else None
+        whys[kind] += 1
+    if why is None:
+        unexplained.append((pid, it["id"], it["by"]))
+print("moves, by their reasons:", dict(whys), "of these done:", sum(move["ok"] for move in moves), "of", len(moves))
+for l in lines[:3] + [l for l in lines if l["event"] == "decision" and l["policy"] == "drain"][:2]:
+    print(" ", json.dumps(l))
+if unexplained:
+    sys.exit(f"without a reason: {unexplained}")
+END
+echo "$passed passed, $failed failed; logs: $work"
+((failed == 0))
