@@ -20,6 +20,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+/// The most descriptors that the kernel passes in a message (`SCM_MAX_FD`).
+pub(crate) const MOST_DESCRIPTORS: usize = 253;
+
 /// Maximum time for a worker to open its GPU: until it says that it is ready.
 pub(crate) const OPENING: Duration = Duration::from_secs(100);
 /// How long a message waits for a peer that reads nothing.
@@ -296,7 +299,8 @@ impl Channel {
     /// The next message; `None` if the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
         let mut bytes = vec![0; LONGEST];
-        let mut space = cmsg_space!([RawFd; 4]);
+        // For as many as a message can have: of others that there is no room for, this process would keep the first ones.
+        let mut space = cmsg_space!([RawFd; MOST_DESCRIPTORS]);
         let mut fds = Vec::new();
         let (n, flags) = loop {
             let mut slices = [IoSliceMut::new(&mut bytes)];

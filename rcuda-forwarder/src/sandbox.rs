@@ -4,8 +4,10 @@
 //! when it has one thread, before it loads the driver and long before it reads a byte of a client. Two mechanisms of the kernel, which need no
 //! privileges, overlap on purpose: Landlock ([`files`]) for files, processes and sockets outside, and a filter of system calls ([`calls`]).
 
+use crate::config_file;
 use cuda_api::wire_struct;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 mod calls;
@@ -123,6 +125,11 @@ impl Sandbox {
         if wishes.mode == SandboxMode::Required && !lacks.is_empty() {
             return Err(lacks.join(" and "));
         }
+        if let Some(cache) = wishes.jit_cache
+            && contains_secret(wishes, &std::fs::canonicalize(cache).unwrap_or_else(|_| cache.to_owned()))
+        {
+            return Err(format!("a cache that does not contain the server's secrets: {}", cache.display()));
+        }
         let mps = mps_directory();
         let unix_sockets = mps.is_some() || faults::asks_on_socket();
         let text = |path: &Path| path.to_str().map(ToOwned::to_owned);
@@ -157,9 +164,7 @@ fn readable(wishes: &Wishes<'_>, libraries: Option<OsString>) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(wishes.driver).unwrap_or_else(|_| wishes.driver.to_owned());
     let beside = [wishes.driver, &real].map(|file| file.parent().map(Path::to_owned)).into_iter().flatten();
     let searched: Vec<PathBuf> = libraries.iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute()).collect();
-    let secrets: Vec<PathBuf> =
-        wishes.secrets.iter().map(|file| std::fs::canonicalize(file).unwrap_or_else(|_| file.clone())).collect();
-    let is_harmless = |directory: &PathBuf| !secrets.iter().any(|secret| secret.starts_with(directory));
+    let is_harmless = |directory: &PathBuf| !contains_secret(wishes, directory);
     let directories = beside.chain(searched).filter_map(|directory| std::fs::canonicalize(directory).ok());
     let mut all: Vec<PathBuf> = directories.filter(is_harmless).chain([real]).collect();
     all.sort();
@@ -167,10 +172,29 @@ fn readable(wishes: &Wishes<'_>, libraries: Option<OsString>) -> Vec<PathBuf> {
     all
 }
 
-/// Where the Multi-Process Service has its pipes, if it runs: a driver connects to it when it starts.
+/// Whether a secret lies in this directory, given without links. A secret that does not exist yet will be where its directory leads.
+fn contains_secret(wishes: &Wishes<'_>, directory: &Path) -> bool {
+    let real = |file: &PathBuf| {
+        let parent = config_file::parent(file);
+        let parent = std::fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
+        std::fs::canonicalize(file).unwrap_or_else(|_| file.file_name().map_or(parent.clone(), |name| parent.join(name)))
+    };
+    wishes.secrets.iter().any(|secret| real(secret).starts_with(directory))
+}
+
+/// Where the Multi-Process Service has its pipes, if it runs: a driver connects to it when it starts. The usual place counts only if nobody
+/// but root and this user could have made it.
 fn mps_directory() -> Option<PathBuf> {
-    let directory = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
-    directory.join("control").exists().then_some(directory)
+    let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
+    let directory = named.clone().unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps"));
+    if named.is_none() {
+        let about = std::fs::symlink_metadata(&directory).ok()?;
+        let is_ours = about.uid() == 0 || about.uid() == nix::unistd::geteuid().as_raw();
+        if !about.is_dir() || !is_ours || about.mode() & 0o022 != 0 {
+            return None;
+        }
+    }
+    directory.join("control").exists().then(|| std::fs::canonicalize(&directory).ok()).flatten()
 }
 
 #[cfg(test)]

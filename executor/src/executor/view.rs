@@ -88,11 +88,12 @@ fn door() -> io::Result<Name> {
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut ticket = [0; 16];
     visitor.read_exact(&mut ticket)?;
-    let exec = lock(&SHOWING).as_ref().and_then(|all| all.get(&ticket)?.upgrade());
+    // Who does not know a ticket must not keep others waiting.
+    let Some(exec) = lock(&SHOWING).as_ref().and_then(|all| all.get(&ticket)?.upgrade()) else { return Ok(()) };
     let mut chunk = [0; 16];
     while let Ok(()) = visitor.read_exact(&mut chunk) {
         let wanted = u128::from_le_bytes(chunk);
-        match exec.as_ref().ok_or(code::ERROR_NOT_FOUND).and_then(|e| e.export_chunk(wanted as u64, (wanted >> 64) as u64)) {
+        match exec.export_chunk(wanted as u64, (wanted >> 64) as u64) {
             Ok(fd) => share::send(&visitor, fd.as_raw_fd())?,
             Err(_) => visitor.write_all(&[0])?,
         }

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 const DESCRIPTORS: u64 = 1 << 16;
 /// From `linux/capability.h`: to lock memory, as devices of RDMA need it, gives access to nothing.
 const CAP_IPC_LOCK: libc::c_ulong = 14;
+/// `_LINUX_CAPABILITY_VERSION_3`
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// The user that workers run as.
 #[derive(Debug, Clone)]
@@ -82,16 +84,34 @@ impl Privileges {
     }
 }
 
-/// Has the program that is started next get no capabilities, although its user is root.
+/// Has the program that is started next get no capabilities, although its user is root: not those that it could get, nor those that are passed on.
 fn drop_capabilities() -> io::Result<()> {
     for capability in (0..).filter(|c| *c != CAP_IPC_LOCK) {
         // SAFETY: plain numbers.
+        match unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) } {
+            // A container may have dropped it already, and the right to drop others with it.
+            0 => continue,
+            // It is the first that the kernel does not know.
+            n if n < 0 => break,
+            _ => {}
+        }
+        // SAFETY: as above.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
-            return match io::Error::last_os_error() {
-                // It is the first that the kernel does not know.
-                e if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-                e => Err(e),
-            };
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: plain numbers. Old kernels have none of them.
+    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+    // `struct __user_cap_header_struct` and twice `struct __user_cap_data_struct`: effective, permitted, inheritable.
+    let (mut header, mut sets) = ([CAPABILITY_VERSION_3, 0], [[0u32; 3]; 2]);
+    // SAFETY: both have the layout of this version; the kernel reads and writes nothing else.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        sets.iter_mut().for_each(|set| set[2] = 0);
+        if libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
         }
     }
     Ok(())

@@ -140,6 +140,11 @@ const ONLY_OWN: &[libc::c_long] = &[
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 /// From `linux/fcntl.h`: `F_SETOWN` with a kind of owner.
 const F_SETOWN_EX: u64 = 15;
+/// Likewise: the signal that a descriptor sends.
+const F_SETSIG: u64 = 10;
+/// From `asm-generic/sockios.h`: the same owner by other calls.
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
 /// The part of a socket's type that is not a flag.
 const KIND: u64 = 0xf;
 /// Numbers from here on are calls of another interface of x86-64 (x32), by which refused ones could be made.
@@ -161,8 +166,8 @@ pub(super) fn are_filtered() -> bool {
 /// Filters the system calls of this thread, and of those that it starts.
 pub(super) fn restrict(unix_sockets: bool) -> Result<(), SandboxError> {
     let refused = refused(u64::from(std::process::id()), unix_sockets)?;
-    // The C library then starts threads by another call, whose flags a filter can see.
-    let without_flags = Rules::from([(libc::SYS_clone3, Vec::new())]);
+    // The C library then starts threads and opens files by other calls, whose flags a filter can see.
+    let without_flags = Rules::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
     // As where there is no such socket, so that a driver which looks for a service goes on without it.
     let nowhere = if unix_sockets { Rules::new() } else { Rules::from([(libc::SYS_connect, Vec::new())]) };
     for (rules, error) in [(nowhere, libc::ENOENT), (without_flags, libc::ENOSYS), (refused, libc::EPERM)] {
@@ -195,8 +200,15 @@ fn refused(own: u64, unix_sockets: bool) -> Result<Rules, SandboxError> {
     for call in ONLY_OWN {
         rules.insert(*call, not_own()?);
     }
-    let (owner, owner_ex) = (libc::F_SETOWN as u64, F_SETOWN_EX);
-    rules.insert(libc::SYS_fcntl, vec![all(vec![is(1, Eq, owner)?])?, all(vec![is(1, Eq, owner_ex)?])?]);
+    // A descriptor that becomes ready sends a signal to its owner, whoever that is.
+    let any_of = |values: &[u64]| values.iter().map(|value| all(vec![is(1, Eq, *value)?])).collect::<Result<Vec<_>, _>>();
+    rules.insert(libc::SYS_fcntl, any_of(&[libc::F_SETOWN as u64, F_SETOWN_EX, F_SETSIG])?);
+    rules.insert(libc::SYS_ioctl, any_of(&[FIOSETOWN, SIOCSPGRP, libc::TIOCSTI, libc::TIOCLINUX])?);
+    // In its first versions Landlock takes this for reading.
+    let cut = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
+    for (call, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
+        rules.insert(call, vec![all(vec![is(flags, MaskedEq(cut), libc::O_TRUNC as u64)?])?]);
+    }
     // Limits and pages of other processes. Zero is this one.
     let others = || -> Result<_, SandboxError> { Ok(vec![all(vec![is(0, Ne, 0)?, is(0, Ne, own)?])?]) };
     for call in [libc::SYS_prlimit64, libc::SYS_move_pages] {
