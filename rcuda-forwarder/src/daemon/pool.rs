@@ -93,7 +93,8 @@ impl Command {
 /// Counts the GPUs of a driver in a separate process, and chooses those to offer.
 pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
     let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
-    let mut probe = command.prepare();
+    // It serves no client. A driver that root starts may make its device files, for which a worker lacks the rights.
+    let mut probe = Command { privileges: Privileges::default(), ..command.clone() }.prepare();
     // Here it selects GPUs; a worker selects by the machine's numbers.
     probe.envs(std::env::var_os(VISIBLE).map(|list| (VISIBLE, list)));
     let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
