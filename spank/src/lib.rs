@@ -55,7 +55,7 @@ const TRAPS: Opt =
 /// The place for which a GPU is chosen.
 const AUTO: &str = "auto";
 /// By this variable the plugin tells itself in each task how many GPUs `auto` stands for there.
-const COUNT: &CStr = c"MRCUDA_SLURM_COUNT";
+const COUNT: &CStr = c"SPANK_MRCUDA_COUNT";
 /// Where a user's sockets are.
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
 

@@ -1,6 +1,5 @@
 //! Carries out a decision.
 
-use super::metrics::word;
 use crate::predict::predict;
 use agent::{Action, Decision, Settings};
 use control::{Answer, AskError, Client, Migrate, Move, Park, Plan, Request, Verify};
@@ -66,6 +65,15 @@ enum NotMoved {
     Late,
     #[error("the job gave another answer than the one to this request")]
     Odd,
+}
+
+/// The word for what is to be done.
+pub(super) fn word(action: &Action) -> &'static str {
+    match action {
+        Action::Move(_) => "move",
+        Action::Park => "park",
+        Action::Resume(_) => "resume",
+    }
 }
 
 /// The place to which a decision sends a job.

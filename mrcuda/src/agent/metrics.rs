@@ -1,9 +1,9 @@
 //! What an agent tells Prometheus (docs/agent.md, "Metrics").
 
-use super::carry::Outcome;
+use super::carry::{Outcome, word};
 use crate::failure::Failure;
 use crate::jobs::State;
-use agent::{Action, Decision};
+use agent::Decision;
 use cuda_api::clock::unix_ms;
 use rcuda_forwarder::{Exposition, Family, Histogram, MetricsServer};
 use std::collections::BTreeMap;
@@ -52,15 +52,6 @@ struct Seen {
 /// Counts what an agent does; clones count together.
 #[derive(Debug, Clone)]
 pub(super) struct Metrics(Arc<Mutex<Seen>>);
-
-/// The word for what is to be done.
-pub(super) fn word(action: &Action) -> &'static str {
-    match action {
-        Action::Move(_) => "move",
-        Action::Park => "park",
-        Action::Resume(_) => "resume",
-    }
-}
 
 impl Metrics {
     pub(super) fn new() -> Metrics {
@@ -153,6 +144,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent::Action;
     use std::collections::BTreeSet;
 
     const ALL: [Family; 10] = [BUILD, START, LOOK, SERVER, JOBS, DECISIONS, PENDING, MOVES, DURATION, DOWNTIME];

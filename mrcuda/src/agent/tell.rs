@@ -1,7 +1,6 @@
 //! What an agent prints: a line for each decision, each outcome, and each server that begins or ceases to answer.
 
-use super::carry::{Outcome, target};
-use super::metrics::word;
+use super::carry::{Outcome, target, word};
 use crate::table::{duration, one_line, write};
 use agent::Decision;
 use serde::Serialize;

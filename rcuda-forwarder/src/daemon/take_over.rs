@@ -12,66 +12,18 @@ use super::{AT_TCP, Entrance, State, welcome_in_thread};
 use crate::channel::OPENING;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::sync::lock;
 use crate::threads;
-use cuda_api::lock::wait_timeout;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval between two looks at what the jobs do.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the other daemon may take until it is ready: it opens its GPUs meanwhile.
 const READY: Duration = OPENING.saturating_mul(2);
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Serving,
-    /// Another daemon has the sockets.
-    Retired,
-    /// And no job is left.
-    Over,
-}
-
-/// How far a daemon has come.
-#[derive(Debug, Default)]
-pub(super) struct Retirement {
-    phase: Mutex<Phase>,
-    changed: Condvar,
-    /// A daemon is about to take over.
-    is_asked: AtomicBool,
-}
-
-impl Retirement {
-    /// Whether another daemon has its sockets.
-    pub(super) fn has_begun(&self) -> bool {
-        *lock(&self.phase) != Phase::Serving
-    }
-
-    fn set(&self, phase: Phase) {
-        *lock(&self.phase) = phase;
-        self.changed.notify_all();
-    }
-
-    /// Waits until another daemon has the sockets, and no job is left; false after the time limit.
-    pub(super) fn wait_over(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut phase = lock(&self.phase);
-        while *phase != Phase::Over {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            phase = wait_timeout(&self.changed, phase, left).0;
-        }
-        true
-    }
-}
 
 /// Answers a process that wants to take over, in a thread of its own. This daemon goes on as before if the other one ends before it is ready.
 pub(super) fn answer(state: &Arc<State>, listeners: &Listeners, fd: OwnedFd) {
@@ -86,13 +38,13 @@ pub(super) fn answer(state: &Arc<State>, listeners: &Listeners, fd: OwnedFd) {
     let packets = Packets::over(fd);
     // Read before anything is refused: a connection with something unread is reset, and the reason lost.
     let asked = packets.receive(ANSWER);
-    if state.retirement.is_asked.swap(true, Ordering::SeqCst) || state.is_ending() {
+    if state.retirement.is_asked() || state.is_ending() {
         // It may have gone.
         let _ = packets.send(&format!("{REFUSED}it is ending, or another process takes over"), &[]);
         return;
     }
     if let Err(why) = asked.and_then(|(asked, _)| hand_over(state, listeners, &packets, &asked)) {
-        state.retirement.is_asked.store(false, Ordering::SeqCst);
+        state.retirement.ask_again();
         state.refusals.say(&LogLine::warning(format!("a process that wanted to take over has not: {why}")));
         return;
     }
@@ -131,7 +83,7 @@ fn hand_over(state: &State, listeners: &Listeners, packets: &Packets, asked: &st
         }
     }
     // From here on there is no way back: the other one may accept already.
-    state.retirement.set(Phase::Retired);
+    state.retirement.begin();
     listeners.close(&[Kind::Tcp, Kind::Unix, Kind::Metrics, Kind::TakeOver]);
     listeners.keep_file();
     state.pool.end_warm();
@@ -169,7 +121,7 @@ fn stay(state: &Arc<State>, packets: &Packets) {
         let _ = told.tell(state, packets);
         if state.jobs().all() == 0 && state.earlier.as_ref().is_none_or(|earlier| earlier.has_ended()) {
             (state.log)(&LogLine::info("all jobs have left"));
-            return state.retirement.set(Phase::Over);
+            return state.retirement.end();
         }
         if !is_connected {
             std::thread::sleep(POLL_INTERVAL);

@@ -45,6 +45,9 @@ const NAMED: &[(&str, &str)] = &[("/dev", "nvidia"), ("/etc", "nvidia")];
 /// Devices of the GPU of Windows' Linux, and of RDMA.
 const OTHER_DEVICES: &[&str] = &["/dev/dxg", "/dev/infiniband"];
 
+/// The threads of this process.
+const THREADS: &str = "/proc/self/task";
+
 /// Where drivers have the state of events that processes share.
 const SHARED: &str = "/dev/shm";
 
@@ -82,6 +85,8 @@ pub(super) fn restrict(readable: &[String], writable: &[String], unix_sockets: b
             rules = allow(rules, &path, access)?;
         }
     }
+    // A driver gives its threads names. All of this belongs to this process.
+    rules = allow(rules, Path::new(THREADS), read | AccessFs::WriteFile | AccessFs::Truncate)?;
     // Not to be listed: the names of others' files there are theirs.
     let unlisted = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
     rules = allow(rules, Path::new(SHARED), unlisted)?;
