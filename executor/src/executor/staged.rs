@@ -1,7 +1,7 @@
 //! Large copies whose bytes travel over connections of their own, through staging areas ([`crate::staging`]).
 
+use super::state::gpu_areas::GpuAreas;
 use super::{ContextState, Executor, short};
-use crate::gpu_memory::HeldMemory;
 use crate::pending::{Mark, Pending};
 use crate::staging::{Room, Staging, WORDS, Word};
 use cuda_api::address_map::{ARENA, DIRECT, GRANULE};
@@ -20,19 +20,6 @@ fn part(word: Word) -> MemoryPart {
         Word::Write(at, value) => (MEM_OP_WRITE_32, at, value),
     };
     MemoryPart { operation, address, value: value.into(), flags: 0 }
-}
-
-/// What belongs to staging areas in the GPU's memory.
-#[derive(Debug, Default)]
-pub(super) struct GpuAreas {
-    /// Where addresses are reserved for them,
-    base: Option<u64>,
-    /// and how many bytes of them are used.
-    used: u64,
-    /// The job's account of GPU memory.
-    held: Vec<HeldMemory>,
-    /// Areas that no connection uses: their words are registered.
-    refused: Vec<Arc<Room>>,
 }
 
 impl Executor {
