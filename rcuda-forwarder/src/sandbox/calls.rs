@@ -51,9 +51,6 @@ const REFUSED: &[libc::c_long] = &[
     FILE_SETATTR,
     // And in its first versions this.
     libc::SYS_truncate,
-    // Sockets: it gets connections from its server.
-    libc::SYS_bind,
-    libc::SYS_listen,
     // Whatever calls are refused, this one makes them.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
