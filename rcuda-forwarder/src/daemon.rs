@@ -33,7 +33,7 @@ use crate::user_tokens::TokensFile;
 use crate::worker::raise_descriptors;
 use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
-use admission::{Budget, Door, Greeting, Source};
+use admission::{AT_TCP, Budget, Door, Greeting, Source};
 use client::Client;
 use counters::Wish;
 use cuda_api::clock::unix_ms;
@@ -52,6 +52,7 @@ use service_manager::Sockets;
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -99,8 +100,7 @@ pub use metrics_options::MetricsOptions;
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// Connections that may be greeting concurrently over TCP, and over the Unix socket.
-const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
+/// Connections that may be greeting concurrently over the Unix socket.
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 /// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
@@ -458,6 +458,10 @@ impl Daemon {
         let earlier = match listens_at.filter(|_| o.take_over) {
             Some(at) => {
                 let (earlier, theirs) = Earlier::ask(&at).map_err(ServeError::TakeOver)?;
+                if let Some((option, at)) = theirs.beside(o.listen, o.unix.as_deref()) {
+                    earlier.close();
+                    return Err(ServeError::NotRepeated { option, at });
+                }
                 sockets = theirs;
                 Some(earlier)
             }
@@ -579,6 +583,15 @@ enum Entrance {
     Unix,
     /// The socket to which jobs of this machine are invited over TCP.
     LocalSocket,
+    /// As the first two, at the daemon that has taken over: for data connections only.
+    PassedTcp,
+    PassedUnix,
+}
+
+impl Entrance {
+    fn is_passed(self) -> bool {
+        matches!(self, Entrance::PassedTcp | Entrance::PassedUnix)
+    }
 }
 
 /// Greets a client in a thread of its own.
@@ -600,8 +613,25 @@ fn welcome_in_thread(state: &Arc<State>, door: &Arc<Door>, conn: Arc<Conn>, by: 
 fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) -> Result<(), WelcomeError> {
     let peer = conn.peer();
     faults::at(Point::Welcome);
-    if let Some(earlier) = state.earlier.as_ref().filter(|_| by != Entrance::LocalSocket && state.is_for_earlier(conn)) {
-        return earlier.pass(conn).map_err(|e| WelcomeError::Client { peer, error: e.into() });
+    if let Some(earlier) = state.earlier.as_ref().filter(|earlier| {
+        // Once that has ended, its clients are to hear that their tickets are unknown.
+        by != Entrance::LocalSocket && !earlier.has_ended() && state.is_for_earlier(conn)
+    }) {
+        match earlier.pass(conn) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // Others would take the answer for one of a server that they cannot talk to; they try again when they are hung up on.
+                if greet::is_of_this_build(conn) {
+                    // It may have disconnected, so errors are ignored.
+                    let _ = greet::introduce(conn, state.offer(by));
+                    drop(greeting);
+                    part_busy(state, conn);
+                }
+                return Err(WelcomeError::Client { peer, error: GreetError::Busy });
+            }
+            // It has just ended.
+            Err(_) => {}
+        }
     }
     let trusted = state.check(by, conn).inspect_err(|_| {
         // It may have disconnected, so errors are ignored.
@@ -609,6 +639,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = trusted.and_then(|()| {
         greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial if by.is_passed() => Err(GreetError::UnknownTicket),
             Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
                 GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
             ),
@@ -621,13 +652,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
     match &heard {
-        Err(GreetError::Busy) => {
-            // It no longer counts as greeting.
-            if state.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
-                greet::refuse(conn, &GreetError::Busy);
-            }
-            state.parting.fetch_sub(1, Ordering::AcqRel);
-        }
+        Err(GreetError::Busy) => part_busy(state, conn),
         Err(why) => greet::refuse(conn, why),
         Ok(_) => {}
     }
@@ -671,6 +696,14 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             Ok(())
         }
     }
+}
+
+/// Tells a client, which no longer counts as greeting, that it is to try again.
+fn part_busy(state: &State, conn: &Conn) {
+    if state.parting.fetch_add(1, Ordering::AcqRel) < PARTING_AT_ONCE {
+        greet::refuse(conn, &GreetError::Busy);
+    }
+    state.parting.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Finds a worker for a job, which may have to wait for its turn, and hands the connection to it. The worker sets up RDMA, if the job wants
@@ -812,12 +845,12 @@ impl State {
     /// Decides whether a client may connect, as far as that is known before it has said anything.
     fn check(&self, by: Entrance, conn: &Conn) -> Result<(), GreetError> {
         match by {
-            Entrance::Tcp => {
+            Entrance::Tcp | Entrance::PassedTcp => {
                 conn.tune().map_err(GreetError::Io)?;
                 // A client that reads nothing must not hold up a thread that writes to it.
                 conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)
             }
-            Entrance::Unix => same_user(conn),
+            Entrance::Unix | Entrance::PassedUnix => same_user(conn),
             // Every opening there has a key of its own.
             Entrance::LocalSocket => Ok(()),
         }
@@ -829,7 +862,7 @@ impl State {
             Entrance::Tcp => self.tokens.as_ref().map(AcceptedTokens::current).ok_or(GreetError::WrongToken),
             // The kernel identifies the peer, which is sufficient proof.
             Entrance::Unix => Ok([Secret::of_nobody([0; 32])].into()),
-            Entrance::LocalSocket => Err(GreetError::UnknownTicket),
+            Entrance::LocalSocket | Entrance::PassedTcp | Entrance::PassedUnix => Err(GreetError::UnknownTicket),
         }
     }
 
@@ -846,8 +879,8 @@ impl State {
     /// What clients may choose.
     fn offer(&self, by: Entrance) -> Offer<'_> {
         match by {
-            Entrance::Tcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
-            Entrance::Unix | Entrance::LocalSocket => Offer::LOCAL,
+            Entrance::Tcp | Entrance::PassedTcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
+            Entrance::Unix | Entrance::LocalSocket | Entrance::PassedUnix => Offer::LOCAL,
         }
     }
 

@@ -670,6 +670,12 @@ pub(crate) fn peek_route(conn: &Conn, limit: Duration) -> Option<Route> {
     }
 }
 
+/// Whether a client, of which nothing has been read, has said that it is this build.
+pub(crate) fn is_of_this_build(conn: &Conn) -> bool {
+    let mut said = [0; PREAMBLE];
+    conn.socket().and_then(|fd| socket::peek(fd, &mut said)).is_ok_and(|n| n == PREAMBLE && check_preamble(&said).is_ok())
+}
+
 /// Sends our preamble to a client that is refused before its greeting is read; without it the client could not decode
 /// the refusal.
 pub(crate) fn introduce(mut conn: &Conn, offer: Offer<'_>) -> io::Result<()> {
@@ -728,6 +734,10 @@ fn hear(
     let mut proof = [0; 32];
     conn.read_exact_by(&mut proof, deadline)?;
     let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
+    // It may have come here by its route.
+    if route != opening.route() {
+        return Err(GreetError::UnknownTicket);
+    }
     let secrets = secrets_for(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
     let binding = established.map_or([0; 32], |e| e.binding);
     let nonces = [ours, theirs];

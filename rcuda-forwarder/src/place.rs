@@ -81,7 +81,7 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn staging(&self) -> &Staging;
     /// Makes sure that there are at least so many.
     fn provide_areas(&self, at_least: u32) -> Result<(), Code>;
-    /// [`executor::Executor::provide_gpu_area`].
+    /// [`::executor::Executor::provide_gpu_area`].
     fn provide_gpu_area(&self, reach: &mut dyn FnMut(&Arc<Room>) -> bool) -> Result<bool, Code>;
     /// What the job may use of this machine's pinned memory.
     fn budget(&self) -> &Arc<Budget>;

@@ -16,6 +16,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Connections that may be greeting concurrently over TCP.
+pub(super) const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
+
 /// The source of a connection, as far as clients can be distinguished by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {

@@ -43,6 +43,11 @@ pub(super) fn of_path(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
+/// What another process has said, for a message to the user.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// How many jobs a daemon has, and those that wait for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Jobs {
@@ -85,6 +90,8 @@ struct Known {
     jobs: Jobs,
     is_gone: bool,
     has_ended: bool,
+    /// Why it has given up the hand-over, and goes on as before.
+    refused: Option<String>,
 }
 
 /// The daemon that this one takes over from.
@@ -111,7 +118,7 @@ impl Earlier {
         packets.send(ASK, &[])?;
         let (text, fds) = packets.receive(ANSWER)?;
         if let Some(why) = text.strip_prefix(REFUSED) {
-            return Err(io::Error::other(why.replace(char::is_control, " ")));
+            return Err(io::Error::other(printable(why)));
         }
         let unexpected = || io::Error::new(io::ErrorKind::InvalidData, "its answer is not understood");
         let (names, pid) = text.strip_prefix(SOCKETS).and_then(|rest| rest.split_once(' ')).ok_or_else(unexpected)?;
@@ -129,37 +136,51 @@ impl Earlier {
     /// Notes what it says, until it ends.
     fn listen(&self) {
         const LONG: Duration = Duration::from_secs(3600);
+        const PAUSE: Duration = Duration::from_millis(50);
         loop {
             let said = self.packets.receive(LONG);
             let mut known = lock(&self.known);
             match said {
                 Ok((text, _)) if text == GONE => known.is_gone = true,
-                // What a later build may say is ignored.
-                Ok((text, _)) => known.jobs = text.parse().unwrap_or_else(|()| std::mem::take(&mut known.jobs)),
+                Ok((text, _)) => match (text.strip_prefix(REFUSED), text.parse()) {
+                    (Some(why), _) => known.refused = Some(printable(why)),
+                    (None, Ok(jobs)) => known.jobs = jobs,
+                    // What a later build may say is ignored.
+                    (None, Err(())) => {}
+                },
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => {}
-                Err(_) => {
-                    *known = Known { has_ended: true, ..Known::default() };
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    (known.jobs, known.has_ended) = (Jobs::default(), true);
                     self.changed.notify_all();
                     return;
+                }
+                Err(_) => {
+                    drop(known);
+                    std::thread::sleep(PAUSE);
                 }
             }
             self.changed.notify_all();
         }
     }
 
-    /// Has it accept no more, and end when it has no jobs. Returns when it no longer accepts.
+    /// Has it accept no more, and end when it has no jobs. Returns when it no longer accepts, also because its process has ended; fails if
+    /// it goes on instead.
     pub(super) fn retire(&self) -> io::Result<()> {
-        self.packets.send(GO, &[])?;
+        match self.packets.send(GO, &[]) {
+            // Whether it has ended or given up is what the other thread reads.
+            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            r => r?,
+        }
         let until = Instant::now() + ANSWER;
         let mut known = lock(&self.known);
-        while !known.is_gone && !known.has_ended {
+        while !known.is_gone && !known.has_ended && known.refused.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
             }
             known = wait_timeout(&self.changed, known, left).0;
         }
-        Ok(())
+        known.refused.clone().map_or(Ok(()), |why| Err(io::Error::other(why)))
     }
 
     /// Ends the connection.
@@ -196,7 +217,11 @@ impl Earlier {
 
 #[cfg(test)]
 mod tests {
+    use super::super::packets;
     use super::*;
+    use crate::token::random;
+    use nix::sys::socket::accept;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     #[test]
     fn jobs_are_written_and_read_back_and_other_text_is_refused() {
@@ -208,6 +233,40 @@ mod tests {
         }
         let jobs = Jobs { by_gpu: vec![1, 2], in_memory: 4 };
         assert_eq!((jobs.on(0), jobs.on(1), jobs.on(2), jobs.on(Endpoint::MEMORY), jobs.all()), (1, 2, 0, 4, 7));
+    }
+
+    /// What comes of it if the former daemon, instead of an answer to [`GO`], says this and ends, without reading anything.
+    fn retired(says: Option<&str>) -> io::Result<()> {
+        let at: String = random().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+        let listener = packets::listen(&name(&at)).unwrap();
+        std::thread::scope(|s| {
+            let former = s.spawn(|| {
+                // SAFETY: just made by accept; nothing else owns it.
+                let fd = unsafe { OwnedFd::from_raw_fd(accept(listener.as_raw_fd()).unwrap()) };
+                let packets = Packets::over(fd);
+                assert_eq!(packets.receive(ANSWER).unwrap().0, ASK);
+                packets.send(&format!("{SOCKETS} 1"), &[]).unwrap();
+                packets.send(&Jobs { by_gpu: vec![3], in_memory: 0 }.words(), &[]).unwrap();
+                packets
+            });
+            let (earlier, sockets) = Earlier::ask(&at).unwrap();
+            assert!(sockets.is_empty() && earlier.jobs().all() == 3 && !earlier.has_ended());
+            let former = former.join().unwrap();
+            // Left unread: what it has said last must not be lost by that.
+            earlier.packets.send("something", &[]).unwrap();
+            says.into_iter().for_each(|text| former.send(text, &[]).unwrap());
+            drop(former);
+            let retired = earlier.retire();
+            assert_eq!(earlier.jobs().all(), if earlier.has_ended() { 0 } else { 3 });
+            retired
+        })
+    }
+
+    #[test]
+    fn a_daemon_that_has_ended_accepts_no_more_and_one_that_has_given_up_does() {
+        retired(None).unwrap();
+        retired(Some(GONE)).unwrap();
+        assert_eq!(retired(Some("no it took too\nlong")).unwrap_err().to_string(), "it took too long");
     }
 
     #[test]

@@ -119,6 +119,14 @@ pub enum ServeError {
     /// No other server can be taken over.
     #[error("cannot take over: {0}")]
     TakeOver(io::Error),
+    /// The other server listens where this one would not.
+    #[error("cannot take over: the other server also listens at {at}, where its clients would find nobody: add {option} {at}")]
+    NotRepeated {
+        /// The option that is missing.
+        option: &'static str,
+        /// Its value.
+        at: String,
+    },
     /// A thread or a signal mask could not be set up.
     #[error("cannot start serving: {0}")]
     Start(io::Error),

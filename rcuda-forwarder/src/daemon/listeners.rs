@@ -148,11 +148,6 @@ impl Listeners {
         lock(&self.file).take()
     }
 
-    /// Whether the file of the Unix socket is removed at the end.
-    pub(super) fn owns_file(&self) -> bool {
-        lock(&self.file).is_some()
-    }
-
     /// The socket of a kind.
     pub(super) fn socket(&self, kind: Kind) -> Option<Arc<OwnedFd>> {
         lock(&self.all).iter().find(|listener| listener.kind == kind).map(|listener| listener.fd.clone())

@@ -1,6 +1,7 @@
 //! The connection between a daemon and the one that takes over from it: packets of text, some with descriptors. Both may be different builds, so
 //! nothing else of the program appears in it (docs/formats.md, "Take-over").
 
+use crate::channel::MOST_DESCRIPTORS;
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest packet.
 const LONGEST: usize = 4096;
-/// Most descriptors in a packet.
-const DESCRIPTORS: usize = 3;
+/// Interval between two looks at whether there is room.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Processes that may wait to be accepted.
 const QUEUE: i32 = 16;
 
@@ -59,6 +60,17 @@ impl Packets {
         }
     }
 
+    /// As [`Packets::send`], but gives the other end some time to read.
+    pub(super) fn send_within(&self, text: &str, limit: Duration) -> io::Result<()> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.send(text, &[]) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
+                r => return r,
+            }
+        }
+    }
+
     /// The next packet; `TimedOut` if none comes within the time, `UnexpectedEof` at the end of the connection.
     pub(super) fn receive(&self, limit: Duration) -> io::Result<Packet> {
         let until = Instant::now() + limit;
@@ -70,7 +82,8 @@ impl Packets {
                 Err(nix::Error::EINTR) => {}
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(_) => match self.receive_now() {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    // A reset is told once, before what was sent ahead of it, and its end.
+                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset) => {}
                     r => return r,
                 },
                 Err(e) => return Err(e.into()),
@@ -80,7 +93,8 @@ impl Packets {
 
     fn receive_now(&self) -> io::Result<Packet> {
         let mut bytes = [0; LONGEST];
-        let mut space = cmsg_space!([RawFd; DESCRIPTORS]);
+        // For as many as a packet can have: of others that there is no room for, this process would keep the first ones.
+        let mut space = cmsg_space!([RawFd; MOST_DESCRIPTORS]);
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
         let got = recvmsg::<()>(self.0.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
@@ -141,6 +155,14 @@ mod tests {
         assert_eq!(b.receive(Duration::from_millis(1)).unwrap_err().kind(), io::ErrorKind::TimedOut);
         a.send(&"x".repeat(LONGEST + 1), &[]).unwrap();
         assert_eq!(b.receive(LONG).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        // However many come along, they are this process' to close.
+        let (mut reader, writer) = io::pipe().unwrap();
+        a.send("with all", &vec![writer.as_fd(); MOST_DESCRIPTORS]).unwrap();
+        a.send(&"x".repeat(LONGEST + 1), &[writer.as_fd(), writer.as_fd()]).unwrap();
+        drop(writer);
+        assert_eq!(b.receive(LONG).unwrap().1.len(), MOST_DESCRIPTORS);
+        assert_eq!(b.receive(LONG).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
         let refused = (0..1_000_000).find_map(|_| a.send("again", &[]).err());
         assert_eq!(refused.map(|e| e.kind()), Some(io::ErrorKind::WouldBlock), "nobody is held up");
         drop(a);

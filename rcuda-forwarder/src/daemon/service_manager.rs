@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{self as unix, UnixDatagram, UnixListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The first descriptor that systemd passes.
 const FIRST: RawFd = 3;
@@ -91,6 +91,13 @@ impl Sockets {
         self.tcp.is_none() && self.unix.is_none()
     }
 
+    /// A socket for clients that a daemon which listens at these places does not use: the option that names its place, and its place.
+    pub(super) fn beside(&self, listen: Option<SocketAddr>, unix: Option<&Path>) -> Option<(&'static str, String)> {
+        let tcp = self.tcp.as_ref().filter(|(_, at)| listen != Some(*at)).map(|(_, at)| ("--listen", at.to_string()));
+        let path = self.unix.as_ref().filter(|(_, at)| !unix.is_some_and(|path| is_same(path, at)));
+        tcp.or_else(|| path.map(|(_, at)| ("--unix", at.display().to_string())))
+    }
+
     /// The socket for clients at this address, if it is one of them.
     pub(super) fn take_tcp(&mut self, at: SocketAddr) -> Option<OwnedFd> {
         self.tcp.take_if(|(_, is_at)| *is_at == at).map(|(fd, _)| fd)
@@ -102,9 +109,14 @@ impl Sockets {
     }
 
     /// The Unix socket at this path, and whether its file is to be removed at the end.
-    pub(super) fn take_unix(&mut self, path: &PathBuf) -> Option<(OwnedFd, bool)> {
-        self.unix.take_if(|(_, is_at)| is_at == path).map(|(fd, _)| (fd, self.removes_file))
+    pub(super) fn take_unix(&mut self, path: &Path) -> Option<(OwnedFd, bool)> {
+        self.unix.take_if(|(_, is_at)| is_same(path, is_at)).map(|(fd, _)| (fd, self.removes_file))
     }
+}
+
+/// Whether two paths lead to the same file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
 /// Tells systemd, if it wants to know (`Type=notify`), that this process is the service's main one and serves.
@@ -135,8 +147,16 @@ mod tests {
         let mut sockets = Sockets::named(["a", WITH_FILE, METRICS].into_iter(), vec![tcp(), unix, tcp()]).unwrap();
         let (at, metrics) = (sockets.listen().unwrap(), sockets.metrics().unwrap());
         assert!(at != metrics && sockets.unix() == Some(&path) && !sockets.is_empty());
+        // All that are for clients have to be used.
+        let directory = path.parent().unwrap();
+        let other_words = directory.join("..").join(directory.file_name().unwrap()).join(path.file_name().unwrap());
+        assert_eq!(sockets.beside(Some(at), Some(&other_words)), None);
+        assert_eq!(sockets.beside(Some(at), None), Some(("--unix", path.display().to_string())));
+        for listen in [None, Some(metrics)] {
+            assert_eq!(sockets.beside(listen, Some(&path)), Some(("--listen", at.to_string())));
+        }
         assert!(sockets.take_tcp(metrics).is_none() && sockets.take_tcp(at).is_some() && sockets.take_tcp(at).is_none());
-        assert!(sockets.take_unix(&"/other".into()).is_none() && sockets.take_unix(&path).unwrap().1);
+        assert!(sockets.take_unix(Path::new("/other")).is_none() && sockets.take_unix(&path).unwrap().1);
         assert!(sockets.take_metrics(metrics).is_some() && sockets.is_empty());
         std::fs::remove_file(path).unwrap();
         // Two for the same purpose, what is not listened at, and what is no socket.

@@ -1,14 +1,14 @@
 //! How a daemon hands its sockets to another one of its user that takes over (`mrcuda serve --take-over`), and stays until the jobs that it
 //! serves have left. Data connections of these jobs arrive at the other one, which passes them on by the route that clients send first.
 
-use super::admission::Door;
+use super::admission::{AT_TCP, Door};
 use super::earlier::{ANSWER, ASK, CONNECTION, GO, GONE, Jobs, REFUSED, SOCKETS, name, of_path};
 use super::listeners::{Kind, Listeners};
 use super::log::LogLine;
 use super::packets::{self, Packets};
 use super::service_manager::{METRICS, WITH_FILE};
 use super::socket::is_of_same_user;
-use super::{AT_TCP, Entrance, State, welcome_in_thread};
+use super::{Entrance, State, welcome_in_thread};
 use crate::channel::OPENING;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
@@ -18,6 +18,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Interval between two looks at what the jobs do.
@@ -44,6 +45,11 @@ pub(super) fn answer(state: &Arc<State>, listeners: &Listeners, fd: OwnedFd) {
         return;
     }
     if let Err(why) = asked.and_then(|(asked, _)| hand_over(state, listeners, &packets, &asked)) {
+        // Without a word the connection ends only with this daemon: the other one then goes on alone.
+        if !state.stopping.load(Ordering::SeqCst) {
+            // It may have gone.
+            let _ = packets.send_within(&format!("{REFUSED}{why}"), ANSWER);
+        }
         state.retirement.ask_again();
         state.refusals.say(&LogLine::warning(format!("a process that wanted to take over has not: {why}")));
         return;
@@ -51,18 +57,39 @@ pub(super) fn answer(state: &Arc<State>, listeners: &Listeners, fd: OwnedFd) {
     stay(state, &packets);
 }
 
-/// Passes the sockets, and returns when nothing is accepted here any more.
+/// Passes the sockets, and returns when nothing is accepted here any more; the other daemon has not been told of an error.
 fn hand_over(state: &State, listeners: &Listeners, packets: &Packets, asked: &str) -> io::Result<()> {
     if asked != ASK {
-        let _ = packets.send(&format!("{REFUSED}it is another build, which asks in another way"), &[]);
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it asks in another way"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the two are builds that ask for sockets in different ways"));
     }
+    // If this daemon ends from here on, the other one goes on with the socket, and needs its file.
+    let file = listeners.keep_file();
+    let passed = pass_sockets(state, listeners, packets, file.is_some());
+    if passed.is_err() && !state.stopping.load(Ordering::SeqCst) {
+        file.into_iter().for_each(|file| listeners.remove_at_end(file));
+    }
+    passed?;
+    // From here on there is no way back: the other one may accept already.
+    state.retirement.begin();
+    listeners.close(&[Kind::Tcp, Kind::Unix, Kind::Metrics, Kind::TakeOver]);
+    state.pool.end_warm();
+    let n = state.jobs().all();
+    (state.log)(&LogLine::info(format!(
+        "another process has taken over the sockets; this one serves no new jobs, and ends when those that it has ({n}) have left"
+    )));
+    // If it has gone meanwhile, the sockets have ended with it.
+    let _ = packets.send_within(GONE, ANSWER);
+    Ok(())
+}
+
+/// Passes the sockets, and returns when the other daemon is ready to accept.
+fn pass_sockets(state: &State, listeners: &Listeners, packets: &Packets, with_file: bool) -> io::Result<()> {
     let sockets: Vec<(&str, Arc<OwnedFd>)> = Kind::GIVEN
         .into_iter()
         .filter_map(|kind| {
             let name = match kind {
                 Kind::Metrics => METRICS,
-                Kind::Unix if listeners.owns_file() => WITH_FILE,
+                Kind::Unix if with_file => WITH_FILE,
                 _ => "clients",
             };
             Some((name, listeners.socket(kind)?))
@@ -74,26 +101,22 @@ fn hand_over(state: &State, listeners: &Listeners, packets: &Packets, asked: &st
     let mut told = Told::default();
     let until = Instant::now() + READY;
     loop {
-        told.tell(state, packets)?;
-        match packets.receive(POLL_INTERVAL) {
-            Ok((text, _)) if text == GO => break,
+        match told.tell(state, packets) {
+            // It is told the next time.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            r => r?,
+        }
+        let said = packets.receive(POLL_INTERVAL);
+        if state.stopping.load(Ordering::SeqCst) {
+            return Err(io::Error::other("this one is ending"));
+        }
+        match said {
+            Ok((text, _)) if text == GO => return Ok(()),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut && Instant::now() < until => {}
             Err(e) => return Err(e),
         }
     }
-    // From here on there is no way back: the other one may accept already.
-    state.retirement.begin();
-    listeners.close(&[Kind::Tcp, Kind::Unix, Kind::Metrics, Kind::TakeOver]);
-    listeners.keep_file();
-    state.pool.end_warm();
-    let n = state.jobs().all();
-    (state.log)(&LogLine::info(format!(
-        "another process has taken over the sockets; this one serves no new jobs, and ends when those that it has ({n}) have left"
-    )));
-    // If it has gone meanwhile, the sockets have ended with it.
-    let _ = packets.send(GONE, &[]);
-    Ok(())
 }
 
 /// What the other daemon has been told of the jobs.
@@ -131,14 +154,16 @@ fn stay(state: &Arc<State>, packets: &Packets) {
             Ok((text, fds)) if text == CONNECTION => {
                 for fd in fds {
                     let conn = Arc::new(Conn::new(fd));
-                    let by = if conn.is_tcp() { Entrance::Tcp } else { Entrance::Unix };
+                    let by = if conn.is_tcp() { Entrance::PassedTcp } else { Entrance::PassedUnix };
                     welcome_in_thread(state, &door, conn, by);
                 }
             }
             Ok(_) => {}
-            Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {}
             // The jobs stay; only new data connections of theirs find nobody.
-            Err(_) => is_connected = false,
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => is_connected = false,
+            // For example when this process has no room for another descriptor. That client tries again.
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

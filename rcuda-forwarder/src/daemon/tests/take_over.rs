@@ -1,7 +1,12 @@
 //! A daemon that takes over from another one, whose jobs go on.
 
+use super::earlier::{ASK, REFUSED, SOCKETS, name};
+use super::packets::{self, Packets};
 use super::*;
+use crate::greet::{Protection, preamble};
 use crate::inspect;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
 
 /// Starts a daemon that takes over from that of a scene; it accepts nothing yet.
 fn successor(s: &Scene, change: impl FnOnce(&mut ServeOptions)) -> Result<Daemon, ServeError> {
@@ -88,6 +93,143 @@ fn a_daemon_that_ends_before_it_serves_takes_nothing() {
     put(&s.link(0), 0, b"text");
     put(&Link::connect(&s.unix(0), None, &hello(), None).unwrap(), 0, b"text");
     assert!(soon(|| successor(&s, |_| {}).is_ok()), "another one may try");
+}
+
+#[test]
+fn a_daemon_goes_on_if_the_former_one_ends_before_it_serves() {
+    let s = Scene::lending(vec![0, 1, 2]);
+    let daemon = successor(&s, |_| {}).unwrap();
+    s.daemon.stop();
+    assert!(s.directory.join("socket").exists(), "the other one needs it");
+    let earlier = daemon.state.earlier.as_ref().unwrap();
+    earlier.retire().unwrap();
+    daemon.state.open(&daemon.listeners).unwrap();
+    put(&s.link(0), 0, b"text");
+    put(&Link::connect(&s.unix(0), None, &hello(), None).unwrap(), 0, b"text");
+    // Its data connections are told that nobody knows them.
+    assert!(soon(|| earlier.has_ended()));
+    let why = bulk_connect(&s.at(0), &[0x75; 32], 1).unwrap_err().to_string();
+    assert!(why.contains("unknown ticket"), "{why}");
+    drop(daemon);
+    assert!(!s.directory.join("socket").exists());
+}
+
+#[test]
+fn a_daemon_that_gives_up_says_so_and_keeps_the_file_of_its_socket() {
+    let s = Scene::lending(vec![0]);
+    let asks = Packets::connect(&name(&s.daemon.address.unwrap().to_string())).unwrap();
+    asks.send(ASK, &[]).unwrap();
+    assert!(asks.receive(OPENING).unwrap().0.starts_with(SOCKETS));
+    assert!(asks.receive(OPENING).unwrap().0.starts_with("jobs "));
+    asks.send(&"x".repeat(5000), &[]).unwrap();
+    let said = asks.receive(OPENING).unwrap().0;
+    assert!(said.starts_with(REFUSED), "{said}");
+    put(&Link::connect(&s.unix(0), None, &hello(), None).unwrap(), 0, b"text");
+    s.daemon.stop();
+    assert!(!s.directory.join("socket").exists());
+}
+
+#[test]
+fn every_place_where_clients_connect_has_to_be_named_again() {
+    let s = Scene::lending(vec![0, 1, 2]);
+    let (path, at) = (s.directory.join("socket"), s.daemon.address.unwrap());
+    let why = successor(&s, |o| o.unix = None).unwrap_err().to_string();
+    assert!(why.ends_with(&format!("add --unix {}", path.display())), "{why}");
+    let why = soon_refused(&s, |o| o.listen = None);
+    assert!(why.ends_with(&format!("add --listen {at}")), "{why}");
+    // Nothing has happened.
+    put(&s.link(0), 0, b"text");
+}
+
+/// Why a daemon cannot take over, once the former one has noticed the end of the one before.
+fn soon_refused(s: &Scene, change: impl Fn(&mut ServeOptions)) -> String {
+    let why = Mutex::new(String::new());
+    assert!(soon(|| {
+        *lock(&why) = successor(s, &change).unwrap_err().to_string();
+        !lock(&why).contains("another process takes over")
+    }));
+    why.into_inner().unwrap()
+}
+
+/// Time limits of a client.
+fn limits() -> greet::Limits {
+    greet::Limits { silence: OPENING, end: Instant::now() + OPENING }
+}
+
+#[test]
+fn what_is_passed_on_is_for_data_connections_only() {
+    let s = Scene::lending(vec![0]);
+    let door = Door::new(AT_TCP);
+    let role = |opening: Opening| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        welcome_in_thread(&s.daemon.state, &door, Arc::new(Conn::new(theirs.into())), Entrance::PassedUnix);
+        let key = [0; 32];
+        greet::greet(&Conn::new(ours.into()), &opening, &key, Protection::Plain, limits()).unwrap_err().to_string()
+    };
+    let job = Opening::Job { gpu: 0, rdma: false, waits: false, locality: Locality::None, hello: hello() };
+    for opening in [job, Opening::Inspect, Opening::Trial, Opening::Bulk { name: [1; 32], rdma: false }] {
+        assert_eq!(role(opening), "unknown ticket");
+    }
+}
+
+#[test]
+fn a_job_with_a_route_is_refused_by_both() {
+    let s = Scene::lending(vec![0, 1, 2]);
+    let _old = s.link(0);
+    let daemon = take_over(&s, |_| {});
+    for route in [[0; 8], [9; 8]] {
+        let mut client = UnixStream::connect(s.directory.join("socket")).unwrap();
+        client.write_all(&[&preamble()[..], &[2], &route].concat()).unwrap();
+        client.read_exact(&mut vec![0; preamble().len() + 33]).unwrap();
+        // A question, with a proof of nothing.
+        client.write_all(&[&[3][..], &[0; 32], &[0; 4], &[0; 32]].concat()).unwrap();
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        let wanted = if route == [0; 8] { "wrong token" } else { "unknown ticket" };
+        assert_eq!(String::from_utf8_lossy(&said[5..]), wanted);
+    }
+    assert_eq!((serves(&s.daemon), serves(&daemon)), (1, 0));
+}
+
+#[test]
+fn a_client_that_cannot_be_passed_on_now_is_told_to_try_again() {
+    let directory = std::env::temp_dir().join(format!("mrcuda-not-passed-{}", std::process::id()));
+    let clients = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = clients.local_addr().unwrap();
+    let listener = packets::listen(&name(&at.to_string())).unwrap();
+    let mut options = options_in(&directory);
+    (options.listen, options.unix, options.take_over) = (Some(at), None, true);
+    let (daemon, former) = thread::scope(|s| {
+        let former = s.spawn(|| {
+            // SAFETY: just made by accept; nothing else owns it.
+            let fd = unsafe { OwnedFd::from_raw_fd(nix::sys::socket::accept(listener.as_raw_fd()).unwrap()) };
+            let packets = Packets::over(fd);
+            packets.receive(OPENING).unwrap();
+            packets.send(&format!("{SOCKETS}clients 1"), &[clients.as_fd()]).unwrap();
+            packets.send("jobs 0 0", &[]).unwrap();
+            packets
+        });
+        let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
+        let command = Command {
+            program: options.worker_exe.clone(),
+            arguments,
+            ignores_sigterm: false,
+            privileges: Privileges::default(),
+            variables: Vec::new(),
+        };
+        let daemon = Daemon::start(&options, vec![0], command, None, Sockets::default(), log).unwrap();
+        (daemon, former.join().unwrap())
+    });
+    daemon.state.open(&daemon.listeners).unwrap();
+    // Nobody reads there.
+    let any = Conn::new(TcpStream::connect(at).unwrap().into());
+    while daemon.state.earlier.as_ref().unwrap().pass(&any).is_ok() {}
+    let client = Conn::new(TcpStream::connect(at).unwrap().into());
+    let opening = Opening::Bulk { name: [1; 32], rdma: false };
+    let why = greet::greet(&client, &opening, &[0; 32], Protection::AnyServer, limits()).unwrap_err();
+    assert!(matches!(why, GreetError::Busy), "{why}");
+    drop((daemon, former));
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
