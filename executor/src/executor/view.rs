@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
 
 /// Number of chunks that are requested ahead: descriptors in transit count against a limit of the user.
 const AHEAD: usize = 16;
@@ -88,14 +89,17 @@ fn door() -> io::Result<Name> {
 fn answer(mut visitor: UnixStream) -> io::Result<()> {
     let mut ticket = [0; 16];
     visitor.read_exact(&mut ticket)?;
-    // Who does not know a ticket must not keep others waiting.
-    let Some(exec) = lock(&SHOWING).as_ref().and_then(|all| all.get(&ticket)?.upgrade()) else { return Ok(()) };
-    let mut chunk = [0; 16];
+    let exec = lock(&SHOWING).as_ref().and_then(|all| all.get(&ticket)?.upgrade());
+    let (mut chunk, began) = ([0; 16], Instant::now());
     while let Ok(()) = visitor.read_exact(&mut chunk) {
         let wanted = u128::from_le_bytes(chunk);
-        match exec.export_chunk(wanted as u64, (wanted >> 64) as u64) {
+        match exec.as_ref().ok_or(code::ERROR_NOT_FOUND).and_then(|e| e.export_chunk(wanted as u64, (wanted >> 64) as u64)) {
             Ok(fd) => share::send(&visitor, fd.as_raw_fd())?,
             Err(_) => visitor.write_all(&[0])?,
+        }
+        // Who does not know a ticket must not keep others waiting for long.
+        if exec.is_none() && began.elapsed() >= TIMEOUT {
+            break;
         }
     }
     Ok(())
