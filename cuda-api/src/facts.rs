@@ -78,14 +78,23 @@ macro_rules! call {
     }};
 }
 
+/// Writes one value of a GPU, if it is known: returns 0 if not.
+type OneValue = unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int;
+
+fn known(function: OneValue, ordinal: c_uint, which: u32) -> Option<u32> {
+    let mut value = 0;
+    // SAFETY: the value is ours.
+    (unsafe { function(ordinal, which, &raw mut value) } != 0).then_some(value)
+}
+
 /// The recorder's library, with the functions that it exports beside CUDA's.
 #[derive(Debug)]
 pub struct Recorder {
     calls: Driver,
     started: unsafe extern "C" fn() -> c_int,
     driver: unsafe extern "C" fn(*mut c_char, usize) -> usize,
-    board: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
-    reading: unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int,
+    board: OneValue,
+    reading: OneValue,
     changing: unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int,
 }
 
@@ -111,10 +120,8 @@ impl Recorder {
                 calls: Driver::from_symbols(&by_name),
                 started: std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(started),
                 driver: std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(driver),
-                board: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(board),
-                reading: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, c_uint, *mut c_uint) -> c_int>(
-                    reading,
-                ),
+                board: std::mem::transmute::<*const c_void, OneValue>(board),
+                reading: std::mem::transmute::<*const c_void, OneValue>(reading),
                 changing: std::mem::transmute::<*const c_void, unsafe extern "C" fn(c_uint, *mut u64, *mut u32) -> c_int>(
                     changing,
                 ),
@@ -150,21 +157,13 @@ impl Recorder {
     }
 
     fn board(&self, ordinal: c_int) -> Constants {
-        let ask = |which: u32| {
-            let mut value = 0;
-            // SAFETY: the value is ours.
-            let known = unsafe { (self.board)(ordinal as c_uint, which, &raw mut value) } != 0;
-            known.then_some((which, value))
-        };
+        let ask = |which| Some((which, known(self.board, ordinal as c_uint, which)?));
         (0..board::NAMES.len() as u32).filter_map(ask).collect()
     }
 
     /// What a GPU measures now, or did a moment ago; `None` if its place does not know.
     pub fn reading(&self, ordinal: u32, which: Reading) -> Option<u32> {
-        let mut value = 0;
-        // SAFETY: the value is ours.
-        let known = unsafe { (self.reading)(ordinal, which as u32, &raw mut value) } != 0;
-        known.then_some(value)
+        known(self.reading, ordinal, which as u32)
     }
 
     /// All that a GPU measures.

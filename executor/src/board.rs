@@ -73,16 +73,23 @@ impl Nvml {
         Some(if found { ask(gpu) } else { T::default() })
     }
 
-    fn constants(&self, gpu: Device) -> Constants {
-        let ask = |(which, name): (u32, &&str)| {
-            // SAFETY: all functions of this list have this type.
-            let get = unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut c_uint) -> c_int>(self.find(name)?)
-            };
-            let mut value = 0;
-            // SAFETY: a device that NVML has returned, and a local variable.
-            (unsafe { get(gpu, &raw mut value) } == 0).then_some((which, value))
+    /// What a function returns that has one value, of what `selector` names if it takes one.
+    fn one(&self, gpu: Device, name: &str, selector: Option<c_uint>) -> Option<c_uint> {
+        type Get = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
+        type GetOf = unsafe extern "C" fn(Device, c_uint, *mut c_uint) -> c_int;
+        let (function, mut value) = (self.find(name)?, 0);
+        // SAFETY: NVML's functions with these names have these types; a device that NVML has returned, and a local variable.
+        let rc = unsafe {
+            match selector {
+                Some(which) => std::mem::transmute::<*mut c_void, GetOf>(function)(gpu, which, &raw mut value),
+                None => std::mem::transmute::<*mut c_void, Get>(function)(gpu, &raw mut value),
+            }
         };
+        (rc == 0).then_some(value)
+    }
+
+    fn constants(&self, gpu: Device) -> Constants {
+        let ask = |(which, name): (u32, &&str)| Some((which, self.one(gpu, name, None)?));
         (0u32..).zip(NAMES).filter_map(ask).collect()
     }
 
@@ -94,28 +101,10 @@ impl Nvml {
             gpu: c_uint,
             memory: c_uint,
         }
-        // A function that returns one value, of what `selector` names if it takes one.
-        let one = |name: &str, selector: Option<c_uint>| -> Option<c_uint> {
-            let (function, mut value) = (self.find(name)?, 0);
-            // SAFETY: NVML's functions with these names have these types; a device that NVML has returned, and a local variable.
-            let rc =
-                unsafe {
-                    match selector {
-                        Some(which) => std::mem::transmute::<
-                            *mut c_void,
-                            unsafe extern "C" fn(Device, c_uint, *mut c_uint) -> c_int,
-                        >(function)(gpu, which, &raw mut value),
-                        None => std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut c_uint) -> c_int>(function)(
-                            gpu,
-                            &raw mut value,
-                        ),
-                    }
-                };
-            (rc == 0).then_some(value)
-        };
+        let one = |name: &str, selector| self.one(gpu, name, selector);
         let rates = self.find("nvmlDeviceGetUtilizationRates").and_then(|function| {
             let mut rates = Rates::default();
-            // SAFETY: as above.
+            // SAFETY: NVML's function has this type; a device that NVML has returned, and a local variable.
             let rc = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Device, *mut Rates) -> c_int>(function)(
                     gpu,

@@ -55,9 +55,11 @@ pub(crate) fn facts(fresh: bool) -> Result<Arc<Facts>, Code> {
 pub(crate) fn reading(ordinal: usize, which: Reading) -> Result<u32, Code> {
     check()?;
     if let Some(recorder) = recorder() {
-        // Also the error for a GPU that does not exist.
+        if let Some(value) = recorder.reading(ordinal as u32, which) {
+            return Ok(value);
+        }
         facts(false)?.gpus.get(ordinal).ok_or(code::INVALID_ARGUMENT)?;
-        return recorder.reading(ordinal as u32, which).ok_or(code::NOT_SUPPORTED);
+        return Err(code::NOT_SUPPORTED);
     }
     let facts = facts(true)?;
     which.of(&facts.gpus.get(ordinal).ok_or(code::INVALID_ARGUMENT)?.readings).ok_or(code::NOT_SUPPORTED)

@@ -6,22 +6,19 @@ use crate::limits::WorkerLimits;
 use crate::records::Session;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
+use crate::socket::receive_with_descriptors;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use executor::fork::NotInherited;
-use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
-    setsockopt, shutdown, socketpair, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, sendmsg, setsockopt, shutdown, socketpair,
+    sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
-
-/// The most descriptors that the kernel passes in a message (`SCM_MAX_FD`).
-pub(crate) const MOST_DESCRIPTORS: usize = 253;
 
 /// Maximum time for a worker to open its GPU: until it says that it is ready.
 pub(crate) const OPENING: Duration = Duration::from_secs(100);
@@ -117,6 +114,23 @@ wire_struct! {
         pub(crate) store: Option<StoreAt>,
         /// What it confines itself to first, if to anything.
         pub(crate) confinement: Option<Confinement>,
+    }
+}
+
+#[cfg(test)]
+impl Start {
+    /// One for a place of a test.
+    pub(crate) fn of_test() -> Start {
+        Start {
+            driver: String::new(),
+            gpu: 0,
+            virtual_device: 0,
+            limits: WorkerLimits::of_machine(),
+            plain: false,
+            gpudirect: false,
+            store: None,
+            confinement: None,
+        }
     }
 }
 
@@ -299,23 +313,9 @@ impl Channel {
     /// The next message; `None` if the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
         let mut bytes = vec![0; LONGEST];
-        // For as many as a message can have: of others that there is no room for, this process would keep the first ones.
-        let mut space = cmsg_space!([RawFd; MOST_DESCRIPTORS]);
-        let mut fds = Vec::new();
-        let (n, flags) = loop {
-            let mut slices = [IoSliceMut::new(&mut bytes)];
-            let r = match recvmsg::<()>(self.fd.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
-                Err(nix::Error::EINTR) => continue,
-                Err(nix::Error::ECONNRESET) => return Ok(None),
-                r => r?,
-            };
-            for c in r.cmsgs()? {
-                if let ControlMessageOwned::ScmRights(list) = c {
-                    // SAFETY: just received; nothing else owns them.
-                    fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-                }
-            }
-            break (r.bytes, r.flags);
+        let (n, flags, mut fds) = match receive_with_descriptors(self.fd.as_fd(), &mut bytes, MsgFlags::empty()) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            r => r?,
         };
         if n == 0 {
             return Ok(None);

@@ -17,6 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// The most descriptors that the kernel passes in a message (`SCM_MAX_FD`).
+pub(crate) const MOST_DESCRIPTORS: usize = 253;
 /// Interval between retries while a listener's queue is full.
 const QUEUE: Duration = Duration::from_millis(5);
 
@@ -214,23 +216,33 @@ pub(crate) fn send_descriptors(to: BorrowedFd<'_>, first: BorrowedFd<'_>, second
     again(|| sendmsg::<()>(to.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::MSG_NOSIGNAL, None)).map(drop)
 }
 
-/// Receives the one or two descriptors that have arrived.
-pub(crate) fn receive_descriptors(from: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
-    let mut byte = [0];
-    let mut space = cmsg_space!([RawFd; 4]);
+/// Receives bytes or a message of a Unix socket: their number, the flags, and the descriptors with them. There is room for as
+/// many as a message can have: of others, this process would keep the first ones, which nothing closes.
+pub(crate) fn receive_with_descriptors(
+    from: BorrowedFd<'_>,
+    to: &mut [u8],
+    flags: MsgFlags,
+) -> io::Result<(usize, MsgFlags, Vec<OwnedFd>)> {
+    let mut space = cmsg_space!([RawFd; MOST_DESCRIPTORS]);
     let mut fds = Vec::new();
-    let bytes = again(|| {
-        let mut slices = [IoSliceMut::new(&mut byte)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-        let got = recvmsg::<()>(from.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+    again(|| {
+        let mut slices = [IoSliceMut::new(to)];
+        let got = recvmsg::<()>(from.as_raw_fd(), &mut slices, Some(&mut space), flags | MsgFlags::MSG_CMSG_CLOEXEC)?;
         for c in got.cmsgs()? {
             if let ControlMessageOwned::ScmRights(list) = c {
                 // SAFETY: just received; nothing else owns them.
                 fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }
-        Ok(got.bytes)
-    })?;
+        Ok((got.bytes, got.flags))
+    })
+    .map(|(bytes, flags)| (bytes, flags, fds))
+}
+
+/// Receives the one or two descriptors that have arrived.
+pub(crate) fn receive_descriptors(from: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    let mut byte = [0];
+    let (bytes, _, fds) = receive_with_descriptors(from, &mut byte, MsgFlags::MSG_DONTWAIT)?;
     if bytes == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it went away before it had sent its memory"));
     }

@@ -210,7 +210,6 @@ mod tests {
     use super::*;
     use crate::channel::Start;
     use crate::conn::{pair, tcp_pair};
-    use crate::limits::WorkerLimits;
     use crate::place::Place;
     use crate::place::fake::Fake;
     use crate::rdma::DATA_RING;
@@ -285,18 +284,7 @@ mod tests {
         let (source, _stopped, _carrier) = connections_beside(Nature::good(1, DATA_RING), tcp_pair());
         source.limit_unacknowledged(Duration::from_millis(200)).unwrap();
         s.arrived(&t, source);
-        let limits = WorkerLimits::of_machine();
-        let start = Start {
-            driver: String::new(),
-            gpu: 0,
-            virtual_device: 0,
-            limits,
-            plain: true,
-            gpudirect: false,
-            store: None,
-            confinement: None,
-        };
-        let place = Fake::open(&start).unwrap();
+        let place = Fake::open(&Start { plain: true, ..Start::of_test() }).unwrap();
         let round = s.with(&t, |streams, compression| place.round_source(streams, compression, false));
         assert!(matches!(&round, Err(Refused::OtherEnd(why)) if why.contains("has read nothing")), "{round:?}");
         assert!(s.with(&t, |_, _| Ok(())).is_err(), "closed after a failure");

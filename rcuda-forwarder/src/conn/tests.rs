@@ -1,6 +1,7 @@
 //! Connections over sockets.
 
 use super::*;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::os::fd::AsRawFd;
 
 #[test]
@@ -47,6 +48,20 @@ fn a_peer_that_goes_before_it_sends_its_descriptors_is_named_so() {
     let why = a.receive_descriptors(Instant::now() + Duration::from_secs(5)).unwrap_err();
     assert_eq!(why.kind(), io::ErrorKind::UnexpectedEof);
     assert!(why.to_string().contains("went away"), "{why}");
+}
+
+#[test]
+fn descriptors_that_nobody_expected_are_closed() {
+    let (a, b) = pair();
+    let (mut reader, writer) = io::pipe().unwrap();
+    let fds = [writer.as_raw_fd(); 9];
+    let rights = [ControlMessage::ScmRights(&fds)];
+    sendmsg::<()>(b.socket().unwrap().as_raw_fd(), &[io::IoSlice::new(&[0])], &rights, MsgFlags::empty(), None).unwrap();
+    drop(writer);
+    let why = a.receive_descriptors(Instant::now() + Duration::from_secs(5)).unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    let mut none = Vec::new();
+    reader.read_to_end(&mut none).unwrap();
 }
 
 #[test]

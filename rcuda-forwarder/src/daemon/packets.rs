@@ -1,14 +1,11 @@
 //! The connection between a daemon and the one that takes over from it: packets of text, some with descriptors. Both may be different builds, so
 //! nothing else of the program appears in it (docs/formats.md, "Take-over").
 
-use crate::channel::MOST_DESCRIPTORS;
-use nix::cmsg_space;
+use crate::socket::receive_with_descriptors;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    self, AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use nix::sys::socket::{self, AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Longest packet.
@@ -93,19 +90,8 @@ impl Packets {
 
     fn receive_now(&self) -> io::Result<Packet> {
         let mut bytes = [0; LONGEST];
-        // For as many as a packet can have: of others that there is no room for, this process would keep the first ones.
-        let mut space = cmsg_space!([RawFd; MOST_DESCRIPTORS]);
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-        let got = recvmsg::<()>(self.0.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
-        let mut fds = Vec::new();
-        for c in got.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(list) = c {
-                // SAFETY: just received; nothing else owns them.
-                fds.extend(list.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-        }
-        let (n, was_cut) = (got.bytes, got.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC));
+        let (n, flags, fds) = receive_with_descriptors(self.0.as_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)?;
+        let was_cut = flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC);
         match std::str::from_utf8(&bytes[..n]) {
             _ if n == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(text) if !was_cut => Ok((text.to_owned(), fds)),
@@ -127,8 +113,10 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::MOST_DESCRIPTORS;
     use crate::token::random;
     use std::io::{Read, Write};
+    use std::os::fd::FromRawFd;
 
     const LONG: Duration = Duration::from_secs(60);
 

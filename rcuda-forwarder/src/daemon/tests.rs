@@ -69,6 +69,19 @@ fn soon(met: impl Fn() -> bool) -> bool {
     met()
 }
 
+/// Starts a daemon whose workers are processes of this test.
+fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Result<Daemon, ServeError> {
+    let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
+    let command = Command {
+        program: options.worker_exe.clone(),
+        arguments,
+        ignores_sigterm: options.drain.is_some(),
+        privileges: Privileges::default(),
+        variables: Vec::new(),
+    };
+    Daemon::start(options, gpus, command, None, sockets, log)
+}
+
 /// Options of a daemon with this directory.
 fn options_in(directory: &Path) -> ServeOptions {
     ServeOptions {
@@ -125,15 +138,7 @@ impl Scene {
         let mut options = options_in(&directory);
         change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
-        let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-        let command = Command {
-            program: options.worker_exe.clone(),
-            arguments,
-            ignores_sigterm: options.drain.is_some(),
-            privileges: Privileges::default(),
-            variables: Vec::new(),
-        };
-        let daemon = Daemon::start(&options, gpus, command, None, Sockets::default(), log).unwrap();
+        let daemon = start_daemon(&options, gpus, Sockets::default()).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token, trust } }
     }

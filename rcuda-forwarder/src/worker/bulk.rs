@@ -221,7 +221,6 @@ pub(super) fn send(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::channel::Start;
-    use crate::limits::WorkerLimits;
     use crate::link::BULK_UNACKNOWLEDGED;
     use crate::place::fake::{Due, Fake};
     use crate::place::{Outcome, Place};
@@ -242,18 +241,7 @@ mod tests {
 
     /// A place with this memory at its beginning.
     fn bare(memory: &[u8]) -> Arc<Fake> {
-        let limits = WorkerLimits::of_machine();
-        let start = Start {
-            driver: String::new(),
-            gpu: 0,
-            virtual_device: 0,
-            limits,
-            plain: true,
-            gpudirect: false,
-            store: None,
-            confinement: None,
-        };
-        let place = Fake::open(&start).unwrap();
+        let place = Fake::open(&Start { plain: true, ..Start::of_test() }).unwrap();
         let mut body = Vec::new();
         CopyIn { dst: 0, pitch: 0, width: memory.len() as u64, rows: 1, stream: 0 }.put(&mut body);
         body.extend_from_slice(memory);

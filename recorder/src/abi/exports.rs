@@ -12,7 +12,7 @@ use cuda_api::{answer, calls, sys};
 use cuda_model::error_precedence;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
-use std::panic::catch_unwind;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 /// The functions of `answer`, `irregular` and `bare` rows, by the name of their row.
@@ -226,12 +226,8 @@ pub unsafe extern "C" fn mrcuda_shim_driver(to: *mut c_char, room: usize) -> usi
 /// `value` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrcuda_shim_board(ordinal: c_uint, which: c_uint, value: *mut c_uint) -> c_int {
-    let known = catch_unwind(|| crate::calls::device::board_constant(ordinal, which)).ok().flatten();
-    if let Some(known) = known {
-        // SAFETY: as the caller says.
-        unsafe { value.write(known) };
-    }
-    c_int::from(known.is_some())
+    // SAFETY: as the caller says.
+    unsafe { write_known(value, || crate::calls::device::board_constant(ordinal, which)) }
 }
 
 /// Writes what a GPU measures (a number of `cuda_api::board::Reading`) to `value`; returns 0 if it is not known.
@@ -240,7 +236,16 @@ pub unsafe extern "C" fn mrcuda_shim_board(ordinal: c_uint, which: c_uint, value
 /// `value` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrcuda_shim_reading(ordinal: c_uint, which: c_uint, value: *mut c_uint) -> c_int {
-    let known = catch_unwind(|| crate::calls::device::reading(ordinal, which)).ok().flatten();
+    // SAFETY: as the caller says.
+    unsafe { write_known(value, || crate::calls::device::reading(ordinal, which)) }
+}
+
+/// Writes what `ask` knows to `value`; returns 0 if it knows nothing.
+///
+/// # Safety
+/// `value` can be written.
+unsafe fn write_known(value: *mut c_uint, ask: impl FnOnce() -> Option<u32> + UnwindSafe) -> c_int {
+    let known = catch_unwind(ask).ok().flatten();
     if let Some(known) = known {
         // SAFETY: as the caller says.
         unsafe { value.write(known) };

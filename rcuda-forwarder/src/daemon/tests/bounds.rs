@@ -1,6 +1,7 @@
 //! Tests of strangers, of clients that exceed limits, and of targets that are not allowed.
 
 use super::*;
+use crate::channel::Start;
 
 /// Ends the threads that poll it, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
@@ -97,16 +98,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
     let mut child = command.args(arguments).stdin(theirs).stdout(std::process::Stdio::null()).spawn().unwrap();
     // The command holds a copy of the worker's end.
     drop(command);
-    let start = crate::channel::Start {
-        driver: "driver".into(),
-        gpu: 0,
-        virtual_device: 0,
-        limits: WorkerLimits::of_machine(),
-        plain: false,
-        gpudirect: false,
-        store: None,
-        confinement: None,
-    };
+    let start = Start { driver: "driver".into(), ..Start::of_test() };
     ours.send(&Message::Start(start), None).unwrap();
     assert!(matches!(ours.receive().unwrap(), Some((Message::Ready(Ok(_)), None))));
     let (conn, mut client) = crate::conn::pair();
@@ -207,17 +199,7 @@ fn an_expectation_that_is_not_noted_in_time_is_taken_back() {
         sender: crate::targets::Sender::SameUser,
         plain: false,
     });
-    let start = crate::channel::Start {
-        driver: String::new(),
-        gpu: 0,
-        virtual_device: 0,
-        limits: WorkerLimits::of_machine(),
-        plain: false,
-        gpudirect: false,
-        store: None,
-        confinement: None,
-    };
-    let attendant = crate::attendant::Attendant::new(Fake::open(&start).unwrap(), reach);
+    let attendant = crate::attendant::Attendant::new(Fake::open(&Start::of_test()).unwrap(), reach);
     let ticket = [8; 32];
     assert!(attendant.carry_out(Control::Expect { ticket, stripes: 2 }).is_err());
     let said = || daemon.receive_by(Instant::now() + Duration::from_secs(10)).unwrap().unwrap().0;

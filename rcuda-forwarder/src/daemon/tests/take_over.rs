@@ -13,15 +13,7 @@ fn successor(s: &Scene, change: impl FnOnce(&mut ServeOptions)) -> Result<Daemon
     let mut options = options_in(&s.directory);
     (options.listen, options.take_over) = (s.daemon.address, true);
     change(&mut options);
-    let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-    let command = Command {
-        program: options.worker_exe.clone(),
-        arguments,
-        ignores_sigterm: false,
-        privileges: Privileges::default(),
-        variables: Vec::new(),
-    };
-    Daemon::start(&options, vec![0, 1, 2], command, None, Sockets::default(), log)
+    start_daemon(&options, vec![0, 1, 2], Sockets::default())
 }
 
 /// Has it take over.
@@ -209,15 +201,7 @@ fn a_client_that_cannot_be_passed_on_now_is_told_to_try_again() {
             packets.send("jobs 0 0", &[]).unwrap();
             packets
         });
-        let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-        let command = Command {
-            program: options.worker_exe.clone(),
-            arguments,
-            ignores_sigterm: false,
-            privileges: Privileges::default(),
-            variables: Vec::new(),
-        };
-        let daemon = Daemon::start(&options, vec![0], command, None, Sockets::default(), log).unwrap();
+        let daemon = start_daemon(&options, vec![0], Sockets::default()).unwrap();
         (daemon, former.join().unwrap())
     });
     daemon.state.open(&daemon.listeners).unwrap();
@@ -277,15 +261,7 @@ fn sockets_of_a_service_manager_are_listened_at_and_stay_open() {
     options.unix = None;
     let mut sockets = Sockets::named([].into_iter(), vec![listener.try_clone().unwrap().into()]).unwrap();
     use_sockets(&mut options, &mut sockets).unwrap();
-    let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
-    let command = Command {
-        program: options.worker_exe.clone(),
-        arguments,
-        ignores_sigterm: false,
-        privileges: Privileges::default(),
-        variables: Vec::new(),
-    };
-    let daemon = Daemon::start(&options, vec![0], command, None, sockets, log).unwrap();
+    let daemon = start_daemon(&options, vec![0], sockets).unwrap();
     assert_eq!(daemon.address, Some(listener.local_addr().unwrap()));
     let at: Endpoint = format!("tls://{}/0", daemon.address.unwrap()).parse().unwrap();
     put(&Link::connect(&at, Some(&s.credentials), &hello(), None).unwrap(), 0, b"text");
