@@ -19,6 +19,7 @@
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
 //! * [`mod@lock`]: locks that outlive a panic of their holder, for all crates.
+//! * [`mod@spin`]: waiting without sleeping, as long as that is cheaper.
 //! * [`flags`]: flags and keys of cuda.h.
 //! * [`address_map`]: which addresses the job's memory has in every place, and the limits that follow from it.
 //! * [`versions`]: which symbol `cuGetProcAddress` selects for a base name and a version.
@@ -54,6 +55,7 @@ pub mod ops;
 pub mod pci;
 pub mod pointer;
 pub mod reference;
+pub mod spin;
 pub mod versions;
 pub mod wire;
 pub mod work;

@@ -1,48 +1,7 @@
 //! Locks, and waiting under a lock, even if a holder has panicked: for data that is valid between any two statements.
 
-use std::sync::{
-    Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
-};
-use std::time::{Duration, Instant};
-
-/// Approximate cost of waking a sleeping thread (10 to 50 us on an H100 machine). A thread spins for this time before it sleeps.
-pub const WAKE_UP: Duration = Duration::from_micros(50);
-/// How long a thread spins for what another process sends before it sleeps. With eight processors or more it is four times [`WAKE_UP`]: a
-/// worker first executes what was sent before, and each thread between the two that has fallen asleep adds a wake-up (docs/measurements.md, "How
-/// long to spin").
-pub fn spin_time() -> Duration {
-    static TIME: OnceLock<Duration> = OnceLock::new();
-    *TIME.get_or_init(|| {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        match processors {
-            // What is waited for needs the processor.
-            1 => POLITE,
-            n if n < SPARE => WAKE_UP,
-            _ => 4 * WAKE_UP,
-        }
-    })
-}
-
-/// With so many processors, some are likely to be idle.
-const SPARE: usize = 8;
-
-/// A spinning thread yields the processor between two checks after this time.
-pub const POLITE: Duration = Duration::from_micros(5);
-
-/// Spins until a condition holds, for at most [`spin_time`]; returns whether it holds.
-pub fn spin_until(mut condition: impl FnMut() -> bool) -> bool {
-    let (began, limit) = (Instant::now(), spin_time());
-    loop {
-        if condition() {
-            return true;
-        }
-        match began.elapsed() {
-            spun if spun >= limit => return false,
-            spun if spun >= POLITE => std::thread::yield_now(),
-            _ => std::hint::spin_loop(),
-        }
-    }
-}
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+use std::time::Duration;
 
 /// Locks a mutex.
 #[inline]

@@ -10,6 +10,7 @@ use crate::pools::{Buffer, Pools};
 use crate::share;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::{lock, wait};
+use cuda_api::spin::{Pause, Spinning, WAKE_UP};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -27,8 +28,6 @@ const THREADS: usize = 8;
 const PROCESSORS: usize = 4;
 /// One more buffer is made for so many pieces of a copy, beside the first two: making one takes as long as the driver needs for 5 MiB.
 const PIECES_FOR_A_BUFFER: usize = 8;
-/// Number of polls of the copies under way before the thread sleeps between two polls.
-const POLLS_WITHOUT_SLEEP: u32 = 64;
 /// Maximum time between two of these polls.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
@@ -164,7 +163,7 @@ impl Run<'_> {
 
     /// Makes the copy. What is under way when it returns is left to its drop.
     fn all(&mut self) -> Result<(), Code> {
-        let mut polls = 0;
+        let mut spinning = Spinning::begin();
         loop {
             let before = (self.next, self.handed.len(), self.flying.len());
             self.see_what_the_driver_has_done()?;
@@ -177,17 +176,14 @@ impl Run<'_> {
                 return Ok(());
             }
             if before != (self.next, self.handed.len(), self.flying.len()) {
-                polls = 0;
+                spinning = Spinning::begin();
                 continue;
             }
-            polls += 1;
             if !self.handed.is_empty() {
                 if let Ok((number, _)) = self.done.recv_timeout(POLL_INTERVAL) {
                     self.copied_by_thread(number)?;
                 }
-            } else if polls < POLLS_WITHOUT_SLEEP {
-                std::thread::yield_now();
-            } else {
+            } else if !spinning.goes_on(Pause::Yield, WAKE_UP) {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }

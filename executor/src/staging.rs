@@ -19,12 +19,13 @@
 //! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. [docs/memory.md](../../docs/memory.md) describes the whole.
 
 use cuda_api::lock::{lock, wait};
+use cuda_api::spin::{Pause, Spinning};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod file;
 mod room;
@@ -458,7 +459,7 @@ impl Staging {
     pub fn next(&self, to_device: bool) -> Segment {
         let way = usize::from(to_device);
         let mut s = lock(&self.state);
-        let mut since = Instant::now();
+        let mut spinning = Spinning::begin();
         loop {
             match Staging::find_segment(&mut s, to_device, &self.sizes) {
                 Ok(segment) => {
@@ -472,13 +473,15 @@ impl Staging {
                 Err(true) if !s.looking[way] => {
                     s.looking[way] = true;
                     drop(s);
-                    pause(since.elapsed());
+                    if !spinning.goes_on(Pause::Yield, YIELD) {
+                        std::thread::sleep(if spinning.elapsed() < WHILE { NAP } else { LONG_NAP });
+                    }
                     s = lock(&self.state);
                     s.looking[way] = false;
                 }
                 Err(_) => {
                     s = self.wait(s, way);
-                    since = Instant::now();
+                    spinning = Spinning::begin();
                 }
             }
         }
@@ -514,14 +517,6 @@ impl Staging {
     /// Gives up all areas. Their memory lives until no connection has a segment of it.
     pub(crate) fn end(&self) -> Vec<Arc<Room>> {
         lock(&self.state).areas.drain(..).map(|a| a.room).collect()
-    }
-}
-
-fn pause(since: Duration) {
-    if since < YIELD {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(if since < WHILE { NAP } else { LONG_NAP });
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::futex;
 use crate::shm::{Memory, PipeWords, Sleeper, Which};
 use crate::sync::{AtomicBool, AtomicU32};
-use cuda_api::lock::{POLITE, WAKE_UP, spin_time};
+use cuda_api::spin::{POLITE, Pause, Spinning, WAKE_UP, spin_time};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +17,11 @@ const STEP: usize = 128 << 10;
 /// Poll interval at which a sleeper checks whether the other side still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Spins for a while before sleeping ([`spin_time`]), less where waits have been long.
+/// Spins for a while before sleeping ([`spin_time`]), less where waits have been long or other threads need the processors.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    polite: bool,
-    /// Pauses of the processor between two looks: each takes 140 cycles on the processors of an H200 machine.
-    pauses: u32,
+    pause: Pause,
 }
 
 impl Spin {
@@ -31,13 +29,12 @@ impl Spin {
 
     /// For what is looked for in memory.
     pub(crate) const fn new() -> Spin {
-        Spin { limit: Spin::SHORT, polite: true, pauses: 1 }
+        Spin { limit: Spin::SHORT, pause: Pause::Yield }
     }
 
-    /// For what is looked for by system calls, which hold up the one that brings it. It does not yield the processor: on a busy machine it takes
-    /// long to get it back, while a sleeper is woken soon.
+    /// For what is looked for by system calls, which hold up the one that brings it.
     pub(crate) const fn firm() -> Spin {
-        Spin { limit: Spin::SHORT, polite: false, pauses: 20 }
+        Spin { limit: Spin::SHORT, pause: Pause::Keep(20) }
     }
 
     /// Spins until `met` or the time limit; returns whether it was met.
@@ -49,20 +46,15 @@ impl Spin {
         if interleave::is_model() {
             return false;
         }
-        let began = Instant::now();
+        let spinning = Spinning::begin();
         loop {
-            (0..self.pauses).for_each(|_| std::hint::spin_loop());
+            let goes_on = spinning.goes_on(self.pause, self.limit);
             if met() {
                 self.limit = spin_time();
                 return true;
             }
-            let waited = began.elapsed();
-            if waited >= self.limit {
+            if !goes_on {
                 return false;
-            }
-            if waited >= Spin::SHORT && self.polite {
-                // With few processors, the awaited thread may need this one.
-                std::thread::yield_now();
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::inbox::Inbox;
 use crate::pipe::{Closed, Reader, Spin};
 use crate::shm::{Memory, PipeWords, Which};
 use crate::sync::lock;
-use cuda_api::lock::{POLITE, spin_time};
+use cuda_api::spin::{Pause, Spinning, spin_time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -134,7 +134,7 @@ impl CallTransport for Answers {
         self.pollers.fetch_add(1, Ordering::SeqCst);
         // While a thread polls, the worker need not wake any.
         self.words().reader.asleep.store(0, Ordering::SeqCst);
-        let began = Instant::now();
+        let spinning = Spinning::begin();
         while !mine.is_here() {
             if self.something() {
                 match self.desk.try_lock() {
@@ -143,14 +143,8 @@ impl CallTransport for Answers {
                     Err(TryLockError::WouldBlock) => {}
                 }
             }
-            let polled = began.elapsed();
-            if polled >= spin_time() {
+            if !spinning.goes_on(Pause::Yield, spin_time()) {
                 break;
-            }
-            if polled >= POLITE {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
         }
         let last = self.pollers.fetch_sub(1, Ordering::SeqCst) == 1;

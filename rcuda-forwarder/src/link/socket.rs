@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::pipe::Spin;
 use crate::ring::{Consumer, Taken};
 use crate::sync::{AtomicU32, lock};
-use cuda_api::lock::spin_time;
+use cuda_api::spin::{Pause, Spinning, spin_time};
 use nix::poll::PollFlags;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -158,7 +158,7 @@ impl CallTransport for Socket {
 
     fn poll(&self, common: &Common, mine: &Waiter) {
         self.pollers.fetch_add(1, Ordering::SeqCst);
-        let began = Instant::now();
+        let spinning = Spinning::begin();
         while !mine.is_here() {
             match self.desk.try_lock() {
                 Ok(mut desk) => self.read_messages(common, &mut desk, Some(mine)),
@@ -167,7 +167,7 @@ impl CallTransport for Socket {
             }
             // It does not yield the processor: on a busy machine it would take long to get it back, and a sleeper is
             // woken soon.
-            if began.elapsed() >= spin_time() {
+            if !spinning.goes_on(Pause::Keep(1), spin_time()) {
                 break;
             }
         }

@@ -9,15 +9,14 @@
 use crate::place::{Outcome, Place};
 use crate::sync::lock;
 use cuda_api::code::Code;
-use cuda_api::lock::{spin_time, wait};
+use cuda_api::lock::wait;
+use cuda_api::spin::{Pause, Spinning, spin_time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long the thread spins after the last completion,
-const SPIN: Duration = Duration::from_micros(20);
-/// how long it then yields between two polls,
+/// How long the thread polls without sleeping after the last completion, if no other thread needs the processor,
 const YIELD: Duration = Duration::from_micros(1000);
 /// the poll interval after that,
 const NAP: Duration = Duration::from_micros(10);
@@ -91,7 +90,7 @@ impl<T> Completion<T> {
         answer: impl Fn(&Item<T>, Code),
         mut idle: impl FnMut() -> bool,
     ) {
-        let began = Instant::now();
+        let spinning = Spinning::begin();
         while !self.is_empty() && idle() {
             // Who holds the lock has either polled what was added before, or sees it when it wakes the thread.
             fence(Ordering::SeqCst);
@@ -100,7 +99,7 @@ impl<T> Completion<T> {
             self.poll(place, &mut list, &answer);
             drop(list);
             fence(Ordering::SeqCst);
-            if began.elapsed() >= spin_time() {
+            if !spinning.goes_on(Pause::Keep(1), spin_time()) {
                 break;
             }
         }
@@ -119,20 +118,20 @@ impl<T> Completion<T> {
     pub(super) fn run<P: Place<Pending = T>>(&self, place: &P, answer: impl Fn(&Item<T>, Code)) {
         // SAFETY: affects only how late this thread's sleeps may end.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
-        let mut success = Instant::now();
+        let mut spinning = Spinning::begin();
         loop {
             if self.is_empty() {
                 self.sleep();
-                success = Instant::now();
+                spinning = Spinning::begin();
             }
             let mut list = lock(&self.polling);
             list.append(&mut lock(&self.fresh));
             let done = self.poll(place, &mut list, &answer);
             drop(list);
             if done {
-                success = Instant::now();
-            } else {
-                pause(success.elapsed());
+                spinning = Spinning::begin();
+            } else if !spinning.goes_on(Pause::Yield, YIELD) {
+                std::thread::sleep(if spinning.elapsed() < WHILE { NAP } else { LONG_NAP });
             }
         }
     }
@@ -201,16 +200,6 @@ fn first_done<T>(list: &mut VecDeque<Item<T>>, n: usize, poll: Poll<'_, T>) -> O
         item.outcome = Outcome::Done(rc);
         Some((i, rc))
     })
-}
-
-fn pause(since: Duration) {
-    if since < SPIN {
-        std::hint::spin_loop();
-    } else if since < YIELD {
-        std::thread::yield_now();
-    } else {
-        std::thread::sleep(if since < WHILE { NAP } else { LONG_NAP });
-    }
 }
 
 #[cfg(test)]

@@ -265,7 +265,7 @@ fn thread(device: &Device, functions: bool) -> Option<&'static Sender<Arrival>> 
 /// The next function that a stream has reached. A program that has used one mostly has others that follow soon.
 fn next(arrivals: &Receiver<Arrival>) -> Option<Arrival> {
     let mut found = None;
-    cuda_api::lock::spin_until(|| {
+    cuda_api::spin::spin_until(|| {
         found = arrivals.try_recv().ok();
         found.is_some()
     });
