@@ -16,15 +16,16 @@ fn between(processors: [u32; 2], costly: bool) -> u32 {
 }
 
 /// How many connections carry large copies in each direction between the job and a place: half as many as there are processors, because copies
-/// in both directions can be under way.
-fn of_large_copies(processors: [u32; 2]) -> u32 {
-    (processors[0].min(processors[1]) / 2).clamp(2, 8)
+/// in both directions can be under way. Over shared memory twice as many: the thread of a connection sleeps for half of the time, between two segments.
+fn of_large_copies(processors: [u32; 2], is_shared: bool) -> u32 {
+    let least = processors[0].min(processors[1]);
+    if is_shared { least.clamp(2, 16) } else { (least / 2).clamp(2, 8) }
 }
 
 /// How many connections a place has for large copies in each direction; 0: none.
 pub(crate) fn for_large_copies(place: &Place) -> u32 {
     let set = config::get().ok().and_then(|config| config.bulk_connections);
-    set.unwrap_or_else(|| of_large_copies([processors(), place.device().processors]))
+    set.unwrap_or_else(|| of_large_copies([processors(), place.device().processors], !place.is_over_network()))
 }
 
 /// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.
@@ -92,7 +93,9 @@ mod tests {
         assert_eq!((numbers(false), numbers(true)), ([4, 6, 8, 16, 16], [4, 6, 8, 8, 8]));
         // A place may say anything.
         assert_eq!([between([0, u32::MAX], false), between([u32::MAX; 2], false)], [4, 16]);
-        assert_eq!([[1, 64], [64, 8], [16, 16], [0, 0], [u32::MAX; 2]].map(of_large_copies), [2, 4, 8, 2, 8]);
+        let numbers =
+            |is_shared| [[1, 64], [64, 8], [16, 16], [0, 0], [u32::MAX; 2]].map(|ends| of_large_copies(ends, is_shared));
+        assert_eq!((numbers(false), numbers(true)), ([2, 4, 8, 2, 8], [2, 8, 16, 2, 16]));
     }
 
     #[test]

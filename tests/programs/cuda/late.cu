@@ -86,7 +86,8 @@ static void unload_behind(cudaStream_t stream, unsigned char *device, unsigned c
 
 // Both are the program's own memory, registered anew each time, so that nothing has shown before that GPUs use it.
 static void follow_registered(cudaStream_t stream, unsigned char *device, program::Report &report) {
-    constexpr int ROUNDS = 20, BYTES = 128 << 10, AT = 72 << 10, WORDS = 512 << 10;
+    // In turn the copies go to odd addresses, so that the name lies across a multiple of 64 KiB of the copy.
+    constexpr int ROUNDS = 20, BYTES = 128 << 10, AT = 64 << 10, WORDS = 512 << 10;
     unsigned *found;
     CHECK(cudaMalloc(&found, ROUNDS * sizeof *found));
     CUmodule module;
@@ -100,10 +101,11 @@ static void follow_registered(cudaStream_t stream, unsigned char *device, progra
         std::memset(table, 0, BYTES);
         std::fill(data, data + WORDS, i + 1);
         unsigned *last = data + WORDS - 1 - i;
-        std::memcpy(table + AT, &last, sizeof last);
+        const int odd = i % 8;
+        std::memcpy(table + AT - odd, &last, sizeof last);
         CHECK(cudaHostRegister(table, BYTES, cudaHostRegisterDefault));
         CHECK(cudaHostRegister(data, WORDS * sizeof *data, cudaHostRegisterDefault));
-        CHECK(cudaMemcpyAsync(device, table, BYTES, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaMemcpyAsync(device + odd, table, BYTES, cudaMemcpyHostToDevice, stream));
         unsigned char *from = device + AT;
         unsigned *to = found + i;
         void *params[] = {&from, &to};

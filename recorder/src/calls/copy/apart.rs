@@ -27,6 +27,9 @@ pub(super) const SMALLEST: u64 = 1 << 20;
 const SMALLEST_IN_TESTS: u64 = 4 << 10;
 /// The largest part of a copy: the stream has commands for each part, and a driver takes a thousand of them.
 const PART: u64 = 512 << 20;
+/// The same where the call searches each part before it is sent: short, so that it searches one while another is carried.
+const SEARCHED_PART: u64 = 32 << 20;
+const SEARCHED_PART_IN_TESTS: u64 = 16 << 10;
 /// Parts of a copy under way, if the caller waits for it.
 const AT_ONCE: usize = 2;
 
@@ -58,7 +61,8 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if late && !pinned {
         return Ok(false);
     }
-    if !link.transport().is_network() && !suits_shared_place(cx, device, &r, late)? {
+    let is_shared = !link.transport().is_network();
+    if is_shared && late && naming::any_unmapped() {
         return Ok(false);
     }
     if r.dst.device && !late {
@@ -71,26 +75,10 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if !pinned && (link.transport().handles_large_copies() || r.dst.device && cx.place(device).may_lack_memory()) {
         r.host().touch(!r.dst.device);
     }
-    let mut run = Run { device, stream, until, late, whole: r, rest: r, link, under: VecDeque::new() };
+    let mut run = Run { device, stream, until, late, is_shared, whole: r, rest: r, link, under: VecDeque::new() };
     let made = if waits { run.all(cx) } else { run.submit_all(cx) };
     made?;
     run.leave_rest(cx)?;
-    Ok(true)
-}
-
-/// Whether a copy of registered memory at a place that shares pinned memory is made in this way; pageable memory has ways of its own.
-/// If the bytes name memory that the place does not have, the place may have to stop sharing first: only a call can do that.
-fn suits_shared_place(cx: &CallContext, device: &'static Device, r: &Rect, late: bool) -> Result<bool, Code> {
-    if late && naming::any_unmapped() {
-        return Ok(false);
-    }
-    if r.dst.device && naming::any_unmapped() {
-        // The program says that it keeps registered memory during the call. If it does not, this thread finds out, and not one of ours.
-        r.source().touch(false);
-        let threads = config::get().ok().and_then(|c| c.copy_threads);
-        r.source().with_bytes(|bytes| host_memory::note_many(cx, r.dst.address, bytes, threads))?;
-        return Ok(!cx.place(device).has_apart());
-    }
     Ok(true)
 }
 
@@ -118,6 +106,8 @@ struct Run {
     stream: u64,
     until: Until,
     late: bool,
+    /// The place shares pinned memory: the copy is one of registered memory, since pageable memory has ways of its own.
+    is_shared: bool,
     whole: Rect,
     /// What was not requested.
     rest: Rect,
@@ -131,17 +121,41 @@ impl Run {
         self.rest.dst.device
     }
 
-    /// The next part.
-    fn part(&self, cx: &CallContext) -> BulkMemory {
-        let (r, bytes) = (&self.rest, self.rest.width.min(PART));
+    /// The next part, if the place can still have it in this way.
+    fn part(&self, cx: &CallContext) -> Result<Option<BulkMemory>, Code> {
+        let r = &self.rest;
+        // The call itself searches what it sends to a place that shares memory, and while it does, the part before is under way.
+        let searches = r.dst.device && self.is_shared && naming::any_unmapped();
+        let most = match (searches, Faults::from_env().small_copies) {
+            (false, _) => PART,
+            (true, false) => SEARCHED_PART,
+            (true, true) => SEARCHED_PART_IN_TESTS,
+        };
         let (host, device) = if r.dst.device { (r.src.address, r.dst.address) } else { (r.dst.address, r.src.address) };
+        let bytes = match r.width {
+            whole if whole <= most => whole,
+            // Of an odd destination, too, no word lies in two parts.
+            _ => most - (device + most) % 8,
+        };
+        if searches {
+            let from = r.source().part(0, bytes);
+            // The program says that it keeps registered memory during the call. If it does not, this thread finds out, and not one of ours.
+            from.touch(false);
+            let threads = config::get().ok().and_then(|c| c.copy_threads);
+            from.with_bytes(|bytes| host_memory::note_many(cx, device, bytes, threads))?;
+            // For the memory that the bytes name the place may have stopped to share any, and then only calls keep the order.
+            if cx.place(self.device).has_apart() {
+                return Ok(None);
+            }
+        }
         // At other places the call has searched them. A late copy is read when more memory may be named.
         let may_name = self.late || cx.place(self.device).may_lack_memory();
         let searched = r.dst.device && self.link.transport().is_network() && may_name;
         let is_registered = blocks::is_registered(host);
         let before_sent = searched.then(|| search(cx.place(self.device), (r.host().part(0, bytes), is_registered), device));
         let (stream, late) = (self.stream, self.late);
-        BulkMemory { host: host as *mut u8, device, bytes, stream, to_device: r.dst.device, late, is_registered, before_sent }
+        let to_device = r.dst.device;
+        Ok(Some(BulkMemory { host: host as *mut u8, device, bytes, stream, to_device, late, is_registered, before_sent }))
     }
 
     fn requested(&mut self, bytes: u64) {
@@ -159,7 +173,7 @@ impl Run {
         // An asynchronous copy from pageable memory is only read when it returns.
         let only_read = self.until == Until::Submitted && self.to_device();
         while self.rest.width > 0 && self.is_there(cx) {
-            let part = self.part(cx);
+            let Some(part) = self.part(cx)? else { break };
             let began = if only_read { self.send_and_wait(cx, &part)? } else { self.request(&part)? };
             if began {
                 self.requested(part.bytes);
@@ -256,7 +270,7 @@ impl Run {
     /// Submits a copy of pinned memory, or as many parts of it as there is room for.
     fn submit_all(&mut self, cx: &CallContext) -> Result<(), Code> {
         while self.rest.width > 0 {
-            let part = self.part(cx);
+            let Some(part) = self.part(cx)? else { break };
             let Some(copy) = self.send(&part, true)? else { break };
             if !part.to_device {
                 let to = part.host as u64..part.host as u64 + part.bytes;
