@@ -1,6 +1,6 @@
 //! libmunge, which is loaded when it is first used: most machines have none, and it is under another licence.
 
-use super::MungeError;
+use super::error::MungeError;
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use nix::libc::{gid_t, uid_t};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};

@@ -353,3 +353,16 @@ fn a_client_that_sends_many_credentials_is_told_to_try_again() {
         asking.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_server_that_requires_certificates_requires_them_of_clients_with_munge_too() {
+    let directory = std::env::temp_dir().join(format!("mrcuda-munge-mutual-{}", std::process::id()));
+    let (client_ca, of_client) = crate::handshake::tests::signed(&directory, "client");
+    let change = |options: &mut ServeOptions| options.client_ca = Some(client_ca);
+    if let Some(mut c) = Cluster::with("certificates beside munge", &["any"], change) {
+        assert!(c.refusal().contains("requires a certificate from its clients"));
+        c.credentials.trust.certificate = Some(of_client);
+        c.connect().unwrap();
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
