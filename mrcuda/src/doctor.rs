@@ -12,7 +12,7 @@ use crate::table::say;
 use crate::{drivers, layout, probe};
 use control::directory;
 use finding::{Finding, Verdict};
-use rcuda_forwarder::Endpoint;
+use rcuda_forwarder::{Endpoint, Munge};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 
@@ -34,6 +34,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn doctor(args: &DoctorArgs, unread: Option<&ConfigError>) -> Result<(), Failure> {
     let mut findings =
         vec![recorder(), driver(args.driver.clone().or_else(drivers::from_environment).as_ref()), runtime_directory(), token()];
+    findings.extend(munge());
     findings.extend(unread.map(|why| Finding::bad("settings", why.to_string())));
     findings.extend(machine::check());
     if let Some(server) = &args.server {
@@ -120,6 +121,16 @@ fn runtime_directory() -> Finding {
         Ok(path) => Finding::good(SUBJECT, format!("in {}", path.display())),
         Err(e) => Finding::bad(SUBJECT, format!("{e}; ps and migrate need it")),
     }
+}
+
+/// munge, if jobs of this user show it to servers.
+fn munge() -> Option<Finding> {
+    const SUBJECT: &str = "munge";
+    let munge = Munge::from_environment()?;
+    Some(match munge.check() {
+        Ok(()) => Finding::good(SUBJECT, format!("munged answers; servers run as {}", munge.server)),
+        Err(why) => Finding::bad(SUBJECT, why.to_string()),
+    })
 }
 
 fn token() -> Finding {

@@ -5,11 +5,11 @@ use crate::failure::Failure;
 use crate::table::{Table, bytes, note, printable, say, since};
 use cuda_api::hex::hex;
 use rcuda_forwarder::{
-    Credentials, Endpoint, FormerServer, GpuState, LinkError, ServedJob, ServerState, Token, TokenError, Trust, UserBy, inspect,
+    Credentials, Endpoint, FormerServer, GpuState, LinkError, Munge, ServedJob, ServerState, Token, TokenError, Trust, UserBy,
+    inspect,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 
 /// Arguments of `mrcuda gpus`.
 #[derive(Debug, clap::Args)]
@@ -91,6 +91,7 @@ struct Served {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 enum NamedBy {
     Token,
+    Munge,
     System,
 }
 
@@ -99,6 +100,7 @@ impl From<ServedJob> for Served {
         let ServedJob { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes } = job;
         let user_by = user_by.map(|by| match by {
             UserBy::Token => NamedBy::Token,
+            UserBy::Munge => NamedBy::Munge,
             UserBy::System => NamedBy::System,
         });
         Served { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes }
@@ -338,14 +340,13 @@ pub(crate) struct CredentialsError {
     source: TokenError,
 }
 
-/// What this user shows to a server; `None` if it needs nothing, or there is no token.
+/// What this user shows to a server; `None` if it needs nothing, or there is neither a token nor munge.
 pub(crate) fn credentials(at: &Endpoint) -> Result<Option<Credentials>, CredentialsError> {
-    let file = Token::default_path();
-    let token = match at.unix_path().map_or_else(|| Token::load(&file).map(Some), |_| Ok(None)) {
-        Err(TokenError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => None,
-        token => token.map_err(|source| CredentialsError { server: at.server(), source })?,
-    };
-    Ok(token.map(|token| Credentials { token, trust: Trust::from_environment() }))
+    if at.unix_path().is_some() {
+        return Ok(None);
+    }
+    let loaded = Credentials::load(&Token::default_path(), Munge::from_environment(), Trust::from_environment());
+    loaded.map_err(|source| CredentialsError { server: at.server(), source })
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The environment variables of the commands and of jobs.
-const ENVIRONMENT: [(&str, &str); 21] = [
+const ENVIRONMENT: [(&str, &str); 23] = [
     ("MRCUDA_CONFIG", "a configuration file that is read instead of those of the machine and the user; empty: none is read"),
     ("MRCUDA_SERVERS", "the places of the job, as --server of run"),
     ("MRCUDA_WAIT", "as --wait of run, in milliseconds"),
@@ -104,6 +104,8 @@ const ENVIRONMENT: [(&str, &str); 21] = [
     ("MRCUDA_MOVE_CONNECTIONS", "how many connections carry memory between two places"),
     ("MRCUDA_NAME", "the name of the job, as --name of run"),
     ("MRCUDA_TOKEN_FILE", "the token file [default: ~/.config/mrcuda/token]"),
+    ("MRCUDA_MUNGE", "the user that servers of this cluster run as: a job shows them a credential of munge in place of a token"),
+    ("MRCUDA_MUNGE_SOCKET", "the socket of munged [default: that of libmunge]"),
     ("MRCUDA_CA", "certificates of the authorities whose servers are accepted"),
     ("MRCUDA_CERTIFICATE", "the job's certificate with its key, for servers with --client-ca"),
     ("MRCUDA_DRIVER", "the CUDA driver, as --driver: a path, or soft"),

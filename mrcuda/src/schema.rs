@@ -107,9 +107,9 @@ struct LogLine {
     peer: Option<String>,
     /// The number of the job's user, if the kernel says.
     uid: Option<u32>,
-    /// The name of the user whose token was shown, otherwise that of `uid`.
+    /// The name of the user whose token or credential of munge was shown, otherwise that of `uid`.
     user: Option<String>,
-    /// Which of both it is: `token` or `system`.
+    /// Which of these it is: `token`, `munge` or `system`.
     user_by: Option<String>,
     /// The job's process; over a network by its own word.
     job: Option<u32>,

@@ -6,8 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, Drain, LogFormat, MetricsOptions, PlaceSpec, SandboxMode, ServeOptions, Target, Token, WorkerLimits,
-    error_line, info_line,
+    ClientLimits, ClusterUser, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, Target,
+    Token, WorkerLimits, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -36,6 +36,13 @@ pub(crate) struct ServeArgs {
     /// File with the tokens of users (mrcuda token), which may change while the server runs [default: tokens beside the token file]
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// Clients over TCP who show a credential of munge need no token: those of these users of the cluster, who are any, USER (a name or
+    /// number) or @GROUP, besides the server's own user and root [default: munge is not accepted]
+    #[arg(long, value_name = "USER,…", value_delimiter = ',')]
+    munge: Vec<ClusterUser>,
+    /// Unix socket of munged [default: that of libmunge]
+    #[arg(long, value_name = "PATH")]
+    munge_socket: Option<PathBuf>,
     /// File with the server's certificate (and those that lead from it to an authority) and its private key, in the PEM format
     /// [default: server.pem beside the token file; created, readable by its owner only, if it does not exist]
     #[arg(long, value_name = "FILE")]
@@ -203,6 +210,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         gpus: args.gpus,
         token,
         tokens: args.tokens.clone(),
+        munge: (!args.munge.is_empty()).then(|| MungeOptions { users: args.munge.clone(), socket: args.munge_socket.clone() }),
         certificate: args.certificate.clone(),
         client_ca: args.client_ca.clone(),
         allow_plain: args.allow_plain,

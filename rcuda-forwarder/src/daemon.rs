@@ -16,7 +16,7 @@ use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet::{
-    self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, route as route_of, ticket_key, ticket_name,
+    self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown, route as route_of, ticket_key, ticket_name,
 };
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
@@ -29,12 +29,14 @@ use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
 use crate::trial;
+use crate::user::User;
 use crate::user_tokens::TokensFile;
 use crate::worker::raise_descriptors;
 use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{AT_TCP, Budget, Door, Greeting, Source};
 use client::Client;
+use cluster_users::ClusterUsers;
 use counters::Wish;
 use cuda_api::clock::unix_ms;
 use diagnostics::{Format, Program};
@@ -64,6 +66,7 @@ mod accepted_tokens;
 mod accounting;
 mod admission;
 mod client;
+mod cluster_users;
 mod counters;
 mod drain;
 mod earlier;
@@ -92,6 +95,7 @@ mod take_over;
 mod turn;
 mod users;
 
+pub use cluster_users::{ClusterUser, ClusterUserError, MungeOptions};
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
@@ -122,6 +126,8 @@ pub struct ServeOptions {
     pub token: PathBuf,
     /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
     pub tokens: Option<PathBuf>,
+    /// Clients over TCP may show a credential of munge in place of a token.
+    pub munge: Option<MungeOptions>,
     /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
     /// exist.
     pub certificate: Option<PathBuf>,
@@ -180,6 +186,8 @@ struct State {
     since_unix_ms: u64,
     /// The tokens of clients over TCP, if it listens there.
     tokens: Option<AcceptedTokens>,
+    /// Clients of its cluster, which need no token.
+    cluster: Option<ClusterUsers>,
     tls: Option<ServerTls>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
@@ -434,6 +442,7 @@ impl Daemon {
             return Err(ServeError::Nowhere);
         }
         let tokens = o.listen.map(|_| accepted_tokens(o, log)).transpose()?;
+        let cluster = o.listen.and(o.munge.as_ref()).map(ClusterUsers::open).transpose()?;
         let certificate = o.listen.map(|_| certificate(o)).transpose()?;
         let tls = certificate.as_ref().map(|c| ServerTls::new(c, o.client_ca.as_deref())).transpose();
         let tls = tls.map_err(|why| match why {
@@ -471,6 +480,7 @@ impl Daemon {
         let state = Arc::new(State {
             since_unix_ms: unix_ms(),
             tokens,
+            cluster,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
@@ -554,7 +564,8 @@ impl Daemon {
             Some((1, file)) => format!(", tokens file {file} with 1 user"),
             Some((n, file)) => format!(", tokens file {file} with {n} users"),
         };
-        let tcp = self.address.map(|a| format!("{a} (token file {token}{users}, certificate {fingerprint}{plain})"));
+        let munge = if self.state.cluster.is_some() { ", munge" } else { "" };
+        let tcp = self.address.map(|a| format!("{a} (token file {token}{users}{munge}, certificate {fingerprint}{plain})"));
         let unix = self.unix.as_ref().map(|path| format!("unix:{}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         let after = self.state.earlier.as_ref().map(|earlier| format!(", after process {}", earlier.pid())).unwrap_or_default();
@@ -638,15 +649,17 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         let _ = greet::introduce(conn, state.offer(by));
     });
     let heard = trusted.and_then(|()| {
-        greet::receive(conn, GREETING, state.offer(by), |opening, certified| match opening {
+        greet::receive(conn, GREETING, state.offer(by), |opening, shown| match opening {
             Opening::Job { .. } | Opening::Inspect | Opening::Trial if by.is_passed() => Err(GreetError::UnknownTicket),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial if !certified && state.requires_certificate(by) => Err(
-                GreetError::Refused("this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into()),
-            ),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial if !shown.is_certified && state.requires_certificate(by) => {
+                Err(GreetError::Refused(
+                    "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
+                ))
+            }
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
             Opening::Job { locality, .. } if by == Entrance::LocalSocket => Ok([state.invited(*locality, conn)?].into()),
             Opening::Inspect | Opening::Trial if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => state.secrets(by),
+            Opening::Job { .. } | Opening::Inspect | Opening::Trial => state.secrets(by, conn, &shown),
             Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.ticket_key(name)?)].into()),
         })
     });
@@ -671,13 +684,13 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     match opening {
         Opening::Job { gpu, rdma, waits, hello, .. } => {
             let served = job(state, conn, (gpu, rdma, waits), &hello, &secret).inspect_err(answer);
-            served.map_err(|error| WelcomeError::Job { peer, user: secret.user_name(), gpu, pid: hello.pid, error })?;
+            served.map_err(|error| WelcomeError::Job { peer, user: secret.user.clone(), gpu, pid: hello.pid, error })?;
             state.pool.counters().accept(Wish::Job);
             Ok(())
         }
         question @ (Opening::Inspect | Opening::Trial) => {
             let seat = state.questions.take(Source::of_client(conn, &secret), QUESTIONS).map_err(|_| AssignError::Questions);
-            let refused = |error| WelcomeError::Question { peer: peer.clone(), user: secret.user_name(), error };
+            let refused = |error| WelcomeError::Question { peer: peer.clone(), user: secret.user.clone(), error };
             let _seat = seat.inspect_err(answer).map_err(refused)?;
             // A client that reads nothing must not hold up this thread.
             let told = conn.limit_unread(GREETING).and_then(|()| match question {
@@ -728,7 +741,7 @@ fn job(
     let mut admitted = state.admit(conn, secret, gpu, waits)?;
     // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
-    let client = Client::of(conn, hello, secret.user_name());
+    let client = Client::of(conn, hello, secret.user.clone());
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
@@ -857,7 +870,10 @@ impl State {
     }
 
     /// The secrets by which jobs and questions are let in now.
-    fn secrets(&self, by: Entrance) -> Result<Arc<[Secret]>, GreetError> {
+    fn secrets(&self, by: Entrance, conn: &Conn, shown: &Shown) -> Result<Arc<[Secret]>, GreetError> {
+        if let (Some(cluster), Some(credential)) = (&self.cluster, &shown.credential) {
+            return Ok([cluster.secret(Source::of(conn), credential, shown)?].into());
+        }
         match by {
             Entrance::Tcp => self.tokens.as_ref().map(AcceptedTokens::current).ok_or(GreetError::WrongToken),
             // The kernel identifies the peer, which is sufficient proof.
@@ -866,9 +882,12 @@ impl State {
         }
     }
 
-    /// Whether a job may still start: the token of its user may have been revoked since the greeting.
+    /// Whether a job may still start: its user may have been shut out since the greeting.
     fn still_accepts(&self, secret: &Secret) -> bool {
-        secret.user.as_ref().is_none_or(|user| self.tokens.as_ref().is_some_and(|tokens| tokens.accepts(user)))
+        secret.user.as_ref().is_none_or(|user| match user {
+            User::OfToken(_) => self.tokens.as_ref().is_some_and(|tokens| tokens.accepts(user)),
+            User::OfMunge(account) => self.cluster.as_ref().is_some_and(|cluster| cluster.permits(account.uid)),
+        })
     }
 
     /// Whether it takes no new jobs.
@@ -879,7 +898,8 @@ impl State {
     /// What clients may choose.
     fn offer(&self, by: Entrance) -> Offer<'_> {
         match by {
-            Entrance::Tcp | Entrance::PassedTcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain },
+            Entrance::Tcp => Offer { munge: self.cluster.is_some(), ..self.offer(Entrance::PassedTcp) },
+            Entrance::PassedTcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain, munge: false },
             Entrance::Unix | Entrance::LocalSocket | Entrance::PassedUnix => Offer::LOCAL,
         }
     }

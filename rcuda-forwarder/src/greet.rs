@@ -4,7 +4,8 @@
 //! without. Both ends prove that they know the secret (a token, or the ticket of a data connection) without sending
 //! it; on a Unix socket the kernel identifies the peer to the server, and the secret is all zero. The proofs cover what
 //! the server has offered, what the client has chosen, and the TLS connection itself. A client does not say whose token it
-//! has: the server compares the proof with one for each token that it accepts.
+//! has: the server compares the proof with one for each token that it accepts. A client of a cluster may send a credential of munge
+//! instead, which says whose it is, and from which the server gets a secret for this greeting ([`crate::munge`]).
 
 use crate::certificate::Fingerprint;
 use crate::conn::Conn;
@@ -12,6 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
 use crate::known_servers;
 use crate::local_socket::Invitation;
+use crate::munge::{self, Bound, Credential, Munge, MungeError};
 use crate::secret::Secret;
 use crate::socket;
 use crate::token::random;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 21;
+pub(crate) const PROTOCOL: u32 = 22;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.
@@ -35,6 +37,8 @@ const FIRST: usize = PREAMBLE + 1 + ROUTE;
 /// What a server offers, as bits, and a client chooses: TLS, or no encryption.
 const TLS: u8 = 1;
 const PLAIN: u8 = 2;
+/// Also offered: it accepts credentials of munge.
+const MUNGE: u8 = 4;
 /// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
 /// Maximum length of the name of a job.
@@ -227,6 +231,9 @@ pub enum NotGreeted {
     /// Another program listens there.
     #[error("the peer does not speak the mrcuda protocol")]
     OtherProtocol,
+    /// The server accepts no credentials of munge.
+    #[error("the server does not accept munge (mrcuda serve --munge), and there is no token for it")]
+    NoMunge,
     /// Any other reason, such as a refusal of the server in its own words.
     #[error("{0}")]
     Other(String),
@@ -267,6 +274,15 @@ pub(crate) enum GreetError {
     /// The server's certificate is not the expected one, or a file with certificates cannot be used.
     #[error("{0}")]
     Untrusted(String),
+    /// The server accepts no credentials of munge.
+    #[error("{}", NotGreeted::NoMunge)]
+    NoMunge,
+    /// There is no credential of munge, or it is not accepted.
+    #[error("{0}")]
+    Munge(#[from] MungeError),
+    /// A user of the cluster may not use the server.
+    #[error("{0} may not use this server (mrcuda serve --munge)")]
+    NotPermitted(String),
     /// The ticket of a data connection is unknown or used up.
     #[error("unknown ticket")]
     UnknownTicket,
@@ -295,8 +311,19 @@ pub(crate) enum GreetError {
 
 impl GreetError {
     /// What [`GreetError::reason`] says of clients that a daemon refuses.
-    pub(crate) const REASONS: [&str; 9] =
-        ["wrong_token", "other_build", "garbage", "encryption", "unknown_ticket", "too_slow", "busy", "refused", "connection"];
+    pub(crate) const REASONS: [&str; 11] = [
+        "wrong_token",
+        "other_build",
+        "garbage",
+        "encryption",
+        "munge",
+        "not_permitted",
+        "unknown_ticket",
+        "too_slow",
+        "busy",
+        "refused",
+        "connection",
+    ];
 
     /// In one word, for those who count.
     pub(crate) fn reason(&self) -> &'static str {
@@ -309,6 +336,8 @@ impl GreetError {
             | GreetError::NoTls
             | GreetError::Tls(_)
             | GreetError::Untrusted(_) => "encryption",
+            GreetError::NoMunge | GreetError::Munge(_) => "munge",
+            GreetError::NotPermitted(_) => "not_permitted",
             GreetError::UnknownTicket => "unknown_ticket",
             GreetError::TooSlow => "too_slow",
             GreetError::Busy => "busy",
@@ -381,6 +410,43 @@ impl Digest {
         let mut h = blake3::Hasher::new_keyed(key);
         h.update(who.as_bytes()).update(self.0.as_bytes());
         h.finalize()
+    }
+
+    /// Identifies the greeting in a credential of munge.
+    fn greeting(&self) -> [u8; 32] {
+        blake3::derive_key("mrcuda 2026 munge greeting", self.0.as_bytes())
+    }
+}
+
+/// By what a client is let in.
+#[derive(Clone, Copy)]
+pub(crate) struct Proof<'a> {
+    /// The secret that it proves.
+    pub(crate) key: &'a [u8; 32],
+    /// The server gets the secret in a credential of munge, because it is for this greeting only.
+    pub(crate) munge: Option<&'a Munge>,
+}
+
+impl<'a> From<&'a [u8; 32]> for Proof<'a> {
+    fn from(key: &'a [u8; 32]) -> Proof<'a> {
+        Proof { key, munge: None }
+    }
+}
+
+/// What a server knows of a client in addition to its opening, when it looks for the secrets that let the client in.
+pub(crate) struct Shown {
+    /// It has a certificate of an authority.
+    pub(crate) is_certified: bool,
+    /// It has sent this credential of munge.
+    pub(crate) credential: Option<Credential>,
+    /// Identifies the greeting.
+    greeting: [u8; 32],
+}
+
+impl Shown {
+    /// Whether what a credential contains was made for this greeting.
+    pub(crate) fn is_bound_by(&self, bound: &Bound) -> bool {
+        bound.greeting == self.greeting
     }
 }
 
@@ -485,17 +551,18 @@ pub(crate) enum Protection<'a> {
 
 /// The client's part. Returns the binding of the TLS connection, or zeros, when the server has accepted; the messages that
 /// follow depend on the opening.
-pub(crate) fn greet(
+pub(crate) fn greet<'a>(
     conn: &Conn,
     opening: &Opening,
-    key: &[u8; 32],
+    by: impl Into<Proof<'a>>,
     protection: Protection<'_>,
     limits: Limits,
 ) -> Result<[u8; 32], GreetError> {
+    let by = by.into();
     let choice = if matches!(protection, Protection::Plain) { PLAIN } else { TLS };
     let meet = || {
         preambles(conn, choice, opening.route(), limits)?;
-        prove(conn, opening, key, (protection, choice), limits)
+        prove(conn, opening, by, (protection, choice), limits)
     };
     meet().map_err(|why| match why {
         GreetError::Io(e) if has_hung_up(&e) => GreetError::HungUp(e),
@@ -526,7 +593,7 @@ fn send(mut conn: &Conn, bytes: &[u8]) -> io::Result<()> {
 fn prove(
     conn: &Conn,
     opening: &Opening,
-    key: &[u8; 32],
+    by: Proof<'_>,
     (protection, choice): (Protection<'_>, u8),
     limits: Limits,
 ) -> Result<[u8; 32], GreetError> {
@@ -535,6 +602,9 @@ fn prove(
     conn.read_exact_by(&mut theirs, limits.next())?;
     if offer[0] & choice == 0 {
         return Err(if choice == PLAIN { GreetError::PlainRefused } else { GreetError::NoTls });
+    }
+    if by.munge.is_some() && offer[0] & MUNGE == 0 {
+        return Err(GreetError::NoMunge);
     }
     let established = encrypt(conn, protection, limits)?;
     let ours = random()?;
@@ -545,16 +615,22 @@ fn prove(
     let binding = established.as_ref().map_or([0; 32], |e| e.binding);
     let (role, route, nonces) = (opening.role(), opening.route(), [theirs, ours]);
     let digest = Transcript { offer: offer[0], choice, route, binding, nonces, role, body: &body }.digest();
+    let bound = Bound { greeting: digest.greeting(), key: *by.key };
+    let credential = by.munge.map(|munge| munge.encode(&bound)).transpose()?;
+    let credential = credential.as_ref().map_or(&[][..], Credential::bytes);
     let mut out = vec![role];
     out.extend(ours);
-    out.extend((body.len() as u32).to_le_bytes());
-    out.extend(&body);
-    out.extend(digest.proof(key, "client").as_bytes());
+    for part in [&body, credential] {
+        out.extend((part.len() as u32).to_le_bytes());
+        out.extend(part);
+    }
+    out.extend(digest.proof(by.key, "client").as_bytes());
     send(conn, &out)?;
     let answer = read_answer(conn, limits.next())?;
     // A server that does not know the secret must not get the job's data. The comparison takes constant time.
     match <[u8; 32]>::try_from(answer) {
-        Ok(said) if digest.proof(key, "server") == said => {}
+        Ok(said) if digest.proof(by.key, "server") == said => {}
+        _ if by.munge.is_some() => return Err(MungeError::NotRead.into()),
         _ => return Err(GreetError::WrongToken),
     }
     // Only now: no other server can have its certificate recorded.
@@ -615,24 +691,26 @@ pub(crate) struct Offer<'a> {
     pub(crate) tls: Option<&'a ServerTls>,
     /// Connections without encryption.
     pub(crate) plain: bool,
+    /// Credentials of munge, in place of a token.
+    pub(crate) munge: bool,
 }
 
 impl Offer<'_> {
     /// A Unix socket.
-    pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true };
+    pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true, munge: false };
 
     fn bits(&self) -> u8 {
-        (u8::from(self.tls.is_some()) * TLS) | (u8::from(self.plain) * PLAIN)
+        (u8::from(self.tls.is_some()) * TLS) | (u8::from(self.plain) * PLAIN) | (u8::from(self.munge) * MUNGE)
     }
 }
 
-/// The server's part: `secrets_for` returns the secrets of which one opens the server for an opening, and learns whether the
-/// client has a certificate of an authority. On an error the client has not been told yet: see [`refuse`].
+/// The server's part: `secrets_for` returns the secrets of which one opens the server for an opening. On an error the client has not been
+/// told yet: see [`refuse`].
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
     offer: Offer<'_>,
-    secrets_for: impl FnOnce(&Opening, bool) -> Result<Arc<[Secret]>, GreetError>,
+    secrets_for: impl FnOnce(&Opening, Shown) -> Result<Arc<[Secret]>, GreetError>,
 ) -> Result<Greeted, GreetError> {
     hear(conn, Instant::now() + limit, offer, secrets_for)
 }
@@ -697,7 +775,7 @@ fn hear(
     mut conn: &Conn,
     deadline: Instant,
     offer: Offer<'_>,
-    secrets_for: impl FnOnce(&Opening, bool) -> Result<Arc<[Secret]>, GreetError>,
+    secrets_for: impl FnOnce(&Opening, Shown) -> Result<Arc<[Secret]>, GreetError>,
 ) -> Result<Greeted, GreetError> {
     let ours = random()?;
     conn.write_all(&[&preamble()[..], &[offer.bits()], &ours].concat())?;
@@ -717,20 +795,17 @@ fn hear(
         (PLAIN, _) => return Err(GreetError::PlainRefused),
         _ => return Err(GreetError::Garbage),
     };
-    let mut head = [0; 1 + 32 + 4];
+    let mut head = [0; 1 + 32];
     conn.read_exact_by(&mut head, deadline)?;
     let mut rest = &head[..];
     let parts = (|| -> Result<_, Short> {
         let role = u8::get(&mut rest)?;
         let theirs: [u8; 32] = take(&mut rest, 32)?.try_into().map_err(|_| Short)?;
-        Ok((role, theirs, u32::get(&mut rest)? as usize))
+        Ok((role, theirs))
     })();
-    let (role, theirs, len) = parts.map_err(|_| GreetError::Garbage)?;
-    if len > BODY {
-        return Err(GreetError::Garbage);
-    }
-    let mut body = vec![0; len];
-    conn.read_exact_by(&mut body, deadline)?;
+    let (role, theirs) = parts.map_err(|_| GreetError::Garbage)?;
+    let body = read_part(conn, BODY, deadline)?;
+    let credential = read_part(conn, munge::LONGEST, deadline)?;
     let mut proof = [0; 32];
     conn.read_exact_by(&mut proof, deadline)?;
     let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
@@ -738,13 +813,32 @@ fn hear(
     if route != opening.route() {
         return Err(GreetError::UnknownTicket);
     }
-    let secrets = secrets_for(&opening, established.as_ref().is_some_and(|e| e.peer.is_some()))?;
+    let credential = match &credential[..] {
+        [] => None,
+        _ if !offer.munge || matches!(opening, Opening::Bulk { .. }) => return Err(GreetError::Garbage),
+        _ => Some(Credential::read(credential).ok_or(GreetError::Garbage)?),
+    };
+    let is_certified = established.as_ref().is_some_and(|e| e.peer.is_some());
     let binding = established.map_or([0; 32], |e| e.binding);
     let nonces = [ours, theirs];
     let digest = Transcript { offer: offer.bits(), choice: choice[0], route, binding, nonces, role, body: &body }.digest();
+    let secrets = secrets_for(&opening, Shown { is_certified, credential, greeting: digest.greeting() })?;
     let secret = proved(&secrets, &digest, &proof).ok_or(GreetError::WrongToken)?.clone();
     answer(conn, Ok(digest.proof(&secret.key, "server").as_bytes()))?;
     Ok(Greeted { opening, binding, secret })
+}
+
+/// Reads a length, which may be `most`, and so many bytes.
+fn read_part(conn: &Conn, most: usize, deadline: Instant) -> Result<Vec<u8>, GreetError> {
+    let mut len = [0; 4];
+    conn.read_exact_by(&mut len, deadline)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > most {
+        return Err(GreetError::Garbage);
+    }
+    let mut part = vec![0; len];
+    conn.read_exact_by(&mut part, deadline)?;
+    Ok(part)
 }
 
 #[cfg(test)]
@@ -814,7 +908,7 @@ mod tests {
         let (ann, bob) = ([2; 32], [3; 32]);
         let there = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
-            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 32];
+            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 4 + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             // Bob knows his own token, and has seen all that Ann has sent.
             let theirs = said[FIRST + 1..FIRST + 33].try_into().unwrap();
@@ -906,6 +1000,12 @@ mod tests {
             let (server, _) = hears(bytes, LIMIT);
             assert!(matches!(server, GreetError::Garbage), "{role} {len}: {server}");
         }
+        // A credential that is too long, and one for a server that wants none.
+        for credential in [munge::LONGEST as u32 + 1, 9] {
+            let question = [&preamble()[..], &[PLAIN], &Route::default(), &[3], &[0; 36], &credential.to_le_bytes()];
+            let (server, _) = hears([&question.concat()[..], b"MUNGE:AA:", &[0; 32]].concat(), LIMIT);
+            assert!(matches!(server, GreetError::Garbage), "{credential}: {server}");
+        }
         let (a, mut b) = pair();
         b.write_all(&[0x20; 200]).unwrap();
         assert!(matches!(greet(&a, &job(1), &[1; 32], Protection::Plain, within(LIMIT)), Err(GreetError::Garbage)));
@@ -972,7 +1072,7 @@ mod tests {
         let (a, mut b) = pair();
         let recorder = thread::spawn(move || {
             b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
-            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 32];
+            let mut said = vec![0; FIRST + 37 + job(7).body().len() + 4 + 32];
             b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
             said
         });

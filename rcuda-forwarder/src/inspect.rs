@@ -9,6 +9,6 @@ use std::time::Instant;
 /// Asks a server for its state; the GPU in the endpoint does not matter. `credentials` as for [`crate::Link::connect`].
 pub fn inspect(to: &Endpoint, credentials: Option<&Credentials>) -> Result<ServerState, LinkError> {
     let limits = TimeLimits::default();
-    let (conn, _) = greeted(to, credentials, &Opening::Inspect, &limits)?;
+    let (conn, _) = greeted(to, credentials, &|_| Opening::Inspect, &limits)?;
     receive(&conn, Instant::now() + limits.greeting).map_err(|why| refused(to, &why))
 }

@@ -43,6 +43,7 @@ mod limits;
 mod link;
 mod local_socket;
 mod log_line;
+mod munge;
 pub mod orphan;
 mod pipe;
 mod place;
@@ -62,6 +63,7 @@ mod threads;
 mod token;
 mod traffic;
 mod trial;
+mod user;
 mod user_by;
 mod user_tokens;
 mod worker;
@@ -71,7 +73,9 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{Drain, MetricsOptions, MetricsServer, ServeError, ServeOptions, serve};
+pub use daemon::{
+    ClusterUser, ClusterUserError, Drain, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions, serve,
+};
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};
 pub use executor::fork::NotInherited;
@@ -88,6 +92,7 @@ pub use link::{
     Transport, bulk_connect, read_registered,
 };
 pub use log_line::{error_line, info_line};
+pub use munge::{Munge, MungeError};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
 pub use sandbox::SandboxMode;
 pub use server_state::{FormerServer, GpuFacts, GpuState, ServedJob, ServerState};

@@ -10,18 +10,19 @@ use crate::conn::Conn;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
 use crate::frame;
-use crate::greet::{self, GreetError, JobHello, Locality, Opening, Protection};
+use crate::greet::{self, GreetError, JobHello, Locality, NotGreeted, Opening, Proof, Protection};
 use crate::handshake::Trust;
 use crate::helper::{self, HelperOptions};
 use crate::leave_request::LeaveRequest;
 use crate::local_socket::{self, Invitation};
+use crate::munge::Munge;
 use crate::pipe::Closed;
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
 use crate::ring::{self, PushError, Ring};
 use crate::sync::lock;
 use crate::threads;
-use crate::token::{self, Token};
+use crate::token::{self, Token, TokenError, random};
 use crate::traffic;
 use cuda_api::code::Code;
 use cuda_api::ops;
@@ -34,6 +35,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -80,10 +82,24 @@ use transport::CallTransport;
 /// What a client needs to use servers on a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The secret that it shares with them.
-    pub token: Token,
+    /// The secret that it shares with them; `None`: it has munge only.
+    pub token: Option<Token>,
+    /// What it uses in place of the token at servers that accept it.
+    pub munge: Option<Munge>,
     /// How it recognizes them.
     pub trust: Trust,
+}
+
+impl Credentials {
+    /// Those of this user, with the token in a file if there is one; `None`: there is nothing by which a server could let this user in.
+    pub fn load(token_file: &Path, munge: Option<Munge>, trust: Trust) -> Result<Option<Credentials>, TokenError> {
+        let token = match Token::load(token_file) {
+            Err(TokenError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+            token => Some(token?),
+        };
+        let has_any = token.is_some() || munge.is_some();
+        Ok(has_any.then_some(Credentials { token, munge, trust }))
+    }
 }
 
 /// Whose worker is at the other end.
@@ -150,21 +166,33 @@ pub struct LinkCounts {
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
 
-/// Connects to a server for anything that needs the token, and greets. Returns what [`open()`] does.
+/// Connects to a server for anything that needs the token or munge, and greets. The opening may depend on the secret of the greeting. Returns
+/// what [`open()`] does.
 pub(crate) fn greeted(
     to: &Endpoint,
     credentials: Option<&Credentials>,
-    opening: &Opening,
+    opening: &dyn Fn(&[u8; 32]) -> Opening,
     limits: &TimeLimits,
 ) -> Result<(Conn, [u8; 32]), LinkError> {
-    let secret = match (to.unix_path(), credentials) {
-        (Some(_), _) => (&[0; 32], Protection::Plain),
-        (None, Some(c)) if to.is_plain() => (&c.token.0, Protection::Plain),
-        (None, Some(c)) => (&c.token.0, Protection::Server(to, &c.trust)),
+    faults::at(faults::Point::Connect);
+    let open_by = |by: Proof<'_>, protection| {
+        open(to, &opening(by.key), (by, protection), &Opened::of(limits), &|until| Conn::open(to, until))
+    };
+    let (credentials, protection) = match (to.unix_path(), credentials) {
+        (Some(_), _) => return open_by((&[0; 32]).into(), Protection::Plain),
+        (None, Some(c)) if to.is_plain() => (c, Protection::Plain),
+        (None, Some(c)) => (c, Protection::Server(to, &c.trust)),
         (None, None) => return Err(LinkError::NoToken { to: to.clone() }),
     };
-    faults::at(faults::Point::Connect);
-    open(to, opening, secret, &Opened::of(limits), &|until| Conn::open(to, until))
+    if let Some(munge) = &credentials.munge {
+        let key = random().map_err(|source| LinkError::Setup { to: to.clone(), source })?;
+        match open_by(Proof { key: &key, munge: Some(munge) }, protection) {
+            Err(LinkError::Greeting { why: NotGreeted::NoMunge, .. }) if credentials.token.is_some() => {}
+            opened => return opened,
+        }
+    }
+    let token = credentials.token.as_ref().ok_or_else(|| LinkError::NoToken { to: to.clone() })?;
+    open_by((&token.0).into(), protection)
 }
 
 /// Waits for the worker's first answer. A server that is full says again and again that the job has to wait.
@@ -217,18 +245,19 @@ impl Link {
             locality,
             hello: hello.clone(),
         };
-        let asking = credentials.filter(|_| to.may_share_memory() && !Faults::from_env().tcp_is_other_machine);
-        let machine = asking.and_then(|c| local_socket::machine(&c.token.0));
-        let (mut conn, binding) = greeted(to, credentials, &opening(machine.map_or(Locality::None, Locality::Machine)), &limits)?;
+        let asks = credentials.is_some() && to.may_share_memory() && !Faults::from_env().tcp_is_other_machine;
+        let machine = |key: &[u8; 32]| asks.then(|| local_socket::machine(key)).flatten();
+        let asking = |key: &[u8; 32]| opening(machine(key).map_or(Locality::None, Locality::Machine));
+        let (mut conn, binding) = greeted(to, credentials, &asking, &limits)?;
         let about = match wait_for_worker(&conn, to, &limits) {
-            Err(GreetError::Invited(invitation)) if machine.is_some() => {
+            Err(GreetError::Invited(invitation)) if asks => {
                 let opening_there = opening(Locality::Invited(invitation.name()));
                 match Link::at_local_socket(to, (&invitation, &invitation.key(&binding)), &opening_there, pinned, limits) {
                     Ok(link) => return Ok(link),
                     Err(NotLocal::Refused(why)) => return Err(refused(to, &why)),
                     Err(NotLocal::Unusable(why)) => {
                         tracing::debug!(target: "place", "{to} is on this machine, but TCP is used: {why}");
-                        conn = greeted(to, credentials, &opening(Locality::None), &limits)?.0;
+                        conn = greeted(to, credentials, &|_| opening(Locality::None), &limits)?.0;
                         wait_for_worker(&conn, to, &limits)
                     }
                 }
@@ -257,7 +286,7 @@ impl Link {
     ) -> Result<Arc<Link>, NotLocal> {
         let reached = invitation.endpoint(to.gpu);
         let limit = Opened { connection: LOCAL, greeting: LOCAL, all: LOCAL };
-        let opened = open(&reached, opening, (key, Protection::Plain), &limit, &|until| invitation.connect(until));
+        let opened = open(&reached, opening, (key.into(), Protection::Plain), &limit, &|until| invitation.connect(until));
         let (conn, _) = opened.map_err(|why| NotLocal::Unusable(why.to_string()))?;
         let about = wait_for_worker(&conn, to, &limits).map_err(NotLocal::Refused)?;
         let device = DeviceInfo::get(&mut &about[..]).map_err(|_| NotLocal::Refused(GreetError::Garbage))?;

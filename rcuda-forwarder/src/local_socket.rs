@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::secret::Secret;
 use crate::sync::lock;
 use crate::token::random;
-use crate::user_tokens::UserToken;
+use crate::user::User;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The user that the kernel reports for those who do not exist in this process' user namespace.
@@ -129,8 +129,8 @@ impl Invitation {
 struct Open {
     name: [u8; 32],
     key: [u8; 32],
-    /// The user whose token the job has shown over TLS.
-    user: Option<Arc<UserToken>>,
+    /// The user, by what the job has shown over TLS.
+    user: Option<User>,
     since: Instant,
 }
 
@@ -159,8 +159,8 @@ impl LocalSocket {
         [geteuid().as_raw(), 0].iter().any(|user| self.machine.digest(token, *user) == *machine)
     }
 
-    /// Invites a job that has come over the TLS connection with this binding, with the token of this user.
-    pub(crate) fn invite(&self, binding: &[u8; 32], user: Option<Arc<UserToken>>) -> io::Result<Invitation> {
+    /// Invites a job that has come over the TLS connection with this binding, of this user.
+    pub(crate) fn invite(&self, binding: &[u8; 32], user: Option<User>) -> io::Result<Invitation> {
         let invitation = Invitation { socket: self.id, secret: random()? };
         let mut open = lock(&self.open);
         open.retain(|open| open.since.elapsed() < VALID);
@@ -183,6 +183,8 @@ impl LocalSocket {
 mod tests {
     use super::*;
     use crate::token::Token;
+    use crate::user_tokens::UserToken;
+    use std::sync::Arc;
 
     const BINDING: [u8; 32] = [3; 32];
 
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn an_invitation_is_for_one_connection_and_one_use() {
         let (socket, _listener) = LocalSocket::listen().unwrap();
-        let ann = Arc::new(UserToken { name: "ann".into(), token: Token([5; 32]), added_unix_ms: 5 });
+        let ann = User::OfToken(Arc::new(UserToken { name: "ann".into(), token: Token([5; 32]), added_unix_ms: 5 }));
         let (first, second) = (socket.invite(&BINDING, None).unwrap(), socket.invite(&BINDING, Some(ann.clone())).unwrap());
         assert!(first.socket == second.socket && first.secret != second.secret);
         let proof = socket.take(&second.name()).unwrap();

@@ -1,5 +1,6 @@
 //! What a client proves to a server, and whose it is.
 
+use crate::user::User;
 use crate::user_tokens::UserToken;
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 pub(crate) struct Secret {
     /// The key of the proofs.
     pub(crate) key: [u8; 32],
-    /// The user who has shown a token of their own; `None`: it is no user's.
-    pub(crate) user: Option<Arc<UserToken>>,
+    /// The user of a client that has proved it; `None`: it is no user's.
+    pub(crate) user: Option<User>,
 }
 
 impl Secret {
@@ -21,12 +22,12 @@ impl Secret {
 
     /// The token of a user.
     pub(crate) fn of_user(user: UserToken) -> Secret {
-        Secret { key: user.token.0, user: Some(Arc::new(user)) }
+        Secret { key: user.token.0, user: Some(User::OfToken(Arc::new(user))) }
     }
 
     /// The name of the user.
     pub(crate) fn user_name(&self) -> Option<Arc<str>> {
-        self.user.as_ref().map(|user| user.name.as_str().into())
+        self.user.as_ref().map(|user| user.name().into())
     }
 }
 

@@ -86,7 +86,7 @@ fn read(conn: &Conn, piece: &mut [u8], bytes: u64, until: Instant) -> io::Result
 /// Measures the connection to a server; the GPU in the endpoint does not matter. `credentials` as for [`crate::Link::connect`].
 pub fn trial(to: &Endpoint, credentials: Option<&Credentials>) -> Result<Trial, LinkError> {
     let limits = TimeLimits::default();
-    let (conn, _) = greeted(to, credentials, &Opening::Trial, &limits)?;
+    let (conn, _) = greeted(to, credentials, &|_| Opening::Trial, &limits)?;
     let measured = greet::read_answer(&conn, Instant::now() + limits.greeting).and_then(|_| {
         conn.limit_unread(limits.silence)?;
         Ok(measure(&conn)?)

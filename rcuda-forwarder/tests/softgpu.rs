@@ -69,6 +69,7 @@ fn daemon(directory: &Path) -> ExitCode {
         gpus: None,
         token: directory.join("token"),
         tokens: None,
+        munge: None,
         certificate: None,
         client_ca: None,
         allow_plain: false,
@@ -102,7 +103,7 @@ fn daemon(directory: &Path) -> ExitCode {
 /// What a client of the daemon in this directory needs.
 fn credentials(directory: &Path) -> Credentials {
     let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
-    Credentials { token: Token::load_or_create(&directory.join("token")).expect("token"), trust }
+    Credentials { token: Some(Token::load_or_create(&directory.join("token")).expect("token")), munge: None, trust }
 }
 
 /// A daemon process with two GPUs.

@@ -21,11 +21,10 @@ use executor::host_mirror::UnseenWriter;
 use executor::{Applied, DeviceInfo, Executor, Options, Pending};
 use rcuda_forwarder::{
     Control, ControlReply, Credentials, Endpoint, HelperOptions, InProcess, JobHello, Landing, LeaveRequest, Link, LinkError,
-    Lost, Opens, PlaceSpec, Reply, StoreAt, TimeLimits, Token, TokenError, Transport,
+    Lost, Opens, PlaceSpec, Reply, StoreAt, TimeLimits, Transport,
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -368,19 +367,15 @@ impl Place {
                 Ok(Place::remote(link, spec, file.is_some(), None))
             }
             PlaceSpec::Remote(endpoint) => {
-                let file = &config.token_file;
-                let token = || {
-                    Token::load(file).map_err(|why| match why {
-                        TokenError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
-                            OpenError::NoToken { spec: spec.clone(), file: file.clone() }
-                        }
-                        why => OpenError::Token(why),
-                    })
-                };
                 let credentials = match endpoint.unix_path() {
                     // The kernel gives the server the client's credentials.
                     Some(_) => None,
-                    None => Some(Credentials { token: token()?, trust: config.trust.clone() }),
+                    None => {
+                        let file = &config.token_file;
+                        let found =
+                            Credentials::load(file, config.munge.clone(), config.trust.clone()).map_err(OpenError::Token)?;
+                        Some(found.ok_or_else(|| OpenError::NoToken { spec: spec.clone(), file: file.clone() })?)
+                    }
                 };
                 let file = blocks::file().filter(|_| !endpoint.is_store());
                 let link =

@@ -210,6 +210,8 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         "MRCUDA_WHEN_FULL",
         "MRCUDA_ON_STOP",
         "MRCUDA_TOKEN_FILE",
+        "MRCUDA_MUNGE",
+        "MRCUDA_MUNGE_SOCKET",
         "MRCUDA_CA",
         "MRCUDA_CERTIFICATE",
         "MRCUDA_MOVE_CONNECTIONS",

@@ -111,6 +111,7 @@ impl Scene {
             .env("XDG_STATE_HOME", self.path.join("state"))
             .env("MRCUDA_TOKEN_FILE", self.token())
             .env_remove("MRCUDA_DRIVER")
+            .env_remove("MRCUDA_MUNGE")
             .env_remove("MRCUDA_NAME")
             .env_remove("MRCUDA_SERVERS")
             // Lines would be broken at this width.

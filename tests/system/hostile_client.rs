@@ -34,7 +34,7 @@ fn client(scene: &Scene, server: &Server) -> Client {
     static NEXT: AtomicU32 = AtomicU32::new(4242);
     let pid = NEXT.fetch_add(1, Ordering::Relaxed);
     let trust = Trust { authorities: None, known_servers: scene.path.join("known_servers"), certificate: None };
-    let credentials = Credentials { token: Token::load(&scene.token()).expect("token"), trust };
+    let credentials = Credentials { token: Some(Token::load(&scene.token()).expect("token")), munge: None, trust };
     let hello = JobHello { virtual_device: 0, pid, env: vec![], name: String::new() };
     let link = Link::connect(&server.place(0).parse().expect("place"), Some(&credentials), &hello, None).expect("connect");
     assert_eq!(ask(&link, id::CHUNK_MAP, &Chunk { address: OWN, bytes: CHUNK }), Ok(code::SUCCESS));

@@ -40,6 +40,7 @@
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
+//! | `munge` | jobs of a cluster need no token |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
@@ -77,6 +78,7 @@ mod lost;
 mod metrics;
 mod mix;
 mod moves;
+mod munge;
 mod network;
 mod nvml;
 mod order;

@@ -106,7 +106,11 @@ fn doctor_checks_the_way_to_a_server() {
     for (at, token, wanted) in [
         ("127.0.0.1:1", None, "nothing listens at 127.0.0.1:1: start `mrcuda serve"),
         (address.as_str(), Some(&other), "wrong token: copy the server's token file"),
-        (address.as_str(), Some(&none), "requires a token, and there is none (copy the server's token file)"),
+        (
+            address.as_str(),
+            Some(&none),
+            "requires a token, and there is none (copy the server's token file; on a cluster: MRCUDA_MUNGE)",
+        ),
     ] {
         let token = token.map(|path| path.display().to_string());
         let env: Vec<(&str, &str)> = token.iter().map(|path| ("MRCUDA_TOKEN_FILE", path.as_str())).collect();

@@ -148,7 +148,7 @@ fn a_server_names_what_is_wrong_with_its_client() {
     let real = opening(&server);
     let mut other_build = real.clone();
     other_build[DIGEST.start] ^= 1;
-    // Choice, route, role, nonce, length of the body; then the body and a proof.
+    // Choice, route, role, nonce, length of the body; then the body, no credential, and a proof.
     let greeting = |role: u8, length: u32, rest: usize| {
         [&real[..44], &[PLAIN], &[0; 8], &[role], &[0; 32], &length.to_le_bytes(), &vec![0; rest]].concat()
     };
@@ -156,11 +156,11 @@ fn a_server_names_what_is_wrong_with_its_client() {
         (other_build[..44].to_vec(), "another build"),
         (b"mrcuda\n\n".to_vec(), "does not speak the mrcuda protocol"),
         (greeting(1, u32::MAX, 0), "does not speak the mrcuda protocol"),
-        (greeting(9, 4, 4 + 32), "does not speak the mrcuda protocol"),
+        (greeting(9, 4, 4 + 4 + 32), "does not speak the mrcuda protocol"),
         // The body of a data connection: its ticket, no RDMA.
-        (greeting(2, 33, 33 + 32), "unknown ticket"),
+        (greeting(2, 33, 33 + 4 + 32), "unknown ticket"),
         // A job's body: GPU, virtual device, process, no RDMA, no machine, no variables. The proof is wrong.
-        (greeting(1, 31, 31 + 32), "wrong token"),
+        (greeting(1, 31, 31 + 4 + 32), "wrong token"),
         (real[..30].to_vec(), "too slow"),
     ] {
         let mut stream = TcpStream::connect(server.address).unwrap();

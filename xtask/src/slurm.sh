@@ -71,7 +71,7 @@ slurmctld -i
 for n in 1 2 3 4; do slurmd -N "n$n"; done
 one=127.0.0.1:17101 two=127.0.0.1:17102
 for address in "$one" "$two"; do
-    SOFTGPU_DEVICES=2 "$bin/mrcuda" serve --listen "$address" >"$work/log/serve-${address##*:}.log" 2>&1 &
+    SOFTGPU_DEVICES=2 "$bin/mrcuda" serve --listen "$address" --munge any --munge-socket "$work/run/munge.socket" >"$work/log/serve-${address##*:}.log" 2>&1 &
     servers+=($!)
 done
 
@@ -109,6 +109,11 @@ said=$(srun --mrcuda=nowhere true 2>&1)
 check "a wrong place is refused in words" grep -q 'mrcuda: .*invalid place `nowhere`' <<<"$said"
 check "each of two tasks takes a GPU of the pool" diff -q <(MRCUDA_CONFIG=$work/etc/mrcuda.toml srun --ntasks=2 --mrcuda=auto "$bin/orbit" --steps 6000 | sort) \
     <(cat "$work/native/orbit.out" "$work/native/orbit.out" | sort)
+without_token=(MRCUDA_TOKEN_FILE="$work/none" MRCUDA_MUNGE=root MRCUDA_MUNGE_SOCKET="$work/run/munge.socket")
+check "a task without a token is let in by munge" diff -q <(env "${without_token[@]}" srun --mrcuda="tls://$one" "$bin/orbit" --steps 6000) "$work/native/orbit.out"
+check "as the user who has submitted it" grep -q "serves job .* of root at 127.0.0.1:" "$work/log/serve-${one##*:}.log"
+said=$(env "${without_token[@]}" MRCUDA_MUNGE= srun --mrcuda="tls://$one" "$bin/orbit" --steps 6000 2>&1)
+check "without munge it is refused in words" grep -q 'requires a token, and there is none' <<<"$said"
 check "a task runs at the place" diff -q <(srun --mrcuda="tls://$one" "$bin/orbit" --steps 6000) "$work/native/orbit.out"
 
 # The signal in every form: to steps, to the batch shell alone, to all of them, to arrays.

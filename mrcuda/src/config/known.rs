@@ -49,7 +49,7 @@ enum Kind {
 }
 
 /// All variables of settings.
-pub(super) const VARIABLES: [Variable; 16] = [
+pub(super) const VARIABLES: [Variable; 19] = [
     of_option("MRCUDA_SERVERS", "run", "server"),
     Variable { name: "MRCUDA_WAIT", table: "run", key: "wait", form: Form::Milliseconds },
     of_option("MRCUDA_WHEN_FULL", "run", "when-full"),
@@ -59,6 +59,9 @@ pub(super) const VARIABLES: [Variable; 16] = [
     of_option("MRCUDA_TOKEN_FILE", "serve", "token-file"),
     only("MRCUDA_MOVE_CONNECTIONS", "move", "connections", Kind::Number(1..=64), "4 to 16, by the processors of both ends"),
     only("MRCUDA_TOKEN_FILE", "job", "token-file", Kind::File, "~/.config/mrcuda/token"),
+    of_option("MRCUDA_MUNGE_SOCKET", "serve", "munge-socket"),
+    only("MRCUDA_MUNGE", "job", "munge", Kind::Text, "none: servers get a token"),
+    only("MRCUDA_MUNGE_SOCKET", "job", "munge-socket", Kind::File, "that of libmunge"),
     only("MRCUDA_CA", "job", "ca", Kind::File, "none: certificates are recorded in known_servers"),
     only("MRCUDA_CERTIFICATE", "job", "certificate", Kind::File, "none"),
     only("MRCUDA_BULK_CONNECTIONS", "job", "bulk-connections", Kind::Number(0..=64), "2 to 8, by the processors of both ends"),

@@ -37,7 +37,7 @@ pub(super) fn check(at: &Endpoint) -> Vec<Finding> {
             return with(findings, Finding::bad("server", text));
         }
     };
-    findings.push(greeting(at, &state));
+    findings.push(greeting(at, &state, credentials.as_ref().is_some_and(|shown| shown.munge.is_some())));
     findings.extend(gpus(&state));
     let measured = trial(at, credentials.as_ref());
     drop(shown);
@@ -97,16 +97,18 @@ fn advice(why: &LinkError) -> &'static str {
         NotGreeted::OtherProtocol => ": another program listens there; check the port",
         NotGreeted::WrongToken => ": check the address, and the token file that was copied from the server",
         NotGreeted::NoAnswer => ": look at its log",
-        NotGreeted::Other(_) => "",
+        NotGreeted::NoMunge | NotGreeted::Other(_) => "",
     }
 }
 
-fn greeting(at: &Endpoint, state: &ServerState) -> Finding {
+fn greeting(at: &Endpoint, state: &ServerState, by_munge: bool) -> Finding {
     const SUBJECT: &str = "server";
+    // Whichever of the two it takes, the other one does not matter.
+    let shown = if by_munge { "munge, or the token," } else { "the token" };
     let how = match (at.unix_path(), at.is_plain()) {
-        (Some(_), _) => "this user is accepted",
-        (None, true) => "the token is accepted; WITHOUT encryption",
-        (None, false) => "the token and the certificate are accepted, the connection is encrypted",
+        (Some(_), _) => "this user is accepted".to_owned(),
+        (None, true) => format!("{shown} is accepted; WITHOUT encryption"),
+        (None, false) => format!("{shown} and the certificate are accepted, the connection is encrypted"),
     };
     let same = format!("process {}, the same build of mrcuda; {how}", state.pid);
     if state.ending {
@@ -196,9 +198,11 @@ mod tests {
         let text = &gpus(&both)[0].text;
         assert_eq!(text, "0: GPU\\u001b, 79.0 GiB free of 80.0 GiB, 0 jobs, CUDA 13.1");
         let at = endpoint("gpubox:7878");
-        assert_eq!(greeting(&at, &both).verdict, Verdict::Good);
-        assert_eq!(greeting(&at, &state(Vec::new(), true)).verdict, Verdict::Bad);
-        assert!(greeting(&endpoint("plain://gpubox:7878"), &both).text.contains("WITHOUT encryption"));
+        assert_eq!(greeting(&at, &both, false).verdict, Verdict::Good);
+        assert_eq!(greeting(&at, &state(Vec::new(), true), false).verdict, Verdict::Bad);
+        assert!(
+            greeting(&endpoint("plain://gpubox:7878"), &both, false).text.contains("the token is accepted; WITHOUT encryption")
+        );
     }
 
     #[test]

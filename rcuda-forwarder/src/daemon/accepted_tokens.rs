@@ -7,6 +7,7 @@ use super::log::{Log, LogLine};
 use crate::secret::Secret;
 use crate::sync::lock;
 use crate::token::Token;
+use crate::user::User;
 use crate::user_tokens::{TokensError, TokensFile, UserToken};
 use cuda_api::clock::unix_ms;
 use std::collections::{BTreeSet, HashSet};
@@ -89,8 +90,8 @@ impl AcceptedTokens {
     }
 
     /// Whether the token that a user has shown is still accepted.
-    pub(super) fn accepts(&self, user: &UserToken) -> bool {
-        self.current().iter().any(|known| known.user.as_deref() == Some(user))
+    pub(super) fn accepts(&self, user: &User) -> bool {
+        self.current().iter().any(|known| known.user.as_ref() == Some(user))
     }
 
     /// Number of users.
@@ -203,13 +204,14 @@ mod tests {
         let tokens = &s.1;
         assert_eq!((s.names(), tokens.users()), (vec![None], 0));
         let ann = tokens.file().add("ann").unwrap();
+        let user = User::OfToken(Arc::new(ann.clone()));
         assert_eq!(s.names(), [None, Some("ann".into())]);
-        assert!(tokens.accepts(&ann));
+        assert!(tokens.accepts(&user));
         // The name alone does not count: the new token is another one.
         for _ in 0..50 {
             tokens.file().revoke("ann").unwrap();
             tokens.file().add("ann").unwrap();
-            assert!(!tokens.accepts(&ann) && tokens.users() == 1);
+            assert!(!tokens.accepts(&user) && tokens.users() == 1);
         }
         tokens.file().revoke("ann").unwrap();
         assert_eq!(s.names(), [None]);

@@ -186,6 +186,7 @@ mod tests {
     use crate::conn::pair;
     use crate::greet::JobHello;
     use crate::sync::lock;
+    use crate::user::{Account, User};
     use serde_json::Value;
     use std::sync::Mutex;
 
@@ -197,7 +198,8 @@ mod tests {
 
     fn client() -> Client {
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "train\x1b\n1".into() };
-        Client::of(&pair().0, &hello, Some("ann".into()))
+        let ann = User::OfMunge(Arc::new(Account { uid: 1000, name: "ann".into() }));
+        Client::of(&pair().0, &hello, Some(ann))
     }
 
     const USED: Used = Used { peak: 3 << 20, kib_ms: 1_000_000, bytes_in: 5, bytes_out: 6, moved_in: true, moved_out: false };
@@ -223,7 +225,7 @@ mod tests {
             (&lines[0]["gpu"], &lines[0]["gpu_uuid"], &lines[0]["name"]),
             (&2.into(), &"ab".repeat(16).into(), &"train??1".into())
         );
-        assert_eq!((&lines[0]["user"], &lines[0]["user_by"]), (&"ann".into(), &"token".into()));
+        assert_eq!((&lines[0]["user"], &lines[0]["user_by"]), (&"ann".into(), &"munge".into()));
         assert_eq!((&lines[0]["byte_seconds"], &lines[0]["end"]), (&1_024_000.0.into(), &"left".into()));
         assert_eq!(
             (&lines[1]["gpu"], &lines[1]["gpu_seconds"], &lines[1]["end"]),

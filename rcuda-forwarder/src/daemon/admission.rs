@@ -9,6 +9,7 @@
 use crate::conn::Conn;
 use crate::secret::Secret;
 use crate::sync::lock;
+use crate::user_by::UserBy;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -22,8 +23,8 @@ pub(super) const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 /// The source of a connection, as far as clients can be distinguished by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// A user who has shown their token, from whatever address.
-    User(Arc<str>),
+    /// A user who has proved to be one, from whatever address. Names by tokens and by munge have nothing to do with each other.
+    User(UserBy, Arc<str>),
     /// An address; for IPv6 the /64 network, in which one machine can use any address.
     Address(IpAddr),
     /// This machine, by a Unix socket.
@@ -33,7 +34,7 @@ pub(super) enum Source {
 impl Source {
     /// The source of a connection whose client has proved this.
     pub(super) fn of_client(conn: &Conn, secret: &Secret) -> Source {
-        secret.user_name().map_or_else(|| Source::of(conn), Source::User)
+        secret.user.as_ref().map_or_else(|| Source::of(conn), |user| Source::User(user.by(), user.name().into()))
     }
 
     /// The source of a connection whose client has proved nothing so far.
@@ -49,7 +50,7 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::User(name) => f.write_str(name),
+            Source::User(_, name) => f.write_str(name),
             Source::Address(a) => a.fmt(f),
             Source::Here => f.write_str("this machine"),
         }

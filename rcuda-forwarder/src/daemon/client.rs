@@ -7,10 +7,10 @@ use crate::conn::Conn;
 use crate::greet::JobHello;
 use crate::server_state::{MemoryUse, ServedJob};
 use crate::targets::Sender;
+use crate::user::User;
 use control::name::printable;
 use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
-use std::sync::Arc;
 
 /// A job that a worker serves.
 #[derive(Debug, Clone)]
@@ -18,8 +18,8 @@ pub(super) struct Client {
     host: Option<String>,
     pid: u32,
     uid: Option<u32>,
-    /// The user whose token it has shown.
-    user: Option<Arc<str>>,
+    /// The user that it has proved to be of.
+    user: Option<User>,
     peer: String,
     name: String,
     since_unix_ms: u64,
@@ -29,8 +29,8 @@ pub(super) struct Client {
 
 impl Client {
     /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
-    /// client's statement is known.
-    pub(super) fn of(conn: &Conn, hello: &JobHello, user: Option<Arc<str>>) -> Client {
+    /// client's statement is known, and with munge its user.
+    pub(super) fn of(conn: &Conn, hello: &JobHello, user: Option<User>) -> Client {
         let host = conn.ip_peer().map(|a| a.to_string());
         let credentials = conn.socket().ok().filter(|_| host.is_none());
         let credentials = credentials.and_then(|fd| getsockopt(&fd, sockopt::PeerCredentials).ok());
@@ -39,7 +39,7 @@ impl Client {
         Client {
             host,
             pid: known.unwrap_or(hello.pid),
-            uid: credentials.map(|c| c.uid()),
+            uid: credentials.map(|c| c.uid()).or_else(|| user.as_ref()?.uid()),
             user,
             peer: conn.peer(),
             name: printable(&hello.name),
@@ -66,17 +66,17 @@ impl Client {
     /// For the log.
     pub(super) fn words(&self) -> String {
         let own_word = if self.host.is_some() { " (its own word)" } else { "" };
-        format!("job {}{own_word}{} at {}", self.pid, of(self.user.as_deref()), self.peer)
+        format!("job {}{own_word}{} at {}", self.pid, of(self.user.as_ref()), self.peer)
     }
 
     /// A line of the log that is about it.
     pub(super) fn on(&self, line: LogLine) -> LogLine {
-        line.at_peer(&self.peer).of_user(self.user.as_deref()).of_job(self.pid).named(&self.name, self.uid)
+        line.at_peer(&self.peer).of_user(self.user.as_ref()).of_job(self.pid).named(&self.name, self.uid)
     }
 
     /// For those who ask.
     pub(super) fn served(&self, worker: u32, memory: Option<MemoryUse>) -> ServedJob {
-        let (user, user_by) = users::known_as(self.user.as_deref(), self.uid).unzip();
+        let (user, user_by) = users::known_as(self.user.as_ref(), self.uid).unzip();
         ServedJob {
             worker,
             host: self.host.clone(),

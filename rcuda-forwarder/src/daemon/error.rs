@@ -4,11 +4,12 @@ use super::admission::Source;
 use super::log::LogLine;
 use crate::certificate::CertificateError;
 use crate::greet::GreetError;
+use crate::munge::MungeError;
 use crate::token::TokenError;
+use crate::user::User;
 use crate::user_tokens::TokensError;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Why the daemon cannot serve.
@@ -23,6 +24,22 @@ pub enum ServeError {
     /// The tokens of users cannot be read.
     #[error(transparent)]
     Tokens(#[from] TokensError),
+    /// munge cannot be used.
+    #[error("{0} (mrcuda serve --munge)")]
+    Munge(#[from] MungeError),
+    /// munged takes this process for one of another user.
+    #[error(
+        "munged says that this process is of uid {said}, and it is of uid {own}: munged must run outside of containers (mrcuda serve --munge)"
+    )]
+    MungeUser {
+        /// The user by munged's word.
+        said: u32,
+        /// The user.
+        own: u32,
+    },
+    /// A user or group who may use the server does not exist.
+    #[error("this machine has no {0} (mrcuda serve --munge)")]
+    ClusterUser(String),
     /// A file with certificates cannot be read or created.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -149,9 +166,9 @@ pub(super) enum AssignError {
         /// How many are offered.
         offered: u32,
     },
-    /// The token of the job's user was revoked while the job waited.
-    #[error("the token of {0} was revoked (mrcuda token)")]
-    Revoked(Arc<str>),
+    /// The job's user was shut out while the job waited.
+    #[error("{}", shut_out(.0))]
+    Revoked(User),
     /// The job's environment is malformed.
     #[error("its environment has a variable that cannot be passed on")]
     Environment,
@@ -280,6 +297,13 @@ impl AssignError {
     }
 }
 
+fn shut_out(user: &User) -> String {
+    match user {
+        User::OfToken(token) => format!("the token of {} was revoked (mrcuda token)", token.name),
+        User::OfMunge(account) => format!("{} may no longer use this server (mrcuda serve --munge)", account.name),
+    }
+}
+
 fn there_is_no_gpu(gpu: u32, offered: u32) -> String {
     match offered {
         1 => format!("this server lends 1 GPU, number 0; there is no GPU {gpu}"),
@@ -299,12 +323,12 @@ pub(super) enum WelcomeError {
         error: GreetError,
     },
     /// A job.
-    #[error("a job{} at {peer} was refused: {error}", of(user.as_deref()))]
+    #[error("a job{} at {peer} was refused: {error}", of(user.as_ref()))]
     Job {
         /// The client's address.
         peer: String,
-        /// The user whose token it has shown.
-        user: Option<Arc<str>>,
+        /// The user that it has proved to be of.
+        user: Option<User>,
         /// The GPU that it wants.
         gpu: u32,
         /// Its process, by its own word.
@@ -313,12 +337,12 @@ pub(super) enum WelcomeError {
         error: AssignError,
     },
     /// A question about the server.
-    #[error("a question{} from {peer} was not answered: {error}", of(user.as_deref()))]
+    #[error("a question{} from {peer} was not answered: {error}", of(user.as_ref()))]
     Question {
         /// The client's address.
         peer: String,
-        /// The user whose token it has shown.
-        user: Option<Arc<str>>,
+        /// The user that it has proved to be of.
+        user: Option<User>,
         /// Why.
         error: AssignError,
     },
@@ -333,8 +357,8 @@ pub(super) enum WelcomeError {
 }
 
 /// Whose a job is, for a sentence about it.
-pub(super) fn of(user: Option<&str>) -> String {
-    user.map(|user| format!(" of {user}")).unwrap_or_default()
+pub(super) fn of(user: Option<&User>) -> String {
+    user.map(|user| format!(" of {}", user.name())).unwrap_or_default()
 }
 
 impl WelcomeError {
@@ -342,10 +366,8 @@ impl WelcomeError {
     pub(super) fn line(&self) -> LogLine {
         let line = LogLine::warning(self.to_string());
         match self {
-            WelcomeError::Job { peer, user, gpu, pid, .. } => {
-                line.at_peer(peer).of_user(user.as_deref()).of_job(*pid).at_gpu(*gpu)
-            }
-            WelcomeError::Question { peer, user, .. } => line.at_peer(peer).of_user(user.as_deref()),
+            WelcomeError::Job { peer, user, gpu, pid, .. } => line.at_peer(peer).of_user(user.as_ref()).of_job(*pid).at_gpu(*gpu),
+            WelcomeError::Question { peer, user, .. } => line.at_peer(peer).of_user(user.as_ref()),
             WelcomeError::Client { peer, .. } | WelcomeError::Bulk { peer, .. } => line.at_peer(peer),
         }
     }
@@ -354,6 +376,8 @@ impl WelcomeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::user::Account;
+    use std::sync::Arc;
 
     #[test]
     fn every_reason_for_a_refused_job_is_in_the_list() {
@@ -363,7 +387,7 @@ mod tests {
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,
-            AssignError::Revoked("ann".into()),
+            AssignError::Revoked(User::OfMunge(Arc::new(Account { uid: 5, name: "ann".into() }))),
             AssignError::ClientWorkers { client: here.clone(), workers: 1 },
             AssignError::Workers(1),
             AssignError::GpuFull { gpu: 0, jobs: 1 },

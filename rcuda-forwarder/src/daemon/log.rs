@@ -5,6 +5,7 @@ use super::users;
 use crate::endpoint::Endpoint;
 use crate::sync::lock;
 use crate::threads;
+use crate::user::User;
 use crate::user_by::UserBy;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -29,8 +30,8 @@ pub(crate) struct LogLine {
     gpu: Option<u32>,
     peer: Option<String>,
     uid: Option<u32>,
-    /// The user whose token was shown.
-    user: Option<String>,
+    /// The user that was proved.
+    user: Option<User>,
     job: Option<u32>,
     name: Option<String>,
 }
@@ -73,9 +74,9 @@ impl LogLine {
         LogLine { name: Some(name.to_owned()).filter(|name| !name.is_empty()), uid, ..self }
     }
 
-    /// It is about a client who has shown the token of this user.
-    pub(super) fn of_user(self, user: Option<&str>) -> LogLine {
-        LogLine { user: user.map(str::to_owned), ..self }
+    /// It is about a client that has proved to be of this user.
+    pub(super) fn of_user(self, user: Option<&User>) -> LogLine {
+        LogLine { user: user.cloned(), uid: user.and_then(User::uid), ..self }
     }
 
     /// It is about whoever is at the other end of a connection.
@@ -96,7 +97,7 @@ impl LogLine {
     /// Writes it with what it is about in fields of their own.
     pub(super) fn write_fields(&self) {
         let LogLine { text, worker, gpu, peer, uid, job, name, .. } = self;
-        let (user, by) = users::known_as(self.user.as_deref(), *uid).unzip();
+        let (user, by) = users::known_as(self.user.as_ref(), *uid).unzip();
         let user_by = by.map(UserBy::word);
         let source = self.is_output.then_some("worker");
         if self.is_warning {

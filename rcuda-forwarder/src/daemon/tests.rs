@@ -32,6 +32,7 @@ mod large;
 mod limits;
 mod local_socket;
 mod metrics;
+mod munge;
 mod take_over;
 mod users;
 
@@ -91,6 +92,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         gpus: None,
         token: directory.join("token"),
         tokens: None,
+        munge: None,
         certificate: None,
         client_ca: None,
         allow_plain: false,
@@ -140,7 +142,7 @@ impl Scene {
         let token = Token::load_or_create(&options.token).unwrap();
         let daemon = start_daemon(&options, gpus, Sockets::default()).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
-        Scene { daemon, directory, credentials: Credentials { token, trust } }
+        Scene { daemon, directory, credentials: Credentials { token: Some(token), munge: None, trust } }
     }
 
     fn at(&self, gpu: u32) -> Endpoint {
@@ -149,6 +151,11 @@ impl Scene {
 
     fn unix(&self, gpu: u32) -> Endpoint {
         format!("unix:{}/{gpu}", self.directory.join("socket").display()).parse().unwrap()
+    }
+
+    /// The server's own token.
+    fn key(&self) -> [u8; 32] {
+        self.credentials.token.as_ref().unwrap().0
     }
 
     fn link(&self, gpu: u32) -> Arc<Link> {
@@ -435,7 +442,7 @@ fn a_silent_worker_is_lost() {
 #[test]
 fn strangers_are_turned_away_in_words_and_the_daemon_goes_on() {
     let s = Scene::new();
-    let wrong = Credentials { token: Token([0x5a; 32]), ..s.credentials.clone() };
+    let wrong = Credentials { token: Some(Token([0x5a; 32])), ..s.credentials.clone() };
     let said = Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err().to_string();
     assert!(said.contains("cannot be used: wrong token: copy"), "{said}");
     assert!(matches!(Link::connect(&s.at(0), None, &hello(), None), Err(LinkError::NoToken { .. })));
@@ -619,7 +626,7 @@ fn raw(s: &Scene) -> (Conn, i32) {
     let opening = Opening::Job { gpu: 0, rdma: false, waits: false, locality: greet::Locality::None, hello: hello() };
     let limits = greet::Limits { silence: Duration::from_secs(5), end: Instant::now() + Duration::from_secs(5) };
     let protection = greet::Protection::Server(&s.at(0), &s.credentials.trust);
-    greet::greet(&conn, &opening, &s.credentials.token.0, protection, limits).unwrap();
+    greet::greet(&conn, &opening, &s.key(), protection, limits).unwrap();
     let about = greet::read_answer(&conn, Instant::now() + Duration::from_secs(30)).unwrap();
     let device = executor::DeviceInfo::get(&mut &about[..]).unwrap();
     let pid = device.name.split(' ').next().unwrap()[4..].parse().unwrap();

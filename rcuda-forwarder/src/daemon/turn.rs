@@ -46,10 +46,10 @@ impl State {
         }
     }
 
-    /// Refuses a job whose user's token was revoked while it waited.
+    /// Refuses a job whose user was shut out while it waited.
     fn check_user(&self, secret: &Secret) -> Result<(), AssignError> {
-        match secret.user_name() {
-            Some(user) if !self.still_accepts(secret) => Err(AssignError::Revoked(user)),
+        match &secret.user {
+            Some(user) if !self.still_accepts(secret) => Err(AssignError::Revoked(user.clone())),
             _ => Ok(()),
         }
     }

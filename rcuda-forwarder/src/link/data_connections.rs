@@ -153,7 +153,7 @@ impl Opener<'_> {
             }
             (self.terms.connect)(until)
         };
-        let (conn, _) = open(to, &Opening::Bulk { name: self.name, rdma }, (&self.key, protection), &limit, &connect)?;
+        let (conn, _) = open(to, &Opening::Bulk { name: self.name, rdma }, ((&self.key).into(), protection), &limit, &connect)?;
         drop(turn);
         if rdma {
             let rings = Rings { bytes: DATA_RING, budget: self.terms.budget, others: 0 };

@@ -19,7 +19,7 @@ pub enum LinkError {
         source: io::Error,
     },
     /// A server on a network requires a token.
-    #[error("{to} requires a token, and there is none (copy the server's token file)")]
+    #[error("{to} requires a token, and there is none (copy the server's token file; on a cluster: MRCUDA_MUNGE)")]
     NoToken {
         /// The server.
         to: Endpoint,
@@ -85,6 +85,7 @@ pub(crate) fn refused(to: &Endpoint, why: &GreetError) -> LinkError {
         GreetError::TooSlow => NotGreeted::NoAnswer,
         GreetError::OtherBuild => NotGreeted::OtherBuild,
         GreetError::Garbage => NotGreeted::OtherProtocol,
+        GreetError::NoMunge => NotGreeted::NoMunge,
         other => NotGreeted::Other(other.to_string()),
     };
     LinkError::Greeting { to: to.clone(), why }

@@ -4,7 +4,7 @@ use super::error::{LinkError, refused};
 use super::time_limits::TimeLimits;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, Limits, Opening, Protection};
+use crate::greet::{self, GreetError, Limits, Opening, Proof, Protection};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Opened {
 pub(super) fn open(
     to: &Endpoint,
     opening: &Opening,
-    (key, protection): (&[u8; 32], Protection<'_>),
+    (by, protection): (Proof<'_>, Protection<'_>),
     limit: &Opened,
     connect: &dyn Fn(Instant) -> io::Result<Conn>,
 ) -> Result<(Conn, [u8; 32]), LinkError> {
@@ -51,7 +51,7 @@ pub(super) fn open(
             // The earlier error says more.
             Err(source) => return Err(before.unwrap_or_else(|| LinkError::Connect { to: to.clone(), source })),
         };
-        match greet::greet(&conn, opening, key, protection, Limits { silence: limit.greeting, end }) {
+        match greet::greet(&conn, opening, by, protection, Limits { silence: limit.greeting, end }) {
             Ok(binding) => return Ok((conn, binding)),
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));

@@ -570,7 +570,7 @@ fn a_server_that_always_hangs_up_is_given_up_soon() {
     let asked = thread::spawn(move || (0..open::HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
     let hello = JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new(), name: String::new() };
     let trust = Trust { authorities: None, known_servers: "/nonexistent".into(), certificate: None };
-    let credentials = Credentials { token: Token([7; 32]), trust };
+    let credentials = Credentials { token: Some(Token([7; 32])), munge: None, trust };
     let lost = Link::connect(&to, Some(&credentials), &hello, None).err().unwrap();
     assert!(lost.to_string().contains("during the greeting"), "{lost}");
     asked.join().unwrap();

@@ -36,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) driver: Option<PathBuf>,
     /// `MRCUDA_TOKEN_FILE`, or the default path.
     pub(crate) token_file: PathBuf,
+    /// `MRCUDA_MUNGE` and `MRCUDA_MUNGE_SOCKET`.
+    pub(crate) munge: Option<rcuda_forwarder::Munge>,
     /// `MRCUDA_CA`, `MRCUDA_CERTIFICATE`, and the file of known servers.
     pub(crate) trust: rcuda_forwarder::Trust,
     /// `MRCUDA_COPY_THREADS`: how many threads make large copies of pageable memory in-process; 0 leaves them to the driver.
@@ -160,6 +162,7 @@ fn read() -> Result<Config, ConfigError> {
         when_full: executing("MRCUDA_WHEN_FULL")?.unwrap_or_default(),
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
+        munge: rcuda_forwarder::Munge::from_environment(),
         trust: rcuda_forwarder::Trust::from_environment(),
         copy_threads,
         bulk_connections: connections("MRCUDA_BULK_CONNECTIONS", 0)?,

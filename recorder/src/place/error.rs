@@ -40,7 +40,7 @@ pub(crate) enum OpenError {
     #[error("cannot name a file: {0}")]
     FileName(String),
     /// A server on a network requires a token.
-    #[error("{spec} requires a token, and there is none: copy the server's token file to {}", file.display())]
+    #[error("{spec} requires a token, and there is none: copy the server's token file to {} (on a cluster: MRCUDA_MUNGE)", file.display())]
     NoToken {
         /// The place.
         spec: PlaceSpec,

@@ -46,7 +46,7 @@ const PLAIN: u8 = 2;
 /// More bytes than a greeting has in either direction.
 const GREETING_BYTES: usize = 16 << 10;
 
-fn endpoint(scheme: &str, at: SocketAddr) -> Endpoint {
+pub(super) fn endpoint(scheme: &str, at: SocketAddr) -> Endpoint {
     format!("{scheme}{at}/0").parse().unwrap()
 }
 
@@ -54,13 +54,22 @@ fn connect(s: &Scene, to: &Endpoint) -> Result<Arc<Link>, LinkError> {
     Link::connect(to, Some(&s.credentials), &hello(), None)
 }
 
-fn known_servers(s: &Scene) -> String {
+pub(super) fn known_servers(s: &Scene) -> String {
     std::fs::read_to_string(&s.credentials.trust.known_servers).unwrap_or_default()
 }
 
 /// Whether some bytes are a part of others.
 fn has(all: &[u8], part: &[u8]) -> bool {
     all.windows(part.len()).any(|w| w == part)
+}
+
+/// Somebody who changes the server's offer, or the client's choice (`up`), to this.
+pub(super) fn changed(s: &Scene, up: bool, to: u8) -> SocketAddr {
+    between(s.daemon.address.unwrap(), move |toward, before, bytes| {
+        if toward == up && (before..before + bytes.len()).contains(&OFFER) {
+            bytes[OFFER - before] = to;
+        }
+    })
 }
 
 #[test]
@@ -112,15 +121,7 @@ fn rdma_beyond_the_limit_of_pinned_memory_is_refused_with_the_reason() {
 #[test]
 fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
     let s = Scene::with(vec![0], |o| o.allow_plain = true);
-    let server = s.daemon.address.unwrap();
-    let change = |up: bool, to: u8| {
-        let meddle = move |toward: bool, before, bytes: &mut Vec<u8>| {
-            if toward == up && (before..before + bytes.len()).contains(&OFFER) {
-                bytes[OFFER - before] = to;
-            }
-        };
-        between(server, meddle)
-    };
+    let change = |up: bool, to: u8| changed(&s, up, to);
     for (name, scheme, up, to, wanted) in [
         ("the offer is taken away", "tls://", false, PLAIN, "offers no encryption"),
         ("the offer is another one", "tls://", false, TLS, "wrong token"),
@@ -134,9 +135,8 @@ fn an_offer_or_a_choice_that_was_changed_on_the_way_is_no_downgrade() {
     assert_eq!(known_servers(&s).lines().count(), 1, "only the genuine one is known: {}", known_servers(&s));
 }
 
-#[test]
-fn nobody_can_be_the_other_end_of_both() {
-    let s = Scene::lending(vec![0]);
+/// An impostor that has a TLS connection with each end, once, and passes on everything that is inside.
+pub(super) fn impostor(s: &Scene) -> SocketAddr {
     let server = s.daemon.address.unwrap();
     let impostor = ServerTls::new(&Certificate::load_or_create(&s.directory.join("other.pem")).unwrap(), None).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -158,7 +158,13 @@ fn nobody_can_be_the_other_end_of_both() {
             while pass(&client, &there, 1) {}
         });
     });
-    let said = connect(&s, &endpoint("tls://", at)).unwrap_err().to_string();
+    at
+}
+
+#[test]
+fn nobody_can_be_the_other_end_of_both() {
+    let s = Scene::lending(vec![0]);
+    let said = connect(&s, &endpoint("tls://", impostor(&s))).unwrap_err().to_string();
     assert!(said.contains("wrong token"), "{said}");
     assert!(logged(|l| l.ends_with("was refused: wrong token")));
     assert_eq!(known_servers(&s), "", "and its certificate is not recorded");
@@ -263,7 +269,7 @@ fn another_certificate_than_before_is_refused_in_words() {
     assert_eq!(known_servers(&s).lines().count(), 1);
     // Who has a wrong token records nothing.
     std::fs::remove_file(&s.credentials.trust.known_servers).unwrap();
-    let wrong = Credentials { token: Token([7; 32]), ..s.credentials.clone() };
+    let wrong = Credentials { token: Some(Token([7; 32])), ..s.credentials.clone() };
     assert!(Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err().to_string().contains("wrong token"));
     assert_eq!(known_servers(&s), "");
 }

@@ -81,7 +81,7 @@ fn few_questions_are_answered_at_a_time() {
 #[test]
 fn who_does_not_know_the_token_learns_nothing() {
     let s = Scene::lending(vec![0]);
-    let wrong = Credentials { token: Token([9; 32]), trust: s.credentials.trust.clone() };
+    let wrong = Credentials { token: Some(Token([9; 32])), ..s.credentials.clone() };
     let why = inspect(&s.at(0), Some(&wrong)).unwrap_err().to_string();
     assert!(why.contains("wrong token"), "{why}");
     assert!(matches!(inspect(&s.at(0), None), Err(LinkError::NoToken { .. })));

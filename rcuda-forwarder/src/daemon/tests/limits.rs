@@ -53,7 +53,7 @@ fn a_job_that_waits_and_gives_up_leaves_its_line_and_so_does_everybody_when_the_
     let conn = Conn::open(&s.at(0), Instant::now() + LONG).unwrap();
     let opening = Opening::Job { gpu: 0, rdma: false, waits: true, locality: greet::Locality::None, hello: hello() };
     let limits = greet::Limits { silence: LONG, end: Instant::now() + LONG };
-    greet::greet(&conn, &opening, &s.credentials.token.0, greet::Protection::AnyServer, limits).unwrap();
+    greet::greet(&conn, &opening, &s.key(), greet::Protection::AnyServer, limits).unwrap();
     let why = greet::read_answer(&conn, Instant::now() + LONG).unwrap_err();
     assert!(matches!(&why, GreetError::Waiting(why) if why.contains("all 1 workers of this server have a client")), "{why}");
     assert!(lines(1));

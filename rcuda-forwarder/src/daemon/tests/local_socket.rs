@@ -85,7 +85,7 @@ fn the_socket_is_for_those_who_have_met_the_server() {
     let wrong = |error| matches!(error, Err(GreetError::TokenRefused));
     let unknown =
         |error: Result<(), GreetError>| matches!(error, Err(GreetError::Refused(why)) if why.contains("unknown ticket"));
-    for key in [[0; 32], s.credentials.token.0, invite(&s).key(&BINDING)] {
+    for key in [[0; 32], s.key(), invite(&s).key(&BINDING)] {
         let invitation = invite(&s);
         assert!(wrong(greet_there(&invitation, &job(Locality::Invited(invitation.name())), &key)));
         for opening in [job(Locality::None), job(Locality::Invited([1; 32])), Opening::Inspect, Opening::Trial] {
@@ -105,7 +105,7 @@ fn the_socket_is_for_those_who_have_met_the_server() {
 fn jobs_that_do_not_ask_and_those_of_other_machines_are_served_where_they_are() {
     let s = Scene::with(vec![0], |o| o.allow_plain = true);
     let (to, until) = (named(&s), limits().end);
-    let here = local_socket::machine(&s.credentials.token.0).map(Locality::Machine).unwrap();
+    let here = local_socket::machine(&s.key()).map(Locality::Machine).unwrap();
     let plain = Protection::Plain;
     let tls = Protection::Server(&to, &s.credentials.trust);
     // A secret does not pass in plain text.
@@ -113,7 +113,7 @@ fn jobs_that_do_not_ask_and_those_of_other_machines_are_served_where_they_are() 
         [(Locality::None, tls, false), (Locality::Machine([7; 32]), tls, false), (here, plain, false), (here, tls, true)]
     {
         let conn = Conn::open(&to, until).unwrap();
-        greet(&conn, &job(locality), &s.credentials.token.0, protection, limits()).unwrap();
+        greet(&conn, &job(locality), &s.key(), protection, limits()).unwrap();
         let answer = greet::read_answer(&conn, until);
         match answer {
             Err(GreetError::Invited(invitation)) => assert!(is_invited && invitation.socket == invite(&s).socket),
@@ -127,12 +127,12 @@ fn jobs_that_do_not_ask_and_those_of_other_machines_are_served_where_they_are() 
 fn hostile_server(s: &Scene, invitation: Invitation) -> (Endpoint, thread::JoinHandle<Vec<Locality>>) {
     let certificate = Certificate::load_or_create(&s.directory.join("server.pem")).unwrap();
     let tls = ServerTls::new(&certificate, None).unwrap();
-    let (listener, token) = (TcpListener::bind("127.0.0.1:0").unwrap(), s.credentials.token.0);
+    let (listener, token) = (TcpListener::bind("127.0.0.1:0").unwrap(), s.key());
     let to = listener.local_addr().unwrap().to_string().parse().unwrap();
     let server = thread::spawn(move || {
         let serve = |_| {
             let conn = Conn::new(listener.accept().unwrap().0.into());
-            let offer = Offer { tls: Some(&tls), plain: false };
+            let offer = Offer { tls: Some(&tls), plain: false, munge: false };
             let secrets = |_: &Opening, _| Ok([Secret::of_nobody(token)].into());
             let Opening::Job { locality, .. } = greet::receive(&conn, GREETING, offer, secrets).unwrap().opening else {
                 panic!("no job")

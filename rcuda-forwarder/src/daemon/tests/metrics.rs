@@ -242,7 +242,7 @@ fn refusals_and_failures_are_counted() {
     let link = s.link(0);
     Link::connect(&s.at(0), Some(&s.credentials), &hello(), None).unwrap_err();
     Link::connect(&s.at(7), Some(&s.credentials), &hello(), None).unwrap_err();
-    let wrong = Credentials { token: Token([9; 32]), trust: s.credentials.trust.clone() };
+    let wrong = Credentials { token: Some(Token([9; 32])), ..s.credentials.clone() };
     Link::connect(&s.at(0), Some(&wrong), &hello(), None).unwrap_err();
     assert!(soon(|| refused("job", "gpu_full") == 1.0 && refused("job", "no_such_gpu") == 1.0));
     assert!(soon(|| refused("greeting", "wrong_token") == 1.0));

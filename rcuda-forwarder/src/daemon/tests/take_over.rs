@@ -174,7 +174,7 @@ fn a_job_with_a_route_is_refused_by_both() {
         client.write_all(&[&preamble()[..], &[2], &route].concat()).unwrap();
         client.read_exact(&mut vec![0; preamble().len() + 33]).unwrap();
         // A question, with a proof of nothing.
-        client.write_all(&[&[3][..], &[0; 32], &[0; 4], &[0; 32]].concat()).unwrap();
+        client.write_all(&[&[3][..], &[0; 32], &[0; 4], &[0; 4], &[0; 32]].concat()).unwrap();
         let mut said = Vec::new();
         client.read_to_end(&mut said).unwrap();
         let wanted = if route == [0; 8] { "wrong token" } else { "unknown ticket" };

@@ -14,7 +14,7 @@ fn tokens(s: &Scene) -> TokensFile {
 
 /// Adds a user, and returns what they show to the server.
 fn add(s: &Scene, name: &str) -> Credentials {
-    Credentials { token: tokens(s).add(name).unwrap().token, trust: s.credentials.trust.clone() }
+    Credentials { token: Some(tokens(s).add(name).unwrap().token), ..s.credentials.clone() }
 }
 
 fn connect(s: &Scene, by: &Credentials) -> Result<Arc<Link>, LinkError> {
@@ -96,7 +96,7 @@ fn a_broken_file_neither_lets_anybody_in_nor_shuts_anybody_out() {
     connect(&s, &ann).unwrap();
     let file = s.directory.join("tokens");
     std::fs::write(&file, format!("ann {}\n", "0".repeat(64))).unwrap();
-    let zero = Credentials { token: Token([0; 32]), ..s.credentials.clone() };
+    let zero = Credentials { token: Some(Token([0; 32])), ..s.credentials.clone() };
     assert!(refusal(&s, &zero).contains("wrong token"));
     connect(&s, &ann).unwrap();
     let line = format!("the tokens file {} has an error in line 1", file.display());
@@ -140,7 +140,7 @@ fn a_job_whose_user_is_revoked_while_it_waits_is_refused() {
 fn users_on_the_servers_machine_share_memory_with_it() {
     let s = Scene::lending(vec![0]);
     let user = tokens(&s).add("ann").unwrap();
-    let ann = Credentials { token: user.token.clone(), trust: s.credentials.trust.clone() };
+    let ann = Credentials { token: Some(user.token.clone()), ..s.credentials.clone() };
     let named: Endpoint = format!("{}/0", s.daemon.address.unwrap()).parse().unwrap();
     let link = Link::connect(&named, Some(&ann), &hello(), None).unwrap();
     assert_eq!(link.transport(), Transport::Shm);
@@ -148,7 +148,7 @@ fn users_on_the_servers_machine_share_memory_with_it() {
     let own = nix::unistd::geteuid().as_raw();
     assert_eq!((job.user.as_deref(), job.user_by, job.uid, job.host), (Some("ann"), Some(UserBy::Token), Some(own), None));
     // An invitation ends with the token.
-    let invitation = s.daemon.state.local_socket.as_ref().unwrap().invite(&[9; 32], Some(Arc::new(user))).unwrap();
+    let invitation = s.daemon.state.local_socket.as_ref().unwrap().invite(&[9; 32], Some(User::OfToken(Arc::new(user)))).unwrap();
     tokens(&s).revoke("ann").unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let conn = invitation.connect(until).unwrap();
