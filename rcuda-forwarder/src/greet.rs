@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 21;
+pub(crate) const PROTOCOL: u32 = 22;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.

@@ -43,6 +43,7 @@ mod limits;
 mod link;
 mod local_socket;
 mod log_line;
+mod nvml_reader;
 pub mod orphan;
 mod pipe;
 mod place;
@@ -90,7 +91,7 @@ pub use link::{
 pub use log_line::{error_line, info_line};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
 pub use sandbox::SandboxMode;
-pub use server_state::{FormerServer, GpuFacts, GpuState, ServedJob, ServerState};
+pub use server_state::{FormerServer, GpuFacts, GpuState, Measured, ServedJob, ServerState};
 pub use targets::{Target, TargetError};
 pub use token::{Token, TokenError};
 pub use traffic::{Traffic, count_traffic, traffic};
