@@ -1,6 +1,7 @@
 //! Reads from the place's own NVML what CUDA does not report about a GPU.
 
 use cuda_api::board::{Constants, NAMES, Reading, Readings};
+use cuda_api::facts::uuid_text;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -13,6 +14,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 type Device = *mut c_void;
 
 /// A loaded NVML, which is never unloaded.
+#[derive(Debug)]
 struct Nvml(*mut c_void);
 
 impl Nvml {
@@ -31,19 +33,24 @@ impl Nvml {
         Some(unsafe { libc::dlsym(self.0, name.as_ptr()) }).filter(|symbol| !symbol.is_null())
     }
 
+    /// Calls a function without arguments, of which 0 means success.
+    fn call(&self, name: &str) -> Option<()> {
+        // SAFETY: the functions that are called so, those that initialize and shut down, have this type.
+        let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(self.find(name)?) };
+        // SAFETY: no arguments.
+        (unsafe { function() } == 0).then_some(())
+    }
+
+    fn init(&self) -> Option<()> {
+        self.call("nvmlInit_v2")
+    }
+
     /// Initializes NVML, runs the queries of `ask` and shuts it down.
     fn started<T>(&self, ask: impl FnOnce() -> Option<T>) -> Option<T> {
-        let [init, shutdown] = ["nvmlInit_v2", "nvmlShutdown"].map(|name| self.find(name));
-        // SAFETY: NVML's functions have this type.
-        let [init, shutdown] = [init?, shutdown?]
-            .map(|function| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function) });
-        // SAFETY: no arguments.
-        if unsafe { init() } != 0 {
-            return None;
-        }
+        self.init()?;
         let answer = ask();
-        // SAFETY: it was initialized above. A failure of the shutdown does not affect the results.
-        unsafe { shutdown() };
+        // A failure of the shutdown does not affect the results.
+        self.call("nvmlShutdown");
         answer
     }
 
@@ -59,17 +66,17 @@ impl Nvml {
         is_known.then(|| text.to_owned())
     }
 
-    /// What `ask` learns of the GPU with this PCI address; nothing of one that NVML does not know.
-    fn of_gpu<T: Default>(&self, pci: [i32; 3], ask: impl FnOnce(Device) -> T) -> Option<T> {
-        let handle = self.find("nvmlDeviceGetHandleByPciBusId_v2")?;
+    /// What `ask` learns of the GPU with this UUID; nothing of one that NVML does not know. An instance of a partitioned GPU (MIG) has a
+    /// UUID of its own, so that what the whole GPU measures is not taken for what the instance does.
+    fn of_gpu<T: Default>(&self, uuid: &[u8; 16], ask: impl FnOnce(Device) -> T) -> Option<T> {
+        let handle = self.find("nvmlDeviceGetHandleByUUID")?;
         // SAFETY: NVML's function has this type.
         let handle =
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, *mut Device) -> c_int>(handle) };
-        let [domain, bus, device] = pci;
-        let address = CString::new(format!("{domain:08x}:{bus:02x}:{device:02x}.0")).ok()?;
+        let uuid = CString::new(uuid_text(uuid)).ok()?;
         let mut gpu: Device = std::ptr::null_mut();
         // SAFETY: a NUL-terminated string, and a local variable.
-        let found = unsafe { handle(address.as_ptr(), &raw mut gpu) } == 0;
+        let found = unsafe { handle(uuid.as_ptr(), &raw mut gpu) } == 0;
         Some(if found { ask(gpu) } else { T::default() })
     }
 
@@ -131,15 +138,48 @@ impl Nvml {
     }
 }
 
-/// The known constants of the GPU with this PCI address; none without NVML. `driver` is the path of the CUDA driver, with links
+/// The known constants of the GPU with this UUID; none without NVML. `driver` is the path of the CUDA driver, with links
 /// resolved. A driver that simulates a whole machine provides NVML itself.
-pub(crate) fn ask(driver: &Path, pci: [i32; 3]) -> Constants {
-    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(pci, |gpu| nvml.constants(gpu)))).unwrap_or_default()
+pub(crate) fn ask(driver: &Path, uuid: &[u8; 16]) -> Constants {
+    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(uuid, |gpu| nvml.constants(gpu)))).unwrap_or_default()
 }
 
 /// As [`ask`]: what the GPU measures. NVML is opened for it and closed again, some milliseconds on an H200 machine.
-pub(crate) fn readings(driver: &Path, pci: [i32; 3]) -> Readings {
-    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(pci, |gpu| nvml.readings(gpu)))).unwrap_or_default()
+pub(crate) fn readings(driver: &Path, uuid: &[u8; 16]) -> Readings {
+    of_driver(driver).and_then(|nvml| nvml.started(|| nvml.of_gpu(uuid, |gpu| nvml.readings(gpu)))).unwrap_or_default()
+}
+
+/// The NVML of a driver, which stays open until the process ends: for who asks again and again. It creates no context.
+#[derive(Debug)]
+pub struct Sensors(Nvml);
+
+/// Why there are no [`Sensors`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SensorsError {
+    /// There is no library.
+    #[error("there is no NVML ({LIBRARY}) beside the driver")]
+    Missing,
+    /// The library refuses to be used.
+    #[error("NVML cannot be initialized")]
+    Init,
+}
+
+impl Sensors {
+    /// Opens the NVML of the CUDA driver at this path.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn open(driver: &Path) -> Result<Sensors, SensorsError> {
+        let driver = std::fs::canonicalize(driver).unwrap_or_else(|_| driver.to_owned());
+        let nvml = of_driver(&driver).ok_or(SensorsError::Missing)?;
+        nvml.init().ok_or(SensorsError::Init)?;
+        Ok(Sensors(nvml))
+    }
+
+    /// What the GPU with this UUID measures now; nothing of one that NVML does not know.
+    pub fn read(&self, uuid: &[u8; 16]) -> Readings {
+        self.0.of_gpu(uuid, |gpu| self.0.readings(gpu)).unwrap_or_default()
+    }
 }
 
 fn of_driver(driver: &Path) -> Option<Nvml> {

@@ -324,7 +324,7 @@ impl Executor {
 
     /// What the GPU measures, from the place's NVML; nothing if it has none. It takes some milliseconds.
     pub fn readings(&self) -> Readings {
-        crate::board::readings(Path::new(&self.device.driver_path), self.device.pci)
+        crate::board::readings(Path::new(&self.device.driver_path), &self.device.uuid)
     }
 
     /// What the job uses of the GPU's memory.

@@ -9,6 +9,7 @@
 //! * [`fork`]: descriptors that forked children do not keep.
 //! * [`host_rows`]: rows of a program's memory that copies and fills use.
 //! * [`host_mirror`]: host memory of which job and place each have a copy.
+//! * [`Sensors`]: what NVML measures of GPUs, without a context.
 //! * [`Executor::copy_from_gpu`], [`Executor::copy_to_gpu`], [`Executor::hash`]: used to move memory between places.
 
 pub mod batch;
@@ -32,6 +33,7 @@ pub mod staging;
 pub mod steer;
 mod turns;
 
+pub use board::{Sensors, SensorsError};
 pub use device::{DeviceInfo, processors};
 pub use executor::{
     Busy, Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError,

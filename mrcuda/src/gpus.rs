@@ -2,11 +2,11 @@
 
 use crate::ask::print_json;
 use crate::failure::Failure;
-use crate::table::{Table, bytes, note, printable, say, since};
+use crate::table::{Table, bytes, note, one_line, printable, say, since};
 use cuda_api::hex::hex;
 use rcuda_forwarder::{
-    Credentials, Endpoint, FormerServer, GpuState, LinkError, Munge, ServedJob, ServerState, Token, TokenError, Trust, UserBy,
-    inspect,
+    Credentials, Endpoint, FormerServer, GpuState, LinkError, Measured, Munge, ServedJob, ServerState, Token, TokenError, Trust,
+    UserBy, inspect,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -23,7 +23,9 @@ pub(crate) struct GpusArgs {
 }
 
 /// The columns in which several servers are shown together.
-pub(crate) const OVERVIEW: [&str; 8] = ["SERVER", "GPU", "MODEL", "USERS", "MEMORY", "FREE", "USED", "JOBS"];
+pub(crate) const OVERVIEW: [&str; 14] = [
+    "SERVER", "GPU", "MODEL", "USERS", "MEMORY", "FREE", "USED", "JOBS", "UTIL", "MEM-UTIL", "POWER", "LIMIT", "TEMP", "SM-CLOCK",
+];
 
 /// Widest name of a GPU, and of a client's machine or user, in the table.
 const WIDEST: usize = 22;
@@ -43,6 +45,7 @@ pub(crate) struct Server {
     since_unix_ms: Option<u64>,
     ending: bool,
     gpus: Vec<Gpu>,
+    no_readings: Option<String>,
     parked: Vec<Served>,
     earlier: Option<Former>,
 }
@@ -67,8 +70,30 @@ struct Gpu {
     total_bytes: Option<u64>,
     driver_version: Option<i32>,
     free_bytes: Option<u64>,
+    utilization_percent: Option<u32>,
+    memory_utilization_percent: Option<u32>,
+    power_watts: Option<f64>,
+    power_limit_watts: Option<f64>,
+    temperature_celsius: Option<u32>,
+    sm_clock_mhz: Option<u32>,
     idle_workers: u32,
     jobs: Vec<Served>,
+}
+
+impl Gpu {
+    /// What it measures, in the columns from `UTIL` on.
+    fn measured(&self) -> [String; 6] {
+        let percent = |share: Option<u32>| share.map_or_else(unknown, |share| format!("{share}%"));
+        let watts = |power: Option<f64>| power.map_or_else(unknown, |power| format!("{power:.0} W"));
+        [
+            percent(self.utilization_percent),
+            percent(self.memory_utilization_percent),
+            watts(self.power_watts),
+            watts(self.power_limit_watts),
+            self.temperature_celsius.map_or_else(unknown, |degrees| format!("{degrees} °C")),
+            self.sm_clock_mhz.map_or_else(unknown, |clock| format!("{clock} MHz")),
+        ]
+    }
 }
 
 /// A job as JSON.
@@ -128,12 +153,14 @@ impl Server {
             since_unix_ms: None,
             ending: false,
             gpus: Vec::new(),
+            no_readings: None,
             parked: Vec::new(),
             earlier: None,
         };
         let Ok(state) = asked else { return server };
         let gpus = state.gpus.into_iter().enumerate().map(|(gpu, state)| {
-            let GpuState { facts, free_bytes, idle_workers, jobs } = state;
+            let GpuState { facts, free_bytes, idle_workers, jobs, readings } = state;
+            let measured = Measured::from(&readings);
             Gpu {
                 gpu,
                 place: Endpoint { gpu: gpu as u32, ..at.clone() }.to_string(),
@@ -142,6 +169,12 @@ impl Server {
                 total_bytes: facts.as_ref().map(|f| f.total_bytes),
                 driver_version: facts.as_ref().map(|f| f.driver_version),
                 free_bytes,
+                utilization_percent: measured.utilization_percent,
+                memory_utilization_percent: measured.memory_utilization_percent,
+                power_watts: measured.power_watts,
+                power_limit_watts: measured.power_limit_watts,
+                temperature_celsius: measured.temperature_celsius,
+                sm_clock_mhz: measured.sm_clock_mhz,
                 idle_workers,
                 jobs: jobs.into_iter().map(Served::from).collect(),
             }
@@ -151,6 +184,7 @@ impl Server {
             since_unix_ms: Some(state.since_unix_ms),
             ending: state.ending,
             gpus: gpus.collect(),
+            no_readings: state.no_readings,
             parked: state.parked.into_iter().map(Served::from).collect(),
             earlier: state.earlier.map(|FormerServer { pid, jobs, parked }| Former { pid, jobs, parked }),
             ..server
@@ -160,6 +194,11 @@ impl Server {
     /// Its address, and why its state is not known, if it is not.
     pub(crate) fn outcome(&self) -> (&str, Option<&str>) {
         (&self.server, self.reason.as_deref())
+    }
+
+    /// Why what its GPUs measure is not known, if it has answered without.
+    pub(crate) fn no_readings(&self) -> Option<&str> {
+        self.no_readings.as_deref()
     }
 
     /// Its GPUs, as far as they are known and it takes new jobs.
@@ -197,7 +236,7 @@ impl Server {
         };
         let used = |jobs: &[Served]| jobs.iter().try_fold(0u64, |sum, job| Some(sum.saturating_add(job.used_bytes?)));
         let of_gpu = |gpu: &Gpu| {
-            vec![
+            let cells = vec![
                 self.server.clone(),
                 gpu.gpu.to_string(),
                 gpu.name.as_deref().map_or_else(unknown, cut),
@@ -206,16 +245,20 @@ impl Server {
                 gpu.free_bytes.map_or_else(unknown, bytes),
                 used(&gpu.jobs).map_or_else(unknown, bytes),
                 gpu.jobs.len().to_string(),
-            ]
+            ];
+            cells.into_iter().chain(gpu.measured()).collect()
         };
         let parked = (!self.parked.is_empty()).then(|| {
             let (used, jobs) = (used(&self.parked).map_or_else(unknown, bytes), self.parked.len().to_string());
-            vec![self.server.clone(), unknown(), "parked".to_owned(), users(&self.parked), unknown(), unknown(), used, jobs]
+            let cells =
+                vec![self.server.clone(), unknown(), "parked".to_owned(), users(&self.parked), unknown(), unknown(), used, jobs];
+            let none = OVERVIEW.len() - cells.len();
+            cells.into_iter().chain((0..none).map(|_| unknown())).collect()
         });
         self.gpus.iter().take(MOST_GPUS).map(of_gpu).chain(parked).collect()
     }
 
-    /// A heading, a table of the GPUs, and one of the jobs.
+    /// A heading, a table of the GPUs, one of what they measure, and one of the jobs.
     fn render(&self) -> String {
         let serving = self.since_unix_ms.map(since).unwrap_or_default();
         let ending = if self.ending { ", ending: it takes no new jobs" } else { "" };
@@ -240,6 +283,15 @@ impl Server {
             ]);
         }
         text.push_str(&gpus.render());
+        text.push('\n');
+        match &self.no_readings {
+            Some(why) => text.push_str(&format!("what the GPUs measure is not known: {}\n", one_line(why))),
+            None => {
+                let mut measured = Table::new(&["GPU", "UTIL", "MEM-UTIL", "POWER", "LIMIT", "TEMP", "SM-CLOCK"]);
+                self.gpus.iter().for_each(|gpu| measured.row([gpu.gpu.to_string()].into_iter().chain(gpu.measured()).collect()));
+                text.push_str(&measured.render());
+            }
+        }
         let mut jobs = Table::new(&["GPU", "JOB", "FROM", "MEMORY", "SINCE", "WORKER"]);
         let of_gpus = self.gpus.iter().flat_map(|gpu| gpu.jobs.iter().map(move |job| (gpu.gpu.to_string(), job)));
         let all: Vec<(String, &Served)> = of_gpus.chain(self.parked.iter().map(|job| ("parked".to_owned(), job))).collect();
@@ -352,6 +404,7 @@ pub(crate) fn credentials(at: &Endpoint) -> Result<Option<Credentials>, Credenti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cuda_api::board::Reading;
     use rcuda_forwarder::GpuFacts;
     use serde_json::{Value, json};
 
@@ -371,8 +424,14 @@ mod tests {
         };
         let jobs =
             vec![job(Some("2001:db8:1234:5678:9abc:def0:1234:5678"), None, Some(100 << 30)), job(None, Some("ann\x1b"), None)];
-        let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs };
-        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
+        let readings = vec![
+            (Reading::Utilization as u32, 100),
+            (Reading::Power as u32, 312_500),
+            (Reading::Temperature as u32, 0),
+            (Reading::SmClock as u32, 1981),
+        ];
+        let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs, readings };
+        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new(), readings: Vec::new() };
         let parked = vec![job(None, None, Some(0)), job(Some("10.0.0.7"), Some("bob"), Some(0))];
         let state = ServerState {
             pid: 7,
@@ -381,6 +440,7 @@ mod tests {
             gpus: vec![known, unknown],
             parked,
             earlier: Some(FormerServer { pid: 6, jobs: vec![2, 0], parked: 1 }),
+            no_readings: None,
         };
         Server::new(&"gpubox:7878/3".parse().expect("a server"), Ok(state))
     }
@@ -406,6 +466,14 @@ mod tests {
         }
         let columns: Vec<&str> = text.lines().nth(2).expect("a heading").split_whitespace().collect();
         assert_eq!(columns, ["GPU", "MODEL", "UUID", "MEMORY", "FREE", "JOBS", "IDLE"]);
+        // What is absent is not 0.
+        let measured = "\nGPU  UTIL  MEM-UTIL  POWER  LIMIT  TEMP  SM-CLOCK\n  0  100%         -  312 W      -  0 °C  1981 MHz\n  \
+            1     -         -      -      -     -         -\n";
+        assert!(text.contains(measured), "{text}");
+        let mut unread = server();
+        unread.no_readings = Some("NVML\nsleeps".to_owned());
+        let text = unread.render();
+        assert!(text.contains("\nwhat the GPUs measure is not known: NVML\\u000asleeps\n") && !text.contains("UTIL"), "{text}");
     }
 
     #[test]
@@ -421,6 +489,9 @@ mod tests {
         }
         assert_eq!((&whole["ok"], &whole["reason"], &whole["gpus"][1]["name"]), (&json!(true), &Value::Null, &Value::Null));
         assert_eq!(whole["gpus"][0]["place"], json!("gpubox:7878/0"));
+        let measured =
+            |gpu: usize| ["power_watts", "temperature_celsius", "power_limit_watts"].map(|name| whole["gpus"][gpu][name].clone());
+        assert_eq!((measured(0), measured(1)), ([json!(312.5), json!(0), Value::Null], [const { Value::Null }; 3]));
         assert_eq!(whole["gpus"][0]["uuid"], json!("ab".repeat(16)));
         let by = |job: &Value| (job["user"].clone(), job["user_by"].clone());
         assert_eq!(by(&whole["gpus"][0]["jobs"][0]), (Value::Null, Value::Null));
@@ -441,6 +512,12 @@ mod tests {
                 total_bytes: None,
                 driver_version: None,
                 free_bytes: None,
+                utilization_percent: None,
+                memory_utilization_percent: None,
+                power_watts: None,
+                power_limit_watts: None,
+                temperature_celsius: None,
+                sm_clock_mhz: None,
                 idle_workers: 0,
                 jobs,
             }

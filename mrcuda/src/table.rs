@@ -76,9 +76,10 @@ impl Table {
 }
 
 /// The headings of columns with figures. What is in the others, such as a name, can begin with a digit as well.
-const FIGURES: [&str; 23] = [
+const FIGURES: [&str; 29] = [
     "PID", "GPU", "JOB", "WORKER", "SINCE", "AGO", "MEMORY", "FREE", "USED", "BYTES", "DOWNTIME", "TOTAL", "JOBS", "IDLE",
-    "SAMPLES", "MEAN", "MEDIAN", "P90", "P95", "MAX", "CALLS/S", "BYTES/S", "MOVED",
+    "SAMPLES", "MEAN", "MEDIAN", "P90", "P95", "MAX", "CALLS/S", "BYTES/S", "MOVED", "UTIL", "MEM-UTIL", "POWER", "LIMIT",
+    "TEMP", "SM-CLOCK",
 ];
 
 /// Narrower columns than this say nothing.

@@ -1,5 +1,5 @@
 //! The channel between the daemon and a worker: messages with descriptors over a socket pair, which the worker inherits
-//! as its standard input.
+//! as its standard input. The process that reads NVML for the daemon has such a channel, too.
 
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
@@ -7,6 +7,7 @@ use crate::records::Session;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::socket::receive_with_descriptors;
+use cuda_api::board::Readings;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use executor::fork::NotInherited;
@@ -117,6 +118,17 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// How the process that reads NVML is to begin.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct StartReader {
+        /// Path of the CUDA driver.
+        pub(crate) driver: String,
+        /// What it confines itself to first, if to anything.
+        pub(crate) confinement: Option<Confinement>,
+    }
+}
+
 #[cfg(test)]
 impl Start {
     /// One for a place of a test.
@@ -169,6 +181,12 @@ pub(crate) enum Message {
     Connect(u32, Destination, u64),
     /// Daemon: the answer to the request with this number; without an error it comes with the descriptor of the connection.
     Connected(u32, Option<NotConnected>),
+    /// Daemon, as the first message instead of [`Message::Start`]: be the process that reads NVML.
+    StartReader(StartReader),
+    /// Daemon: read what the GPUs with these UUIDs measure.
+    Read(Vec<[u8; 16]>),
+    /// Reader: that, in the same order, or why NVML cannot be used.
+    Readings(Result<Vec<Readings>, String>),
 }
 
 impl Message {
@@ -192,6 +210,10 @@ impl Message {
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
             Message::Connect(number, to, ms) => (16u8, (*number, (to.clone(), *ms))).put(&mut out),
             Message::Connected(number, error) => (17u8, (*number, error.clone())).put(&mut out),
+            Message::StartReader(start) => (18u8, start.clone()).put(&mut out),
+            Message::Read(gpus) => (19u8, gpus.clone()).put(&mut out),
+            Message::Readings(Ok(all)) => (20u8, all.clone()).put(&mut out),
+            Message::Readings(Err(why)) => (21u8, why.clone()).put(&mut out),
         }
         out
     }
@@ -216,6 +238,10 @@ impl Message {
             15 => Message::Account(Wire::get(src)?, Wire::get(src)?),
             16 => Message::Connect(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             17 => Message::Connected(Wire::get(src)?, Wire::get(src)?),
+            18 => Message::StartReader(Wire::get(src)?),
+            19 => Message::Read(Wire::get(src)?),
+            20 => Message::Readings(Ok(Wire::get(src)?)),
+            21 => Message::Readings(Err(Wire::get(src)?)),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -384,6 +410,10 @@ mod tests {
             Message::Connect(2, Destination::Share([5; 16]), 2_000),
             Message::Connected(3, Some(NotConnected { denied: true, why: "no".into() })),
             Message::Connected(4, None),
+            Message::StartReader(StartReader { driver: "d".into(), confinement: None }),
+            Message::Read(vec![[1; 16], [2; 16]]),
+            Message::Readings(Ok(vec![vec![(0, 97), (3, 312_500)], Vec::new()])),
+            Message::Readings(Err("no".into())),
         ] {
             a.send(&m, None).unwrap();
             assert_eq!(b.receive().unwrap().unwrap().0, m);

@@ -11,7 +11,7 @@
 
 use crate::carried::Carried;
 use crate::certificate::Certificate;
-use crate::channel::{Message, OPENING};
+use crate::channel::{Message, OPENING, StartReader};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
@@ -46,6 +46,7 @@ use line::Lines;
 use listeners::{Each, Kind, Listeners, cannot_be_taken_over};
 use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
+use nvml::{Nvml, Pace};
 use pool::{Command, Permissions, Pool, Profile};
 use privileges::{Privileges, WorkerUser};
 use retirement::Retirement;
@@ -80,6 +81,7 @@ mod listeners;
 mod log;
 mod metrics;
 mod metrics_options;
+mod nvml;
 mod outgoing;
 mod packets;
 mod pool;
@@ -193,6 +195,8 @@ struct State {
     /// Where jobs on this machine that come over TCP are invited to.
     local_socket: Option<LocalSocket>,
     pool: Pool,
+    /// What its GPUs measure.
+    nvml: Nvml,
     /// Tickets by name.
     tickets: Mutex<HashMap<[u8; 32], Ticket>>,
     parting: AtomicUsize,
@@ -460,6 +464,8 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
+        let reader = StartReader { driver: o.driver.to_string_lossy().into_owned(), confinement: confinement.clone() };
+        let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
             Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };
         // When all else that may fail has not: the other one is asked once.
@@ -485,6 +491,7 @@ impl Daemon {
             allow_plain: o.allow_plain,
             local_socket,
             pool: pool.after(earlier.clone()),
+            nvml,
             tickets: Mutex::default(),
             parting: AtomicUsize::new(0),
             questions: Seats::default(),
@@ -577,6 +584,7 @@ impl Daemon {
         self.state.stopping.store(true, Ordering::SeqCst);
         self.listeners.end();
         self.state.earlier.iter().for_each(|earlier| earlier.close());
+        self.state.nvml.end();
         self.state.pool.end_all();
     }
 }

@@ -3,9 +3,11 @@
 use crate::conn::Conn;
 use crate::greet::{self, GreetError};
 use crate::user_by::UserBy;
+use cuda_api::board::{Reading, Readings};
 use cuda_api::wire::Wire;
 use cuda_api::wire_struct;
 use executor::DeviceInfo;
+use serde::Serialize;
 use std::io;
 use std::time::Instant;
 
@@ -81,6 +83,40 @@ wire_struct! {
         pub idle_workers: u32,
         /// The workers that have one, longest first.
         pub jobs: Vec<ServedJob>,
+        /// What it measures, by its machine's NVML.
+        pub readings: Readings,
+    }
+}
+
+/// What a GPU measures, in the units in which it is shown. What is not known is absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// Share of the last sample period in which a kernel ran, in percent.
+    pub utilization_percent: Option<u32>,
+    /// Share of it in which its memory was read or written, in percent.
+    pub memory_utilization_percent: Option<u32>,
+    /// Power that it draws, in watts.
+    pub power_watts: Option<f64>,
+    /// Power that it may draw, in watts.
+    pub power_limit_watts: Option<f64>,
+    /// Temperature of the chip, in degrees Celsius.
+    pub temperature_celsius: Option<u32>,
+    /// Clock of the multiprocessors, in MHz.
+    pub sm_clock_mhz: Option<u32>,
+}
+
+impl From<&Readings> for Measured {
+    fn from(known: &Readings) -> Measured {
+        let percent = |reading: Reading| reading.of(known).filter(|share| *share <= 100);
+        let watts = |reading: Reading| reading.of(known).map(|milliwatts| f64::from(milliwatts) / 1e3);
+        Measured {
+            utilization_percent: percent(Reading::Utilization),
+            memory_utilization_percent: percent(Reading::MemoryUtilization),
+            power_watts: watts(Reading::Power),
+            power_limit_watts: watts(Reading::PowerLimit),
+            temperature_celsius: Reading::Temperature.of(known),
+            sm_clock_mhz: Reading::SmClock.of(known),
+        }
     }
 }
 
@@ -113,6 +149,8 @@ wire_struct! {
         pub parked: Vec<ServedJob>,
         /// The server before it.
         pub earlier: Option<FormerServer>,
+        /// Why what its GPUs measure is not known.
+        pub no_readings: Option<String>,
     }
 }
 
@@ -160,8 +198,14 @@ mod tests {
             used_bytes: Some(n as u64),
         };
         let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30, driver_version: 13_000 };
-        let gpu = GpuState { facts: Some(facts), free_bytes: Some(1 << 29), idle_workers: 1, jobs: (0..jobs).map(job).collect() };
-        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
+        let gpu = GpuState {
+            facts: Some(facts),
+            free_bytes: Some(1 << 29),
+            idle_workers: 1,
+            jobs: (0..jobs).map(job).collect(),
+            readings: vec![(Reading::Temperature as u32, 44)],
+        };
+        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new(), readings: Vec::new() };
         ServerState {
             pid: 7,
             since_unix_ms: 9,
@@ -169,6 +213,7 @@ mod tests {
             gpus: vec![gpu, unknown],
             parked: vec![job(3)],
             earlier: Some(FormerServer { pid: 6, jobs: vec![1, 2], parked: 3 }),
+            no_readings: Some("NVML sleeps".into()),
         }
     }
 
@@ -184,6 +229,16 @@ mod tests {
             assert_eq!(receive(&here, soon()).unwrap(), state(jobs));
             sender.join().unwrap().unwrap();
         }
+    }
+
+    #[test]
+    fn readings_that_are_absent_are_not_0() {
+        let all = Reading::ALL.map(|reading| (reading as u32, 99)).to_vec();
+        let Measured { power_watts, power_limit_watts, .. } = Measured::from(&all);
+        assert_eq!((power_watts, power_limit_watts), (Some(0.099), Some(0.099)));
+        assert_eq!(Measured::from(&Readings::new()), Measured::default());
+        let known = vec![(Reading::Temperature as u32, 0), (Reading::Utilization as u32, 101), (u32::MAX, 7)];
+        assert_eq!(Measured::from(&known), Measured { temperature_celsius: Some(0), ..Measured::default() });
     }
 
     #[test]

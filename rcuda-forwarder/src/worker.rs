@@ -20,6 +20,7 @@ use crate::greet::{self, GreetError};
 use crate::helper;
 use crate::inbox::Inbox;
 use crate::leave_request::LeaveRequest;
+use crate::nvml_reader;
 use crate::orphan;
 use crate::place::store::Parked;
 use crate::place::{OpenError, Outcome, Place};
@@ -235,11 +236,16 @@ pub(crate) fn run<P: Place>(open: impl FnOnce(&Start) -> Result<Arc<P>, OpenErro
     hear(|channel, start| serve(channel, start, open, reach))
 }
 
-/// Receives what the worker is to open.
+/// Receives what the worker is to open. The daemon starts the process that reads NVML in the same way.
 fn hear(then: impl FnOnce(Arc<Channel>, &Start) -> i32) -> i32 {
     let heard = Channel::from_stdin().and_then(|channel| Ok((channel.receive()?, channel))).map_err(WorkerError::Channel);
     match heard {
         Ok((Some((Message::Start(start), None)), channel)) => then(Arc::new(channel), &start),
+        Ok((Some((Message::StartReader(start), None)), channel)) => {
+            let Err(why) = nvml_reader::run(channel, start);
+            complain(&why);
+            1
+        }
         // The daemon no longer needs the worker.
         Ok((None, _)) => 0,
         other => {

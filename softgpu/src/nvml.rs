@@ -3,7 +3,7 @@
 //! With a real driver they are in a library beside it; this driver brings its own.
 
 use crate::gpu::device;
-use cuda_api::pci;
+use cuda_api::facts::uuid_text;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// `NVML_SUCCESS`, `NVML_ERROR_INVALID_ARGUMENT`, `NVML_ERROR_NOT_FOUND`
@@ -44,18 +44,20 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -
     SUCCESS
 }
 
-/// A GPU by its PCI address: its handle is its ordinal, from 1.
+/// A GPU by its UUID: its handle is its ordinal, from 1.
 ///
 /// # Safety
-/// The address is a terminated text or null, and the handle can be written or is null.
+/// The UUID is a terminated text or null, and the handle can be written or is null.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, handle: *mut *mut c_void) -> c_int {
-    if address.is_null() || handle.is_null() {
+unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut *mut c_void) -> c_int {
+    if uuid.is_null() || handle.is_null() {
         return INVALID_ARGUMENT;
     }
     // SAFETY: not null; as the caller says.
-    let Some(wanted) = unsafe { CStr::from_ptr(address) }.to_str().ok().and_then(pci::parse) else { return INVALID_ARGUMENT };
-    let Some(found) = device::all().iter().position(|d| d.pci() == wanted) else { return NOT_FOUND };
+    let wanted = unsafe { CStr::from_ptr(uuid) };
+    let Some(found) = device::all().iter().position(|d| uuid_text(&d.uuid).as_bytes() == wanted.to_bytes()) else {
+        return NOT_FOUND;
+    };
     // SAFETY: not null; as the caller says.
     unsafe { handle.write(std::ptr::without_provenance_mut(found + 1)) };
     SUCCESS

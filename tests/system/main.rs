@@ -8,7 +8,7 @@
 //! | `apps` | programs in the patterns of real ones compute the same in every place, and moved again and again |
 //! | `repeated` | programs moved again and again: threads that disturb each other, writers that a weak page hash does not see |
 //! | `mix` | random programs, moved at random moments |
-//! | `nvml` | the NVML library says what CUDA says |
+//! | `nvml` | the NVML library says what CUDA says; servers show what their GPUs measure |
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
 //! | `differing` | moves between places whose drivers and GPUs differ |
 //! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |

@@ -22,7 +22,7 @@ fn log(server: &Server) -> Vec<Value> {
 }
 
 /// Where a server's metrics are, by its log.
-fn metrics_of(server: &Server) -> String {
+pub(crate) fn metrics_of(server: &Server) -> String {
     let found = wait_for(LIMIT, || {
         let at = |line: &Value| {
             Some(line["message"].as_str()?.strip_prefix("metrics are at http://")?.strip_suffix("/metrics")?.to_owned())
@@ -33,7 +33,7 @@ fn metrics_of(server: &Server) -> String {
 }
 
 /// What the server answers to `GET` of this path.
-fn get(at: &str, path: &str) -> String {
+pub(crate) fn get(at: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\n\r\n").unwrap();

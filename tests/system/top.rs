@@ -93,7 +93,7 @@ fn the_screen_follows_jobs_and_leaves_the_terminal_as_it_was() {
     terminal.wait_for("\u{1b}[?1049h");
     wait_for_screen(&terminal, &format!("{} ", job.pid()));
     wait_for_screen(&terminal, " working ");
-    wait_for_screen(&terminal, " softgpu ");
+    wait_for_screen(&terminal, " 97% ");
     terminal.enter("?");
     wait_for_screen(&terminal, "this help");
     terminal.enter("?j\r");

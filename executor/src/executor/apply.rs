@@ -72,7 +72,7 @@ impl Executor {
             Op::EventShare => self.share_event(handle(body)?)?.put(reply),
             Op::EventOpen => self.open_event(body)?,
             Op::MemoryInfo => self.memory_info()?.put(reply),
-            Op::Board => crate::board::ask(Path::new(&self.device.driver_path), self.device.pci).put(reply),
+            Op::Board => crate::board::ask(Path::new(&self.device.driver_path), &self.device.uuid).put(reply),
             Op::VariableAround => self.variable_around(handle(body)?)?.put(reply),
             Op::ImagePut => self.put_image(body)?,
             Op::ImageLoad => self.load_image(&life, body, reply)?,

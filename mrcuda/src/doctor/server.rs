@@ -188,9 +188,17 @@ mod tests {
     #[test]
     fn what_a_server_has_is_judged() {
         let facts = GpuFacts { name: "GPU\x1b".into(), uuid: [0; 16], total_bytes: 80 << 30, driver_version: 13_010 };
-        let gpu = GpuState { facts: Some(facts), free_bytes: Some(79 << 30), idle_workers: 1, jobs: Vec::new() };
-        let none = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new() };
-        let state = |gpus, ending| ServerState { pid: 7, since_unix_ms: 0, ending, gpus, parked: Vec::new(), earlier: None };
+        let none = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new(), readings: Vec::new() };
+        let gpu = GpuState { facts: Some(facts), free_bytes: Some(79 << 30), idle_workers: 1, ..none.clone() };
+        let state = |gpus, ending| ServerState {
+            pid: 7,
+            since_unix_ms: 0,
+            ending,
+            gpus,
+            parked: Vec::new(),
+            earlier: None,
+            no_readings: None,
+        };
         let verdicts = |state: &ServerState| gpus(state).iter().map(|f| f.verdict).collect::<Vec<_>>();
         let both = state(vec![gpu.clone(), none.clone()], false);
         assert_eq!(verdicts(&both), [Verdict::Good, Verdict::Note]);

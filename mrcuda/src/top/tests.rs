@@ -4,6 +4,7 @@ use super::query::Answer;
 use super::*;
 use crate::jobs::{Listed, State, silent};
 use control::{Carried, Device, DeviceState, Job, Move, MoveState};
+use cuda_api::board::Reading;
 use cuda_api::clock::unix_ms;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -36,8 +37,17 @@ fn server(at: &str) -> Server {
         used_bytes: Some(37 << 30),
     };
     let facts = GpuFacts { name: "NVIDIA H200".into(), uuid: [1; 16], total_bytes: 140 << 30, driver_version: 13_000 };
-    let gpu = GpuState { facts: Some(facts), free_bytes: Some(101 << 30), idle_workers: 1, jobs: vec![served] };
-    let state = ServerState { pid: 812, since_unix_ms: 0, ending: false, gpus: vec![gpu], parked: Vec::new(), earlier: None };
+    let readings = Reading::ALL.map(|reading| (reading as u32, if reading == Reading::Power { 312_500 } else { 44 })).to_vec();
+    let gpu = GpuState { facts: Some(facts), free_bytes: Some(101 << 30), idle_workers: 1, jobs: vec![served], readings };
+    let state = ServerState {
+        pid: 812,
+        since_unix_ms: 0,
+        ending: false,
+        gpus: vec![gpu],
+        parked: Vec::new(),
+        earlier: None,
+        no_readings: Some("NVML\u{1b}[2J sleeps".into()),
+    };
     Server::new(&endpoint(at), Ok(state))
 }
 
@@ -89,7 +99,13 @@ fn a_screen_of_80_columns_has_jobs_moves_and_gpus() {
     );
     assert!(rows[3].contains("4712") && rows[3].contains("moving"), "{text}");
     assert!(text.contains("\n4712 big: m7 -> local: 25 %, precopy, 0.00 ms: 1.0 GiB of 4.0 GiB"), "{text}");
-    assert!(text.contains("\ngpubox:7878    0  NVIDIA H200  ann\\u…0.0.7  140.0 GiB  101.0 GiB  37.0 GiB     1\n"), "{text}");
+    for line in [
+        "SERVER       GPU  USERS                 FREE      USED  JOBS  UTIL  POWER   TEMP",
+        "gpubox:7878    0  ann\\u00…0.0.0.7  101.0 GiB  37.0 GiB     1   44%  312 W  44 °C",
+    ] {
+        assert!(rows.iter().any(|row| row == line), "{text}");
+    }
+    assert!(text.contains("\ngpubox:7878: what its GPUs measure is not known: NVML\\u001b[2J sleeps\n"), "{text}");
     assert!(text.contains("\nunix:/nowhere/mrcuda: no answer: ") && text.contains("\nlate:1: has not answered yet"), "{text}");
     assert!(rows[23].starts_with("q quit"), "{text}");
 }

@@ -18,8 +18,8 @@ use std::cmp::Reverse;
 const JOBS: [&str; 10] = ["PID", "USER", "NAME", "PLACE", "STATE", "MEMORY", "CALLS/S", "BYTES/S", "DOWNTIME", "MOVED"];
 /// Those that give way where there is no room, the first one first.
 const DISPENSABLE: [&str; 6] = ["MOVED", "DOWNTIME", "USER", "BYTES/S", "CALLS/S", "MEMORY"];
-/// The same of the GPUs.
-const DISPENSABLE_OF_GPUS: [&str; 4] = ["USED", "MODEL", "USERS", "MEMORY"];
+/// The same of the GPUs. What changes stays longer than what a GPU is.
+const DISPENSABLE_OF_GPUS: [&str; 9] = ["LIMIT", "SM-CLOCK", "MEM-UTIL", "MODEL", "MEMORY", "TEMP", "USED", "POWER", "USERS"];
 
 /// How many of its moves the details of a job show.
 const MOVES: usize = 10;
@@ -35,6 +35,7 @@ STATE     working: it calls its place    waiting: it has not since the last fram
 CALLS/S   calls to its places; those that it answers itself are not among them
 BYTES/S   bytes over its links in both directions, without those of moves
 DOWNTIME  how long its last move held up calls
+UTIL      share of time in which the GPU ran kernels, by NVML; MEM-UTIL: of its memory
 MOVED     how long ago that move was requested";
 
 /// By what jobs are sorted.
@@ -207,6 +208,7 @@ fn gpus(seen: &Seen, limit: Option<usize>) -> Vec<String> {
             Some((_, Some(why))) => notes.push(format!("{server}: no answer: {}", without(server, why))),
             Some((answer, None)) => {
                 rows.extend(answer.overview());
+                notes.extend(answer.no_readings().map(|why| format!("{server}: what its GPUs measure is not known: {why}")));
                 if answer.is_ending() {
                     notes.push(format!("{server}: ending, it takes no new jobs"));
                 }

@@ -4,16 +4,29 @@ use super::State;
 use super::pool::{Occupant, Worker};
 use crate::endpoint::Endpoint;
 use crate::server_state::{GpuState, MemoryUse, ServedJob, ServerState};
+use cuda_api::board::Readings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long workers have to report their use of memory, all together. A driver that is busy may take longer; then the report is
-/// without it.
+/// How long workers have to report their use of memory, all together, and NVML what GPUs measure. A driver that is busy may take longer;
+/// then the report is without it.
 const MEASURING: Duration = Duration::from_secs(2);
 
-impl State {
+/// What workers and NVML say.
+pub(super) struct Survey {
     /// The workers that are ready or serve a client, with what they say of memory if they have answered in time.
-    pub(super) fn survey(&self) -> Vec<(Arc<Worker>, Occupant, Option<MemoryUse>)> {
+    pub(super) workers: Vec<(Arc<Worker>, Occupant, Option<MemoryUse>)>,
+    /// What the GPUs measure, by their numbers; nothing of one that no worker has opened.
+    pub(super) readings: Vec<Readings>,
+    /// Why that is not known.
+    pub(super) no_readings: Option<String>,
+}
+
+impl State {
+    /// Asks the workers and NVML.
+    pub(super) fn survey(&self) -> Survey {
+        let uuids: Vec<Option<[u8; 16]>> = (0..self.pool.gpus()).map(|gpu| Some(self.pool.facts(gpu)?.uuid)).collect();
+        self.nvml.ask(uuids.iter().flatten().copied().collect());
         let workers: Vec<(Arc<Worker>, Occupant)> = self.pool.occupants();
         let asked: Vec<u64> = workers.iter().map(|(worker, _)| worker.ask_memory()).collect();
         let until = Instant::now() + MEASURING;
@@ -21,12 +34,16 @@ impl State {
             let memory = worker.memory_after(before, until);
             (worker, occupant, memory)
         };
-        workers.into_iter().zip(asked).map(answered).collect()
+        let workers = workers.into_iter().zip(asked).map(answered).collect();
+        let known = self.nvml.answer(until);
+        let of_gpu = |uuid: &Option<[u8; 16]>| known.as_ref().ok()?.get(uuid.as_ref()?).cloned();
+        let readings = uuids.iter().map(|uuid| of_gpu(uuid).unwrap_or_default()).collect();
+        Survey { workers, readings, no_readings: known.err().map(|why| why.to_string()) }
     }
 
     /// The daemon's GPUs and jobs now.
     pub(super) fn report(&self) -> ServerState {
-        let workers = self.survey();
+        let Survey { workers, readings, no_readings } = self.survey();
         let all = || workers.iter().map(|(worker, occupant, memory)| (worker, occupant, *memory));
         let jobs = |gpu: u32| {
             let served = all().filter(move |(worker, ..)| worker.gpu() == gpu);
@@ -46,6 +63,7 @@ impl State {
                 free_bytes: there().find_map(|(.., memory)| memory?.free_bytes),
                 idle_workers: there().filter(|(_, occupant, _)| matches!(occupant, Occupant::Nobody)).count() as u32,
                 jobs: jobs(gpu),
+                readings: readings.get(gpu as usize).cloned().unwrap_or_default(),
             }
         };
         ServerState {
@@ -54,6 +72,7 @@ impl State {
             ending: self.is_ending(),
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
             parked: jobs(Endpoint::MEMORY),
+            no_readings,
             earlier: self.earlier.as_ref().filter(|earlier| !earlier.has_ended()).map(|earlier| earlier.described()),
         }
     }

@@ -4,6 +4,7 @@
 use super::client::Client;
 use super::counters::OfPlace;
 use super::error::ServeError;
+use super::inspect::Survey;
 use super::listeners::{Kind, Listeners};
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::metrics_options::MetricsOptions;
@@ -12,7 +13,7 @@ use super::service_manager::Sockets;
 use super::{Daemon, State};
 use crate::endpoint::Endpoint;
 use crate::exposition::{Exposition as Text, Family};
-use crate::server_state::ServedJob;
+use crate::server_state::{Measured, ServedJob};
 use crate::sync::lock;
 use cuda_api::facts::uuid_text;
 use http::Resource;
@@ -45,6 +46,22 @@ const JOBS: Family = ("mrcuda_gpu_jobs", "gauge", "Workers that have a job on th
 const IDLE: Family = ("mrcuda_gpu_idle_workers", "gauge", "Workers that wait for a job, and hold a context on the GPU.");
 const UNUSED: Family =
     ("mrcuda_gpu_unused_seconds", "gauge", "Time since a job was on the GPU, or since the server's start; 0 while one is.");
+const BUSY: Family = (
+    "mrcuda_gpu_utilization_ratio",
+    "gauge",
+    "Share of the last sample period in which a kernel ran on the GPU, as NVML reports it, from 0 to 1.",
+);
+const MEMORY_BUSY: Family = (
+    "mrcuda_gpu_memory_utilization_ratio",
+    "gauge",
+    "Share of the last sample period in which memory of the GPU was read or written, as NVML reports it, from 0 to 1.",
+);
+const POWER: Family = ("mrcuda_gpu_power_watts", "gauge", "Power that the GPU draws, as NVML reports it.");
+const POWER_LIMIT: Family = ("mrcuda_gpu_power_limit_watts", "gauge", "Power that the GPU may draw, as NVML reports it.");
+const TEMPERATURE: Family =
+    ("mrcuda_gpu_temperature_celsius", "gauge", "Temperature of the GPU's chip, as NVML reports it, in degrees Celsius.");
+const SM_CLOCK: Family = ("mrcuda_gpu_sm_clock_hertz", "gauge", "Clock of the GPU's multiprocessors, as NVML reports it.");
+const NVML_UP: Family = ("mrcuda_nvml_up", "gauge", "1 if NVML has answered in time, 0 if what GPUs measure is not known.");
 const QUEUE: Family = ("mrcuda_queue_jobs", "gauge", "Jobs that wait for a turn on the GPU (mrcuda run --wait).");
 const PARKED: Family = ("mrcuda_parked_jobs", "gauge", "Jobs that are parked in the server's memory.");
 const PARKED_BYTES: Family =
@@ -163,7 +180,8 @@ impl Metrics {
 
     /// The metrics now.
     fn describe(&self, state: &State) -> String {
-        let (workers, counters, mut text) = (state.survey(), state.pool.counters(), Text::default());
+        let Survey { workers, readings, no_readings } = state.survey();
+        let (counters, mut text) = (state.pool.counters(), Text::default());
         workers.iter().for_each(|(worker, ..)| worker.settle());
         text.family(BUILD).sample(&[("version", &self.version), ("commit", &self.commit)], 1);
         text.family(START).sample(&[], state.since_unix_ms as f64 / 1e3);
@@ -193,6 +211,17 @@ impl Metrics {
         text.by_gpu(IDLE, &gpus, |gpu| Some(at(gpu).count() - of_jobs(gpu).count()));
         let unused = |gpu| if of_jobs(gpu).next().is_some() { 0.0 } else { counters.unused_seconds(gpu) };
         text.by_gpu(UNUSED, &gpus, |gpu| Some(unused(gpu)));
+        let measured: Vec<Measured> = readings.iter().map(Measured::from).collect();
+        let families: [(Family, fn(&Measured) -> Option<f64>); 6] = [
+            (BUSY, |it| Some(f64::from(it.utilization_percent?) / 1e2)),
+            (MEMORY_BUSY, |it| Some(f64::from(it.memory_utilization_percent?) / 1e2)),
+            (POWER, |it| it.power_watts),
+            (POWER_LIMIT, |it| it.power_limit_watts),
+            (TEMPERATURE, |it| it.temperature_celsius.map(f64::from)),
+            (SM_CLOCK, |it| Some(f64::from(it.sm_clock_mhz?) * 1e6)),
+        ];
+        families.into_iter().for_each(|(family, get)| text.by_gpu(family, &gpus, |gpu| get(measured.get(gpu as usize)?)));
+        text.family(NVML_UP).sample(&[], u8::from(no_readings.is_none()));
         text.by_gpu(QUEUE, &gpus, |gpu| Some(state.lines.waiting(gpu)));
         text.family(PARKED).sample(&[], of_jobs(Endpoint::MEMORY).count());
         text.family(PARKED_BYTES);
@@ -290,7 +319,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Family; 30] = [
+    const ALL: [Family; 37] = [
         BUILD,
         START,
         ENDING,
@@ -301,6 +330,13 @@ mod tests {
         JOBS,
         IDLE,
         UNUSED,
+        BUSY,
+        MEMORY_BUSY,
+        POWER,
+        POWER_LIMIT,
+        TEMPERATURE,
+        SM_CLOCK,
+        NVML_UP,
         QUEUE,
         PARKED,
         PARKED_BYTES,

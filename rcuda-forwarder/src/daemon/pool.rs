@@ -66,7 +66,7 @@ pub(crate) struct Command {
 
 impl Command {
     /// Creates a command without the server's variables, except those that a worker inherits.
-    fn prepare(&self) -> std::process::Command {
+    pub(super) fn prepare(&self) -> std::process::Command {
         let mut c = std::process::Command::new(&self.program);
         // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
@@ -869,8 +869,8 @@ fn watch(
     }
 }
 
-/// Waits for the end of a worker whose channel is closed; kills it on timeout.
-fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatus> {
+/// Waits for the end of a process whose channel is closed; kills it on timeout.
+pub(super) fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatus> {
     let since = Instant::now();
     while since.elapsed() < limit() {
         if let Some(status) = child.try_wait()? {
@@ -882,8 +882,8 @@ fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatu
     child.wait()
 }
 
-/// Passes on a worker's output line by line.
-fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
+/// Passes on the output of a process line by line.
+pub(super) fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
     let mut lines = BufReader::new(output);
     let mut bytes = Vec::new();
     loop {

@@ -99,6 +99,7 @@ fn may_use(peer: u32, own: u32) -> Result<(), GreetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
 
     #[test]
     fn only_the_user_and_root() {
@@ -110,9 +111,11 @@ mod tests {
     fn of_daemons_that_start_at_once_one_has_the_socket() {
         let path = std::env::temp_dir().join(format!("mrcuda-at-once-{}", std::process::id()));
         for _ in 0..20 {
-            // Left by a dead daemon.
+            // Left by a dead daemon. It does not listen: a process that another test has just forked may still have it.
             let _ = std::fs::remove_file(&path);
-            drop(UnixListener::bind(&path).unwrap());
+            let left = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            nix::sys::socket::bind(left.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+            drop(left);
             let bound: Vec<_> = std::thread::scope(|s| {
                 let all: Vec<_> = (0..4).map(|_| s.spawn(|| bind(&path).ok())).collect();
                 all.into_iter().filter_map(|t| t.join().unwrap()).collect()

@@ -4,8 +4,10 @@ use super::{MOST_JOBS, Metrics};
 use crate::daemon::State;
 use crate::daemon::accounting::End;
 use crate::daemon::client::Client;
+use crate::daemon::inspect::Survey;
 use crate::daemon::pool::Occupant;
 use crate::endpoint::Endpoint;
+use crate::server_state::Measured;
 use cuda_api::clock::unix_ms;
 use cuda_api::facts::uuid_text;
 use serde::Serialize;
@@ -22,6 +24,7 @@ struct Status<'a> {
     ending: bool,
     names_jobs: bool,
     gpus: Vec<Gpu>,
+    no_readings: Option<String>,
     stays: Vec<Stay>,
     jobs_omitted: usize,
 }
@@ -41,6 +44,8 @@ struct Gpu {
     bytes_out: u64,
     moved_in: u64,
     moved_out: u64,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,7 +72,8 @@ struct Job {
 impl Metrics {
     /// The state now.
     pub(super) fn status(&self, state: &State) -> String {
-        let (workers, counters) = (state.survey(), state.pool.counters());
+        let Survey { workers, readings, no_readings } = state.survey();
+        let counters = state.pool.counters();
         let now = unix_ms();
         // After the workers: a job that has left meanwhile is in both lists.
         let over = state.pool.stays(now);
@@ -106,6 +112,7 @@ impl Metrics {
                 bytes_out: counted.bytes_out.get(),
                 moved_in: counted.moved_in.get(),
                 moved_out: counted.moved_out.get(),
+                measured: readings.get(gpu as usize).map(Measured::from).unwrap_or_default(),
             }
         };
         let here = workers.iter().filter_map(|(worker, occupant, memory)| match occupant {
@@ -132,6 +139,7 @@ impl Metrics {
             ending: state.is_ending(),
             names_jobs: self.jobs,
             gpus: (0..state.pool.gpus()).map(of_gpu).collect(),
+            no_readings,
             stays: over.into_iter().chain(here.into_iter().take(MOST_JOBS)).collect(),
             jobs_omitted,
         };

@@ -13,6 +13,9 @@ function bytes(n) {
   return (unit ? n.toFixed(1) : n) + " " + units[unit];
 }
 
+// A figure with its unit; what is not known is no 0.
+const figure = (value, unit) => value === null ? "-" : Math.round(value) + unit;
+
 function duration(ms) {
   const s = Math.max(0, Math.round(ms / 1000));
   if (s < 120) return s + " s";
@@ -84,6 +87,22 @@ function gpus(now, before) {
     gpu.moved_in + " / " + gpu.moved_out,
   ];
   table("gpus", ["GPU", "Model", "In use", "#Free", "#Memory", "#Of jobs", "#Jobs", "#Waiting", "#In", "#Out", "#Moves in / out"], now.gpus.map(row), "no GPUs");
+}
+
+// What NVML says of the GPUs.
+function measured(now) {
+  const row = (gpu) => [
+    String(gpu.gpu),
+    meter(gpu.utilization_percent, 100),
+    figure(gpu.utilization_percent, "%"),
+    figure(gpu.memory_utilization_percent, "%"),
+    figure(gpu.power_watts, " W"),
+    figure(gpu.power_limit_watts, " W"),
+    figure(gpu.temperature_celsius, " °C"),
+    figure(gpu.sm_clock_mhz, " MHz"),
+  ];
+  const [rows, none] = now.no_readings === null ? [now.gpus.map(row), "no GPUs"] : [[], "not known: " + now.no_readings];
+  table("measured", ["GPU", "", "#Utilization", "#Memory utilization", "#Power", "#Power limit", "#Temperature", "#SM clock"], rows, none);
 }
 
 function jobs(now) {
@@ -178,6 +197,7 @@ function show(now, before) {
   say("version " + now.version + ", serving for " + duration(now.now_unix_ms - now.since_unix_ms) + ending, false);
   const all = moves(now.stays);
   gpus(now, before);
+  measured(now);
   jobs(now);
   timeline(now, all);
   const where = (stay) => stay ? place(stay.gpu) : "elsewhere";
