@@ -5,23 +5,33 @@ use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END};
 use std::ops::Range;
 
 fn block(bytes: u64) -> Block {
-    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, slab: Slab::default(), device: 0, id: 0, known: Known::Unused }
+    Block {
+        bytes,
+        flags: 0,
+        kind: Kind::Pinned,
+        filed: true,
+        slab: Slab::default(),
+        exclusive: false,
+        device: 0,
+        id: 0,
+        known: Known::Unused,
+    }
 }
 
 #[test]
 fn gaps_are_found_lowest_first() {
     let mut blocks = BTreeMap::new();
-    assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
+    assert_eq!(gap(&blocks, ARENA, PAGE, PAGE), Some(ARENA));
     blocks.insert(ARENA, block(5000));
     blocks.insert(ARENA + 8 * PAGE, block(1));
     // Memory of the program is at other addresses.
     blocks.insert(0x7f00_0000_0000, block(1 << 30));
-    assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 3 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, 4 * PAGE), Some(ARENA + 3 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, 5 * PAGE), Some(ARENA + 10 * PAGE));
-    assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
-    assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+    assert_eq!(gap(&blocks, ARENA, 2 * PAGE, PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 4 * PAGE, PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 5 * PAGE, PAGE), Some(ARENA + 10 * PAGE));
+    assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE, PAGE), Some(ARENA + 2 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA, PAGE), None);
+    assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA, PAGE), Some(ARENA));
 }
 
 /// A range that contains no address.
