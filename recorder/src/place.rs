@@ -307,7 +307,7 @@ impl Worker<'_> {
         let answer =
             if self.executes() { asked.wait() } else { asked.wait_for(ANSWER_TIMEOUT).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
         match answer.map_err(lost)? {
-            (code::SUCCESS, reply) if exclusive => {
+            (code::SUCCESS, reply) if apart && exclusive => {
                 let on_gpu = reply.first() == Some(&1);
                 tracing::debug!(target: "memory", "managed memory of {bytes} bytes is in the GPU's memory there: {on_gpu}");
             }

@@ -3,12 +3,12 @@
 //!
 //! The driver takes an address in such a block for one of the device, so copies name it as device memory whatever the job's call says.
 
-use super::Executor;
 use super::state::gpu_blocks::{Contents, GpuBlocks};
 use super::state::pinned::{From, Part};
+use super::{ContextState, Executor};
 use crate::host_mirror::{self, LINE_BYTES, PlaceChanges};
 use crate::limits::MAX_PINNED_BLOCKS;
-use cuda_api::address_map::{GRANULE, HOST, HOST_END, SLOT, SMALLEST_EXCLUSIVE, slot};
+use cuda_api::address_map::{GRANULE, HOST, HOST_END, PAGE, SLOT, SMALLEST_EXCLUSIVE, slot};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::HostPin;
@@ -31,7 +31,7 @@ impl Executor {
     ///
     /// # Errors
     /// There are too many blocks.
-    pub(super) fn pin_on_gpu(&self, pin: &HostPin) -> Result<bool, Code> {
+    pub(super) fn pin_on_gpu(&self, life: &ContextState, pin: &HostPin) -> Result<bool, Code> {
         let &HostPin { address, bytes, flags, .. } = pin;
         let Some(slot) = slot(bytes) else { return Ok(false) };
         let inside = address >= HOST && address.checked_add(slot).is_some_and(|end| end <= HOST_END);
@@ -45,21 +45,19 @@ impl Executor {
         if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        let added = !self.overlaps_part(address, slot) && self.add_on_gpu(address, bytes, slot).is_ok();
+        let added = !self.overlaps_part(address, slot) && self.add_on_gpu(life, (address, bytes), slot).is_ok();
         if added {
             let registration = self.pinned.registrations.fetch_add(1, Ordering::Relaxed);
             // First where: nothing may take it for memory of this process.
-            self.pinned.on_gpu.add(address..address + bytes);
+            self.pinned.on_gpu.add(address..address + bytes.next_multiple_of(PAGE));
             lock(&self.pinned.parts).insert(address, Part { bytes, flags, from: From::OnGpu, registration });
             self.pinned.any_apart.store(true, Ordering::Release);
         }
         Ok(added)
     }
 
-    fn add_on_gpu(&self, at: u64, bytes: u64, slot: u64) -> Result<(), Code> {
+    fn add_on_gpu(&self, life: &ContextState, (at, bytes): (u64, u64), slot: u64) -> Result<(), Code> {
         let needed = 2 * bytes.next_multiple_of(GRANULE);
-        self.make_current()?;
-        let life = self.life();
         let mut blocks = lock(&self.pinned.gpu_blocks);
         let used = blocks.as_ref().map_or(0, GpuBlocks::used);
         let (free, _) = self.memory_info()?;
@@ -153,7 +151,10 @@ impl Executor {
 
     /// Takes the blocks from the GPU if `bytes` of its memory are wanted and not free, and nothing runs.
     pub(super) fn make_room(&self, bytes: u64) -> Result<(), Code> {
-        if self.pinned.on_gpu.is_empty() || self.memory_info()?.0 >= bytes || !self.is_idle()? {
+        if self.pinned.on_gpu.is_empty() || self.memory_info()?.0 >= bytes {
+            return Ok(());
+        }
+        if self.ended_streams_work() || !self.busy_streams()?.is_empty() {
             return Ok(());
         }
         let mut blocks = lock(&self.pinned.gpu_blocks);

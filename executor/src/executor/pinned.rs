@@ -7,7 +7,7 @@
 
 use super::state::gpu_blocks::Contents;
 use super::state::pinned::{Apart, From, Part, SlabPart, inside};
-use super::{Executor, short};
+use super::{ContextState, Executor, short};
 use crate::host_mirror::PlaceChanges;
 use crate::limits::{Held, MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
@@ -351,9 +351,9 @@ impl Executor {
     }
 
     /// Registers host memory of the job; returns whether it is in the GPU's memory.
-    pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<bool, Code> {
+    pub(super) fn host_pin(&self, life: &ContextState, mut body: &[u8]) -> Result<bool, Code> {
         let pin = HostPin::get(&mut body).map_err(short)?;
-        if pin.apart && pin.exclusive && pin.slab.bytes == 0 && self.pin_on_gpu(&pin)? {
+        if pin.apart && pin.exclusive && pin.slab.bytes == 0 && self.pin_on_gpu(life, &pin)? {
             return Ok(true);
         }
         self.pin_in_host_memory(&pin).map(|()| false)

@@ -495,3 +495,34 @@ impl GpuBlocks {
         self.gpu.synchronize_stream(self.kernels).map(|()| true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line whose bytes are their numbers.
+    fn line(address: u64, mask: u64) -> [u8; LINE_BYTES] {
+        let mut line = [0; LINE_BYTES];
+        line[..8].copy_from_slice(&address.to_le_bytes());
+        line[8..16].copy_from_slice(&mask.to_le_bytes());
+        (0..64).for_each(|i| line[16 + i] = i as u8);
+        line
+    }
+
+    #[test]
+    fn changed_bytes_that_follow_each_other_are_one_run() {
+        let mut bytes = Vec::new();
+        assert!(runs(&[line(0, 0)], &mut bytes).is_empty());
+        let lines = [
+            line(0x1000, u64::MAX),
+            line(0x1040, u64::MAX),
+            line(0x1080, 0x8000_0000_0000_000d),
+            line(0x10c0, 1),
+            line(0x2000, 6),
+        ];
+        let runs = runs(&lines, &mut bytes);
+        let want = [(0x1000, 0..129), (0x1082, 129..131), (0x10bf, 131..133), (0x2001, 133..135)];
+        assert_eq!(runs, want);
+        assert_eq!(bytes[126..], [62, 63, 0, 2, 3, 63, 0, 1, 2]);
+    }
+}
