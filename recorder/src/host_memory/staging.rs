@@ -3,7 +3,7 @@
 use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::Device;
-use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, PAGE, map, number};
+use crate::pinned::blocks::{BLOCKS, Block, CHANGING, Kind, Known, map, number};
 use crate::pinned::naming;
 use cuda_api::lock::wait_timeout_while;
 use cuda_api::ops::Slab;
@@ -95,7 +95,7 @@ pub(crate) fn take_slots() -> Option<Slots> {
     }
     // While places map other memory, which takes long, no copy waits for this: there are other ways.
     let _changing = CHANGING.try_lock().ok()?;
-    let (at, filed) = map(&lock(&BLOCKS), 2 * HALF, (2 * HALF, PAGE)).ok()?;
+    let (at, filed) = map(&lock(&BLOCKS), 2 * HALF).ok()?;
     // Of no device: it stays when a context ends.
     let slab = Slab::default();
     let block = Block {

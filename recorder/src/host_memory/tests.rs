@@ -150,3 +150,25 @@ fn what_is_in_the_way_is_stepped_over() {
     assert!(got > at);
     unmap(got, 2 * PAGE);
 }
+
+#[test]
+fn blocks_that_are_used_exclusively_have_slots() {
+    use cuda_api::address_map::{SLOT, slot};
+    let bytes = (60 << 20) + 5;
+    assert_eq!((slot(bytes), slot(2 << 20), slot(63 << 20), slot(u64::MAX)), (Some(SLOT), Some(SLOT), Some(2 * SLOT), None));
+    let exclusive = |bytes| Block { exclusive: true, kind: Kind::Managed, ..block(bytes) };
+    let mut blocks = BTreeMap::from([(ARENA + (2 << 40), block(5000))]);
+    let mut last = 0;
+    for bytes in [bytes, 63 << 20, 2 << 20] {
+        let memory = provide_slot(&blocks, bytes).unwrap();
+        assert!(memory.at.is_multiple_of(SLOT) && memory.at >= last && memory.slab.bytes == 0, "{memory:?}");
+        last = memory.at + slot(bytes).unwrap();
+        blocks.insert(memory.at, exclusive(bytes));
+    }
+    // Nothing else lies in a slot, also not where the job has mapped nothing.
+    let first = *blocks.keys().next().unwrap();
+    let behind = gap(&blocks, first, PAGE, PAGE).unwrap();
+    assert!(blocks.iter().all(|(at, b)| behind < *at || behind >= at + slot(b.bytes).unwrap()), "{behind:x}");
+    blocks.iter().filter(|(_, b)| b.exclusive).for_each(|(at, b)| release(*at, b.bytes, b.slab, false));
+    assert_eq!(provide_slot(&blocks, ARENA_END - ARENA).unwrap_err(), code::ERROR_OUT_OF_MEMORY);
+}

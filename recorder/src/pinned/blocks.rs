@@ -266,7 +266,7 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
                 }
                 return Ok(Memory { at: block.at, filed: block.filed, slab: block.slab });
             }
-            slabs::Place::Map(size) => match map(blocks, size, (size, PAGE)) {
+            slabs::Place::Map(size) => match map(blocks, size) {
                 Ok((address, filed)) => slabs.add(Slab { address, bytes: size, number: number() }, filed),
                 // The block may still fit.
                 Err(_) => {
@@ -277,7 +277,7 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
         }
     }
     drop(slabs);
-    match map(blocks, len, (len, PAGE)) {
+    match map(blocks, len) {
         Ok((at, filed)) => Ok(Memory { at, filed, slab: Slab::default() }),
         Err(rc) => {
             lock(&SLABS).release(0, bytes, Slab::default(), false);
@@ -289,7 +289,7 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
 /// As [`provide`], for a block in a [slot] of its own.
 pub(crate) fn provide_slot(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memory, Code> {
     let room = slot(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
-    let (at, filed) = map(blocks, bytes.next_multiple_of(PAGE), (room, SLOT))?;
+    let (at, filed) = map_in(blocks, bytes.next_multiple_of(PAGE), (room, SLOT))?;
     Ok(Memory { at, filed, slab: Slab::default() })
 }
 
@@ -304,9 +304,13 @@ pub(crate) fn release(at: u64, bytes: u64, slab: Slab, retire: bool) {
     }
 }
 
-/// Maps `len` fresh bytes in the arena, at the beginning of a gap of `room` bytes at a multiple of `align`; also returns whether they lie in its
-/// file.
-pub(crate) fn map(blocks: &BTreeMap<u64, Block>, len: u64, (room, align): (u64, u64)) -> Result<(u64, bool), Code> {
+/// Maps `len` fresh bytes in the arena; also returns whether they lie in its file.
+pub(crate) fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
+    map_in(blocks, len, (len, PAGE))
+}
+
+/// As [`map`], at the beginning of a gap of `room` bytes at a multiple of `align`.
+fn map_in(blocks: &BTreeMap<u64, Block>, len: u64, (room, align): (u64, u64)) -> Result<(u64, bool), Code> {
     let mut from = ARENA;
     for _ in 0..TRIES {
         let at = gap(blocks, from, room, align).ok_or(code::ERROR_OUT_OF_MEMORY)?;

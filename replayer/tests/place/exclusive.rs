@@ -190,7 +190,7 @@ fn changes_of_both_sides_meet() {
 fn its_copies_are_those_of_device_memory() {
     let mut job = Job::new(4 << 20);
     let a = job.p.map(0, 4 << 20);
-    let bytes: Vec<u8> = (0..1u32 << 20).map(|i| (i * 7 >> 5) as u8).collect();
+    let bytes: Vec<u8> = (0..1u32 << 20).map(|i| ((i * 7) >> 5) as u8).collect();
     job.p.write(job.at + 1000, &bytes, LEGACY);
     job.p.apply(id::FILL, &body(&Fill { dst: job.at, pitch: 0, value: 3, element: 1, width: 500, rows: 1, stream: LEGACY }, &[]));
     assert_eq!(job.copy(a, job.at + 1000, 1 << 20), code::SUCCESS);
